@@ -22,7 +22,7 @@ import (
 // any command, accepts more of them, and is then replaced by one without their effects.
 func TestPropertyForgetfulTarget(t *testing.T) {
 	if testing.Short() {
-		t.Skip("elections take their time")
+		t.Skip("it waits for elections: not with -short")
 	}
 	outer := t
 	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 3})}
@@ -60,21 +60,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 			}
 			var over sync.WaitGroup
 			if attempts == 0 {
-				old, err := target.set.AwaitPrimary(ctx)
-				succeed(t, err)
-				target.direct(old)
-				cut, more := rapid.IntRange(1, 40).Draw(t, "cut"), rapid.IntRange(0, 100).Draw(t, "more")
-				var n atomic.Int64
-				target.intercept(func(mongo.Command) (error, bool) {
-					if n.Add(1) == int64(cut) {
-						target.set.Isolate(old.ID())
-						over.Go(func() {
-							_ = mongo.Pause(ctx, time.Duration(more)*time.Millisecond+1)
-							failOver(ctx, outer, target, old)
-						})
-					}
-					return nil, false
-				})
+				forget(ctx, outer, t, target, &over)
 			}
 			state := a.link.State()
 			err = a.run(ctx, m.after(state.Applied), rapid.IntRange(0, 3).Draw(t, "advance"))
@@ -100,5 +86,25 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 				t.Fatalf("attempt %d: %v", attempts, err)
 			}
 		}
+	})
+}
+
+// forget isolates the target's primary at a command and, a little later, replaces it. over
+// ends with that.
+func forget(ctx context.Context, outer *testing.T, t *rapid.T, target *simTarget, over *sync.WaitGroup) {
+	old, err := target.set.AwaitPrimary(ctx)
+	succeed(t, err)
+	target.direct(old)
+	cut, more := rapid.IntRange(1, 40).Draw(t, "cut"), rapid.IntRange(0, 100).Draw(t, "more")
+	var n atomic.Int64
+	target.intercept(func(mongo.Command) (error, bool) {
+		if n.Add(1) == int64(cut) {
+			target.set.Isolate(old.ID())
+			over.Go(func() {
+				_ = mongo.Pause(ctx, time.Duration(more)*time.Millisecond+1)
+				failOver(ctx, outer, target, old)
+			})
+		}
+		return nil, false
 	})
 }

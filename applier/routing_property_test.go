@@ -123,6 +123,31 @@ func meddle(t *rapid.T, target *simTarget, db string, has map[string]bool) {
 	}
 }
 
+// crashAfter lets a number of commits succeed. Later ones are lost, and every other one of
+// them is carried out.
+func (g *simTarget) crashAfter(commits int) {
+	var left atomic.Int64 // counts in several lanes
+	left.Store(int64(commits))
+	g.intercept(func(cmd mongo.Command) (error, bool) {
+		if commandName(cmd) == "commitTransaction" {
+			if n := left.Add(-1); n < 0 {
+				return &mongo.LostError{Err: errCrash}, n%2 == 0
+			}
+		}
+		return nil, false
+	})
+}
+
+// checkLanes compares the collections with one lane in the link's document with those that
+// may have a unique index.
+func (a *attempt) checkLanes(t *rapid.T) {
+	for _, ns := range must[[]oplog.Namespace](t)(a.link.OneLane(context.Background())) {
+		if !slices.Contains([]string{"u", "c"}, ns.Collection()) {
+			t.Fatalf("%s is recorded to have one lane", ns)
+		}
+	}
+}
+
 // TestPropertyRouting: for any log, any crashes, and any unique indexes that are built
 // and dropped meanwhile, everything is in the target at the end, or a unique index has
 // refused something, and everything is once it is dropped.
@@ -161,17 +186,8 @@ func TestPropertyRouting(t *testing.T) {
 				c.FlushDocs = rapid.IntRange(1, 4).Draw(t, "docs")
 				c.CoalesceWindow = c.FlushDocs
 			}))
-			var left atomic.Int64 // counts in several lanes
-			left.Store(int64(rapid.IntRange(1, 30).Draw(t, "commits")))
-			if attempts < 4 {
-				target.intercept(func(cmd mongo.Command) (error, bool) {
-					if commandName(cmd) == "commitTransaction" {
-						if n := left.Add(-1); n < 0 {
-							return &mongo.LostError{Err: errCrash}, n%2 == 0
-						}
-					}
-					return nil, false
-				})
+			if commits := rapid.IntRange(1, 30).Draw(t, "commits"); attempts < 4 {
+				target.crashAfter(commits)
 			}
 			err := a.run(ctx, h.after(a.link.State().Applied), rapid.IntRange(0, 2).Draw(t, "advance"))
 			cancel()
@@ -189,12 +205,7 @@ func TestPropertyRouting(t *testing.T) {
 			}
 			if err == nil {
 				h.check(t, target)
-				got := must[[]oplog.Namespace](t)(a.link.OneLane(context.Background()))
-				for _, ns := range got {
-					if !slices.Contains([]string{"u", "c"}, ns.Collection()) {
-						t.Fatalf("%s is recorded to have one lane", ns)
-					}
-				}
+				a.checkLanes(t)
 				return
 			}
 			if !isMishap(err) {

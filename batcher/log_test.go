@@ -58,6 +58,14 @@ func (l *log) entry(t testing.TB, second uint32, token string) oplog.Entry {
 		session(b, 99, l.n, oplog.OpTime{Term: oplog.UninitializedTerm})
 		return parse(t, group(b, t, args, 0))
 	}
+	return l.part(t, b, at, token)
+}
+
+// part returns an entry of a transaction of several, or a continuation.
+func (l *log) part(t testing.TB, b *bsoncore.DocumentBuilder, at oplog.OpTime, token string) oplog.Entry {
+	t.Helper()
+	body, args, _ := strings.Cut(token, "(")
+	args = strings.TrimSuffix(args, ")")
 	number, err := strconv.Atoi(body[1:])
 	if err != nil {
 		t.Fatalf("what is %q?", token)

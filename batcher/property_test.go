@@ -110,57 +110,22 @@ func check(t testing.TB, cfg Config, replies []oplog.Reply, want []wanted) int {
 		t.Fatal(err)
 	}
 	// Map the log's entries to the batches' spans, one entry at a time.
-	at, before := 0, 0
-	for n, x := range got {
+	at := 0
+	var prev []wanted
+	for n := range got {
+		x := &got[n]
 		out += x.Bytes
 		if x.Entries < 1 || at+x.Entries > len(want) {
 			t.Fatalf("batch %d has %d entries, %d are left", n, x.Entries, len(want)-at)
 		}
 		span := want[at : at+x.Entries]
-		last := span[len(span)-1]
-		if x.Last != last.optime || x.FetchFrom != last.fetchFrom {
-			t.Fatalf("batch %d ends at %s from %s, want %s from %s", n, x.Last, x.FetchFrom, last.optime, last.fetchFrom)
-		}
-		items, cost, weight, alone := 0, 0, 0, false
-		var bytes int64
-		for _, w := range span {
-			cost += w.cost
-			bytes += w.bytes
-			if w.name == "" {
-				continue
-			}
-			weight += w.cost
-			alone = alone || w.alone
-			if items == len(x.Items) {
-				t.Fatalf("batch %d lacks %s", n, w.name)
-			}
-			item := &x.Items[items]
-			items++
-			if item.Entry.OpTime.String() != w.name || !slices.Equal(itemOps(t, item), w.ops) {
-				t.Fatalf("batch %d has %s, want %s", n, item.Entry.OpTime, w.name)
-			}
-		}
-		if items != len(x.Items) || weight != x.Weight || alone != x.Individually || alone && items != 1 {
-			t.Fatalf("batch %d: %d items of weight %d, alone %v; want %d of %d, %v",
-				n, len(x.Items), x.Weight, x.Individually, items, weight, alone)
-		}
-		if !alone && len(span) > 1 && (cost > b.cfg.MaxOps || bytes > b.cfg.MaxBytes) {
-			t.Fatalf("batch %d has %d operations and %d bytes", n, cost, bytes)
-		}
-		// All entries were available from the start, so no batch ends early.
-		if first := span[0]; n > 0 && !got[n-1].Individually && !first.alone {
-			prev := want[before:at]
-			cost, bytes = first.cost, first.bytes
-			for _, w := range prev {
-				cost += w.cost
-				bytes += w.bytes
-			}
-			if cost <= b.cfg.MaxOps && bytes <= b.cfg.MaxBytes {
-				t.Fatalf("batch %d could have taken the first entry of the next", n-1)
-			}
-		}
-		before = at
 		at += x.Entries
+		checkSpan(t, b.cfg, n, x, span)
+		// All entries were available from the start, so no batch ends early.
+		if first := span[0]; n > 0 && !got[n-1].Individually && !first.alone && within(b.cfg, append(slices.Clone(prev), first)) {
+			t.Fatalf("batch %d could have taken the first entry of the next", n-1)
+		}
+		prev = span
 	}
 	if at != len(want) {
 		t.Fatalf("%d of %d entries are in batches", at, len(want))
@@ -172,6 +137,48 @@ func check(t testing.TB, cfg Config, replies []oplog.Reply, want []wanted) int {
 		t.Fatalf("%d bytes are still held", n)
 	}
 	return len(got)
+}
+
+// checkSpan compares batch n with the entries that it has.
+func checkSpan(t testing.TB, cfg Config, n int, x *batch.Batch, span []wanted) {
+	t.Helper()
+	last := span[len(span)-1]
+	if x.Last != last.optime || x.FetchFrom != last.fetchFrom {
+		t.Fatalf("batch %d ends at %s from %s, want %s from %s", n, x.Last, x.FetchFrom, last.optime, last.fetchFrom)
+	}
+	items, weight, alone := 0, 0, false
+	for _, w := range span {
+		if w.name == "" {
+			continue
+		}
+		weight += w.cost
+		alone = alone || w.alone
+		if items == len(x.Items) {
+			t.Fatalf("batch %d lacks %s", n, w.name)
+		}
+		item := &x.Items[items]
+		items++
+		if item.Entry.OpTime.String() != w.name || !slices.Equal(itemOps(t, item), w.ops) {
+			t.Fatalf("batch %d has %s, want %s", n, item.Entry.OpTime, w.name)
+		}
+	}
+	if items != len(x.Items) || weight != x.Weight || alone != x.Individually || alone && items != 1 {
+		t.Fatalf("batch %d: %d items of weight %d, alone %v; want %d of %d, %v",
+			n, len(x.Items), x.Weight, x.Individually, items, weight, alone)
+	}
+	if !alone && len(span) > 1 && !within(cfg, span) {
+		t.Fatalf("batch %d of %d entries exceeds the limits", n, len(span))
+	}
+}
+
+// within reports whether entries are within the limits of a batch.
+func within(cfg Config, entries []wanted) bool {
+	cost, bytes := 0, int64(0)
+	for _, w := range entries {
+		cost += w.cost
+		bytes += w.bytes
+	}
+	return cost <= cfg.MaxOps && bytes <= cfg.MaxBytes
 }
 
 func itemOps(t testing.TB, item *batch.Item) []string {

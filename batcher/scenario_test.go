@@ -81,7 +81,24 @@ func play(t *testing.T, d *datadriven.TestData) string {
 			}
 		}
 	})
-	closed := false
+	closed := feed(t, d, j, log, in, drain, cancel)
+	if !closed {
+		close(in)
+	}
+	wg.Wait()
+	j.lines = append(j.lines, end) // it may come before the receiver's last line
+	if n := b.assembler.HeldBytes(); n != 0 {
+		j.note("%d bytes are still held", n)
+	}
+	return strings.Join(j.lines, "\n") + "\n"
+}
+
+// feed does what the lines of a scenario say, each at its time. It reports whether it has
+// closed in.
+func feed(
+	t *testing.T, d *datadriven.TestData, j *journal, log *log, in chan<- oplog.Reply, drain chan<- struct{}, cancel context.CancelCauseFunc,
+) (closed bool) {
+	t.Helper()
 	for line := range strings.Lines(d.Input) {
 		fields := strings.Fields(line)
 		at, err := time.ParseDuration(fields[0])
@@ -114,15 +131,7 @@ func play(t *testing.T, d *datadriven.TestData) string {
 			in <- r
 		}
 	}
-	if !closed {
-		close(in)
-	}
-	wg.Wait()
-	j.lines = append(j.lines, end) // it may come before the receiver's last line
-	if n := b.assembler.HeldBytes(); n != 0 {
-		j.note("%d bytes are still held", n)
-	}
-	return strings.Join(j.lines, "\n") + "\n"
+	return closed
 }
 
 // configured reads the arguments of a scenario: the configuration, the capacity of

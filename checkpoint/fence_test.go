@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -29,14 +30,7 @@ func TestBeginFences(t *testing.T) {
 			g, _, old := begun(t, mongosim.Options{Members: 3, Seed: 1}, 4)
 			flush(ctx, t, old.Lane(0), at(101, 0), "kept")
 
-			// Open: on a lane, on the barrier, and on the link itself.
-			opened := open(ctx, t, old.Lane(0), at(102, 0), "open")
-			barrier := open(ctx, t, old.Barrier(), at(102, 0), "open-barrier")
-			late := old.Lane(1).Session().Begin()
-			succeed(t, old.Lane(1).Move(ctx, late, at(102, 0)))
-			advance := old.txns.Begin()
-			succeed(t, old.changeLink(ctx, advance, setCheckpoint(progress(101), nothing)))
-
+			opened := openAll(ctx, t, old)
 			started := time.Now()
 			h := must[*Link](t)(link(t, g).Acquire(ctx, 0))
 			if took := time.Since(started); took > 10*time.Second {
@@ -53,28 +47,7 @@ func TestBeginFences(t *testing.T) {
 				t.Errorf("lanes %v, barrier %v", st.Lanes, st.Barrier)
 			}
 
-			for what, txn := range map[string]*mongo.Txn{"a lane": opened, "the barrier": barrier, "the link": advance} {
-				if _, err := txn.Commit(ctx, false); !servererr.IsOldNumber(err) {
-					t.Errorf("late commit on %s: %v", what, err)
-				}
-			}
-			if _, err := late.Call(ctx, insert("late")); !servererr.IsOldNumber(err) {
-				t.Errorf("late statement: %v", err)
-			}
-			if _, err := old.Lane(2).Session().Write(ctx, insert("retryable")); !servererr.IsOldNumber(err) {
-				t.Errorf("late retryable write: %v", err)
-			}
-			if _, err := old.Barrier().Session().Write(ctx, insert("retryable-barrier")); !servererr.IsOldNumber(err) {
-				t.Errorf("late retryable write on the barrier: %v", err)
-			}
-			txn := old.Lane(3).Session().Begin()
-			wantError(t, old.Lane(3).Move(ctx, txn, at(103, 0)), lease.ErrFenced)
-			wantError(t, old.Lane(3).BeginAlone(ctx, at(103, 0), nil), lease.ErrFenced)
-			wantError(t, old.Barrier().BeginAlone(ctx, at(103, 0), positions(old)), lease.ErrFenced)
-			wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
-			wantError(t, old.Resize(ctx, progress(101), 2), lease.ErrFenced)
-			_, err := old.store.Acquire(ctx, old.Term())
-			wantError(t, err, lease.ErrFenced)
+			wantFenced(ctx, t, old, opened)
 			for _, id := range []string{"open", "open-barrier", "late", "retryable", "retryable-barrier"} {
 				if has(ctx, t, g, id) {
 					t.Errorf("%q of the older term is in the target", id)
@@ -90,6 +63,48 @@ func TestBeginFences(t *testing.T) {
 			}
 		})
 	}
+}
+
+// opened are open transactions of a link: on a lane, on the barrier and on the link itself.
+// late is one of another lane, without its data.
+type opened struct{ lane, barrier, link, late *mongo.Txn }
+
+func openAll(ctx context.Context, t *testing.T, l *Link) opened {
+	t.Helper()
+	o := opened{
+		lane: open(ctx, t, l.Lane(0), at(102, 0), "open"), barrier: open(ctx, t, l.Barrier(), at(102, 0), "open-barrier"),
+		late: l.Lane(1).Session().Begin(), link: l.txns.Begin(),
+	}
+	succeed(t, l.Lane(1).Move(ctx, o.late, at(102, 0)))
+	succeed(t, l.changeLink(ctx, o.link, setCheckpoint(progress(101), nothing)))
+	return o
+}
+
+// wantFenced fails the test if a write of a link of an older term is not rejected.
+func wantFenced(ctx context.Context, t *testing.T, old *Link, o opened) {
+	t.Helper()
+	for what, txn := range map[string]*mongo.Txn{"a lane": o.lane, "the barrier": o.barrier, "the link": o.link} {
+		if _, err := txn.Commit(ctx, false); !servererr.IsOldNumber(err) {
+			t.Errorf("late commit on %s: %v", what, err)
+		}
+	}
+	if _, err := o.late.Call(ctx, insert("late")); !servererr.IsOldNumber(err) {
+		t.Errorf("late statement: %v", err)
+	}
+	if _, err := old.Lane(2).Session().Write(ctx, insert("retryable")); !servererr.IsOldNumber(err) {
+		t.Errorf("late retryable write: %v", err)
+	}
+	if _, err := old.Barrier().Session().Write(ctx, insert("retryable-barrier")); !servererr.IsOldNumber(err) {
+		t.Errorf("late retryable write on the barrier: %v", err)
+	}
+	txn := old.Lane(3).Session().Begin()
+	wantError(t, old.Lane(3).Move(ctx, txn, at(103, 0)), lease.ErrFenced)
+	wantError(t, old.Lane(3).BeginAlone(ctx, at(103, 0), nil), lease.ErrFenced)
+	wantError(t, old.Barrier().BeginAlone(ctx, at(103, 0), positions(old)), lease.ErrFenced)
+	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
+	wantError(t, old.Resize(ctx, progress(101), 2), lease.ErrFenced)
+	_, err := old.store.Acquire(ctx, old.Term())
+	wantError(t, err, lease.ErrFenced)
 }
 
 // TestForgottenSessions: if the server has forgotten the sessions, the terms in the

@@ -31,92 +31,105 @@ func (p pipelined) CallAll(ctx context.Context, cmds []mongo.Command, each func(
 	return first
 }
 
+// moving moves a lane with inserts.
+type moving struct {
+	*testing.T
+	ctx  context.Context
+	lane *Lane
+	// caller is that of the lane's sessions.
+	caller mongo.Caller
+	// asked are the commands whose replies were passed on.
+	asked []int
+}
+
+// use gives the lane a session that the server does not know.
+func (m *moving) use(first int64) {
+	m.lane.session = mongo.NewSession(m.caller, mongo.SessionID("test", m.Name()), first)
+}
+
+func (m *moving) try(next Position, ids ...string) (*mongo.Txn, error) {
+	m.Helper()
+	m.asked = nil
+	var cmds []mongo.Command
+	for _, id := range ids {
+		cmds = append(cmds, insert(id))
+	}
+	txn := m.lane.Session().Begin()
+	return txn, m.lane.MoveWith(m.ctx, txn, next, cmds, func(i int, reply bson.Raw) error {
+		m.asked = append(m.asked, i)
+		_, err := mongo.Written(reply)
+		return err
+	})
+}
+
+// commit moves the lane and commits that.
+func (m *moving) commit(next Position, ids ...string) {
+	m.Helper()
+	txn := must[*mongo.Txn](m)(m.try(next, ids...))
+	must[bson.Raw](m)(txn.Commit(m.ctx, false))
+}
+
 // TestMoveWith: whether commands wait for the move or not, they take effect with it or not
 // at all, and the error is that of Move, even if a later command has aborted the
 // transaction.
 func TestMoveWith(t *testing.T) {
 	t.Parallel()
-	for _, serial := range []bool{true, false} {
-		name := "pipelined"
-		if serial {
-			name = "serial"
-		}
+	for name, wrap := range map[string]func(g *target) mongo.Caller{
+		"pipelined": func(g *target) mongo.Caller { return pipelined{g} },
+		"serial":    func(g *target) mongo.Caller { return struct{ mongo.Caller }{g} },
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := within(t)
 			g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-			caller := mongo.Caller(pipelined{g})
-			if serial {
-				caller = struct{ mongo.Caller }{g}
-			}
 			l := h.Lane(0)
-			use := func(first int64) {
-				l.session = mongo.NewSession(caller, mongo.SessionID("test", t.Name()), first)
-			}
-			use(1)
-			var asked []int
-			moveWith := func(next Position, ids ...string) (*mongo.Txn, error) {
-				t.Helper()
-				asked = nil
-				var cmds []mongo.Command
-				for _, id := range ids {
-					cmds = append(cmds, insert(id))
-				}
-				txn := l.Session().Begin()
-				return txn, l.MoveWith(ctx, txn, next, cmds, func(i int, reply bson.Raw) error {
-					asked = append(asked, i)
-					_, err := mongo.Written(reply)
-					return err
-				})
-			}
+			m := &moving{T: t, ctx: ctx, lane: l, caller: wrap(g)}
+			m.use(1)
 
 			// It moves with commands, with none, and after a new barrier.
-			txn := must[*mongo.Txn](t)(moveWith(at(101, 0), "a", "b"))
-			must[bson.Raw](t)(txn.Commit(ctx, false))
+			m.commit(at(101, 0), "a", "b")
 			l.Moved(at(101, 0))
-			if !has(ctx, t, g, "a") || !has(ctx, t, g, "b") || len(asked) != 2 {
-				t.Errorf("not all commands were carried out; replies to %v", asked)
+			if !has(ctx, t, g, "a") || !has(ctx, t, g, "b") || len(m.asked) != 2 {
+				t.Errorf("not all commands were carried out; replies to %v", m.asked)
 			}
 			flush(ctx, t, h.Barrier(), at(102, 0), "barrier")
-			txn = must[*mongo.Txn](t)(moveWith(at(103, 0)))
-			must[bson.Raw](t)(txn.Commit(ctx, false))
+			m.commit(at(103, 0))
 			l.Moved(at(103, 0))
 			if l.barrierSeen != at(102, 0) {
 				t.Errorf("the barrier was seen at %s", l.barrierSeen)
 			}
 
-			_, err := moveWith(at(103, 0), "back")
+			_, err := m.try(at(103, 0), "back")
 			wantError(t, err, errNotForward)
 
 			// A command that fails is an error of its own, and has no effect.
-			txn, err = moveWith(at(104, 0), "c", "a", "d")
+			txn, err := m.try(at(104, 0), "c", "a", "d")
 			if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Code != servererr.DuplicateKey || len(e.Info) == 0 {
 				t.Errorf("a duplicate: %v", err)
 			}
 			txn.Abort(ctx)
-			if has(ctx, t, g, "c") || has(ctx, t, g, "d") || len(asked) != 2 {
-				t.Errorf("a transaction with a refusal left something; replies to %v", asked)
+			if has(ctx, t, g, "c") || has(ctx, t, g, "d") || len(m.asked) != 2 {
+				t.Errorf("a transaction with a refusal left something; replies to %v", m.asked)
 			}
 
 			// The reply of a commit was lost, and the next flush's commands fail, too.
-			txn = must[*mongo.Txn](t)(moveWith(at(105, 0), "e"))
-			must[bson.Raw](t)(txn.Commit(ctx, false))
-			_, err = moveWith(at(105, 0), "e")
+			m.commit(at(105, 0), "e")
+			_, err = m.try(at(105, 0), "e")
 			wantError(t, err, ErrAhead)
-			if len(asked) != 0 {
-				t.Errorf("replies after a move that did not happen: %v", asked)
+			if len(m.asked) != 0 {
+				t.Errorf("replies after a move that did not happen: %v", m.asked)
 			}
 			// The target has lost a flush.
 			l.Moved(at(110, 0))
-			_, err = moveWith(at(111, 0), "e")
+			_, err = m.try(at(111, 0), "e")
 			wantError(t, err, lease.ErrRewound)
 			// Another term has the lane, and the server has forgotten this one's session.
 			l.Moved(at(105, 0))
 			must[*Link](t)(link(t, g).Acquire(ctx, 0))
-			use(1000)
-			_, err = moveWith(at(106, 0), "e")
+			m.use(1000)
+			_, err = m.try(at(106, 0), "e")
 			wantError(t, err, lease.ErrFenced)
-			if _, err := moveWith(at(106, 0), "f"); has(ctx, t, g, "f") {
+			if _, err := m.try(at(106, 0), "f"); has(ctx, t, g, "f") {
 				t.Errorf("a fenced lane wrote: %v", err)
 			}
 		})

@@ -82,11 +82,15 @@ func TestLink(t *testing.T) {
 	start := at(100, AllOps)
 	want.Lanes, want.LanesBegun = []Position{start, start, start}, make([]Position, 3)
 	want.Barrier = start
-	got, _, err := s.Load(ctx)
-	succeed(t, err)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("after Create: %s", diff)
+	loads := func(when string) {
+		t.Helper()
+		got, _, err := s.Load(ctx)
+		succeed(t, err)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("after %s: %s", when, diff)
+		}
 	}
+	loads("Create")
 	h := must[*Link](t)(s.Acquire(ctx, 0))
 	want.Term = 1
 	if diff := cmp.Diff(want, h.State()); diff != "" {
@@ -101,16 +105,46 @@ func TestLink(t *testing.T) {
 	want.Source.ReplicaSetID = setID // stays
 	want.Applied, want.AppliedWall, want.FetchFrom = ot(102), 102_000, ot(97)
 	want.Lanes[1] = at(101, 4)
-	got, _, err = s.Load(ctx)
-	succeed(t, err)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("after Advance: %s", diff)
-	}
+	loads("Advance")
 	// The same checkpoint again is no error: it makes earlier flushes durable.
 	succeed(t, h.Advance(ctx, progress(102), positions(h), src))
 
-	src.ReplicaSetID = bson.RawValue{Type: bson.TypeObjectID, Value: []byte("another one.")}
-	wantError(t, h.Advance(ctx, progress(103), positions(h), src), ErrOtherSource)
+	wantRefused(ctx, t, h)
+	if got, _, _ := s.Load(ctx); got.Applied != ot(102) {
+		t.Errorf("a refused Advance moved it to %s", got.Applied)
+	}
+
+	wantListed(ctx, t, g)
+	if diff := cmp.Diff([]string{
+		"link created in the target [link=a writers=3 applied=100:1 t1]",
+		"lease acquired [link=a term=1 applied=100:1 t1 fetchFrom=90:1 t1]",
+		"checkpoint written [link=a applied=102:1 t1 fetchFrom=97:1 t1]",
+		"checkpoint written [link=a applied=102:1 t1 fetchFrom=97:1 t1]",
+	}, events[:4]); diff != "" {
+		t.Errorf("events: %s", diff)
+	}
+	if last := events[len(events)-1]; !strings.Contains(last, "lost acknowledged writes") {
+		t.Errorf("last event: %s", last)
+	}
+}
+
+// wantListed creates another link, and lists it and one at 102.
+func wantListed(ctx context.Context, t *testing.T, g *target) {
+	t.Helper()
+	other := must[*Store](t)(New(Config{Target: g, Link: "b"}))
+	succeed(t, other.Create(ctx, first(1)))
+	list := must[[]Listed](t)(List(ctx, g, ""))
+	if len(list) != 2 || list[0].Link != "a" || list[1].Link != "b" || list[0].State.Applied != ot(102) || list[1].Err != nil {
+		t.Errorf("list: %+v", list)
+	}
+}
+
+// wantRefused fails the test if a link of three lanes at 102, and lane 1 at 101/4, advances to
+// what is inconsistent.
+func wantRefused(ctx context.Context, t *testing.T, h *Link) {
+	t.Helper()
+	another := Source{SetName: "rs0", RBID: 2, Host: "b:1", ReplicaSetID: bson.RawValue{Type: bson.TypeObjectID, Value: []byte("another one.")}}
+	wantError(t, h.Advance(ctx, progress(103), positions(h), another), ErrOtherSource)
 	for what, err := range map[string]error{
 		"does not go back":  h.Advance(ctx, progress(101), positions(h), Source{}),
 		"no optime":         h.Advance(ctx, Progress{}, positions(h), Source{}),
@@ -122,29 +156,8 @@ func TestLink(t *testing.T) {
 			t.Errorf("error %v, want %q", err, what)
 		}
 	}
+	start := at(100, AllOps)
 	wantError(t, h.Advance(ctx, progress(103), []Position{start, at(101, 5), start}, Source{}), lease.ErrRewound)
-	if got, _, _ := s.Load(ctx); got.Applied != ot(102) {
-		t.Errorf("a refused Advance moved it to %s", got.Applied)
-	}
-
-	other := must[*Store](t)(New(Config{Target: g, Link: "b"}))
-	succeed(t, other.Create(ctx, first(1)))
-	list := must[[]Listed](t)(List(ctx, g, ""))
-	if len(list) != 2 || list[0].Link != "a" || list[1].Link != "b" || list[0].State.Applied != ot(102) || list[1].Err != nil {
-		t.Errorf("list: %+v", list)
-	}
-	wantEvents := []string{
-		"link created in the target [link=a writers=3 applied=100:1 t1]",
-		"lease acquired [link=a term=1 applied=100:1 t1 fetchFrom=90:1 t1]",
-		"checkpoint written [link=a applied=102:1 t1 fetchFrom=97:1 t1]",
-		"checkpoint written [link=a applied=102:1 t1 fetchFrom=97:1 t1]",
-	}
-	if diff := cmp.Diff(wantEvents, events[:4]); diff != "" {
-		t.Errorf("events: %s", diff)
-	}
-	if last := events[len(events)-1]; !strings.Contains(last, "lost acknowledged writes") {
-		t.Errorf("last event: %s", last)
-	}
 }
 
 // TestCreateOnce: if several processes create a link concurrently, one of them succeeds.

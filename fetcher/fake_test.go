@@ -178,6 +178,11 @@ func (f *fake) answer(ctx context.Context, kind string, words []string) (bson.Ra
 			}
 		}
 	}
+	return f.reply(kind, docs, cursor, broken), nil
+}
+
+// reply returns a reply with entries. broken names the part that it lacks.
+func (f *fake) reply(kind string, docs bson.A, cursor int64, broken string) bson.Raw {
 	batch := nextBatch
 	if kind != "more" {
 		batch = firstBatch
@@ -195,7 +200,7 @@ func (f *fake) answer(ctx context.Context, kind string, words []string) (bson.Ra
 	if broken != "oplog" {
 		reply = append(reply, bson.E{Key: oplogData, Value: f.oplogData(broken)})
 	}
-	return bson.Raw(marshal(reply)), nil
+	return bson.Raw(marshal(reply))
 }
 
 func (f *fake) replData(broken string) bson.D {

@@ -143,76 +143,83 @@ func TestScenarios(t *testing.T) {
 }
 
 func runScenario(t *testing.T, d *datadriven.TestData) string {
-	source, target := newServer(t, "source"), newServer(t, "target")
-	dir := t.TempDir()
-	cfg := preflight.Config{Source: source, Target: target, Link: "l", SpoolDir: filepath.Join(dir, "spool", "l"), SpoolBytes: 3 << 20}
-	var maps []string
-	all := false
+	s := &scenario{source: newServer(t, "source"), target: newServer(t, "target"), dir: t.TempDir()}
+	s.cfg = preflight.Config{Source: s.source, Target: s.target, Link: "l", SpoolDir: filepath.Join(s.dir, "spool", "l"), SpoolBytes: 3 << 20}
 	for line := range strings.Lines(d.Input) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		key, value, _ := strings.Cut(rest, ": ")
-		switch word {
-		case "source":
-			source.answers[key] = value
-		case "target":
-			target.answers[key] = value
-		case "age":
-			var order int32
-			var age int64
-			if _, err := fmt.Sscan(rest, &order, &age); err != nil {
-				d.Fatalf(t, "%v", err)
-			}
-			source.ages[order] = age
-		case "include":
-			cfg.Include = append(cfg.Include, rest)
-		case "map":
-			maps = append(maps, rest)
-		case "copy":
-			cfg.Copy = true
-		case "drop-existing":
-			cfg.DropExisting = true
-		case "spool-free":
-			if _, err := fmt.Sscan(rest, &cfg.SpoolFree); err != nil {
-				d.Fatalf(t, "%v", err)
-			}
-		case "spool-dir":
-			cfg.SpoolDir = strings.ReplaceAll(rest, "DIR", dir)
-		case "file":
-			if err := os.WriteFile(filepath.Join(dir, rest), nil, 0o600); err != nil {
-				d.Fatalf(t, "%v", err)
-			}
-		case "allow-existing":
-			cfg.AllowExisting = true
-		case "copied":
-			cfg.Copied = true
-		case "users-and-roles":
-			cfg.UsersAndRoles = true
-		case "start-ago":
-			var ago int64
-			if _, err := fmt.Sscan(rest, &ago); err != nil {
-				d.Fatalf(t, "%v", err)
-			}
-			cfg.StartAt = bson.Timestamp{T: uint32(clock() - ago)}
-		case "feedback":
-			cfg.Feedback = map[string]feedback.Mode{"member": feedback.Member, "document": feedback.Document}[rest]
-		case "all":
-			all = true
-		default:
-			d.Fatalf(t, "what is %q?", word)
+		if err := s.read(word, rest); err != nil {
+			d.Fatalf(t, "%s: %v", line, err)
 		}
 	}
 	var err error
-	if cfg.Scope, err = scope.New(scope.Config{Include: cfg.Include, Map: maps, UsersAndRoles: cfg.UsersAndRoles}); err != nil {
+	if s.cfg.Scope, err = scope.New(scope.Config{Include: s.cfg.Include, Map: s.maps, UsersAndRoles: s.cfg.UsersAndRoles}); err != nil {
 		d.Fatalf(t, "%v", err)
 	}
 	var told []preflight.Finding
-	report, err := preflight.Run(t.Context(), cfg, func(f preflight.Finding) { told = append(told, f) })
-	b := printed(t, report, told, err, all)
-	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	report, err := preflight.Run(t.Context(), s.cfg, func(f preflight.Finding) { told = append(told, f) })
+	b := printed(t, report, told, err, s.all)
+	left, err := filepath.Glob(filepath.Join(s.dir, "*"))
 	if err != nil || len(left) > strings.Count(d.Input, "file ") {
 		t.Errorf("left in the folder: %v, %v", left, err)
 	}
-	return diskFree.ReplaceAllString(strings.ReplaceAll(b, dir, "DIR"), "has N free")
+	return diskFree.ReplaceAllString(strings.ReplaceAll(b, s.dir, "DIR"), "has N free")
+}
+
+// scenario is what a scenario has said so far.
+type scenario struct {
+	source, target *server
+	dir            string
+	cfg            preflight.Config
+	maps           []string
+	all            bool
+}
+
+// read reads a line.
+func (s *scenario) read(word, rest string) error {
+	var err error
+	key, value, _ := strings.Cut(rest, ": ")
+	switch word {
+	case "source":
+		s.source.answers[key] = value
+	case "target":
+		s.target.answers[key] = value
+	case "age":
+		var order int32
+		var age int64
+		_, err = fmt.Sscan(rest, &order, &age)
+		s.source.ages[order] = age
+	case "include":
+		s.cfg.Include = append(s.cfg.Include, rest)
+	case "map":
+		s.maps = append(s.maps, rest)
+	case "copy":
+		s.cfg.Copy = true
+	case "drop-existing":
+		s.cfg.DropExisting = true
+	case "spool-free":
+		_, err = fmt.Sscan(rest, &s.cfg.SpoolFree)
+	case "spool-dir":
+		s.cfg.SpoolDir = strings.ReplaceAll(rest, "DIR", s.dir)
+	case "file":
+		err = os.WriteFile(filepath.Join(s.dir, rest), nil, 0o600)
+	case "allow-existing":
+		s.cfg.AllowExisting = true
+	case "copied":
+		s.cfg.Copied = true
+	case "users-and-roles":
+		s.cfg.UsersAndRoles = true
+	case "start-ago":
+		var ago int64
+		_, err = fmt.Sscan(rest, &ago)
+		s.cfg.StartAt = bson.Timestamp{T: uint32(clock() - ago)}
+	case "feedback":
+		s.cfg.Feedback = map[string]feedback.Mode{"member": feedback.Member, "document": feedback.Document}[rest]
+	case "all":
+		s.all = true
+	default:
+		err = errors.New("unknown word")
+	}
+	return err
 }
 
 // printed formats a report for the scenarios; without all, checks that end OK are only

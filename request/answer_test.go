@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,53 +21,72 @@ func linkDocument(ctx context.Context, t *testing.T, target mongo.Caller) bson.R
 	return must[bson.Raw](t)(metadata.FindOne(ctx, target, "replicator", metadata.Links, metadata.ByID("a")))
 }
 
+// leaving is a link whose collections are left out.
+type leaving struct {
+	*testing.T
+	s        *checkpoint.Store
+	h        *checkpoint.Link
+	requests *Store
+}
+
+func startLeaving(t *testing.T) (*leaving, mongo.Caller) {
+	t.Helper()
+	g := newTarget(t)
+	s, h := create(t, g)
+	return &leaving{T: t, s: s, h: h, requests: New(s)}, g
+}
+
+// is compares the collections that are left out, in the target and as the link has them.
+func (l *leaving) is(when string, want ...checkpoint.LeftOut) {
+	l.Helper()
+	st, _, err := l.s.Load(l.Context())
+	succeed(l.T, err)
+	for _, got := range [][]checkpoint.LeftOut{st.LeftOut, l.h.Gaps().LeftOut} {
+		if !slices.Equal(got, want) {
+			l.Errorf("%s: %+v, want %+v", when, got, want)
+		}
+	}
+}
+
+// leaveOut leaves a collection out for a request of that time.
+func (l *leaving) leaveOut(ns oplog.Namespace, asked int64) {
+	l.Helper()
+	succeed(l.T, l.requests.LeaveOut(l.Context(), l.h, Resync{NS: ns, Asked: time.UnixMilli(asked).UTC()}))
+}
+
+func (l *leaving) answer(ns oplog.Namespace, state, why string) {
+	l.Helper()
+	succeed(l.T, l.requests.Answer(l.Context(), l.h, ns, state, why))
+}
+
 // TestLeaveOut: a collection that is left out stays in the link's document with the same
 // checkpoint, through failures, new requests and restarts, until its request is done.
 func TestLeaveOut(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	g := newTarget(t)
-	s, h := create(t, g)
-	requests := New(s)
-	since, wall := h.State().Applied, h.State().AppliedWall
-	is := func(when string, want ...checkpoint.LeftOut) {
-		t.Helper()
-		st, _, err := s.Load(ctx)
-		succeed(t, err)
-		gaps := h.Gaps()
-		if len(st.LeftOut) != len(want) || len(gaps.LeftOut) != len(want) {
-			t.Fatalf("%s: %+v and %+v, want %+v", when, st.LeftOut, gaps.LeftOut, want)
-		}
-		for i := range want {
-			if st.LeftOut[i] != want[i] || gaps.LeftOut[i] != want[i] {
-				t.Errorf("%s: %+v and %+v, want %+v", when, st.LeftOut[i], gaps.LeftOut[i], want[i])
-			}
-		}
-	}
-	request := func(ns oplog.Namespace, asked int64) Resync {
-		return Resync{NS: ns, Asked: time.UnixMilli(asked).UTC()}
-	}
-	succeed(t, requests.Resync(ctx, "d.b"))
-	succeed(t, requests.LeaveOut(ctx, h, request("d.b", 1)))
+	l, g := startLeaving(t)
+	since, wall := l.h.State().Applied, l.h.State().AppliedWall
+	succeed(t, l.requests.Resync(ctx, "d.b"))
+	l.leaveOut("d.b", 1)
 	b := checkpoint.LeftOut{NS: "d.b", Since: since, Wall: wall, Asked: time.UnixMilli(1).UTC()}
-	is("left out", b)
-	if w := must[Requests](t)(requests.Read(ctx)); len(w.Resync) != 1 || w.Resync[0].State != Copying {
+	l.is("left out", b)
+	if w := must[Requests](t)(l.requests.Read(ctx)); len(w.Resync) != 1 || w.Resync[0].State != Copying {
 		t.Errorf("requests %+v", w)
 	}
 	later := checkpoint.Progress{Applied: at(since.TS.T + 5), AppliedWall: wall + 5000, FetchFrom: at(since.TS.T + 5)}
-	succeed(t, h.Advance(ctx, later, make([]checkpoint.Position, 1), checkpoint.Source{SetName: "rs0"}))
-	succeed(t, requests.Answer(ctx, h, "d.b", Failed, "x"))
+	succeed(t, l.h.Advance(ctx, later, make([]checkpoint.Position, 1), checkpoint.Source{SetName: "rs0"}))
+	l.answer("d.b", Failed, "x")
 	b.Failed = "x"
-	is("failed", b)
+	l.is("failed", b)
 
-	h = must[*checkpoint.Link](t)(s.Acquire(ctx, 0))
-	is("another start", b)
-	succeed(t, requests.LeaveOut(ctx, h, request("d.b", 3)))
-	succeed(t, requests.LeaveOut(ctx, h, request("d.a", 2)))
+	l.h = must[*checkpoint.Link](t)(l.s.Acquire(ctx, 0))
+	l.is("another start", b)
+	l.leaveOut("d.b", 3)
+	l.leaveOut("d.a", 2)
 	b.Failed, b.Asked = "", time.UnixMilli(3).UTC()
 	a := checkpoint.LeftOut{NS: "d.a", Since: later.Applied, Wall: later.AppliedWall, Asked: time.UnixMilli(2).UTC()}
-	is("asked for anew", a, b)
-	st, _, err := s.Load(ctx)
+	l.is("asked for anew", a, b)
+	st, _, err := l.s.Load(ctx)
 	succeed(t, err)
 	if at := st.Reached(); at.Applied != since && !st.CopiedUntil.After(since) || st.Applied != later.Applied {
 		t.Errorf("reached %s, applied %s, left out at %s", at.Applied, st.Applied, since)
@@ -74,30 +94,35 @@ func TestLeaveOut(t *testing.T) {
 	if is, told := linkDocument(ctx, t, g).Lookup("consistent").BooleanOK(); !told || is {
 		t.Error("it is not said that the target is not consistent")
 	}
-	succeed(t, requests.Answer(ctx, h, "d.b", Copying, "half"))
-	succeed(t, requests.Answer(ctx, h, "d.b", Done, ""))
-	is("one is done", a)
-	succeed(t, requests.Answer(ctx, h, "d.a", Done, ""))
-	is("all are done")
+	l.answer("d.b", Copying, "half")
+	l.answer("d.b", Done, "")
+	l.is("one is done", a)
+	l.answer("d.a", Done, "")
+	l.is("all are done")
 	for _, name := range []string{"leftOut", "consistent"} {
 		if v, err := linkDocument(ctx, t, g).LookupErr(name); err == nil {
 			t.Errorf("%s is %s", name, v)
 		}
 	}
-	// Requested again while it is copied, because its data may have been damaged, it stays
-	// left out, with the first Since.
-	succeed(t, requests.LeaveOut(ctx, h, request("d.b", 5)))
-	b = checkpoint.LeftOut{NS: "d.b", Since: later.Applied, Wall: later.AppliedWall, Asked: time.UnixMilli(5).UTC()}
-	succeed(t, requests.Resync(ctx, "d.b"))
-	succeed(t, requests.Answer(ctx, h, "d.b", Copying, ""))
-	succeed(t, requests.ResyncAgain(ctx, "d.b"))
-	succeed(t, requests.Answer(ctx, h, "d.b", Done, ""))
-	is("to be copied once more", b)
-	succeed(t, requests.Answer(ctx, h, "d.b", Copying, ""))
-	succeed(t, requests.Answer(ctx, h, "d.b", Done, ""))
-	is("copied once more")
+}
 
-	old := h
+// TestLeaveOutAgain: requested again while it is copied, because its data may have been
+// damaged, a collection stays left out, with the first Since.
+func TestLeaveOutAgain(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, g := startLeaving(t)
+	b := checkpoint.LeftOut{NS: "d.b", Since: l.h.State().Applied, Wall: l.h.State().AppliedWall, Asked: time.UnixMilli(5).UTC()}
+	l.leaveOut("d.b", 5)
+	succeed(t, l.requests.Resync(ctx, "d.b"))
+	l.answer("d.b", Copying, "")
+	succeed(t, l.requests.ResyncAgain(ctx, "d.b"))
+	l.answer("d.b", Done, "")
+	l.is("to be copied once more", b)
+	l.answer("d.b", Copying, "")
+	l.answer("d.b", Done, "")
+	l.is("copied once more")
+
 	must[*checkpoint.Link](t)(links(t, g, "a").Acquire(ctx, 0))
-	wantError(t, requests.LeaveOut(ctx, old, request("d.c", 1)), lease.ErrFenced)
+	wantError(t, l.requests.LeaveOut(ctx, l.h, Resync{NS: "d.c"}), lease.ErrFenced)
 }

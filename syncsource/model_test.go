@@ -75,15 +75,18 @@ func drawQuestion(t *rapid.T) (View, Query) {
 	return v, q
 }
 
+// modelKeep returns the members of a set that satisfy ok.
+func modelKeep(v View, set []int, ok func(m Member) bool) []int {
+	return slices.DeleteFunc(slices.Clone(set), func(i int) bool { return !ok(v.Members[i]) })
+}
+
 func modelChoose(v View, q Query) string {
 	all := make([]int, 0, len(v.Members))
 	for i := range v.Members {
 		all = append(all, i)
 	}
 	at := func(i int) Member { return v.Members[i] }
-	keep := func(set []int, ok func(m Member) bool) []int {
-		return slices.DeleteFunc(slices.Clone(set), func(i int) bool { return !ok(at(i)) })
-	}
+	keep := func(set []int, ok func(m Member) bool) []int { return modelKeep(v, set, ok) }
 	set := keep(all, func(m Member) bool { return !m.Stranger })
 	if len(set) == 0 || v.Answers < 2*len(set) {
 		return ""
@@ -118,6 +121,12 @@ func modelChoose(v View, q Query) string {
 	if mode == ModeSecondary {
 		set = keep(set, func(m Member) bool { return m.State == oplog.MemberSecondary })
 	}
+	return modelPass(v, q, mode, set, primary)
+}
+
+// modelPass chooses among members that may be read.
+func modelPass(v View, q Query, mode Mode, set []int, primary int) string {
+	keep := func(set []int, ok func(m Member) bool) []int { return modelKeep(v, set, ok) }
 	least := []int{1}
 	if q.Rules.AcceptEqual {
 		least = []int{1, 0}
@@ -129,7 +138,7 @@ func modelChoose(v View, q Query) string {
 				(mode != ModeSecondaryPreferred || m.State == oplog.MemberSecondary)
 		})
 		if primary >= 0 {
-			newest := at(primary).Applied
+			newest := v.Members[primary].Applied
 			oldest := oplog.OpTime{Term: newest.Term}
 			if newest.TS.T > 10 {
 				oldest.TS.T = newest.TS.T - 10

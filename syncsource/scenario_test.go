@@ -130,55 +130,64 @@ func parseScenario(t testing.TB, td *datadriven.TestData, now time.Time) *scenar
 	}
 	s.view.Answers = 5 * len(s.view.Members)
 	for _, arg := range td.CmdArgs {
-		value := strings.Join(arg.Vals, ",")
-		switch arg.Key {
-		case "test", "times", "wait", "host":
-		case "fetched":
-			s.q.LastFetched = optime(t, value)
-		case "answers":
-			s.view.Answers, _ = strconv.Atoi(value)
-		case "nochaining":
-			s.view.NoChaining = true
-		case "equal":
-			s.q.Rules.AcceptEqual = true
-		case "mode":
-			s.q.Rules.Mode = Mode(value)
-		case "tagsets":
-			for _, set := range arg.Vals {
-				s.q.Rules.TagSets = append(s.q.Rules.TagSets, tagsOf(set))
-			}
-		case "maxlag":
-			s.q.Rules.MaxLag = duration(t, value)
-		case "threshold":
-			s.q.Rules.PingThreshold = duration(t, value)
-		case "delay":
-			s.q.Rules.Delay = duration(t, value)
-		case "perhour":
-			s.q.Rules.MaxChangesPerHour, _ = strconv.Atoi(value)
-		case "pinned":
-			s.q.Rules.Pinned = value
-		case "current":
-			s.q.Current = value
-		case "denied":
-			for _, entry := range arg.Vals {
-				host, lasts, _ := strings.Cut(entry, ":")
-				s.q.Denied[host] = Denial{Until: now.Add(duration(t, lasts)), Reason: "did not answer"}
-			}
-		case "history":
-			for _, ago := range arg.Vals {
-				s.q.History = append(s.q.History, now.Add(-duration(t, ago)))
-			}
-		case "saysprimary":
-			s.said.Primary = true
-		case "says":
-			s.said.Applied = optime(t, value)
-		case "nosource":
-			s.said.HasSource = false
-		default:
+		if !s.set(t, arg, now) {
 			td.Fatalf(t, "unknown argument %q", arg.Key)
 		}
 	}
 	return s
+}
+
+// set reads an argument of a directive. It reports whether it knows it.
+func (s *scenario) set(t testing.TB, arg datadriven.CmdArg, now time.Time) bool {
+	t.Helper()
+	value := strings.Join(arg.Vals, ",")
+	switch arg.Key {
+	case "test", "times", "wait", "host":
+	case "fetched":
+		s.q.LastFetched = optime(t, value)
+	case "answers":
+		s.view.Answers, _ = strconv.Atoi(value)
+	case "nochaining":
+		s.view.NoChaining = true
+	case "equal":
+		s.q.Rules.AcceptEqual = true
+	case "mode":
+		s.q.Rules.Mode = Mode(value)
+	case "tagsets":
+		for _, set := range arg.Vals {
+			s.q.Rules.TagSets = append(s.q.Rules.TagSets, tagsOf(set))
+		}
+	case "maxlag":
+		s.q.Rules.MaxLag = duration(t, value)
+	case "threshold":
+		s.q.Rules.PingThreshold = duration(t, value)
+	case "delay":
+		s.q.Rules.Delay = duration(t, value)
+	case "perhour":
+		s.q.Rules.MaxChangesPerHour, _ = strconv.Atoi(value)
+	case "pinned":
+		s.q.Rules.Pinned = value
+	case "current":
+		s.q.Current = value
+	case "denied":
+		for _, entry := range arg.Vals {
+			host, lasts, _ := strings.Cut(entry, ":")
+			s.q.Denied[host] = Denial{Until: now.Add(duration(t, lasts)), Reason: "did not answer"}
+		}
+	case "history":
+		for _, ago := range arg.Vals {
+			s.q.History = append(s.q.History, now.Add(-duration(t, ago)))
+		}
+	case "saysprimary":
+		s.said.Primary = true
+	case "says":
+		s.said.Applied = optime(t, value)
+	case "nosource":
+		s.said.HasSource = false
+	default:
+		return false
+	}
+	return true
 }
 
 func choiceText(c Choice) string {

@@ -186,42 +186,10 @@ func TestOverTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A member that is partitioned from the others lags.
-	for _, id := range []int{0, 1, 3} {
-		x.set.Cut(2, id)
-	}
-	for tick := time.NewTicker(20 * time.Millisecond); ; {
-		x.write()
-		v := x.w.View()
-		choice := Choose(v, x.r.query(oldest))
-		i := slices.IndexFunc(choice.Refused, func(r Refusal) bool { return r.Host == host(2) })
-		if i >= 0 && strings.Contains(choice.Refused[i].Reason, "s behind the primary, 1 s are allowed") && choice.Host != "" {
-			tick.Stop()
-			break
-		}
-		select {
-		case <-tick.C:
-		case <-x.ctx.Done():
-			t.Fatalf("member 2 does not lag: %q", describe(v))
-		}
-	}
-	for _, id := range []int{0, 1, 3} {
-		x.set.Heal(2, id)
-	}
+	x.lag(2, oldest)
 
 	// Without chaining only the primary is read.
-	x.reconfig(func(config bson.D) bson.D {
-		for i := range config {
-			if settings, ok := config[i].Value.(bson.D); ok && config[i].Key == "settings" {
-				for j := range settings {
-					if settings[j].Key == "chainingAllowed" {
-						settings[j].Value = false
-					}
-				}
-			}
-		}
-		return config
-	})
+	x.reconfig(withoutChaining)
 	x.await("no chaining", func(v *View) bool { return v.NoChaining && v.comparable() })
 	primary := x.resolve("the primary", oldest, func(s Source) bool {
 		v := x.w.View()
@@ -238,6 +206,43 @@ func TestOverTheWire(t *testing.T) {
 	if verdict := x.r.OnReply(oldest, Said{Applied: oldest, HasSource: true}); !verdict.Change || !strings.Contains(verdict.Reason, "is not the primary") {
 		t.Errorf("the source is primary no more: %+v", verdict)
 	}
+}
+
+// lag partitions a member from the others, until it is refused because it lags.
+func (x *wired) lag(id int, last oplog.OpTime) {
+	x.t.Helper()
+	host := x.set.Member(id).Host()
+	x.set.Isolate(id)
+	defer x.set.Rejoin(id)
+	for tick := time.NewTicker(20 * time.Millisecond); ; {
+		x.write()
+		v := x.w.View()
+		choice := Choose(v, x.r.query(last))
+		i := slices.IndexFunc(choice.Refused, func(r Refusal) bool { return r.Host == host })
+		if i >= 0 && strings.Contains(choice.Refused[i].Reason, "s behind the primary, 1 s are allowed") && choice.Host != "" {
+			tick.Stop()
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-x.ctx.Done():
+			x.t.Fatalf("member %d does not lag: %q", id, describe(v))
+		}
+	}
+}
+
+// withoutChaining returns a configuration without chaining.
+func withoutChaining(config bson.D) bson.D {
+	for i := range config {
+		if settings, ok := config[i].Value.(bson.D); ok && config[i].Key == "settings" {
+			for j := range settings {
+				if settings[j].Key == "chainingAllowed" {
+					settings[j].Value = false
+				}
+			}
+		}
+	}
+	return config
 }
 
 func (x *wired) reconfig(change func(config bson.D) bson.D) {

@@ -207,30 +207,32 @@ func (b *bench) operations(t *testing.T, lines []string) []*oplog.Op {
 	return ops
 }
 
+// linesOf returns the commands of worker w for a number of collections.
+func linesOf(w, collections int) (lines []string) {
+	for i := range collections {
+		db, name := fmt.Sprintf("db%d", i%3), fmt.Sprintf("c%d_%d", w, i)
+		lines = append(lines,
+			fmt.Sprintf(`c %s.$cmd {"create": %q, "temp": true, "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}`, db, name),
+			fmt.Sprintf(`c %s.$cmd {"createIndexes": %q, "v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`, db, name),
+		)
+		switch i % 4 {
+		case 1:
+			lines = append(lines, fmt.Sprintf(`c %s.$cmd {"renameCollection": "%s.%s", "to": "%s.%s_new"}`, db, db, name, db, name))
+		case 2:
+			lines = append(lines, fmt.Sprintf(`c %s.$cmd {"drop": %q}`, db, name))
+		case 3:
+			lines = append(lines, fmt.Sprintf(`i %s.system.views {"_id": "%s.%s_view", "viewOn": %q, "pipeline": []}`, db, db, name, name))
+		}
+	}
+	return lines
+}
+
 // Executors that share a catalog work concurrently, each on collections of its own.
 func TestSideBySide(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
 	b.cfg.Placed = true
 	const workers, each = 6, 8
-	lines := make([][]string, workers)
-	for w := range workers {
-		for i := range each {
-			db, name := fmt.Sprintf("db%d", i%3), fmt.Sprintf("c%d_%d", w, i)
-			lines[w] = append(lines[w],
-				fmt.Sprintf(`c %s.$cmd {"create": %q, "temp": true, "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}`, db, name),
-				fmt.Sprintf(`c %s.$cmd {"createIndexes": %q, "v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`, db, name),
-			)
-			switch i % 4 {
-			case 1:
-				lines[w] = append(lines[w], fmt.Sprintf(`c %s.$cmd {"renameCollection": "%s.%s", "to": "%s.%s_new"}`, db, db, name, db, name))
-			case 2:
-				lines[w] = append(lines[w], fmt.Sprintf(`c %s.$cmd {"drop": %q}`, db, name))
-			case 3:
-				lines[w] = append(lines[w], fmt.Sprintf(`i %s.system.views {"_id": "%s.%s_view", "viewOn": %q, "pipeline": []}`, db, db, name, name))
-			}
-		}
-	}
 	var err error
 	if b.cfg.Catalog, err = catalog.Load(t.Context(), b.server, nil); err != nil {
 		t.Fatal(err)
@@ -243,7 +245,7 @@ func TestSideBySide(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ops := b.operations(t, lines[w])
+		ops := b.operations(t, linesOf(w, each))
 		g.Go(func() error {
 			for _, op := range ops {
 				if err := exec.Apply(t.Context(), op, ddl.Copied); err != nil {

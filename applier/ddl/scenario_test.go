@@ -87,33 +87,8 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 	var out strings.Builder
 	switch d.Cmd {
 	case "log":
-		again := ddl.Once
-		if d.HasArg("maybe") {
-			again = ddl.Maybe
-		}
-		if d.HasArg("copied") {
-			again = ddl.Copied
-		}
 		for line := range strings.Lines(d.Input) {
-			op := b.operation(t, strings.TrimSpace(line))
-			if in, err := b.exec.InScope(op); err == nil && !in {
-				out.WriteString("  out of scope\n")
-			}
-			if err := b.exec.Apply(t.Context(), op, again); err != nil {
-				fmt.Fprintf(&out, "  %T: %v\n", err, err)
-			}
-			out.WriteString(b.told())
-			if d.HasArg("twice") {
-				b.restart(t)
-				second := ddl.Maybe
-				if again == ddl.Copied {
-					second = again
-				}
-				if err := b.exec.Apply(t.Context(), op, second); err != nil {
-					fmt.Fprintf(&out, "  again: %T: %v\n", err, err)
-				}
-				b.events = nil
-			}
+			b.apply(t, &out, d, line)
 		}
 	case "leave":
 		def := doc(t, d.Input)
@@ -160,6 +135,36 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 		d.Fatalf(t, "unknown command %s", d.Cmd)
 	}
 	return out.String()
+}
+
+// apply applies a line of the directive log.
+func (b *bench) apply(t *testing.T, out *strings.Builder, d *datadriven.TestData, line string) {
+	t.Helper()
+	again := ddl.Once
+	if d.HasArg("maybe") {
+		again = ddl.Maybe
+	}
+	if d.HasArg("copied") {
+		again = ddl.Copied
+	}
+	op := b.operation(t, strings.TrimSpace(line))
+	if in, err := b.exec.InScope(op); err == nil && !in {
+		out.WriteString("  out of scope\n")
+	}
+	if err := b.exec.Apply(t.Context(), op, again); err != nil {
+		fmt.Fprintf(out, "  %T: %v\n", err, err)
+	}
+	out.WriteString(b.told())
+	if d.HasArg("twice") {
+		b.restart(t)
+		if again == ddl.Once {
+			again = ddl.Maybe
+		}
+		if err := b.exec.Apply(t.Context(), op, again); err != nil {
+			fmt.Fprintf(out, "  again: %T: %v\n", err, err)
+		}
+		b.events = nil
+	}
 }
 
 func (b *bench) show(t *testing.T, out *strings.Builder, overlay bool) {

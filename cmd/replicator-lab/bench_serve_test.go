@@ -21,7 +21,7 @@ import (
 // end with the measurement, however that ends.
 func TestBenchProcesses(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("it looks for processes in /proc")
+		t.Skip("it looks for processes in /proc, which only Linux has")
 	}
 	forever := []string{"mirror", "--for=1m", "--json="}
 	for _, tt := range []struct {
@@ -38,44 +38,18 @@ func TestBenchProcesses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if race.Enabled && tt.signal == os.Interrupt {
-				t.Skip("three processes with the race detector take long to start")
+				t.Skip("three processes take long to start with the race detector: run without it")
 			}
 			file := filepath.Join(t.TempDir(), "bench.json")
 			if tt.code == cli.ExitOK {
 				tt.args = append(tt.args, "--json="+file)
 			}
-			cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"bench"}, tt.args...)...)
-			cmd.Env = append(os.Environ(), asProgram+"=1")
-			stderr, err := cmd.StderrPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			var said strings.Builder
-			var ends []int
-			for lines := bufio.NewScanner(stderr); lines.Scan(); {
-				said.WriteString(lines.Text() + "\n")
-				if ends != nil || !strings.Contains(lines.Text(), tt.says) {
-					continue
-				}
-				if ends = childrenOf(t, cmd.Process.Pid); tt.signal != nil {
-					if err := cmd.Process.Signal(tt.signal); err != nil {
-						t.Error(err)
-					}
-				}
-			}
-			began := time.Now()
-			_ = cmd.Wait() // the code says it
-			if code := cmd.ProcessState.ExitCode(); code != tt.code {
-				t.Errorf("code %d, want %d:\n%s", code, tt.code, said.String())
-			}
-			if took := time.Since(began); took > 10*time.Second {
-				t.Errorf("it took %s to end", took)
+			ends, said, code := runBench(t, tt.args, tt.says, tt.signal)
+			if code != tt.code {
+				t.Errorf("code %d, want %d:\n%s", code, tt.code, said)
 			}
 			if len(ends) != 2 {
-				t.Fatalf("there were %d ends in processes of their own, want 2:\n%s", len(ends), said.String())
+				t.Fatalf("there were %d ends in processes of their own, want 2:\n%s", len(ends), said)
 			}
 			within := time.Now().Add(20 * time.Second)
 			if tt.signal != os.Kill {
@@ -100,6 +74,38 @@ func TestBenchProcesses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// runBench runs the command bench. Once it has said that both ends are there, it sends the signal,
+// if any. It returns the processes of the ends, the output and the exit code.
+func runBench(t *testing.T, args []string, says string, signal os.Signal) (ends []int, said string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"bench"}, args...)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		said += lines.Text() + "\n"
+		if ends != nil || !strings.Contains(lines.Text(), says) {
+			continue
+		}
+		if ends = childrenOf(t, cmd.Process.Pid); signal != nil {
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	began := time.Now()
+	_ = cmd.Wait() // the code says it
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s to end", took)
+	}
+	return ends, said, cmd.ProcessState.ExitCode()
 }
 
 // childrenOf finds the processes that a process started.

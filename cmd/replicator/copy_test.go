@@ -35,16 +35,10 @@ func fill(t *testing.T, set *mongosim.Set, db, coll string, docs int) {
 	}
 }
 
-// A link copies by default, resumes its copy where it was, at the pace that is
-// requested, and says how far it is.
-func TestRunCopies(t *testing.T) {
-	source, target := twoSets(t)
-	fill(t, source, "shop", "a", 3000)
-	tell(t, source, "shop", bson.D{{Key: "createIndexes", Value: "a"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}}}}})
-	fill(t, source, "crm", "b", 10)
-	insert(t, target, "shop", "old", bson.D{{Key: "_id", Value: 1}})
-
-	args, spool := copies(t, source, target, "--max-ops-per-second=300", "--flush-docs=50")
+// checkCopies checks what a link that copies says before it starts: it needs one more
+// setting. It returns the settings with that.
+func checkCopies(t *testing.T, args []string, spool string) []string {
+	t.Helper()
 	code, stdout, stderr := invoke(t, nil, append([]string{"run", "--log-format=text"}, args...)...)
 	if want := "FAIL target data: where the link will write there is a collection: shop.old. Drop what is there, or say --drop-existing"; code != cli.ExitCheck || !strings.Contains(stderr, want) {
 		t.Fatalf("code %d, want %q in\n%s%s", code, want, stdout, stderr)
@@ -59,6 +53,20 @@ func TestRunCopies(t *testing.T) {
 	if left, err := os.ReadDir(spool); err != nil || len(left) > 0 {
 		t.Errorf("the checks have left %v, %v", left, err)
 	}
+	return args
+}
+
+// A link copies by default, resumes its copy where it was, at the pace that is
+// requested, and says how far it is.
+func TestRunCopies(t *testing.T) {
+	source, target := twoSets(t)
+	fill(t, source, "shop", "a", 3000)
+	tell(t, source, "shop", bson.D{{Key: "createIndexes", Value: "a"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}}}}})
+	fill(t, source, "crm", "b", 10)
+	insert(t, target, "shop", "old", bson.D{{Key: "_id", Value: 1}})
+
+	args, spool := copies(t, source, target, "--max-ops-per-second=300", "--flush-docs=50")
+	args = checkCopies(t, args, spool)
 
 	l := startLink(t, args...)
 	awaitSome(t, target, "shop", "a")
@@ -73,11 +81,11 @@ func TestRunCopies(t *testing.T) {
 		t.Error("what the target had is still there")
 	}
 	on := []string{"--target=" + target.URI()}
-	code, stdout, _ = invoke(t, nil, append([]string{"links"}, on...)...)
+	code, stdout, _ := invoke(t, nil, append([]string{"links"}, on...)...)
 	if code != cli.ExitOK || !regexp.MustCompile(`not consistent: copying, [01] of 2 collections done\n`).MatchString(stdout) {
 		t.Errorf("code %d, %s", code, stdout)
 	}
-	code, stdout, stderr = invoke(t, nil, append([]string{"run", "--check"}, args...)...)
+	code, stdout, stderr := invoke(t, nil, append([]string{"run", "--check"}, args...)...)
 	if want := regexp.MustCompile(`OK   link: "test" goes on with its copy of 127.0.0.1:\d+, begun \S+Z: phase copying, [01] of 2 collections are done\n`); code != cli.ExitOK || !want.MatchString(stdout) {
 		t.Errorf("code %d, want %s in\n%s%s", code, want, stdout, stderr)
 	}
@@ -98,9 +106,18 @@ func TestRunCopies(t *testing.T) {
 		t.Errorf("code %d, %s", code, stdout)
 	}
 
-	// One collection again: a damaged collection is repaired.
+	repair(t, source, target)
+	l.drain()
+	if code := l.end(); code != cli.ExitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+}
+
+// repair copies one collection again, which is damaged.
+func repair(t *testing.T, source, target *mongosim.Set) {
+	t.Helper()
 	tell(t, target, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "x", Value: 3}}}, {Key: "limit", Value: 0}}}}})
-	again := startCommand(t, nil, append([]string{"resync", "--link=test", "--namespace=shop.a"}, on...)...)
+	again := startCommand(t, nil, "resync", "--link=test", "--namespace=shop.a", "--target="+target.URI())
 	again.see("shop.a is being copied")
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: "new"}})
 	again.see("shop.a is the same as the source's again")
@@ -109,10 +126,6 @@ func TestRunCopies(t *testing.T) {
 	}
 	if n := countDocs(t, target, "shop", "a"); n != 3001 {
 		t.Errorf("%d documents after it was copied again", n)
-	}
-	l.drain()
-	if code := l.end(); code != cli.ExitOK {
-		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 }
 

@@ -164,24 +164,32 @@ func uris(source, target *mongosim.Set) []string {
 	return []string{"--source=" + source.URI(), "--target=" + target.URI(), "--link=test", "--selection-timeout=5s", "--start-at=now"}
 }
 
+func get(t *testing.T, url string) (code int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(all)
+}
+
 func TestRunMirrorsAndDrains(t *testing.T) {
 	source, target := twoSets(t)
 	l := startLink(t, append(uris(source, target), "--listen=127.0.0.1:0", "--await=100ms", "--include=shop", "--map=shop=store")...)
 	address, _ := l.await("serving status, health and metrics")["listen"].(string)
 	l.await("state changed", "to", "steady")
 	for path, want := range map[string]string{"/healthz": "steady", "/status": `"state":"`, "/metrics": "replicator_"} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
-			t.Errorf("%s: %d, %v, %s", path, resp.StatusCode, err, body)
+		if code, body := get(t, "http://"+address+path); code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d, %s", path, code, body)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()

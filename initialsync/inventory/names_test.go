@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/initialsync/inventory"
@@ -96,14 +97,6 @@ func TestNamesModel(t *testing.T) {
 			m.do("list " + db)
 		}
 		life("after the lists")
-		listed := map[oplog.Namespace]bool{}
-		for db, docs := range m.lists {
-			for _, d := range docs {
-				if d.Lookup("type").StringValue() == "view" {
-					listed[oplog.NewNamespace(db, d.Lookup("name").StringValue())] = true
-				}
-			}
-		}
 		want := map[oplog.UUID]oplog.Namespace{}
 		for _, u := range m.byName {
 			if ns, was := m.atBegin[u]; was && ns.DB() != "out" {
@@ -121,32 +114,45 @@ func TestNamesModel(t *testing.T) {
 		if !maps.Equal(got, want) || len(got) != len(inv.Collections) {
 			rt.Fatalf("found %v, want %v", got, want)
 		}
-		var views []oplog.Namespace
-		for _, v := range inv.Views {
-			views = append(views, oplog.Namespace(v.Lookup("_id").StringValue()))
-		}
-		for ns := range listed {
-			has := slices.Contains(views, ns)
-			u, lives := m.byName[ns]
-			switch {
-			case ns.DB() == "out":
-				if has {
-					rt.Fatalf("the view %s is not mirrored", ns)
-				}
-			case has && m.used[ns]:
-				rt.Fatalf("the view %s is made now, and a collection had its name", ns)
-			case !has && !m.used[ns]:
-				rt.Fatalf("the view %s is not made", ns)
-			case !has && lives && u.IsZero() && !m.inserted[ns]:
-				rt.Fatalf("the view %s is left to the log, which does not make it", ns)
-			}
-		}
-		for _, ns := range views {
-			if !listed[ns] {
-				rt.Fatalf("the view %s was not listed", ns)
-			}
-		}
+		m.checkViews(rt, inv.Views)
 	})
+}
+
+// checkViews compares the views that were found with those that were listed.
+func (m *model) checkViews(rt *rapid.T, found []bson.Raw) {
+	listed := map[oplog.Namespace]bool{}
+	for db, docs := range m.lists {
+		for _, d := range docs {
+			if d.Lookup("type").StringValue() == "view" {
+				listed[oplog.NewNamespace(db, d.Lookup("name").StringValue())] = true
+			}
+		}
+	}
+	var views []oplog.Namespace
+	for _, v := range found {
+		views = append(views, oplog.Namespace(v.Lookup("_id").StringValue()))
+	}
+	for ns := range listed {
+		has := slices.Contains(views, ns)
+		u, lives := m.byName[ns]
+		switch {
+		case ns.DB() == "out":
+			if has {
+				rt.Fatalf("the view %s is not mirrored", ns)
+			}
+		case has && m.used[ns]:
+			rt.Fatalf("the view %s is made now, and a collection had its name", ns)
+		case !has && !m.used[ns]:
+			rt.Fatalf("the view %s is not made", ns)
+		case !has && lives && u.IsZero() && !m.inserted[ns]:
+			rt.Fatalf("the view %s is left to the log, which does not make it", ns)
+		}
+	}
+	for _, ns := range views {
+		if !listed[ns] {
+			rt.Fatalf("the view %s was not listed", ns)
+		}
+	}
 }
 
 // TestDuplicate: two collections cannot have had the same name.

@@ -315,6 +315,21 @@ func (r *recorded) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	return marshal(r.t, bson.D{{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "a.b"}, {Key: "firstBatch", Value: list}}}, {Key: "ok", Value: 1}}), nil
 }
 
+// load makes the oplog of a recording that of the model, which begins before it.
+func (r *recorded) load(s *corpus.Scenario) {
+	r.entries = nil
+	for e, err := range s.Oplog() {
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if len(r.entries) == 0 {
+			r.begin = e.OpTime
+			r.begin.TS.I--
+		}
+		r.entries = append(r.entries, slices.Clone(e.Raw))
+	}
+}
+
 // TestRecordings: the oplogs that real servers wrote are taken as the changes after
 // Begin. The collections that exist at the beginning and at the end of a recording get
 // the names of its beginning.
@@ -334,17 +349,7 @@ func TestRecordings(t *testing.T) {
 		if r.state, err = s.After(); err != nil {
 			t.Fatal(err)
 		}
-		r.entries = nil
-		for e, err := range s.Oplog() {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(r.entries) == 0 {
-				r.begin = e.OpTime
-				r.begin.TS.I--
-			}
-			r.entries = append(r.entries, slices.Clone(e.Raw))
-		}
+		r.load(&s)
 		want := map[oplog.UUID]oplog.Namespace{}
 		for _, c := range before.Collections {
 			want[c.UUID] = c.NS

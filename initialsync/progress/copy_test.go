@@ -116,161 +116,198 @@ func linkDocument(ctx context.Context, t tester, g *target) bson.Raw {
 	return must[[]bson.Raw](t)(metadata.Found(reply))[0]
 }
 
+// course is a copy on its way, with the documents that it should have.
+type course struct {
+	*testing.T
+	ctx    context.Context
+	g      *target
+	s      *Store
+	h      *Link
+	copy   *Copy
+	colls  []Collection
+	ranges []Range
+}
+
 // TestCopy follows a copy from beginning to end.
 func TestCopy(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
-	var events []string
-	s := must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "a", Observer: func(e event.Event) {
-		events = append(events, fmt.Sprintf("%s %s", e.Message(), e.LogValue()))
-	}}))
-	succeed(t, s.Create(ctx, copyState(2)))
-	consistent := func(want bool) {
-		t.Helper()
-		if got, ok := linkDocument(ctx, t, g).Lookup("consistent").BooleanOK(); !ok || got != want {
-			t.Errorf("consistent: %v", got)
-		}
-	}
-	consistent(false)
-	h := acquired(t)(s.Acquire(ctx, 0))
-	if diff := gocmp.Diff(firstCopy(), h.State().Copy); diff != "" {
-		t.Errorf("after Create: %s", diff)
-	}
-	h.State().Copy.SyncID.Value[0]++
-	h.Copy().SyncID.Value[0]++
-	if diff := gocmp.Diff(firstCopy(), h.Copy()); diff != "" {
-		t.Errorf("the copy is not one of its own: %s", diff)
-	}
-
-	c := h.Copy()
-	c.Cleared = true
-	succeed(t, h.UpdateCopy(ctx, *c))
-	colls := []Collection{collection(1), collection(2), {UUID: uuid(3), NS: "d.$x.y", State: Planned}}
-	succeed(t, h.AddCollections(ctx, colls))
-	again := collection(1)
-	again.Docs = 99
-	colls = append(colls, collection(4))
-	succeed(t, h.AddCollections(ctx, []Collection{again, colls[3]})) // one is there
-	c.Listed = true
-	succeed(t, h.UpdateCopy(ctx, *c))
-	succeed(t, h.UpdateCopy(ctx, *c))
-
-	l := h.Lane(1)
-	ranges := []Range{part(1, 0), part(1, 1), part(2, 0)}
-	colls[0].State, colls[1].State = Created, Created
-	succeed(t, l.SaveCollection(ctx, &colls[0], ranges[:2]))
-	succeed(t, l.SaveCollection(ctx, &colls[1], ranges[2:]))
-	move(ctx, t, l, &ranges[0], false, "x")
-	succeed(t, l.SaveCollection(ctx, &colls[0], []Range{part(1, 0), part(1, 1)})) // they are there
-	gotColls, gotRanges := copies(ctx, t, h)
-	if diff := gocmp.Diff(colls, gotColls) + gocmp.Diff(ranges, gotRanges); diff != "" {
-		t.Errorf("half-way: %s", diff)
-	}
-	if l.Position() != at(100, AllOps) {
-		t.Errorf("the lane has moved to %s", l.Position())
-	}
-
-	// Another process continues.
-	h = acquired(t)(s.Acquire(ctx, h.Term()))
-	if diff := gocmp.Diff(c, h.State().Copy); diff != "" {
-		t.Errorf("after Begin: %s", diff)
-	}
-	l = h.Lane(0)
-	move(ctx, t, l, &ranges[0], true, "y")
-	colls[0].State = Filled
-	wantError(t, l.SaveCollection(ctx, &colls[0], nil), lease.ErrRewound) // range 1 is open
-	move(ctx, t, l, &ranges[1], true, "z")
-	colls[0].Failed = []FailedIndex{{"a_1", "dup"}, {"b_1", "no"}}
-	succeed(t, l.SaveCollection(ctx, &colls[0], nil))
-	colls[0].State = Done
-	succeed(t, l.SaveCollection(ctx, &colls[0], nil))
-
-	c.Phase, c.Stop = Replaying, ot(150)
-	refused := func(what string) {
-		t.Helper()
-		err := h.UpdateCopy(ctx, *c)
-		wantError(t, err, lease.ErrRewound)
-		if !strings.Contains(err.Error(), what) {
-			t.Errorf("error %v, want %q", err, what)
-		}
-		if st, _, _ := s.Load(ctx); st.Copy.Phase != Copying || !st.CopiedUntil.IsNull() {
-			t.Errorf("a refused Change: %+v", st)
-		}
-	}
-	counts := func(wantDone, wantTotal int64) {
-		t.Helper()
-		if done, total, err := Counts(ctx, s); err != nil || done != wantDone || total != wantTotal {
-			t.Errorf("%d of %d collections are done: %v", done, total, err)
-		}
-	}
-	refused("a/1/c/" + hexUUID(uuid(2)))
-	counts(1, 4)
-	colls[1].State, colls[1].Gone = Done, true // its range stays open
-	for i := 1; i < 4; i++ {
-		colls[i].State = Done
-		succeed(t, l.SaveCollection(ctx, &colls[i], nil))
-	}
-	colls[1].Gone = false
-	err := l.SaveCollection(ctx, &colls[1], nil)
-	wantError(t, err, lease.ErrRewound)
-	colls[1].Gone = true
-	counts(4, 4)
-	// A range that is found open again.
-	set := func(id string, done bool) {
-		t.Helper()
-		must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Copies, metadata.Statement{
-			Filter: metadata.ByID(id), Change: func(dst []byte) []byte {
-				return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "done", done) })
-			},
-		}))))
-	}
-	set(rangeID("a", 1, uuid(1), 1), false)
-	refused("a/1/r/" + hexUUID(uuid(1)) + "/0001")
-	set(rangeID("a", 1, uuid(1), 1), true)
-	gotColls, gotRanges = copies(ctx, t, h)
-	if diff := gocmp.Diff(colls, gotColls) + gocmp.Diff(ranges, gotRanges); diff != "" {
-		t.Errorf("at the end: %s", diff)
-	}
-
-	// No entries may be applied before.
-	if err := h.Advance(ctx, reached(101), positions(h), checkpoint.Source{}); err == nil || !strings.Contains(err.Error(), "stays where it is") {
-		t.Errorf("Advance while copying: %v", err)
-	}
-	succeed(t, h.Advance(ctx, checkpoint.Progress{Applied: ot(100), FetchFrom: ot(90)}, positions(h), checkpoint.Source{}))
-	succeed(t, h.UpdateCopy(ctx, *c))
-	consistent(false)
-	st, _, err := s.Load(ctx)
-	succeed(t, err)
-	if st.CopiedUntil != ot(150) || st.Applied != ot(100) || st.Copy.Stop != ot(150) {
-		t.Errorf("replaying: %+v", st)
-	}
-	c.Phase = Copied
-	if err := h.UpdateCopy(ctx, *c); err == nil || !strings.Contains(err.Error(), "the checkpoint is at") {
-		t.Errorf("consistent too soon: %v", err)
-	}
-	flush(ctx, t, l, at(150, 0), "log")
-	succeed(t, h.Advance(ctx, reached(150), positions(h), checkpoint.Source{}))
-	succeed(t, h.UpdateCopy(ctx, *c))
-	consistent(true)
-	if stop := linkDocument(ctx, t, g).Lookup("copy", "stop", "ts").String(); !strings.Contains(stop, "150") {
-		t.Errorf("consistent at %s", stop)
-	}
-	if diff := gocmp.Diff(c, h.Copy()); diff != "" {
-		t.Error(diff)
-	}
 	var phases []string
-	for _, e := range events {
-		if strings.HasPrefix(e, "copy") {
-			phases = append(phases, e)
+	s := must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "a", Observer: func(e event.Event) {
+		if strings.HasPrefix(e.Message(), "copy") {
+			phases = append(phases, fmt.Sprintf("%s %s", e.Message(), e.LogValue()))
 		}
-	}
+	}}))
+	c := &course{T: t, ctx: within(t), g: g, s: s}
+	c.create()
+	c.list()
+	c.fill()
+	c.finish()
+	c.replay()
 	if diff := gocmp.Diff([]string{
 		"copy in its next phase [link=a number=1 phase=replaying stop=150:1 t1]",
 		"copy in its next phase [link=a number=1 phase=done stop=150:1 t1]",
 	}, phases); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func (c *course) consistent(want bool) {
+	c.Helper()
+	if got, ok := linkDocument(c.ctx, c, c.g).Lookup("consistent").BooleanOK(); !ok || got != want {
+		c.Errorf("consistent: %v", got)
+	}
+}
+
+// compare compares the documents of the copy with those it should have.
+func (c *course) compare(when string) {
+	c.Helper()
+	colls, ranges := copies(c.ctx, c, c.h)
+	if diff := gocmp.Diff(c.colls, colls) + gocmp.Diff(c.ranges, ranges); diff != "" {
+		c.Errorf("%s: %s", when, diff)
+	}
+}
+
+func (c *course) counts(wantDone, wantTotal int64) {
+	c.Helper()
+	if done, total, err := Counts(c.ctx, c.s); err != nil || done != wantDone || total != wantTotal {
+		c.Errorf("%d of %d collections are done: %v", done, total, err)
+	}
+}
+
+// create creates the link and acquires its lease.
+func (c *course) create() {
+	succeed(c, c.s.Create(c.ctx, copyState(2)))
+	c.consistent(false)
+	c.h = acquired(c)(c.s.Acquire(c.ctx, 0))
+	if diff := gocmp.Diff(firstCopy(), c.h.State().Copy); diff != "" {
+		c.Errorf("after Create: %s", diff)
+	}
+	c.h.State().Copy.SyncID.Value[0]++
+	c.h.Copy().SyncID.Value[0]++
+	if diff := gocmp.Diff(firstCopy(), c.h.Copy()); diff != "" {
+		c.Errorf("the copy is not one of its own: %s", diff)
+	}
+	c.copy = c.h.Copy()
+}
+
+// list records the collections.
+func (c *course) list() {
+	c.copy.Cleared = true
+	succeed(c, c.h.UpdateCopy(c.ctx, *c.copy))
+	c.colls = []Collection{collection(1), collection(2), {UUID: uuid(3), NS: "d.$x.y", State: Planned}, collection(4)}
+	succeed(c, c.h.AddCollections(c.ctx, c.colls[:3]))
+	again := collection(1)
+	again.Docs = 99
+	succeed(c, c.h.AddCollections(c.ctx, []Collection{again, c.colls[3]})) // one is there
+	c.copy.Listed = true
+	succeed(c, c.h.UpdateCopy(c.ctx, *c.copy))
+	succeed(c, c.h.UpdateCopy(c.ctx, *c.copy))
+}
+
+// fill copies the first collection in two processes.
+func (c *course) fill() {
+	l := c.h.Lane(1)
+	c.ranges = []Range{part(1, 0), part(1, 1), part(2, 0)}
+	c.colls[0].State, c.colls[1].State = Created, Created
+	succeed(c, l.SaveCollection(c.ctx, &c.colls[0], c.ranges[:2]))
+	succeed(c, l.SaveCollection(c.ctx, &c.colls[1], c.ranges[2:]))
+	move(c.ctx, c, l, &c.ranges[0], false, "x")
+	succeed(c, l.SaveCollection(c.ctx, &c.colls[0], []Range{part(1, 0), part(1, 1)})) // they are there
+	c.compare("half-way")
+	if l.Position() != at(100, AllOps) {
+		c.Errorf("the lane has moved to %s", l.Position())
+	}
+
+	// Another process continues.
+	c.h = acquired(c)(c.s.Acquire(c.ctx, c.h.Term()))
+	if diff := gocmp.Diff(c.copy, c.h.State().Copy); diff != "" {
+		c.Errorf("after Acquire: %s", diff)
+	}
+	l = c.h.Lane(0)
+	move(c.ctx, c, l, &c.ranges[0], true, "y")
+	c.colls[0].State = Filled
+	wantError(c, l.SaveCollection(c.ctx, &c.colls[0], nil), lease.ErrRewound) // range 1 is open
+	move(c.ctx, c, l, &c.ranges[1], true, "z")
+	c.colls[0].Failed = []FailedIndex{{"a_1", "dup"}, {"b_1", "no"}}
+	succeed(c, l.SaveCollection(c.ctx, &c.colls[0], nil))
+	c.colls[0].State = Done
+	succeed(c, l.SaveCollection(c.ctx, &c.colls[0], nil))
+}
+
+// refused tries to begin the replay while something is open.
+func (c *course) refused(what string) {
+	c.Helper()
+	err := c.h.UpdateCopy(c.ctx, *c.copy)
+	wantError(c, err, lease.ErrRewound)
+	if !strings.Contains(err.Error(), what) {
+		c.Errorf("error %v, want %q", err, what)
+	}
+	if st, _, _ := c.s.Load(c.ctx); st.Copy.Phase != Copying || !st.CopiedUntil.IsNull() {
+		c.Errorf("a refused change: %+v", st)
+	}
+}
+
+// setDone changes the document of a range.
+func (c *course) setDone(id string, done bool) {
+	c.Helper()
+	must[bson.Raw](c)(c.g.Call(c.ctx, metadata.Majority(metadata.Update("replicator", metadata.Copies, metadata.Statement{
+		Filter: metadata.ByID(id), Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "done", done) })
+		},
+	}))))
+}
+
+// finish copies the other collections: the replay begins once all are done, and not before.
+func (c *course) finish() {
+	l := c.h.Lane(0)
+	c.copy.Phase, c.copy.Stop = Replaying, ot(150)
+	c.refused("a/1/c/" + hexUUID(uuid(2)))
+	c.counts(1, 4)
+	c.colls[1].Gone = true // its range stays open
+	for i := 1; i < 4; i++ {
+		c.colls[i].State = Done
+		succeed(c, l.SaveCollection(c.ctx, &c.colls[i], nil))
+	}
+	c.colls[1].Gone = false
+	wantError(c, l.SaveCollection(c.ctx, &c.colls[1], nil), lease.ErrRewound)
+	c.colls[1].Gone = true
+	c.counts(4, 4)
+	// A range that is found open again.
+	c.setDone(rangeID("a", 1, uuid(1), 1), false)
+	c.refused("a/1/r/" + hexUUID(uuid(1)) + "/0001")
+	c.setDone(rangeID("a", 1, uuid(1), 1), true)
+	c.compare("at the end")
+}
+
+// replay applies the oplog up to the stop optime. No entries may be applied before.
+func (c *course) replay() {
+	h := c.h
+	if err := h.Advance(c.ctx, reached(101), positions(h), checkpoint.Source{}); err == nil || !strings.Contains(err.Error(), "stays where it is") {
+		c.Errorf("Advance while copying: %v", err)
+	}
+	succeed(c, h.Advance(c.ctx, checkpoint.Progress{Applied: ot(100), FetchFrom: ot(90)}, positions(h), checkpoint.Source{}))
+	succeed(c, h.UpdateCopy(c.ctx, *c.copy))
+	c.consistent(false)
+	st, _, err := c.s.Load(c.ctx)
+	succeed(c, err)
+	if st.CopiedUntil != ot(150) || st.Applied != ot(100) || st.Copy.Stop != ot(150) {
+		c.Errorf("replaying: %+v", st)
+	}
+	c.copy.Phase = Copied
+	if err := h.UpdateCopy(c.ctx, *c.copy); err == nil || !strings.Contains(err.Error(), "the checkpoint is at") {
+		c.Errorf("consistent too soon: %v", err)
+	}
+	flush(c.ctx, c, h.Lane(0), at(150, 0), "log")
+	succeed(c, h.Advance(c.ctx, reached(150), positions(h), checkpoint.Source{}))
+	succeed(c, h.UpdateCopy(c.ctx, *c.copy))
+	c.consistent(true)
+	if stop := linkDocument(c.ctx, c, c.g).Lookup("copy", "stop", "ts").String(); !strings.Contains(stop, "150") {
+		c.Errorf("consistent at %s", stop)
+	}
+	if diff := gocmp.Diff(c.copy, h.Copy()); diff != "" {
+		c.Error(diff)
 	}
 }
 

@@ -27,11 +27,13 @@ func recorded(t testing.TB, scenario string) []bson.Raw {
 	return entries
 }
 
+// sum counts the outcomes of a recording.
+type sum struct {
+	Pass, Held, Transactions, ApplyOps, Aborted int
+	Ops, WithCommand                            int
+}
+
 func TestCorpus(t *testing.T) {
-	type sum struct {
-		Pass, Held, Transactions, ApplyOps, Aborted int
-		Ops, WithCommand                            int
-	}
 	tests := []struct {
 		scenario string
 		want     sum
@@ -59,42 +61,7 @@ func TestCorpus(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					switch r.Outcome {
-					case Pass:
-						got.Pass++
-					case Held:
-						got.Held++
-					case Aborted:
-						got.Aborted++
-					case Committed:
-						n := 0
-						for op, err := range r.Txn.Ops() {
-							if err != nil {
-								t.Fatal(err)
-							}
-							if op.Upsert != (r.Txn.Kind == KindApplyOps && op.Kind == oplog.KindUpdate) {
-								t.Errorf("entry %s: an %s with upsert %v", e.OpTime, op.Kind, op.Upsert)
-							}
-							n++
-						}
-						if n != r.Txn.Count {
-							t.Errorf("transaction %s says %d operations and has %d", r.Txn.OpTime, r.Txn.Count, n)
-						}
-						got.Ops += n
-						if r.Txn.MustBeProcessedIndividually {
-							got.WithCommand++
-						}
-						if r.Txn.Kind == KindTransaction {
-							got.Transactions++
-						} else {
-							got.ApplyOps++
-						}
-						if err := r.Txn.Close(); err != nil {
-							t.Fatal(err)
-						}
-					default:
-						t.Errorf("entry %s: %s", e.OpTime, r.Outcome)
-					}
+					got.add(t, &e, &r)
 				}
 				if tt.scenario == "failover" {
 					tt.want.Pass = len(entries)
@@ -107,6 +74,46 @@ func TestCorpus(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func (s *sum) add(t *testing.T, e *oplog.Entry, r *Result) {
+	t.Helper()
+	switch r.Outcome {
+	case Pass:
+		s.Pass++
+	case Held:
+		s.Held++
+	case Aborted:
+		s.Aborted++
+	case Committed:
+		n := 0
+		for op, err := range r.Txn.Ops() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if op.Upsert != (r.Txn.Kind == KindApplyOps && op.Kind == oplog.KindUpdate) {
+				t.Errorf("entry %s: an %s with upsert %v", e.OpTime, op.Kind, op.Upsert)
+			}
+			n++
+		}
+		if n != r.Txn.Count {
+			t.Errorf("transaction %s says %d operations and has %d", r.Txn.OpTime, r.Txn.Count, n)
+		}
+		s.Ops += n
+		if r.Txn.MustBeProcessedIndividually {
+			s.WithCommand++
+		}
+		if r.Txn.Kind == KindTransaction {
+			s.Transactions++
+		} else {
+			s.ApplyOps++
+		}
+		if err := r.Txn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("entry %s: %s", e.OpTime, r.Outcome)
 	}
 }
 

@@ -57,48 +57,10 @@ func FuzzAdd(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			oldest, _ := a.OldestOpen()
-			r, err := a.Add(&e)
-			if err != nil {
-				if now, _ := a.OldestOpen(); now != oldest {
-					t.Fatalf("an error moves the oldest open transaction from %s to %s", oldest, now)
-				}
+			if !fuzzEntry(t, a, &e, cfg.ApplyAfter) {
 				break
 			}
 			last = e.OpTime
-			from := e.OpTime
-			if at, open := a.OldestOpen(); open {
-				from = at
-			}
-			order := oplog.CompareTimestamps(e.OpTime.TS, cfg.ApplyAfter.TS)
-			if order < 0 {
-				from = oplog.OpTime{}
-			}
-			if r.FetchFrom != from {
-				t.Fatalf("reading begins again at %s, want %s", r.FetchFrom, from)
-			}
-			if (r.Outcome == Past) != (order <= 0) {
-				t.Fatalf("entry %s is %s", e.OpTime, r.Outcome)
-			}
-			if (r.Txn != nil) != (r.Outcome == Committed) {
-				t.Fatalf("%s with transaction %v", r.Outcome, r.Txn)
-			}
-			if r.Txn == nil {
-				continue
-			}
-			count := 0
-			for _, err := range r.Txn.Ops() {
-				if err != nil {
-					t.Fatal(err)
-				}
-				count++
-			}
-			if count != r.Txn.Count {
-				t.Fatalf("%d operations, %d announced", count, r.Txn.Count)
-			}
-			if err := r.Txn.Close(); err != nil {
-				t.Fatal(err)
-			}
 		}
 		for _, info := range a.Open() {
 			if info.Parts < 1 || info.Last.Before(info.Start) || info.Last.After(last) {
@@ -112,4 +74,51 @@ func FuzzAdd(f *testing.F) {
 			t.Fatalf("%d bytes left", a.HeldBytes())
 		}
 	})
+}
+
+// fuzzEntry adds an entry and checks the result. It reports whether the entry was accepted.
+func fuzzEntry(t *testing.T, a *Assembler, e *oplog.Entry, after oplog.OpTime) bool {
+	t.Helper()
+	oldest, _ := a.OldestOpen()
+	r, err := a.Add(e)
+	if err != nil {
+		if now, _ := a.OldestOpen(); now != oldest {
+			t.Fatalf("an error moves the oldest open transaction from %s to %s", oldest, now)
+		}
+		return false
+	}
+	from := e.OpTime
+	if at, open := a.OldestOpen(); open {
+		from = at
+	}
+	order := oplog.CompareTimestamps(e.OpTime.TS, after.TS)
+	if order < 0 {
+		from = oplog.OpTime{}
+	}
+	if r.FetchFrom != from {
+		t.Fatalf("reading begins again at %s, want %s", r.FetchFrom, from)
+	}
+	if (r.Outcome == Past) != (order <= 0) {
+		t.Fatalf("entry %s is %s", e.OpTime, r.Outcome)
+	}
+	if (r.Txn != nil) != (r.Outcome == Committed) {
+		t.Fatalf("%s with transaction %v", r.Outcome, r.Txn)
+	}
+	if r.Txn == nil {
+		return true
+	}
+	count := 0
+	for _, err := range r.Txn.Ops() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		count++
+	}
+	if count != r.Txn.Count {
+		t.Fatalf("%d operations, %d announced", count, r.Txn.Count)
+	}
+	if err := r.Txn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return true
 }

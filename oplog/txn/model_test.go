@@ -373,6 +373,13 @@ func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int
 			rt.Fatal(err)
 		}
 	}
+	closeEmpty(rt, a)
+	return fetchFrom
+}
+
+// closeEmpty closes an Assembler and checks that nothing is left in it.
+func closeEmpty(rt *rapid.T, a *Assembler) {
+	rt.Helper()
 	if open := a.Open(); len(a.byLast) != len(open) {
 		rt.Fatalf("%d links for %d open chains", len(a.byLast), len(open))
 	}
@@ -383,7 +390,6 @@ func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int
 		rt.Fatalf("left behind: %d bytes, %d sessions, %d links, %d chains in memory, file %v",
 			a.HeldBytes(), len(a.sessions), len(a.byLast), len(a.inMemory), a.segments.current)
 	}
-	return fetchFrom
 }
 
 // checkMemory checks the memory that an Assembler uses after an entry.

@@ -105,35 +105,41 @@ func step(rt *rapid.T, doc bson.Raw) (diff bson.Raw, ok bool) {
 	return diff, ok && len(diff) > rawbson.MinSize
 }
 
+// history draws a document and deltas that a server could log for it. post is the document
+// after all of them.
+func history(rt *rapid.T) (pre, post bson.Raw, deltas []*update.ObjectDiff) {
+	pre = bsongen.Document(rt)
+	if repeats(pre) {
+		rt.Skip("a pipeline cannot keep a field that is there twice")
+	}
+	pre = large(pre)
+	post = pre
+	for range rapid.IntRange(2, 5).Draw(rt, "steps") {
+		diff, ok := step(rt, post)
+		if !ok {
+			break
+		}
+		d, err := update.ParseDelta(diff)
+		if err != nil {
+			rt.Fatalf("%s: %v", diff, err)
+		}
+		if post, err = d.Apply(post); err != nil {
+			rt.Fatalf("%s: %v", diff, err)
+		}
+		if repeats(post) {
+			rt.Skip("a pipeline cannot keep a field that is there twice")
+		}
+		deltas = append(deltas, d)
+	}
+	return pre, post, deltas
+}
+
 // A sequence of deltas, composed in a random order, has the same effect as applying
 // them one after the other, applied and compiled.
 func TestComposeHistories(t *testing.T) {
 	composed, refused := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
-		pre := bsongen.Document(rt)
-		if repeats(pre) {
-			rt.Skip("a pipeline cannot keep a field that is there twice")
-		}
-		pre = large(pre)
-		post := pre
-		var deltas []*update.ObjectDiff
-		for range rapid.IntRange(2, 5).Draw(rt, "steps") {
-			diff, ok := step(rt, post)
-			if !ok {
-				break
-			}
-			d, err := update.ParseDelta(diff)
-			if err != nil {
-				rt.Fatalf("%s: %v", diff, err)
-			}
-			if post, err = d.Apply(post); err != nil {
-				rt.Fatalf("%s: %v", diff, err)
-			}
-			if repeats(post) {
-				rt.Skip("a pipeline cannot keep a field that is there twice")
-			}
-			deltas = append(deltas, d)
-		}
+		pre, post, deltas := history(rt)
 		for len(deltas) > 1 {
 			i := rapid.IntRange(0, len(deltas)-2).Draw(rt, "at")
 			a, b := deltas[i], deltas[i+1]

@@ -9,7 +9,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,44 +20,12 @@ const (
 	maxFunction = 60
 )
 
-// longer are functions of tests, and their files, that were longer before there was a limit.
-// Nothing is added to the list.
-var longer = map[string]bool{
-	"applier.TestPropertyForgetfulTarget func": true,
-	"applier.TestPropertyRouting func":         true,
-	"batcher.check":                            true,
-	"batcher.entry":                            true,
-	"batcher.play":                             true,
-	"checkpoint.TestBeginFences func":          true,
-	"progress.TestCopy":                        true,
-	"checkpoint.TestLink":                      true,
-	"checkpoint.TestMoveWith func":             true,
-	"ddl_test.TestSideBySide":                  true,
-	"ddl_test.scenario":                        true,
-	"fetcher.answer":                           true,
-	"inventory_test.TestNamesModel func":       true,
-	"inventory_test.TestRecordings":            true,
-	"main.TestBenchProcesses func":             true,
-	"main.TestRunCopies":                       true,
-	"main.TestRunMirrorsAndDrains":             true,
-	"pipeline.TestErrorTable":                  true,
-	"preflight_test.runScenario":               true,
-	"request.TestLeaveOut":                     true,
-	"syncsource.TestOverTheWire":               true,
-	"syncsource.modelChoose":                   true,
-	"syncsource.parseScenario":                 true,
-	"txn.FuzzAdd func":                         true,
-	"txn.TestCorpus func":                      true,
-	"txn.run":                                  true,
-	"update_test.TestComposeHistories func":    true,
-}
-
 // TestLengths: no file has more than 500 lines, and no function more than 60. The
 // lines of a table (a composite literal) do not count; in tests a function literal
 // is a function of its own, so that a test with subtests is not one long function.
 func TestLengths(t *testing.T) {
 	t.Parallel()
-	files, known := 0, maps.Clone(longer)
+	files := 0
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -79,20 +46,12 @@ func TestLengths(t *testing.T) {
 			found[""] = n
 		}
 		for name, n := range found {
-			what := cmp.Or(name, path)
-			if longer[what] && strings.HasSuffix(path, "_test.go") {
-				delete(known, what)
-				continue
-			}
-			t.Errorf("%s: %s has %d lines: cut it where its parts have names of their own", path, what, n)
+			t.Errorf("%s: %s has %d lines: cut it where its parts have names of their own", path, cmp.Or(name, "the file"), n)
 		}
 		return nil
 	})
 	if err != nil || files < 500 {
 		t.Fatal(files, err)
-	}
-	for what := range known {
-		t.Logf("%s is within the limits: take it off the list", what)
 	}
 }
 
