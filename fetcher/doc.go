@@ -48,7 +48,7 @@
 //
 // The first batch:
 //
-//	no metadata, or metadata of another set        *MetadataError, *ForeignSetError
+//	no metadata, or metadata of another set        ErrMetadata, ErrForeignSet
 //	the commit point is before the start           ErrSourceBehind
 //	the first entry is the start                   good
 //	else: the oldest entry is after the start      *TooStaleError

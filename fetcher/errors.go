@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -59,68 +57,6 @@ func (e *StartMissingError) Error() string {
 
 // Is reports whether target is ErrStartMissing.
 func (e *StartMissingError) Is(target error) bool { return target == ErrStartMissing }
-
-// OutOfOrderError is an [ErrOutOfOrder].
-type OutOfOrderError struct {
-	// Before is the entry that Got came after.
-	Before, Got oplog.OpTime
-}
-
-func (e *OutOfOrderError) Error() string {
-	return fmt.Sprintf("%v: %s comes after %s", ErrOutOfOrder, e.Got, e.Before)
-}
-
-// Is reports whether target is ErrOutOfOrder.
-func (e *OutOfOrderError) Is(target error) bool { return target == ErrOutOfOrder }
-
-// RolledBackError is an [ErrRolledBack].
-type RolledBackError struct {
-	// Was and Now are the member's rollback ids.
-	Was, Now int64
-}
-
-func (e *RolledBackError) Error() string {
-	return fmt.Sprintf("%v: its rollback id went from %d to %d", ErrRolledBack, e.Was, e.Now)
-}
-
-// Is reports whether target is ErrRolledBack.
-func (e *RolledBackError) Is(target error) bool { return target == ErrRolledBack }
-
-// MetadataError is an [ErrMetadata].
-type MetadataError struct {
-	// Field is the path of the field in question.
-	Field string
-	// What is the fault.
-	What string
-}
-
-func (e *MetadataError) Error() string {
-	return fmt.Sprintf("%v: %s: %s", ErrMetadata, e.Field, e.What)
-}
-
-// Is reports whether target is ErrMetadata.
-func (e *MetadataError) Is(target error) bool { return target == ErrMetadata }
-
-// ForeignSetError is an [ErrForeignSet].
-type ForeignSetError struct {
-	// Want is the set that is followed, Got that of the member.
-	Want, Got bson.ObjectID
-}
-
-func (e *ForeignSetError) Error() string {
-	return fmt.Sprintf("%v: its id is %s, wanted is %s", ErrForeignSet, e.Got.Hex(), e.Want.Hex())
-}
-
-// Is reports whether target is ErrForeignSet.
-func (e *ForeignSetError) Is(target error) bool { return target == ErrForeignSet }
-
-// ReplyError is a reply that does not have the form of a cursor's.
-type ReplyError struct {
-	// Field is the path of the field in question, What the fault.
-	Field, What string
-}
-
-func (e *ReplyError) Error() string { return fmt.Sprintf("reply of a cursor: %s: %s", e.Field, e.What) }
 
 // restartable reports whether opening the cursor again may help: after an error of the
 // server or the network, but not after a check that failed here.

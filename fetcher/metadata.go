@@ -1,6 +1,8 @@
 package fetcher
 
 import (
+	"fmt"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -37,6 +39,10 @@ type Metadata struct {
 	HasSource bool
 }
 
+func metadataFault(field, what string) error {
+	return fmt.Errorf("%w: %s: %s", ErrMetadata, field, what)
+}
+
 // parseMetadata reads what a reply says of the member. Both parts have to be
 // there.
 func parseMetadata(raw bson.Raw) (Metadata, error) {
@@ -59,11 +65,11 @@ func parseMetadata(raw bson.Raw) (Metadata, error) {
 	}
 	switch err := it.Err(); {
 	case err != nil:
-		return m, &MetadataError{"the reply", err.Error()}
+		return m, metadataFault("the reply", err.Error())
 	case !hasRepl:
-		return m, &MetadataError{replData, "missing"}
+		return m, metadataFault(replData, "missing")
 	case !hasOplog:
-		return m, &MetadataError{oplogData, "missing"}
+		return m, metadataFault(oplogData, "missing")
 	}
 	return m, nil
 }
@@ -119,7 +125,7 @@ func (m *Metadata) parseOplog(part *rawbson.Elem) error {
 func parsePart(part *rawbson.Elem, needed []string, read func(e *rawbson.Elem) bool) error {
 	doc, ok := part.Document()
 	if !ok {
-		return &MetadataError{part.Name(), "not a document but " + part.Type.String()}
+		return metadataFault(part.Name(), "not a document but "+part.Type.String())
 	}
 	path := func(field string) string { return part.Name() + "." + field }
 	missing := 0
@@ -129,7 +135,7 @@ func parsePart(part *rawbson.Elem, needed []string, read func(e *rawbson.Elem) b
 	it := rawbson.NewIter(doc)
 	for it.Next() {
 		if !read(&it.Elem) {
-			return &MetadataError{path(it.Name()), "of type " + it.Type.String()}
+			return metadataFault(path(it.Name()), "of type "+it.Type.String())
 		}
 		for i, name := range needed {
 			if it.Is(name) {
@@ -138,11 +144,11 @@ func parsePart(part *rawbson.Elem, needed []string, read func(e *rawbson.Elem) b
 		}
 	}
 	if err := it.Err(); err != nil {
-		return &MetadataError{part.Name(), err.Error()}
+		return metadataFault(part.Name(), err.Error())
 	}
 	for i, name := range needed {
 		if missing&(1<<i) != 0 {
-			return &MetadataError{path(name), "missing"}
+			return metadataFault(path(name), "missing")
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -29,6 +30,11 @@ type page struct {
 	n    int
 }
 
+// replyFault is the error of a reply that does not have the form of a cursor's.
+func replyFault(field, what string) error {
+	return fmt.Errorf("reply of a cursor: %s: %s", field, what)
+}
+
 // parsePage reads a reply of a cursor, whose documents are in the array batch.
 func parsePage(raw bson.Raw, batch string) (page, error) {
 	p := page{raw: raw}
@@ -40,14 +46,14 @@ func parsePage(raw bson.Raw, batch string) (page, error) {
 			continue
 		}
 		if cursor, found = it.Document(); !found {
-			return p, &ReplyError{"cursor", "not a document but " + it.Type.String()}
+			return p, replyFault("cursor", "not a document but "+it.Type.String())
 		}
 	}
 	if err := it.Err(); err != nil {
-		return p, &ReplyError{"the reply", err.Error()}
+		return p, replyFault("the reply", err.Error())
 	}
 	if !found {
-		return p, &ReplyError{"cursor", "missing"}
+		return p, replyFault("cursor", "missing")
 	}
 	var hasID, hasDocs bool
 	it = rawbson.NewIter(cursor)
@@ -55,31 +61,31 @@ func parsePage(raw bson.Raw, batch string) (page, error) {
 		switch it.Name() {
 		case "id":
 			if p.cursor, hasID = it.Int64(); !hasID {
-				return p, &ReplyError{"cursor.id", "not a number but " + it.Type.String()}
+				return p, replyFault("cursor.id", "not a number but "+it.Type.String())
 			}
 		case batch:
 			if p.docs, hasDocs = it.Array(); !hasDocs {
-				return p, &ReplyError{"cursor." + batch, "not an array but " + it.Type.String()}
+				return p, replyFault("cursor."+batch, "not an array but "+it.Type.String())
 			}
 		}
 	}
 	switch err := it.Err(); {
 	case err != nil:
-		return p, &ReplyError{"cursor", err.Error()}
+		return p, replyFault("cursor", err.Error())
 	case !hasID:
-		return p, &ReplyError{"cursor.id", "missing"}
+		return p, replyFault("cursor.id", "missing")
 	case !hasDocs:
-		return p, &ReplyError{"cursor." + batch, "missing"}
+		return p, replyFault("cursor."+batch, "missing")
 	}
 	docs := rawbson.NewIter(p.docs)
 	for docs.Next() {
 		if _, ok := docs.Document(); !ok {
-			return p, &ReplyError{fmt.Sprintf("cursor.%s.%d", batch, p.n), "not a document but " + docs.Type.String()}
+			return p, replyFault(fmt.Sprintf("cursor.%s.%d", batch, p.n), "not a document but "+docs.Type.String())
 		}
 		p.n++
 	}
 	if err := docs.Err(); err != nil {
-		return p, &ReplyError{"cursor." + batch, err.Error()}
+		return p, replyFault("cursor."+batch, err.Error())
 	}
 	return p, nil
 }
@@ -103,7 +109,7 @@ func (p *page) entries(skip int, after oplog.OpTime) ([]oplog.Entry, error) {
 		}
 		at := e.OpTime
 		if oplog.CompareTimestamps(at.TS, after.TS) <= 0 || regresses(at.Term, after.Term) {
-			return nil, &OutOfOrderError{Before: after, Got: at}
+			return nil, fmt.Errorf("%w: %s comes after %s", ErrOutOfOrder, at, after)
 		}
 		after = at
 	}
@@ -117,39 +123,10 @@ func regresses(term, before int64) bool {
 
 // first returns the optime of the first document.
 func (p *page) first() (oplog.OpTime, error) {
-	var doc bson.Raw
-	if docs := rawbson.NewIter(p.docs); docs.Next() {
-		doc = docs.Value
-	}
-	return optimeOf(doc)
-}
-
-// optimeOf reads the optime of an entry and ignores its other fields.
-func optimeOf(doc bson.Raw) (oplog.OpTime, error) {
-	at := oplog.OpTime{Term: oplog.UninitializedTerm}
-	fault := func(field string, err error) error { return &oplog.EntryError{OpTime: at, Field: field, Err: err} }
-	it := rawbson.NewIter(doc)
-	for it.Next() {
-		var ok bool
-		switch it.Name() {
-		case "ts":
-			at.TS, ok = it.Timestamp()
-		case "t":
-			at.Term, ok = it.Int64()
-		default:
-			continue
-		}
-		if !ok {
-			return at, fault(it.Name(), fmt.Errorf("%w: it is of type %s", oplog.ErrBadField, it.Type))
-		}
-	}
-	switch err := it.Err(); {
-	case err != nil:
-		return at, fault("", fmt.Errorf("%w: %w", oplog.ErrCorrupt, err))
-	case at.IsNull():
-		return at, fault("ts", oplog.ErrMissingField)
-	}
-	return at, nil
+	docs := rawbson.NewIter(p.docs)
+	docs.Next()
+	e, err := replset.ReadEntry(docs.Value)
+	return e.OpTime, err
 }
 
 // bytes is the memory that the reply takes with n entries.

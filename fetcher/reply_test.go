@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -27,8 +28,9 @@ func recorded(t testing.TB, scenario string) (reply bson.Raw, n int) {
 	for len(raw) > 0 {
 		size := binary.LittleEndian.Uint32(raw)
 		docs = append(docs, bson.Raw(raw[:size]))
-		last, err = optimeOf(bson.Raw(raw[:size]))
+		e, err := replset.ReadEntry(raw[:size])
 		succeed(t, err)
+		last = e.OpTime
 		raw = raw[size:]
 	}
 	f := &fake{rbid: 1, commit: last, applied: last}

@@ -57,9 +57,11 @@ func (t *tail) startMissing(ctx context.Context, got oplog.OpTime) error {
 		return fmt.Errorf("look for %s again: %w", t.last, err)
 	}
 	if doc != nil {
-		if got, err = optimeOf(doc); err != nil {
+		entry, err := replset.ReadEntry(doc)
+		if err != nil {
 			return err
 		}
+		got = entry.OpTime
 	}
 	if !got.IsNull() && got.Equal(t.last) {
 		return fmt.Errorf("%w: it showed %s only when asked again", ErrSourceBehind, t.last)

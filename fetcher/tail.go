@@ -192,12 +192,12 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 func (t *tail) checkMember(meta *Metadata) error {
 	switch {
 	case t.hasRBID && meta.RBID != t.rbid:
-		return &RolledBackError{Was: t.rbid, Now: meta.RBID}
+		return fmt.Errorf("%w: its rollback id went from %d to %d", ErrRolledBack, t.rbid, meta.RBID)
 	case meta.ReplicaSetID.IsZero():
 	case t.setID.IsZero():
 		t.setID = meta.ReplicaSetID
 	case meta.ReplicaSetID != t.setID:
-		return &ForeignSetError{Want: t.setID, Got: meta.ReplicaSetID}
+		return fmt.Errorf("%w: its id is %s, wanted is %s", ErrForeignSet, meta.ReplicaSetID.Hex(), t.setID.Hex())
 	}
 	t.rbid, t.hasRBID = meta.RBID, true
 	return nil

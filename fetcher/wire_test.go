@@ -56,8 +56,7 @@ func TestLeastPrivilege(t *testing.T) {
 	ctx := within(t)
 	p := set.Primary()
 	from := newest(t, p)
-	src := connect(t, p)
-	src.user, src.password = "mirror", "secret"
+	src := connect(t, p, "mirror:secret@")
 	r := read(t, ReaderConfig{}, src, from)
 	succeed(t, insert(ctx, p, "one", 1))
 	r.await(1)
@@ -67,8 +66,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err := src.Call(ctx, mongo.Command{DB: "app", Body: marshal(bson.D{{Key: "find", Value: "c"}})}); err == nil {
 		t.Error("the user can read more than local")
 	}
-	src = connect(t, p)
-	src.user, src.password = "nobody", "secret"
+	src = connect(t, p, "nobody:secret@")
 	if _, err := read(t, ReaderConfig{}, src, from).wait(); err == nil || errors.Is(err, errOver) {
 		t.Errorf("without a role: %v", err)
 	}
