@@ -68,19 +68,15 @@ type Config struct {
 	Upstream Upstream
 	// Primary runs commands on the source's primary, for Document.
 	Primary mongo.Caller
-	// DB and Collection name the collection of the documents, by default
-	// "replicator.positions". It must not be mirrored.
-	DB, Collection string
+	// DB is the database of the documents, by default "replicator". It must not be
+	// mirrored.
+	DB string
 	// Link is the document's _id.
 	Link string
 	// KeepAlive is the longest time between two reports. The default is 5 s for
 	// Member, which should be half of the source's election timeout, and 10 s for
 	// Document.
 	KeepAlive time.Duration
-	// Every is the shortest time between two documents, by default 1 s.
-	Every time.Duration
-	// Timeout limits the wait for a reply, by default 30 s.
-	Timeout time.Duration
 
 	// Observer receives an event when reporting starts, fails, and works again. May
 	// be nil.
@@ -93,20 +89,11 @@ func (c *Config) setDefaults() {
 	if c.DB == "" {
 		c.DB = "replicator"
 	}
-	if c.Collection == "" {
-		c.Collection = "positions"
-	}
 	if c.KeepAlive == 0 {
 		c.KeepAlive = 5 * time.Second
 		if c.Mode == Document {
 			c.KeepAlive = 10 * time.Second
 		}
-	}
-	if c.Every == 0 {
-		c.Every = time.Second
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
 	}
 }
 
@@ -131,10 +118,8 @@ func (c *Config) validate() error {
 	default:
 		faults = append(faults, fmt.Errorf("unknown mode %s", c.Mode))
 	}
-	for name, d := range map[string]time.Duration{"keep-alive": c.KeepAlive, "interval of documents": c.Every, "timeout": c.Timeout} {
-		if d < 0 {
-			faults = append(faults, fmt.Errorf("%s of %v: want more than 0", name, d))
-		}
+	if c.KeepAlive < 0 {
+		faults = append(faults, fmt.Errorf("keep-alive of %v: want more than 0", c.KeepAlive))
 	}
 	return errors.Join(faults...)
 }

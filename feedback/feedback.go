@@ -11,10 +11,17 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
+// positions is the collection of the documents.
+const positions = "positions"
+
 const (
-	// heldPause is the wait before a report limited by the source's commit point is
+	// replyTimeout limits the wait for the reply to a report.
+	replyTimeout = 30 * time.Second
+	// documentEvery is the shortest time between two documents.
+	documentEvery = time.Second
+	// earlyPause is the wait before a report limited by the source's commit point is
 	// retried.
-	heldPause = 500 * time.Millisecond
+	earlyPause = 500 * time.Millisecond
 	// errorPause is the shortest wait after an error before the next report.
 	errorPause = time.Second
 	// lastTimeout limits the wait for the reply to the last report of a drain.
@@ -127,7 +134,7 @@ func (f *Feedback) loop(ctx context.Context, in <-chan checkpoint.Progress, todo
 			keepAlive.Reset(f.cfg.KeepAlive)
 			if f.cfg.Mode == Document {
 				rests = true
-				rest.Reset(f.cfg.Every)
+				rest.Reset(documentEvery)
 			}
 		case err := <-done:
 			flying = false
@@ -152,7 +159,7 @@ func stopped() *time.Timer {
 // pace returns the shortest time between two reports.
 func (f *Feedback) pace() time.Duration {
 	if f.cfg.Mode == Document {
-		return f.cfg.Every
+		return documentEvery
 	}
 	return 0
 }
@@ -182,21 +189,21 @@ func (f *Feedback) moved(p checkpoint.Progress) bool {
 func (f *Feedback) nextOrLater(p checkpoint.Progress, forced, last bool, retry *time.Timer) (j job, ok bool) {
 	j, ok, early := f.next(p, forced, last)
 	if early {
-		retry.Reset(heldPause)
+		retry.Reset(earlyPause)
 	}
 	return j, ok
 }
 
 // next returns the report for p, false if there is none. With forced, a report
-// equal to the last one is sent too. Held reports that the source's commit point
+// equal to the last one is sent too. Early reports that the source's commit point
 // limits the report, or prevents one.
-func (f *Feedback) next(p checkpoint.Progress, forced, last bool) (j job, ok, held bool) {
+func (f *Feedback) next(p checkpoint.Progress, forced, last bool) (j job, ok, early bool) {
 	if f.cfg.Mode == None || p.Applied.IsNull() {
 		return job{}, false, false
 	}
-	j.timeout = f.cfg.Timeout
+	j.timeout = replyTimeout
 	if last {
-		j.timeout = min(j.timeout, lastTimeout)
+		j.timeout = lastTimeout
 	}
 	if f.cfg.Mode == Document {
 		j.report, _ = f.told.of(p, nil)
@@ -208,18 +215,18 @@ func (f *Feedback) next(p checkpoint.Progress, forced, last bool) (j job, ok, he
 	if !ok || up.Committed.IsNull() {
 		return job{}, false, true
 	}
-	j.report, held = f.told.of(p, &moment{up.Committed, up.CommittedWall})
+	j.report, early = f.told.of(p, &moment{up.Committed, up.CommittedWall})
 	if j.report.applied.at.IsNull() || j.report.applied.at.After(up.Committed) {
 		// The last report was to a member with a newer commit point: this one cannot
 		// take it yet.
 		return job{}, false, true
 	}
 	if j.report == f.told && !forced {
-		return job{}, false, held
+		return job{}, false, early
 	}
 	j.command = positionCommand(f.cfg.MemberID, up.ConfigVersion, j.report)
 	j.to, j.host, j.config = up.Caller, up.Host, up.ConfigVersion
-	return j, true, held
+	return j, true, early
 }
 
 // settle records the outcome of a report.

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -99,7 +100,7 @@ func (s *source) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 	}()
 	select {
 	case <-time.After(latency):
-		return nil, err
+		return metadata.Document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "n", 1) }), err
 	case <-ctx.Done():
 		return nil, &mongo.LostError{Host: "h", Err: context.Cause(ctx)}
 	}
@@ -151,14 +152,14 @@ func (p *primary) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 type member0 struct{ m *mongosim.Member }
 
 func (c member0) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	body := document(func(dst []byte) []byte {
+	body := metadata.Document(func(dst []byte) []byte {
 		dst = append(dst, inside(cmd.Body)...)
 		if cmd.Sequence != "" {
 			i, array := bsoncore.AppendArrayElementStart(dst, cmd.Sequence)
 			for j, d := range cmd.Docs {
 				array = bsoncore.AppendDocumentElement(array, strconv.Itoa(j), d)
 			}
-			dst = closeDoc(array, i)
+			dst = metadata.CloseDoc(array, i)
 		}
 		return bsoncore.AppendStringElement(dst, "$db", cmd.DB)
 	})

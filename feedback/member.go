@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
@@ -52,7 +53,7 @@ func (m *NewMember) setDefaults() {
 
 // ReadConfig returns the configuration of the set of caller's server.
 func ReadConfig(ctx context.Context, caller mongo.Caller) (bson.Raw, error) {
-	body := document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "replSetGetConfig", 1) })
+	body := metadata.Document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "replSetGetConfig", 1) })
 	reply, err := caller.Call(ctx, mongo.Command{DB: "admin", Body: body})
 	if err != nil {
 		return nil, fmt.Errorf("feedback: read the source's configuration: %w", err)
@@ -68,7 +69,7 @@ func ReadConfig(ctx context.Context, caller mongo.Caller) (bson.Raw, error) {
 // Reconfigure installs config, the result of AddMember or RemoveMember. It fails if
 // the configuration has changed since it was read.
 func Reconfigure(ctx context.Context, primary mongo.Caller, config bson.Raw) error {
-	body := document(func(dst []byte) []byte { return bsoncore.AppendDocumentElement(dst, "replSetReconfig", config) })
+	body := metadata.Document(func(dst []byte) []byte { return bsoncore.AppendDocumentElement(dst, "replSetReconfig", config) })
 	if _, err := primary.Call(ctx, mongo.Command{DB: "admin", Body: body}); err != nil {
 		return fmt.Errorf("feedback: reconfigure the source: %w", err)
 	}
@@ -186,21 +187,21 @@ func (m *NewMember) check(members []member) (int64, error) {
 }
 
 func (m *NewMember) document(id int64) bson.Raw {
-	return document(func(dst []byte) []byte {
+	return metadata.Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendInt32Element(dst, "_id", int32(id))
 		dst = bsoncore.AppendStringElement(dst, "host", m.Host)
 		dst = bsoncore.AppendBooleanElement(dst, "buildIndexes", false)
 		dst = bsoncore.AppendBooleanElement(dst, "hidden", true)
 		dst = bsoncore.AppendInt32Element(dst, "priority", 0)
 		dst = bsoncore.AppendInt32Element(dst, "votes", 0)
-		return appendDoc(dst, "tags", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, m.Tag, m.Value) })
+		return metadata.AppendDoc(dst, "tags", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, m.Tag, m.Value) })
 	})
 }
 
 // modes returns settings.getLastErrorModes, with the new member's added.
 func (m *NewMember) modes(config bson.Raw) (bson.Raw, error) {
 	old := readModes(config)
-	one := document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, m.Tag, 1) })
+	one := metadata.Document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, m.Tag, 1) })
 	if e, found := rawbson.Lookup(old, m.Mode); found {
 		doc, _ := e.Document()
 		want, ok := rawbson.Lookup(doc, m.Tag)
@@ -210,7 +211,7 @@ func (m *NewMember) modes(config bson.Raw) (bson.Raw, error) {
 		}
 		return old, nil
 	}
-	return document(func(dst []byte) []byte {
+	return metadata.Document(func(dst []byte) []byte {
 		dst = append(dst, inside(old)...)
 		return bsoncore.AppendDocumentElement(dst, m.Mode, one)
 	}), nil
@@ -246,7 +247,7 @@ func RemoveMember(config bson.Raw, id int) (bson.Raw, error) {
 			tags[tag][value] = true
 		}
 	}
-	modes := document(func(dst []byte) []byte {
+	modes := metadata.Document(func(dst []byte) []byte {
 		old := readModes(config)
 		for it := rawbson.NewIter(old); it.Next(); {
 			if doc, ok := it.Document(); ok && satisfied(doc, tags) {
@@ -272,7 +273,7 @@ func satisfied(mode bson.Raw, tags map[string]map[string]bool) bool {
 	return true
 }
 
-var noFields = document(func(dst []byte) []byte { return dst })
+var noFields = metadata.Document(func(dst []byte) []byte { return dst })
 
 // readModes returns settings.getLastErrorModes.
 func readModes(config bson.Raw) bson.Raw {
@@ -304,7 +305,7 @@ func fieldNames(doc bson.Raw) []string {
 func change(config bson.Raw, members []bson.Raw, modes bson.Raw) (bson.Raw, error) {
 	var fault error
 	versions, settings := 0, false
-	next := document(func(dst []byte) []byte {
+	next := metadata.Document(func(dst []byte) []byte {
 		for it := rawbson.NewIter(config); it.Next(); {
 			switch it.Name() {
 			case "version":
@@ -319,7 +320,7 @@ func change(config bson.Raw, members []bson.Raw, modes bson.Raw) (bson.Raw, erro
 				for j, m := range members {
 					array = bsoncore.AppendDocumentElement(array, strconv.Itoa(j), m)
 				}
-				dst = closeDoc(array, i)
+				dst = metadata.CloseDoc(array, i)
 			case "settings":
 				settings = true
 				doc, ok := it.Document()
@@ -353,7 +354,7 @@ func appendVersion(dst []byte, t bson.Type, n int64) []byte {
 
 // appendSettings appends the settings with other modes.
 func appendSettings(dst []byte, settings, modes bson.Raw) []byte {
-	return appendDoc(dst, "settings", func(dst []byte) []byte {
+	return metadata.AppendDoc(dst, "settings", func(dst []byte) []byte {
 		replaced := false
 		for it := rawbson.NewIter(settings); it.Next(); {
 			if it.Is("getLastErrorModes") {

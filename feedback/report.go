@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -43,120 +43,78 @@ type report struct {
 }
 
 // of returns the report for p that may follow r. Limit is the commit point that the
-// receiving member knows, nil for none. Held reports that the limit makes the
+// receiving member knows, nil for none. Early reports that the limit makes the
 // report less than p.
-func (r report) of(p checkpoint.Progress, limit *moment) (next report, held bool) {
+func (r report) of(p checkpoint.Progress, limit *moment) (next report, early bool) {
 	applied := moment{p.Applied, p.AppliedWall}
 	durable := moment{p.Durable, p.DurableWall}
 	if durable.at.After(applied.at) {
 		durable = applied
 	}
-	next.applied, held = r.applied.upTo(applied, limit)
-	var heldToo bool
-	next.durable, heldToo = r.durable.upTo(durable, limit)
+	next.applied, early = r.applied.upTo(applied, limit)
+	var earlyToo bool
+	next.durable, earlyToo = r.durable.upTo(durable, limit)
 	// Invariant: durable <= applied. Neither goes back. The limit can go back with a
 	// change of the source; applied then keeps its value.
 	if next.durable.at.After(next.applied.at) {
 		next.durable = next.applied
 	}
-	return next, held || heldToo
+	return next, early || earlyToo
 }
 
 // upTo returns the moment to report after m: to, or the limit if that is earlier,
 // but never one before m.
-func (m moment) upTo(to moment, limit *moment) (next moment, held bool) {
+func (m moment) upTo(to moment, limit *moment) (next moment, early bool) {
 	if limit != nil && to.at.After(limit.at) {
-		to, held = *limit, true
+		to, early = *limit, true
 	}
 	if to.at.IsNull() || !to.valid() {
-		return m, held
+		return m, early
 	}
-	return later(m, to), held
+	return later(m, to), early
 }
 
 func appendMoment(dst []byte, opTime, wall string, m moment) []byte {
 	if m.at.IsNull() {
 		m = null
 	}
-	dst = appendOpTime(dst, opTime, m.at)
+	dst = metadata.AppendOpTime(dst, opTime, m.at)
 	return bsoncore.AppendDateTimeElement(dst, wall, m.wall)
-}
-
-func appendOpTime(dst []byte, name string, o oplog.OpTime) []byte {
-	return appendDoc(dst, name, func(dst []byte) []byte {
-		dst = bsoncore.AppendTimestampElement(dst, "ts", o.TS.T, o.TS.I)
-		return bsoncore.AppendInt64Element(dst, "t", o.Term)
-	})
-}
-
-// appendDoc appends an embedded document; fill appends its elements.
-func appendDoc(dst []byte, name string, fill func(dst []byte) []byte) []byte {
-	i, dst := bsoncore.AppendDocumentElementStart(dst, name)
-	return closeDoc(fill(dst), i)
-}
-
-func document(fill func(dst []byte) []byte) bson.Raw {
-	i, dst := bsoncore.AppendDocumentStart(nil)
-	return closeDoc(fill(dst), i)
-}
-
-// closeDoc ends the document or array that was started at i. It cannot fail, since
-// i is the index returned by the start.
-func closeDoc(dst []byte, i int32) []byte {
-	dst, err := bsoncore.AppendDocumentEnd(dst, i)
-	if err != nil {
-		panic("feedback: invariant broken: a document ends where it began: " + err.Error())
-	}
-	return dst
 }
 
 // positionCommand returns replSetUpdatePosition. It has no $replData: a term in it
 // could make a primary step down.
 func positionCommand(member int, configVersion int64, r report) mongo.Command {
-	body := document(func(dst []byte) []byte {
+	body := metadata.Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendInt32Element(dst, "replSetUpdatePosition", 1)
 		i, dst := bsoncore.AppendArrayElementStart(dst, "optimes")
-		dst = appendDoc(dst, "0", func(dst []byte) []byte {
+		dst = metadata.AppendDoc(dst, "0", func(dst []byte) []byte {
 			dst = appendMoment(dst, "durableOpTime", "durableWallTime", r.durable)
 			dst = appendMoment(dst, "appliedOpTime", "appliedWallTime", r.applied)
 			dst = bsoncore.AppendInt64Element(dst, "memberId", int64(member))
 			return bsoncore.AppendInt64Element(dst, "cfgver", configVersion)
 		})
-		return closeDoc(dst, i)
+		return metadata.CloseDoc(dst, i)
 	})
 	return mongo.Command{DB: "admin", Body: body}
 }
 
 // documentCommand returns the write of the position document.
 func documentCommand(cfg *Config, r report, now time.Time) mongo.Command {
-	update := document(func(dst []byte) []byte {
-		dst = appendDoc(dst, "q", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id", cfg.Link) })
-		dst = appendDoc(dst, "u", func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte {
+	cmd := metadata.Update(cfg.DB, positions, metadata.Statement{
+		Filter: metadata.ByID(cfg.Link),
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				dst = appendMoment(dst, "applied", "appliedWall", r.applied)
 				dst = appendMoment(dst, "durable", "durableWall", r.durable)
 				return bsoncore.AppendDateTimeElement(dst, "at", now.UnixMilli())
 			})
-		})
-		return bsoncore.AppendBooleanElement(dst, "upsert", true)
+		},
+		Upsert: true,
 	})
-	body := document(func(dst []byte) []byte {
-		dst = bsoncore.AppendStringElement(dst, "update", cfg.Collection)
-		return appendDoc(dst, "writeConcern", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "w", 1) })
-	})
-	return mongo.Command{DB: cfg.DB, Body: body, Sequence: "updates", Docs: []bson.Raw{update}}
-}
-
-// refusal returns the first error in a write's reply.
-func refusal(reply bson.Raw) error {
-	refused, err := mongo.WriteErrors(reply)
-	if err != nil {
-		return err
-	}
-	if len(refused) > 0 {
-		return &refused[0].Error
-	}
-	return nil
+	primaryOnly := metadata.Document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "w", 1) })
+	cmd.Body = mongo.With(cmd.Body, bsoncore.AppendDocumentElement(nil, "writeConcern", primaryOnly))
+	return cmd
 }
 
 // job is one report to send.
@@ -177,7 +135,7 @@ func (j *job) send(ctx context.Context) error {
 	defer cancel()
 	reply, err := j.to.Call(ctx, j.command)
 	if err == nil && j.command.Sequence != "" {
-		err = refusal(reply)
+		_, err = mongo.Written(reply)
 	}
 	if err != nil {
 		return fmt.Errorf("report applied %s to %s: %w", j.report.applied.at, j.host, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
@@ -56,7 +57,8 @@ func mirrored(ctx context.Context, t testing.TB, p *primary, id int, wait time.D
 	if e := mongo.ConcernError(reply); e != nil {
 		return e
 	}
-	return refusal(reply)
+	_, err = mongo.Written(reply)
+	return err
 }
 
 // addMirror adds a member without a process, and returns its _id.
@@ -313,11 +315,11 @@ func TestAddMember(t *testing.T) {
 // FuzzConfig: invalid configurations are refused, and changed ones are valid BSON.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(noFields))
-	f.Add([]byte(document(func(dst []byte) []byte {
+	f.Add([]byte(metadata.Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendInt32Element(dst, "version", 1)
 		i, dst := bsoncore.AppendArrayElementStart(dst, "members")
-		dst = appendDoc(dst, "0", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "_id", 1) })
-		return closeDoc(dst, i)
+		dst = metadata.AppendDoc(dst, "0", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "_id", 1) })
+		return metadata.CloseDoc(dst, i)
 	})))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		next, id, err := AddMember(data, NewMember{ID: -1, Host: "m:1"})

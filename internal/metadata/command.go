@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
 // ChunkDocs is the largest number of documents that Chunks puts into one command.
@@ -176,20 +174,12 @@ func Found(reply bson.Raw) ([]bson.Raw, error) {
 // Written returns how many documents a write matched, inserted or deleted. A write error
 // or write concern error in the reply is an error.
 func Written(reply bson.Raw) (int64, error) {
-	refused, err := mongo.WriteErrors(reply)
+	n, err := mongo.Written(reply)
 	if err != nil {
 		return 0, err
 	}
-	if len(refused) > 0 {
-		return 0, &refused[0].Error
-	}
 	if e := mongo.ConcernError(reply); e != nil {
 		return 0, &mongo.UnconfirmedError{Err: e}
-	}
-	e, _ := rawbson.Lookup(reply, "n")
-	n, ok := e.Int64()
-	if !ok {
-		return 0, errors.New("the reply of a write has no n")
 	}
 	return n, nil
 }

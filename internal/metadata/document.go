@@ -3,6 +3,7 @@ package metadata
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -97,55 +98,34 @@ func (r *Reader) Has(name string) bool {
 	return found
 }
 
-// Int64 reads a number.
-func (r *Reader) Int64(name string) int64 {
+// read reads a field with value; want is the expected type.
+func read[V any](r *Reader, name, want string, value func(e *rawbson.Elem) (V, bool)) V {
 	e, _ := rawbson.Lookup(r.doc, name)
-	n, ok := e.Int64()
+	v, ok := value(&e)
 	if !ok {
-		r.Fault(name, "a number")
-	}
-	return n
-}
-
-// Text reads a string, and returns a copy of it.
-func (r *Reader) Text(name string) string {
-	e, _ := rawbson.Lookup(r.doc, name)
-	s, ok := e.Text()
-	if !ok {
-		r.Fault(name, "a string")
-	}
-	// A substring would keep the whole reply in memory.
-	return string([]byte(s))
-}
-
-// Bool reads a boolean.
-func (r *Reader) Bool(name string) bool {
-	e, _ := rawbson.Lookup(r.doc, name)
-	v, ok := e.Bool()
-	if !ok {
-		r.Fault(name, "a boolean")
+		r.Fault(name, want)
 	}
 	return v
 }
 
-// Date reads a date, in milliseconds since the epoch.
-func (r *Reader) Date(name string) int64 {
-	e, _ := rawbson.Lookup(r.doc, name)
-	t, ok := e.DateTime()
-	if !ok {
-		r.Fault(name, "a date")
-	}
-	return t
+// Int64 reads a number.
+func (r *Reader) Int64(name string) int64 { return read(r, name, "a number", (*rawbson.Elem).Int64) }
+
+// Text reads a string, and returns a copy of it.
+func (r *Reader) Text(name string) string {
+	// A substring would keep the whole reply in memory.
+	return strings.Clone(read(r, name, "a string", (*rawbson.Elem).Text))
 }
+
+// Bool reads a boolean.
+func (r *Reader) Bool(name string) bool { return read(r, name, "a boolean", (*rawbson.Elem).Bool) }
+
+// Date reads a date, in milliseconds since the epoch.
+func (r *Reader) Date(name string) int64 { return read(r, name, "a date", (*rawbson.Elem).DateTime) }
 
 // Timestamp reads a timestamp.
 func (r *Reader) Timestamp(name string) bson.Timestamp {
-	e, _ := rawbson.Lookup(r.doc, name)
-	t, ok := e.Timestamp()
-	if !ok {
-		r.Fault(name, "a timestamp")
-	}
-	return t
+	return read(r, name, "a timestamp", (*rawbson.Elem).Timestamp)
 }
 
 // UUID reads a UUID.
