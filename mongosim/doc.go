@@ -52,9 +52,13 @@
 // queries faster. These are missing:
 //
 //   - change streams
-//   - the stages $lookup, $graphLookup, $unionWith, $facet, $bucket, $bucketAuto,
-//     $sortByCount, $redact, $setWindowFields, $out and $merge
+//   - the stages $lookup, $graphLookup, $unionWith, $facet, $unwind, $bucket,
+//     $bucketAuto, $sortByCount, $redact, $setWindowFields, $out and $merge; the
+//     accumulators of $group but for $sum, $avg, $min, $max and $count
+//   - projections with $slice, $elemMatch and the positional operator
 //   - geo, text and bit queries, $where, most of $jsonSchema
+//   - expressions but for those of field names, arrays, comparisons and logic,
+//     and $add, $subtract and $concat; arithmetic on decimals
 //   - bulkWrite across collections, explain, mapReduce, dataSize
 //
 // Missing features are refused with the server's own error, CommandNotFound or

@@ -116,6 +116,9 @@ func (l *leaf) compute(at *node) (outcome, error) {
 		return unchanged, refuse(codeTypeMismatch, "Cannot apply %s to a value of non-numeric type. {%s} has the field '%s' of non-numeric type %s",
 			name, at.idText(), at.name, bsontext.TypeName(at.typ))
 	}
+	if at.typ == bson.TypeDecimal128 {
+		return unchanged, decimals(name)
+	}
 	before := numberOf(at.typ, at.raw)
 	after, ok := verb(l.number, before)
 	if !ok {

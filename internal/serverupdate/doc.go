@@ -14,13 +14,13 @@
 // # Supported
 //
 //   - All modifiers of a 5.0 server, with positional paths ($, $[] and $[name]) and
-//     array filters, its arithmetic on the four types of numbers, the order in which
-//     it creates fields, its words for what it refuses, and its log entries in the
+//     array filters, its arithmetic on integers and doubles, the order in which it
+//     creates fields, its words for what it refuses, and its log entries in the
 //     $v: 2 and the $v: 1 form.
 //   - Stages $set, $addFields, $unset, $replaceWith and $replaceRoot.
-//   - The expressions that a translation of a delta can need and some more; a name
-//     that is not implemented is refused as unrecognized, although a server may know it.
-//     Errors of expressions have the server's code, but not its message.
+//   - The expressions that a translation of a delta can need, comparisons and logic.
+//     Others of a 5.0 server are refused as NotImplemented. Errors of expressions have
+//     the server's code, but not its message.
 //   - The rules for all updates: _id stays and comes first, nesting and size limits,
 //     $-prefixed names at the top level, zero timestamps of replacements and inserts.
 //
@@ -44,7 +44,7 @@
 // a value, so setting the field again, in a later stage or in an outer $setField
 // around an inner $unsetField, puts it back in its old place. Setting a field
 // that never existed to a missing value keeps a place at the end. A document made
-// afresh ($mergeObjects, $arrayToObject) keeps none of the holes of its inputs;
+// afresh ($mergeObjects) keeps none of the holes of its inputs;
 // an object expression keeps one for each of its own missing fields.
 //
 // The type document is the same two layers, so it behaves like the server with
@@ -55,9 +55,9 @@
 //
 // # Not supported
 //
-// In pipelines: collations other than the simple one, arithmetic on decimals,
-// subtraction beyond int64. Work is bounded there: a pipeline that takes more than
-// about two million steps is refused as ExceededMemoryLimit. Everywhere: the rules
-// of servers of a feature compatibility version before 5.0 for names with dollars and
-// dots, shard keys as further immutable fields, and time-series collections.
+// In pipelines: collations other than the simple one, subtraction beyond int64. Work
+// is bounded there: a pipeline that takes more than about two million steps is refused
+// as ExceededMemoryLimit. Everywhere: arithmetic on decimals, the rules of servers of a
+// feature compatibility version before 5.0 for names with dollars and dots, shard keys
+// as further immutable fields, and time-series collections.
 package serverupdate

@@ -19,30 +19,6 @@ func TestExpressions(t *testing.T) {
 		`"$a"`:                                 `[1,2.5,"x"]`,
 		`"$$ROOT.a"`:                           `[1,2.5,"x"]`,
 		`{"x":"$i","y":"$zz"}`:                 `{"x":7}`,
-		`{"$cmp":["$i","$l"]}`:                 `1`,
-		`{"$multiply":["$i",3]}`:               `21`,
-		`{"$multiply":["$i","$l"]}`:            `{"$numberLong":"35"}`,
-		`{"$multiply":["$i",2147483647]}`:      `{"$numberLong":"15032385529"}`,
-		`{"$multiply":["$d",2]}`:               `5.0`,
-		`{"$multiply":["$n",2]}`:               `null`,
-		`{"$divide":["$i",2]}`:                 `3.5`,
-		`{"$mod":["$i",4]}`:                    `3`,
-		`{"$mod":["$l",3]}`:                    `{"$numberLong":"2"}`,
-		`{"$mod":["$d",2]}`:                    `0.5`,
-		`{"$sum":"$a"}`:                        `3.5`,
-		`{"$sum":["$i","$s",1]}`:               `8`,
-		`{"$isNumber":"$s"}`:                   `false`,
-		`{"$first":"$a"}`:                      `1`,
-		`{"$last":"$a"}`:                       `"x"`,
-		`{"$reverseArray":"$a"}`:               `["x",2.5,1]`,
-		`{"$strLenBytes":"$s"}`:                `4`,
-		`{"$strLenCP":"$s"}`:                   `3`,
-		`{"$toLower":"$s"}`:                    `"abé"`,
-		`{"$toUpper":"$s"}`:                    `"ABé"`,
-		`{"$toUpper":"$n"}`:                    `""`,
-		`{"$toString":"$l"}`:                   `"5"`,
-		`{"$toString":"$b"}`:                   `"true"`,
-		`{"$toString":"$o"}`:                   `"000000000000000000000001"`,
 		`{"$concat":["$s","-"]}`:               `"aBé-"`,
 		`{"$ifNull":["$n","$zz","$i"]}`:        `7`,
 		`{"$cond":[{"$gt":["$i",5]},"y","n"]}`: `"y"`,
@@ -60,7 +36,7 @@ func TestExpressions(t *testing.T) {
 }
 
 func TestMissingIsNoValue(t *testing.T) {
-	for expr, test := range map[string]bool{`"$zz"`: false, `"$i"`: true, `"$n"`: false, `{"$first":[[]]}`: false} {
+	for expr, test := range map[string]bool{`"$zz"`: false, `"$i"`: true, `"$n"`: false, `{"$arrayElemAt":["$a",9]}`: false} {
 		x, err := serverupdate.CompileExpr(bsongen.FromJSON(t, `{"e":`+expr+`}`).Lookup("e"))
 		if err != nil {
 			t.Fatal(err)
@@ -77,9 +53,7 @@ func TestMissingIsNoValue(t *testing.T) {
 
 func TestRefusedExpressions(t *testing.T) {
 	for expr, code := range map[string]int{
-		`{"$divide":["$i",0]}`: 2, `{"$mod":["$i",0]}`: 16610, `{"$mod":["$s",1]}`: 16611, `{"$first":"$i"}`: 28689,
-		`{"$reverseArray":"$i"}`: 34435, `{"$strLenBytes":"$i"}`: 34473, `{"$strLenCP":"$i"}`: 34471, `{"$toString":"$a"}`: 241,
-		`{"$toString":"$d"}`: 238, `{"$multiply":["$s"]}`: 14, `{"$toLower":"$i"}`: 238, `{"$add":["$s"]}`: 16554,
+		`{"$add":["$s"]}`: 16554, `{"$multiply":["$i",2]}`: 238, `{"$switch":{}}`: 238,
 		`{"$dateToString":{}}`: 238, `{"$nope":1}`: 168,
 	} {
 		x, err := serverupdate.CompileExpr(bsongen.FromJSON(t, `{"e":`+expr+`}`).Lookup("e"))

@@ -39,78 +39,6 @@ func choose(ev *evaluation, vars *scope, test, yes, no *expr) (value, error) {
 	return no.eval(ev, vars)
 }
 
-func parseSwitch(elem rawbson.Elem, vars *scope) (*expr, error) {
-	args, err := namedArguments(elem, argCodes{40060, 40067}, "branches", "default")
-	if err != nil {
-		return nil, err
-	}
-	var branches [][2]*expr
-	if list, ok := args["branches"]; ok {
-		doc, ok := list.Array()
-		if !ok {
-			return nil, refuse(40061, "parse expression $switch: branches is of type %s, not array", bsontext.TypeName(list.Type))
-		}
-		for _, branch := range elems(doc) {
-			b, err := parseBranch(branch, vars)
-			if err != nil {
-				return nil, err
-			}
-			branches = append(branches, b)
-		}
-	}
-	var otherwise *expr
-	if def, ok := args["default"]; ok {
-		if otherwise, err = parseOperand(def, vars); err != nil {
-			return nil, err
-		}
-	}
-	if len(branches) == 0 {
-		return nil, refuse(40068, "parse expression $switch: there is no branch")
-	}
-	return compute(func(ev *evaluation, vars *scope) (value, error) {
-		for _, b := range branches {
-			v, err := b[0].eval(ev, vars)
-			if err != nil {
-				return value{}, err
-			}
-			if v.truth() {
-				return b[1].eval(ev, vars)
-			}
-		}
-		if otherwise == nil {
-			return value{}, refuse(40066, "evaluate $switch: no branch matches and there is no default")
-		}
-		return otherwise.eval(ev, vars)
-	}), nil
-}
-
-func parseBranch(elem rawbson.Elem, vars *scope) (b [2]*expr, err error) {
-	doc, ok := elem.Document()
-	if !ok {
-		return b, refuse(40062, "parse expression $switch: a branch is of type %s, not object", bsontext.TypeName(elem.Type))
-	}
-	for _, f := range elems(doc) {
-		i := 0
-		switch f.Name() {
-		case "case":
-		case "then":
-			i = 1
-		default:
-			return b, refuse(40063, "parse expression $switch: unknown argument %q of a branch", f.Name())
-		}
-		if b[i], err = parseOperand(f, vars); err != nil {
-			return b, err
-		}
-	}
-	if b[0] == nil {
-		return b, refuse(40064, "parse expression $switch: a branch without case")
-	}
-	if b[1] == nil {
-		return b, refuse(40065, "parse expression $switch: a branch without then")
-	}
-	return b, nil
-}
-
 func parseIfNull(elem rawbson.Elem, vars *scope) (*expr, error) {
 	args, err := arguments(elem, vars)
 	if err != nil {
@@ -265,43 +193,5 @@ func parseFilter(elem rawbson.Elem, vars *scope) (*expr, error) {
 			return v, err
 		}
 		return arrayValue(out), nil
-	}), nil
-}
-
-func parseReduce(elem rawbson.Elem, vars *scope) (*expr, error) {
-	args, err := namedArguments(elem, argCodes{40075, 40076}, "input", "initialValue", "in")
-	if err != nil {
-		return nil, err
-	}
-	input, err := required("$reduce", args, "input", 40077, vars)
-	if err != nil {
-		return nil, err
-	}
-	initial, err := required("$reduce", args, "initialValue", 40078, vars)
-	if err != nil {
-		return nil, err
-	}
-	body, err := required("$reduce", args, "in", 40079, vars.with("this", value{}).with("value", value{}))
-	if err != nil {
-		return nil, err
-	}
-	return compute(func(ev *evaluation, vars *scope) (value, error) {
-		list, err := input.eval(ev, vars)
-		if err != nil || list.nullish() {
-			return null, err
-		}
-		if err := wantArray(40080, "$reduce", list); err != nil {
-			return value{}, err
-		}
-		acc, err := initial.eval(ev, vars)
-		if err != nil {
-			return value{}, err
-		}
-		for _, elem := range list.arr {
-			if acc, err = body.eval(ev, vars.with("this", elem).with("value", acc)); err != nil {
-				return value{}, err
-			}
-		}
-		return acc, nil
 	}), nil
 }

@@ -27,16 +27,12 @@ func expressionOperator(name string) (parser, bool) {
 		return parseLiteral, true
 	case "$cond":
 		return parseCond, true
-	case "$switch":
-		return parseSwitch, true
 	case "$let":
 		return parseLet, true
 	case "$map":
 		return parseMap, true
 	case "$filter":
 		return parseFilter, true
-	case "$reduce":
-		return parseReduce, true
 	case "$getField":
 		return parseGetField, true
 	case "$setField", "$unsetField":
@@ -50,10 +46,6 @@ func expressionOperator(name string) (parser, bool) {
 // positionalOperator is expressionOperator for operators whose arguments have no names.
 func positionalOperator(name string) (parser, bool) {
 	switch name {
-	case "$objectToArray":
-		return positional(1, 1, objectToArray), true
-	case "$arrayToObject":
-		return positional(1, 1, arrayToObject), true
 	case "$concatArrays":
 		return positional(0, variadic, concatArrays), true
 	case "$mergeObjects":
@@ -101,7 +93,7 @@ func positionalOperator(name string) (parser, bool) {
 	case "$concat":
 		return positional(0, variadic, concat), true
 	}
-	return scalarOperator(name)
+	return nil, false
 }
 
 // positional parses arguments in an array, or one that is not in an array.
@@ -314,4 +306,27 @@ func concat(ev *evaluation, vars *scope, args []*expr) (value, error) {
 		text.WriteString(v.text())
 	}
 	return stringValue(text.String()), nil
+}
+
+// unmodelledExpressions are the operators of a 5.0 server that this package does
+// not know. Other names that are not modelled are not expressions.
+var unmodelledExpressions = map[string]bool{
+	"$abs": true, "$acos": true, "$acosh": true, "$allElementsTrue": true, "$anyElementTrue": true, "$arrayToObject": true,
+	"$asin": true, "$asinh": true, "$atan": true, "$atan2": true, "$atanh": true, "$avg": true, "$binarySize": true,
+	"$bsonSize": true, "$ceil": true, "$cmp": true, "$convert": true, "$cos": true, "$cosh": true, "$dateAdd": true,
+	"$dateDiff": true, "$dateFromParts": true, "$dateFromString": true, "$dateSubtract": true, "$dateToParts": true,
+	"$dateToString": true, "$dateTrunc": true, "$dayOfMonth": true, "$dayOfWeek": true, "$dayOfYear": true,
+	"$degreesToRadians": true, "$divide": true, "$exp": true, "$first": true, "$floor": true, "$function": true,
+	"$hour": true, "$indexOfArray": true, "$indexOfBytes": true, "$indexOfCP": true, "$isNumber": true,
+	"$isoDayOfWeek": true, "$isoWeek": true, "$isoWeekYear": true, "$last": true, "$ln": true, "$log": true, "$log10": true,
+	"$ltrim": true, "$meta": true, "$millisecond": true, "$minute": true, "$mod": true, "$month": true, "$multiply": true,
+	"$objectToArray": true, "$pow": true, "$radiansToDegrees": true, "$rand": true, "$reduce": true, "$regexFind": true,
+	"$regexFindAll": true, "$regexMatch": true, "$replaceAll": true, "$replaceOne": true, "$reverseArray": true,
+	"$round": true, "$rtrim": true, "$sampleRate": true, "$second": true, "$setDifference": true, "$setEquals": true,
+	"$setIntersection": true, "$setIsSubset": true, "$setUnion": true, "$sin": true, "$sinh": true, "$split": true,
+	"$sqrt": true, "$stdDevPop": true, "$stdDevSamp": true, "$strcasecmp": true, "$strLenBytes": true, "$strLenCP": true,
+	"$substr": true, "$substrBytes": true, "$substrCP": true, "$sum": true, "$switch": true, "$tan": true, "$tanh": true,
+	"$toBool": true, "$toDate": true, "$toDecimal": true, "$toDouble": true, "$toHashedIndexKey": true, "$toInt": true,
+	"$toLong": true, "$toLower": true, "$toObjectId": true, "$toString": true, "$toUpper": true, "$trim": true,
+	"$trunc": true, "$week": true, "$year": true, "$zip": true,
 }

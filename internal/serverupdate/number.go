@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/big"
 	"math/bits"
 	"strconv"
 
@@ -14,15 +13,14 @@ import (
 
 // number is a number with the server's arithmetic for modifiers: an int32 that
 // overflows becomes an int64, an int64 that overflows is a fault, a double makes
-// a double of both, a decimal a decimal.
+// a double of both. Decimals are not implemented.
 type number struct {
 	typ bson.Type
 	i   int64 // for both integers
 	f   float64
-	d   *decimal
 }
 
-// numberOf reads a number; the type must be one of the four.
+// numberOf reads a number; of any type but decimal.
 func numberOf(t bson.Type, raw []byte) number {
 	n := number{typ: t}
 	switch t {
@@ -32,9 +30,6 @@ func numberOf(t bson.Type, raw []byte) number {
 		n.i = int64(binary.LittleEndian.Uint64(raw))
 	case bson.TypeDouble:
 		n.f = math.Float64frombits(binary.LittleEndian.Uint64(raw))
-	case bson.TypeDecimal128:
-		d := decimalOf(raw)
-		n.d = &d
 	}
 	return n
 }
@@ -45,11 +40,8 @@ func (n number) encode() (bson.Type, []byte) {
 		return n.typ, bsoncore.AppendInt32(nil, int32(n.i))
 	case bson.TypeInt64:
 		return n.typ, bsoncore.AppendInt64(nil, n.i)
-	case bson.TypeDouble:
-		return n.typ, bsoncore.AppendDouble(nil, n.f)
 	default:
-		h, l := n.d.encode()
-		return n.typ, bsoncore.AppendDecimal128(nil, h, l)
+		return n.typ, bsoncore.AppendDouble(nil, n.f)
 	}
 }
 
@@ -60,11 +52,8 @@ func (n number) String() string {
 		return fmt.Sprintf("(NumberInt)%d", n.i)
 	case bson.TypeInt64:
 		return fmt.Sprintf("(NumberLong)%d", n.i)
-	case bson.TypeDouble:
-		return "(NumberDouble)" + strconv.FormatFloat(n.f, 'g', 6, 64)
 	default:
-		h, l := n.d.encode()
-		return "(NumberDecimal)" + bson.NewDecimal128(h, l).String()
+		return "(NumberDouble)" + strconv.FormatFloat(n.f, 'g', 6, 64)
 	}
 }
 
@@ -73,14 +62,10 @@ func (n number) identical(m number) bool {
 	if n.typ != m.typ {
 		return false
 	}
-	switch n.typ {
-	case bson.TypeInt32, bson.TypeInt64:
-		return n.i == m.i
-	case bson.TypeDouble:
+	if n.typ == bson.TypeDouble {
 		return n.f == m.f || math.IsNaN(n.f) && math.IsNaN(m.f)
-	default:
-		return n.d.equal(*m.d)
 	}
+	return n.i == m.i
 }
 
 func (n number) float() float64 {
@@ -88,18 +73,6 @@ func (n number) float() float64 {
 		return n.f
 	}
 	return float64(n.i)
-}
-
-// decimal converts doubles with fifteen digits, as the server does here.
-func (n number) decimal() decimal {
-	switch n.typ {
-	case bson.TypeDecimal128:
-		return *n.d
-	case bson.TypeDouble:
-		return decimalOfFloat(n.f)
-	default:
-		return decimal{coefficient: *big.NewInt(n.i)}.signed()
-	}
 }
 
 // integers makes the number of an operation on two integers. Wide says that the
@@ -114,11 +87,7 @@ func integers(a, b number, result int64, wide bool) (number, bool) {
 
 // add is false if the sum of two integers fits none.
 func (n number) add(m number) (number, bool) {
-	switch {
-	case n.typ == bson.TypeDecimal128 || m.typ == bson.TypeDecimal128:
-		sum := n.decimal().add(m.decimal())
-		return number{typ: bson.TypeDecimal128, d: &sum}, true
-	case n.typ == bson.TypeDouble || m.typ == bson.TypeDouble:
+	if n.typ == bson.TypeDouble || m.typ == bson.TypeDouble {
 		return number{typ: bson.TypeDouble, f: n.float() + m.float()}, true
 	}
 	sum := n.i + m.i
@@ -127,11 +96,7 @@ func (n number) add(m number) (number, bool) {
 
 // mul is false if the product of two integers fits none.
 func (n number) mul(m number) (number, bool) {
-	switch {
-	case n.typ == bson.TypeDecimal128 || m.typ == bson.TypeDecimal128:
-		product := n.decimal().mul(m.decimal())
-		return number{typ: bson.TypeDecimal128, d: &product}, true
-	case n.typ == bson.TypeDouble || m.typ == bson.TypeDouble:
+	if n.typ == bson.TypeDouble || m.typ == bson.TypeDouble {
 		return number{typ: bson.TypeDouble, f: n.float() * m.float()}, true
 	}
 	negative := (n.i < 0) != (m.i < 0)

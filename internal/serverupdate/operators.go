@@ -113,8 +113,15 @@ func (l *leaf) parseNumber() error {
 		}
 		return refuse(codeTypeMismatch, "Cannot %s with non-numeric argument: %s", verb, bsontext.Braced(l.arg.Name(), l.arg.Raw()))
 	}
+	if l.arg.Type == bson.TypeDecimal128 {
+		return decimals("$inc and $mul")
+	}
 	l.number = numberOf(l.arg.Type, l.arg.Value)
 	return nil
+}
+
+func decimals(op string) error {
+	return refuse(codeNotImplemented, "the arithmetic of decimals (%s) is not implemented", op)
 }
 
 type bitOperation struct {

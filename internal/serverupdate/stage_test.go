@@ -134,18 +134,10 @@ func TestHoles(t *testing.T) {
 			"mergeObjects closes holes", `{"_id": 1, "a": 1, "b": 2}`,
 			`[{"$unset": "a"}, {"$replaceWith": {"$mergeObjects": ["$$ROOT"]}}, {"$set": {"a": 9}}]`, `{"_id": 1, "b": 2, "a": 9}`,
 		},
-		{
-			"arrays of pairs close holes", `{"_id": 1, "a": 1, "b": 2}`,
-			`[{"$unset": "a"}, {"$replaceWith": {"$arrayToObject": {"$objectToArray": "$$ROOT"}}}, {"$set": {"a": 9}}]`, `{"_id": 1, "b": 2, "a": 9}`,
-		},
 		{"object expressions keep their own", `{"_id": 1}`, `[{"$replaceWith": {"a": "$zz", "b": 1}}, {"$set": {"a": 9}}]`, `{"_id": 1, "a": 9, "b": 1}`},
 		{
 			"a new nested object has none", `{"_id": 1, "o": {"a": 1, "b": 2}}`, `[{"$set": {"o": 1}}, {"$set": {"o.b": 1, "o.a": 9}}]`,
 			`{"_id": 1, "o": {"b": 1, "a": 9}}`,
-		},
-		{
-			"holes do not count", `{"_id": 1, "o": {"k": "x", "v": 1, "w": 1}}`, `[{"$unset": "o.w"}, {"$set": {"r": {"$arrayToObject": [["$o"]]}}}]`,
-			`{"_id": 1, "o": {"k": "x", "v": 1}, "r": {"x": 1}}`,
 		},
 		{"holes are missing", `{"_id": 1, "a": 1}`, `[{"$unset": "a"}, {"$set": {"t": {"$type": "$a"}}}]`, `{"_id": 1, "t": "missing"}`},
 		{
@@ -164,10 +156,6 @@ func TestRepeatedNames(t *testing.T) {
 		{"read and not written", `{"_id": 1, "a": 1, "a": 3}`, `[{"$replaceWith": {"$cond": ["$a", "$$ROOT", 1]}}]`, `{"_id": 1, "a": 1, "a": 3}`},
 		{"written at each place", `{"_id": 1, "a": 1, "b": 2, "a": 3}`, `[{"$set": {"a": 9}}]`, `{"_id": 1, "a": 9, "b": 2, "a": 9}`},
 		{"removed at each place", `{"_id": 1, "a": 1, "b": 2, "a": 3}`, `[{"$unset": "a"}]`, `{"_id": 1, "b": 2}`},
-		{
-			"pairs", `{"_id": 1, "o": {"a": 1, "a": 3}}`, `[{"$set": {"p": {"$objectToArray": "$o"}}}]`,
-			`{"_id": 1, "o": {"a": 1, "a": 1}, "p": [{"k": "a", "v": 1}, {"k": "a", "v": 1}]}`,
-		},
 		{"merged", `{"_id": 1, "o": {"a": 1, "b": 2, "a": 3}}`, `[{"$replaceWith": {"$mergeObjects": "$o"}}]`, `{"_id": 1, "a": 1, "b": 2}`},
 	})
 }
