@@ -9,8 +9,9 @@
 // Every error is a [*servererr.Error] with the server's code, and with its
 // message where that is known. Features that this package does not implement are
 // refused as NotImplemented, by name: geometry, text search, $where, $bits…,
-// keywords of $jsonSchema, stages, expressions, and regular expressions that
-// need more than RE2 (look-around, back references, the option x).
+// keywords of $jsonSchema, stages, expressions, $slice, $elemMatch and the positional
+// operator in projections, and regular expressions that need more than RE2 (look-around,
+// back references, the option x).
 //
 // Errors at run time have the message without the server's prefix ("Executor error
 // during find command", "PlanExecutor error during aggregation"): the command adds it.
@@ -33,4 +34,5 @@
 //   - Sums and averages of decimals are refused.
 //   - Of the system variables only ROOT, CURRENT and REMOVE are implemented.
 //   - Sorting and grouping have no memory limit.
+//   - A validator explains a failure if it is a single condition.
 package serverquery

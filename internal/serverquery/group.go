@@ -148,7 +148,7 @@ func compileAccumulator(f *rawbson.Elem, o PipelineOptions) (groupField, error) 
 	}
 	operator := list[0].Name()
 	switch operator {
-	case "$sum", "$avg", "$min", "$max", "$first", "$last", "$push", "$addToSet":
+	case "$sum", "$avg", "$min", "$max":
 		if list[0].Type == bson.TypeArray {
 			return groupField{}, servererr.New(40237, "The %s accumulator is a unary operator", operator)
 		}
@@ -159,7 +159,7 @@ func compileAccumulator(f *rawbson.Elem, o PipelineOptions) (groupField, error) 
 		one := bsoncore.AppendInt32(nil, 1)
 		x, err := serverupdate.CompileExpr(bson.RawValue{Type: bson.TypeInt32, Value: one})
 		return groupField{name, "$sum", x}, refusal(err)
-	case "$mergeObjects", "$stdDevPop", "$stdDevSamp", "$accumulator", "$_internalJsReduce":
+	case "$first", "$last", "$push", "$addToSet", "$mergeObjects", "$stdDevPop", "$stdDevSamp", "$accumulator", "$_internalJsReduce":
 		return groupField{}, notImplemented("the accumulator %s", operator)
 	default:
 		return groupField{}, servererr.New(15952, "unknown group operator '%s'", operator)
@@ -178,16 +178,8 @@ func newAccumulators(fields []groupField, coll *bsonorder.Collator) []accumulato
 			out[i] = &average{}
 		case "$min":
 			out[i] = &extreme{sign: -1, coll: coll}
-		case "$max":
-			out[i] = &extreme{sign: 1, coll: coll}
-		case "$first":
-			out[i] = &end{}
-		case "$last":
-			out[i] = &end{last: true}
-		case "$push":
-			out[i] = &push{}
 		default:
-			out[i] = &set{values: valueSet{coll: coll}}
+			out[i] = &extreme{sign: 1, coll: coll}
 		}
 	}
 	return out
@@ -278,49 +270,3 @@ func (x *extreme) add(v val) error {
 }
 
 func (x *extreme) result() val { return x.best }
-
-// end is $first and $last.
-type end struct {
-	last, any bool
-	v         val
-}
-
-func (e *end) add(v val) error {
-	if e.last || !e.any {
-		e.v, e.any = v, true
-	}
-	return nil
-}
-
-func (e *end) result() val { return e.v }
-
-type push struct{ list []val }
-
-func (p *push) add(v val) error {
-	if !v.missing() {
-		p.list = append(p.list, v)
-	}
-	return nil
-}
-
-func (p *push) result() val { return arrayOf(p.list) }
-
-func arrayOf(list []val) val {
-	array := bsoncore.NewArrayBuilder()
-	for _, v := range list {
-		array.AppendValue(bsoncore.Value{Type: bsoncore.Type(v.t), Data: v.b})
-	}
-	return val{bson.TypeArray, array.Build()}
-}
-
-// set is $addToSet, in the order of arrival: the server's order is undefined.
-type set struct{ values valueSet }
-
-func (s *set) add(v val) error {
-	if !v.missing() {
-		s.values.add(v)
-	}
-	return nil
-}
-
-func (s *set) result() val { return arrayOf(s.values.order) }

@@ -1,7 +1,6 @@
 package serverquery
 
 import (
-	"errors"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -58,33 +57,6 @@ func (m *Matcher) MatchIndex(doc bson.Raw) (ok bool, index int, err error) {
 	return o.ok, o.index - 1, o.err
 }
 
-// MatchPull compiles the operand of $pull: a document of fields that elements
-// which are documents have to match, operators or a regular expression for the
-// element itself, or a value that it has to be equal to. It is what
-// [serverupdate.Options] asks for.
-func (o Options) MatchPull(cond bson.RawValue) (func(elem bson.RawValue) bool, error) {
-	v := fromRaw(cond)
-	p := &parser{coll: o.Collator, plain: true}
-	switch {
-	case v.t == bson.TypeRegex || isOperators(v):
-		m, err := compile(wrap("", v), p)
-		if err != nil {
-			return nil, err
-		}
-		return func(elem bson.RawValue) bool { return m.root.match(wrap("", fromRaw(elem))).ok }, nil
-	case v.t == bson.TypeEmbeddedDocument:
-		m, err := compile(v.b, p)
-		if err != nil {
-			return nil, err
-		}
-		return func(elem bson.RawValue) bool {
-			return elem.Type == bson.TypeEmbeddedDocument && m.root.match(elem.Value).ok
-		}, nil
-	default:
-		return func(elem bson.RawValue) bool { return fromRaw(elem).equal(v, o.Collator) }, nil
-	}
-}
-
 // wrap makes a document of one value.
 func wrap(name string, v val) []byte {
 	dst := make([]byte, 0, len(name)+len(v.b)+7)
@@ -94,63 +66,8 @@ func wrap(name string, v val) []byte {
 	return dst
 }
 
-// ArrayFilter compiles one of an update's arrayFilters. Identifier is the name
-// that all of its paths begin with, and that the update's paths refer to.
-func (o Options) ArrayFilter(filter bson.Raw) (identifier string, match func(elem bson.RawValue) bool, err error) {
-	m, err := compile(filter, &parser{coll: o.Collator, plain: true})
-	if err != nil {
-		if e, ok := errors.AsType[*servererr.Error](err); ok {
-			err = e.Within("Error parsing array filter")
-		}
-		return "", nil, err
-	}
-	names := map[string]bool{}
-	collectNames(m.root, names)
-	for name := range names {
-		identifier = name
-	}
-	switch {
-	case len(names) == 0:
-		return "", nil, failedToParse("Cannot use an expression without a top-level field name in arrayFilters")
-	case len(names) > 1:
-		return "", nil, failedToParse("Error parsing array filter :: caused by :: Expected a single top-level field name")
-	case !isIdentifier(identifier):
-		return "", nil, badValue("Error parsing array filter :: caused by :: The top-level field name must be an "+
-			"alphanumeric string beginning with a lowercase letter, found '%s'", identifier)
-	}
-	return identifier, func(elem bson.RawValue) bool { return m.root.match(wrap(identifier, fromRaw(elem))).ok }, nil
-}
-
-func isIdentifier(s string) bool {
-	for i, c := range []byte(s) {
-		lower, other := c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !lower && (i == 0 || !other) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// collectNames collects the first parts of all paths.
-func collectNames(n node, names map[string]bool) {
-	switch n := n.(type) {
-	case *pathNode:
-		names[n.path[0]] = true
-	case *allNode:
-		for _, part := range n.parts {
-			collectNames(part, names)
-		}
-	case *anyNode:
-		for _, part := range n.parts {
-			collectNames(part, names)
-		}
-	case *notNode:
-		collectNames(n.part, names)
-	}
-}
-
-// Validator is a compiled validator of a collection. Unlike a [Matcher] it can
-// say why a document does not fit.
+// Validator is a compiled validator of a collection. Unlike a [Matcher] it says why a
+// document does not fit, if it has a single condition.
 type Validator struct{ root node }
 
 // CompileValidator compiles a validator. The refusals are those of [Compile].
@@ -177,8 +94,8 @@ func (v *Validator) Check(doc bson.Raw) error {
 		id.Key = []byte("failingDocumentId")
 		info = appendElem(info, &id)
 	}
-	if details := v.root.describe(doc, false); details != nil {
-		info = bsoncore.AppendDocumentElement(info, "details", details)
+	if n, ok := v.root.(*pathNode); ok {
+		info = bsoncore.AppendDocumentElement(info, "details", bsoncore.Document(n.describe(doc)))
 	}
 	return servererr.New(servererr.DocumentValidationFailure, "Document failed validation").WithInfo(
 		bsoncore.BuildDocument(nil, bsoncore.AppendDocumentElement(nil, "errInfo", bsoncore.BuildDocument(nil, info))))

@@ -9,7 +9,6 @@ import (
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
-	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
 func TestMatch(t *testing.T) {
@@ -241,53 +240,6 @@ func TestCollation(t *testing.T) {
 	wantRefusal(t, "$expr under a collation", err, servererr.NotImplemented, "")
 }
 
-func TestMatchPull(t *testing.T) {
-	for _, c := range []struct {
-		cond    string // in {"c": ...}
-		yes, no []string
-	}{
-		{`{"c":{"$gte":2}}`, []string{`{"e":2}`, `{"e":[1,5]}`}, []string{`{"e":1}`, `{"e":"x"}`}},
-		{`{"c":{"x":1}}`, []string{`{"e":{"x":1,"y":2}}`, `{"e":{"x":[1]}}`}, []string{`{"e":1}`, `{"e":[{"x":1}]}`}},
-		{`{"c":1}`, []string{`{"e":1.0}`}, []string{`{"e":[1]}`, `{"e":null}`}},
-		{`{"c":[1]}`, []string{`{"e":[1]}`}, []string{`{"e":1}`}},
-		{`{"c":{"$regularExpression":{"pattern":"^x","options":""}}}`, []string{`{"e":"xy"}`}, []string{`{"e":"y"}`}},
-		{`{"c":null}`, []string{`{"e":null}`}, []string{`{"e":0}`}},
-	} {
-		match, err := Options{}.MatchPull(parseJSON(t, c.cond).Lookup("c"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range c.yes {
-			if !match(parseJSON(t, e).Lookup("e")) {
-				t.Errorf("%s does not find %s", c.cond, e)
-			}
-		}
-		for _, e := range c.no {
-			if match(parseJSON(t, e).Lookup("e")) {
-				t.Errorf("%s finds %s", c.cond, e)
-			}
-		}
-	}
-	_, err := Options{}.MatchPull(parseJSON(t, `{"c":{"$expr":1}}`).Lookup("c"))
-	wantRefusal(t, "$pull with $expr", err, servererr.BadValue, "unknown operator: $expr")
-}
-
-func TestArrayFilter(t *testing.T) {
-	name, match, err := Options{}.ArrayFilter(parseJSON(t, `{"x.a":{"$gte":2},"$or":[{"x.b":1},{"x.b":2}]}`))
-	if err != nil || name != "x" {
-		t.Fatal(name, err)
-	}
-	if !match(bsongen.Of(t, bson.D{{Key: "a", Value: 3}, {Key: "b", Value: 2}})) || match(bsongen.Of(t, 5)) {
-		t.Error("the filter does not look at the element's fields")
-	}
-	for filter, code := range map[string]servererr.Code{
-		`{}`: 9, `{"x":1,"y":1}`: 9, `{"X":1}`: 2, `{"$expr":true}`: 224, `{"x":{"$nope":1}}`: 2,
-	} {
-		_, _, err := Options{}.ArrayFilter(parseJSON(t, filter))
-		wantRefusal(t, filter, err, code, "")
-	}
-}
-
 func TestMatchIsCheap(t *testing.T) {
 	doc := parseJSON(t, `{"_id":7,"x":"abc","n":{"a":5}}`)
 	for _, filter := range []string{`{"_id":7}`, `{"_id":{"$gte":3,"$lt":9}}`, `{"n.a":5,"x":"abc"}`, `{"_id":{"$in":[1,7]}}`} {
@@ -345,6 +297,5 @@ func FuzzFilter(f *testing.F) {
 			t.Fatalf("a filter that is no validator: %v", err)
 		}
 		_ = v.Check(doc)
-		_, _ = Options{}.MatchPull(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: bsoncore.BuildDocument(nil, nil)})
 	})
 }

@@ -13,9 +13,6 @@ type node interface {
 	// matchValue judges an element of an array, without looking for a path and
 	// without taking arrays apart.
 	matchValue(v val) outcome
-	// describe says why a document did not match; inverted, why it did. It is nil
-	// if this part does not add to the failure.
-	describe(doc []byte, inverted bool) bson.Raw
 }
 
 // note is the text that a node was compiled from, for validators. The zero note
@@ -38,11 +35,8 @@ func (n *pathNode) match(doc []byte) outcome { return visit(doc, n.path, n.leaf,
 
 func (n *pathNode) matchValue(v val) outcome { return judge(n.leaf, v) }
 
-// allNode wants all of its parts. $all is one, with a note.
-type allNode struct {
-	parts []node
-	note  note
-}
+// allNode wants all of its parts. $all is one.
+type allNode struct{ parts []node }
 
 func (n *allNode) match(doc []byte) outcome {
 	out := outcome{ok: true}
@@ -99,12 +93,8 @@ func (n *anyNode) matchValue(v val) outcome {
 	return found(n.nor)
 }
 
-// notNode turns its part around. A hidden one was not written as $not: it is half
-// of $ne, $nin or $exists: false.
-type notNode struct {
-	part   node
-	hidden bool
-}
+// notNode turns its part around.
+type notNode struct{ part node }
 
 func (n *notNode) match(doc []byte) outcome {
 	o := n.part.match(doc)
@@ -114,20 +104,14 @@ func (n *notNode) match(doc []byte) outcome {
 func (n *notNode) matchValue(v val) outcome { return found(!n.part.matchValue(v).ok) }
 
 // constNode is $alwaysTrue, $alwaysFalse and $comment.
-type constNode struct {
-	ok   bool
-	note note
-}
+type constNode struct{ ok bool }
 
 func (n *constNode) match([]byte) outcome { return found(n.ok) }
 
 func (n *constNode) matchValue(val) outcome { return found(n.ok) }
 
 // exprNode is $expr.
-type exprNode struct {
-	expr *serverupdate.Expr
-	note note
-}
+type exprNode struct{ expr *serverupdate.Expr }
 
 func (n *exprNode) match(doc []byte) outcome {
 	ok, err := n.expr.Test(doc)

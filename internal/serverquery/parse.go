@@ -20,8 +20,6 @@ type parser struct {
 	notes bool
 	// nested says that this is not the top level, where $expr may stand.
 	nested bool
-	// plain forbids what updates do not allow in conditions on array elements.
-	plain bool
 }
 
 // filter compiles a document of conditions.
@@ -52,11 +50,7 @@ func (p *parser) all(parts []node) node {
 	if len(parts) == 1 {
 		return parts[0]
 	}
-	n := &allNode{parts: parts}
-	if p.notes {
-		n.note.operator = "$and"
-	}
-	return n
+	return &allNode{parts}
 }
 
 func (p *parser) pathless(e *rawbson.Elem, depth int) ([]node, error) {
@@ -70,7 +64,7 @@ func (p *parser) pathless(e *rawbson.Elem, depth int) ([]node, error) {
 		if n, ok := valueOf(e).whole(); !ok || n != 1 {
 			return nil, failedToParse("%s must be an integer value of 1", name)
 		}
-		return []node{&constNode{ok: name == "$alwaysTrue", note: p.note(name, "", e)}}, nil
+		return []node{&constNode{name == "$alwaysTrue"}}, nil
 	case "$expr":
 		n, err := p.expr(e)
 		return []node{n}, err
@@ -107,19 +101,13 @@ func (p *parser) list(e *rawbson.Elem, depth int) (node, error) {
 		return nil, badValue("$and/$or/$nor must be a nonempty array")
 	}
 	if e.Is("$and") {
-		n := &allNode{parts: parts}
-		if p.notes {
-			n.note.operator = "$and"
-		}
-		return n, nil
+		return &allNode{parts}, nil
 	}
 	return &anyNode{parts: parts, nor: e.Is("$nor")}, nil
 }
 
 func (p *parser) expr(e *rawbson.Elem) (node, error) {
 	switch {
-	case p.plain:
-		return nil, servererr.New(servererr.QueryFeatureNotAllowed, "$expr is not allowed in this context")
 	case p.nested:
 		return nil, badValue("$expr can only be applied to the top-level document")
 	case p.coll != nil:
@@ -129,13 +117,10 @@ func (p *parser) expr(e *rawbson.Elem) (node, error) {
 	if err != nil {
 		return nil, refusal(err)
 	}
-	return &exprNode{expr: compiled, note: p.note("$expr", "", e)}, nil
+	return &exprNode{compiled}, nil
 }
 
 func (p *parser) schema(e *rawbson.Elem) (node, error) {
-	if p.plain {
-		return nil, servererr.New(servererr.QueryFeatureNotAllowed, "$jsonSchema is not allowed in this context")
-	}
 	doc, ok := e.Document()
 	if !ok {
 		return nil, servererr.New(servererr.TypeMismatch, "$jsonSchema must be an object")
@@ -144,7 +129,7 @@ func (p *parser) schema(e *rawbson.Elem) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &schemaNode{schema: s, note: p.note("$jsonSchema", "", e)}, nil
+	return &schemaNode{s}, nil
 }
 
 // note remembers an operator at a path, for validators.
@@ -153,7 +138,7 @@ func (p *parser) note(operator, path string, e *rawbson.Elem) note {
 		return note{}
 	}
 	spec := bsoncore.BuildDocument(nil, appendElem(nil, e))
-	if path != "" && strings.HasPrefix(e.Name(), "$") {
+	if strings.HasPrefix(e.Name(), "$") {
 		spec = bsoncore.BuildDocument(nil, bsoncore.AppendDocumentElement(nil, path, spec))
 	}
 	return note{operator, bson.Raw(spec)}
@@ -248,7 +233,7 @@ func (p *parser) operator(path string, e *rawbson.Elem, doc []byte, depth int) (
 		if err != nil {
 			return nil, err
 		}
-		return &notNode{part: n, hidden: true}, nil
+		return &notNode{n}, nil
 	}
 	onArray := func(l leaf, err error) (node, error) {
 		if err != nil {
@@ -350,7 +335,7 @@ func (p *parser) not(path string, v val, depth int) (node, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &notNode{part: parts[0]}, nil
+		return &notNode{parts[0]}, nil
 	}
 	if v.t != bson.TypeEmbeddedDocument {
 		return nil, badValue("$not needs a regex or a document")
@@ -362,7 +347,7 @@ func (p *parser) not(path string, v val, depth int) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &notNode{part: p.all(parts)}, nil
+	return &notNode{p.all(parts)}, nil
 }
 
 // regex compiles $regex together with $options, whichever comes first.
@@ -448,7 +433,7 @@ func (p *parser) allOf(path string, e *rawbson.Elem, depth int) (node, error) {
 	}
 	list := elems(array)
 	if len(list) == 0 {
-		return &constNode{note: p.note("$all", path, e)}, nil
+		return &constNode{}, nil
 	}
 	isElemMatch := func(v val) bool {
 		if v.t != bson.TypeEmbeddedDocument {
@@ -458,7 +443,7 @@ func (p *parser) allOf(path string, e *rawbson.Elem, depth int) (node, error) {
 		return it.Next() && it.Is("$elemMatch")
 	}
 	want := isElemMatch(valueOf(&list[0]))
-	n := &allNode{note: p.note("$all", path, e)}
+	n := &allNode{}
 	for i := range list {
 		v := valueOf(&list[i])
 		switch {

@@ -1,6 +1,7 @@
 package serverquery
 
 import (
+	"errors"
 	"iter"
 	"slices"
 
@@ -112,17 +113,16 @@ func Stages(pipeline bson.RawValue) ([]bson.Raw, error) {
 }
 
 // CompilePipeline compiles the stages $match, $project, $addFields, $set, $unset,
-// $replaceRoot, $replaceWith, $group, $sort, $limit, $skip, $count, $unwind and
-// $sample. What the server refuses, and what it knows beyond these, is a
+// $replaceRoot, $replaceWith, $group, $sort, $limit, $skip, $count and $sample. What the server refuses, and what it knows beyond these, is a
 // [*servererr.Error].
 func CompilePipeline(stages []bson.Raw, o PipelineOptions) (*Pipeline, error) {
 	o.shared = &compilation{interrupt: o.Interrupt}
 	return compilePipeline(stages, o)
 }
 
-// CheckPipeline reports whether a pipeline may define a view. Stages that the server
-// has and this package does not may: a view is defined, copied and dropped without being
-// read.
+// CheckPipeline reports whether a pipeline may define a view. Stages and expressions
+// that the server has and this package does not may: a view is defined, copied and
+// dropped without being read.
 func CheckPipeline(stages []bson.Raw, o Options) error {
 	_, err := compilePipeline(stages, PipelineOptions{Options: o, shared: &compilation{}, defines: true})
 	return err
@@ -147,7 +147,7 @@ func compilePipeline(stages []bson.Raw, o PipelineOptions) (*Pipeline, error) {
 				n++
 			}
 			s, err := compileTransform(stages[i:n], o)
-			if err != nil {
+			if err != nil && !o.tolerates(err) {
 				return nil, err
 			}
 			p.stages = append(p.stages, s)
@@ -155,17 +155,22 @@ func compilePipeline(stages []bson.Raw, o PipelineOptions) (*Pipeline, error) {
 			continue
 		}
 		s, matcher, err := compileStage(&spec[0], o)
-		if err != nil {
+		if err != nil && !o.tolerates(err) {
 			return nil, err
 		}
 		if i == 0 {
 			p.leading = matcher
 		}
-		if s != nil {
-			p.stages = append(p.stages, s)
-		}
+		p.stages = append(p.stages, s)
 	}
 	return p, nil
+}
+
+// tolerates reports whether an error is that of a feature that the server has and this
+// package does not, in a view that is only defined.
+func (o *PipelineOptions) tolerates(err error) bool {
+	refused, ok := errors.AsType[*servererr.Error](err)
+	return ok && refused.Code == servererr.NotImplemented && o.defines
 }
 
 func startsTransform(stage bson.Raw) bool {
@@ -257,9 +262,7 @@ func whole(do func(docs []bson.Raw, yield func(bson.Raw) bool) error) stage {
 	}
 }
 
-// compileStage compiles all stages but the transforms; nil is a stage that a view may be
-// defined with, and that cannot be run. The matcher is that of
-// $match.
+// compileStage compiles all stages but the transforms. The matcher is that of $match.
 func compileStage(e *rawbson.Elem, o PipelineOptions) (stage, *Matcher, error) {
 	compile := map[string]func() (stage, error){
 		"$project": func() (stage, error) { return compileProjectStage(e, o) },
@@ -268,7 +271,6 @@ func compileStage(e *rawbson.Elem, o PipelineOptions) (stage, *Matcher, error) {
 		"$limit":   func() (stage, error) { return compileLimit(e) },
 		"$skip":    func() (stage, error) { return compileSkip(e) },
 		"$count":   func() (stage, error) { return compileCount(e) },
-		"$unwind":  func() (stage, error) { return compileUnwind(e) },
 		"$sample":  func() (stage, error) { return compileSample(e, o) },
 	}
 	name := e.Name()
@@ -284,8 +286,6 @@ func compileStage(e *rawbson.Elem, o PipelineOptions) (stage, *Matcher, error) {
 		return nil, nil, servererr.New(5491300, "$documents' is not allowed in user requests")
 	case slices.Contains(sources, name):
 		return nil, nil, servererr.New(40602, "%s is only valid as the first stage in a pipeline", name)
-	case slices.Contains(unmodelledStages, name) && o.defines:
-		return nil, nil, nil
 	case slices.Contains(unmodelledStages, name):
 		return nil, nil, notImplemented("the stage %s", name)
 	}
@@ -295,5 +295,5 @@ func compileStage(e *rawbson.Elem, o PipelineOptions) (stage, *Matcher, error) {
 // unmodelledStages are stages that the server has and this package does not.
 var unmodelledStages = []string{
 	"$out", "$merge", "$redact", "$bucket", "$bucketAuto", "$sortByCount", "$setWindowFields",
-	"$lookup", "$graphLookup", "$unionWith", "$facet",
+	"$lookup", "$graphLookup", "$unionWith", "$facet", "$unwind",
 }

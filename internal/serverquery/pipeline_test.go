@@ -42,20 +42,16 @@ func TestPipeline(t *testing.T) {
 	}{
 		{`[]`, docs},
 		{`[{"$match":{"g":"a"}},{"$project":{"n":1,"_id":0}}]`, []string{`{"n":1}`, `{"n":3}`}},
-		{`[{"$group":{"_id":"$g","s":{"$sum":"$n"},"a":{"$avg":"$n"},"lo":{"$min":"$n"},"hi":{"$max":"$n"},"f":{"$first":"$n"},"z":{"$last":"$l"},"c":{"$count":{}},"p":{"$push":"$_id"},"u":{"$addToSet":"$g"}}}]`, []string{
-			`{"_id":"a","s":4,"a":2.0,"lo":1,"hi":3,"f":1,"z":null,"c":2,"p":[1,3],"u":["a"]}`,
-			`{"_id":"b","s":2.5,"a":2.5,"lo":2.5,"hi":2.5,"f":2.5,"z":[],"c":1,"p":[2],"u":["b"]}`,
-			`{"_id":null,"s":0,"a":null,"lo":"x","hi":"x","f":"x","z":5,"c":1,"p":[4],"u":[]}`,
+		{`[{"$group":{"_id":"$g","s":{"$sum":"$n"},"a":{"$avg":"$n"},"lo":{"$min":"$n"},"hi":{"$max":"$n"},"c":{"$count":{}}}}]`, []string{
+			`{"_id":"a","s":4,"a":2.0,"lo":1,"hi":3,"c":2}`,
+			`{"_id":"b","s":2.5,"a":2.5,"lo":2.5,"hi":2.5,"c":1}`,
+			`{"_id":null,"s":0,"a":null,"lo":"x","hi":"x","c":1}`,
 		}},
 		{`[{"$group":{"_id":{"g":"$g"},"n":{"$sum":1}}},{"$sort":{"_id":-1}},{"$limit":1}]`, []string{`{"_id":{"g":"b"},"n":1}`}},
 		{`[{"$group":{"_id":null,"n":{"$sum":{"$numberLong":"9223372036854775807"}}}}]`, []string{`{"_id":null,"n":36893488147419103228.0}`}},
 		{`[{"$sort":{"n":-1}},{"$skip":1},{"$limit":2},{"$project":{"n":1}}]`, []string{`{"_id":3,"n":3}`, `{"_id":2,"n":2.5}`}},
 		{`[{"$count":"c"}]`, []string{`{"c":4}`}},
 		{`[{"$match":{"g":"zz"}},{"$count":"c"}]`, nil},
-		{`[{"$unwind":"$l"},{"$project":{"l":1}}]`, []string{`{"_id":1,"l":1}`, `{"_id":1,"l":2}`, `{"_id":4,"l":5}`}},
-		{`[{"$match":{"g":{"$ne":"x"}}},{"$unwind":{"path":"$l","includeArrayIndex":"i","preserveNullAndEmptyArrays":true}},{"$project":{"l":1,"i":1}}]`, []string{
-			`{"_id":1,"l":1,"i":{"$numberLong":"0"}}`, `{"_id":1,"l":2,"i":{"$numberLong":"1"}}`, `{"_id":2,"i":null}`, `{"_id":3,"i":null}`, `{"_id":4,"l":5,"i":null}`,
-		}},
 		{`[{"$limit":1},{"$addFields":{"m.x":{"$add":["$n",1]}}},{"$unset":["l","g"]},{"$set":{"g":"back"}}]`, []string{`{"_id":1,"g":"back","n":1,"m":{"x":2}}`}},
 		{`[{"$limit":1},{"$replaceRoot":{"newRoot":{"y":"$n"}}}]`, []string{`{"y":1}`}},
 		{`[{"$limit":1},{"$replaceWith":{"$mergeObjects":["$$ROOT",{"g":1}]}},{"$project":{"l":0}}]`, []string{`{"_id":1,"g":1,"n":1}`}},
@@ -96,8 +92,9 @@ func TestRefusedPipelines(t *testing.T) {
 		{`[{"$group":{"_id":1,"n":1}}]`, 40234, "The field 'n' must be an accumulator object"},
 		{`[{"$group":{"_id":1,"n":{"$nope":1}}}]`, 15952, "unknown group operator '$nope'"},
 		{`[{"$group":{"_id":1,"n":{"$mergeObjects":1}}}]`, 238, ""},
+		{`[{"$group":{"_id":1,"n":{"$push":1}}}]`, 238, "the accumulator $push is not implemented"},
 		{`[{"$count":"a.b"}]`, 40160, ""},
-		{`[{"$unwind":"l"}]`, 28818, ""},
+		{`[{"$unwind":"$l"}]`, 238, "the stage $unwind is not implemented"},
 		{`[{"$lookup":{"from":"x","as":"y","pipeline":[]}}]`, 238, "the stage $lookup is not implemented"},
 		{`[{"$facet":{"a":[{"$count":"n"}]}}]`, 238, "the stage $facet is not implemented"},
 		{`[{"$set":{"a":{"$nope":1}}}]`, 168, ""},
@@ -175,7 +172,7 @@ func FuzzPipeline(f *testing.F) {
 }
 
 func FuzzProjection(f *testing.F) {
-	for _, p := range []string{`{"a.b":1}`, `{"a":{"$slice":[1,2]},"b":0}`, `{"a.$":1}`, `{"a":{"$elemMatch":{"b":1}},"x":"$a.b"}`} {
+	for _, p := range []string{`{"a.b":1}`, `{"a.b":0,"b":0}`, `{"a.$":1}`, `{"a":{"b":1},"x":"$a.b"}`} {
 		f.Add([]byte(parseJSON(f, p)), []byte(parseJSON(f, `{"a":1}`)), []byte(parseJSON(f, `{"_id":1,"a":[1,{"b":2}],"b":3}`)))
 	}
 	f.Fuzz(func(t *testing.T, projection, order, doc []byte) {
@@ -190,7 +187,7 @@ func FuzzProjection(f *testing.F) {
 			wantOurs(t, err)
 			return
 		}
-		out, err := p.Apply(doc, 0)
+		out, err := p.Apply(doc)
 		if err != nil {
 			wantOurs(t, err)
 		} else if err := out.Validate(); err != nil {
@@ -257,6 +254,8 @@ func TestCheckPipeline(t *testing.T) {
 		`{"$lookup":{"from":"a","as":"x","let":{},"pipeline":[]}}`: 0,
 		`{"$facet":{"x":[{"$unionWith":"b"}]}}`:                    0,
 		`{"$match":{"a":1}}`:                                       0,
+		`{"$set":{"a":{"$multiply":["$b",2]}}}`:                    0,
+		`{"$project":{"a":{"$dateToString":{"date":"$b"}}}}`:       0,
 		`{"$nothing":1}`:                                           40324,
 		`{"$collStats":{}}`:                                        40602,
 		`{"$group":{}}`:                                            15955,

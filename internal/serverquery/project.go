@@ -23,18 +23,13 @@ type treeField struct {
 	tree tree
 }
 
-// Positional reports whether the projection needs the number of the array element
-// that matched ([Matcher.MatchIndex]).
-func (p *Projection) Positional() bool { return p.positional != nil }
-
 // Empty reports whether documents are returned as they are.
 func (p *Projection) Empty() bool { return p.root == nil }
 
 // Apply returns the projected document, with the fields in the server's order:
-// those of the document in its own, then computed ones. Index is the number of
-// the array element that matched, for positional projections, and -1 if there is
-// none; that and failing expressions are refused with a [*servererr.Error].
-func (p *Projection) Apply(doc bson.Raw, index int) (bson.Raw, error) {
+// those of the document in its own, then computed ones. An expression that fails is
+// refused with a [*servererr.Error].
+func (p *Projection) Apply(doc bson.Raw) (bson.Raw, error) {
 	if p.root == nil {
 		return doc, nil
 	}
@@ -44,14 +39,6 @@ func (p *Projection) Apply(doc bson.Raw, index int) (bson.Raw, error) {
 		if out.fields, err = p.compute(doc, out.fields, p.root); err != nil {
 			return nil, err
 		}
-	}
-	if p.positional != nil {
-		if err := out.pick(p.positional, index); err != nil {
-			return nil, err
-		}
-	}
-	for _, s := range p.slices {
-		out.slice(s.path, s.slice)
 	}
 	dst := out.appendValue(nil)
 	if len(dst) > maxResult {
@@ -75,7 +62,7 @@ func (p *Projection) project(doc []byte, n *projected) []treeField {
 			if !p.exclusion {
 				continue
 			}
-		case kid.kind == excluded, kid.kind == computed, kid.kind == matched:
+		case kid.kind == excluded, kid.kind == computed:
 			continue
 		case kid.kind == branch:
 			if t = p.projectValue(t.val, kid); t.missing() {
@@ -123,8 +110,6 @@ func (p *Projection) compute(doc bson.Raw, fields []treeField, n *projected) ([]
 		var t tree
 		var err error
 		switch kid.kind {
-		case matched:
-			t = kid.firstMatch(doc, name)
 		case computed:
 			v, ok, evalErr := kid.expr.Eval(doc)
 			if evalErr != nil {
@@ -169,102 +154,6 @@ func (p *Projection) computeValue(doc bson.Raw, t tree, n *projected) (tree, err
 		fields, err := p.compute(doc, nil, n)
 		return tree{val: val{t: bson.TypeEmbeddedDocument}, fields: fields}, err
 	}
-}
-
-// firstMatch is $elemMatch: an array of the first element that matches.
-func (n *projected) firstMatch(doc []byte, name string) tree {
-	e, ok := rawbson.Lookup(doc, name)
-	if !ok {
-		return tree{}
-	}
-	ok, index := n.elemMatch.test(valueOf(&e))
-	if !ok {
-		return tree{}
-	}
-	elem := valueOf(&elems(e.Value)[index-1])
-	return tree{val: val{t: bson.TypeArray}, elems: []tree{{val: elem}}}
-}
-
-// open takes stored bytes apart, one level.
-func (t *tree) open() {
-	switch {
-	case t.b == nil:
-	case t.t == bson.TypeEmbeddedDocument:
-		t.fields = []treeField{}
-		for _, e := range elems(t.b) {
-			t.fields = append(t.fields, treeField{e.Name(), tree{val: valueOf(&e)}})
-		}
-		t.b = nil
-	case t.t == bson.TypeArray:
-		t.elems = []tree{}
-		for _, e := range elems(t.b) {
-			t.elems = append(t.elems, tree{val: valueOf(&e)})
-		}
-		t.b = nil
-	}
-}
-
-// pick keeps of the first array on the path only the element that matched.
-func (t *tree) pick(path []string, index int) error {
-	if t.t == bson.TypeArray {
-		if index < 0 {
-			return servererr.New(51246, "positional operator '.$' couldn't find a matching element in the array")
-		}
-		t.open()
-		if index >= len(t.elems) {
-			return servererr.New(51247, "positional operator '.$' element mismatch")
-		}
-		t.elems = t.elems[index : index+1]
-		return nil
-	}
-	if len(path) == 0 || t.t != bson.TypeEmbeddedDocument {
-		return nil
-	}
-	t.open()
-	for i := range t.fields {
-		if t.fields[i].name == path[0] {
-			return t.fields[i].tree.pick(path[1:], index)
-		}
-	}
-	return nil
-}
-
-func (t *tree) slice(path []string, args sliceArgs) {
-	switch {
-	case t.t == bson.TypeArray:
-		t.open()
-		if len(path) == 0 {
-			t.elems = args.cut(t.elems)
-			return
-		}
-		for i := range t.elems {
-			if t.elems[i].t == bson.TypeEmbeddedDocument {
-				t.elems[i].slice(path, args)
-			}
-		}
-	case t.t == bson.TypeEmbeddedDocument && len(path) > 0:
-		t.open()
-		for i := range t.fields {
-			if t.fields[i].name == path[0] {
-				t.fields[i].tree.slice(path[1:], args)
-			}
-		}
-	}
-}
-
-func (a sliceArgs) cut(list []tree) []tree {
-	n := int64(len(list))
-	skip, limit := a.skip, a.limit
-	switch {
-	case !a.hasSkip && limit < 0:
-		skip, limit = max(n+max(limit, -n), 0), n
-	case !a.hasSkip:
-		skip = 0
-	case skip < 0:
-		skip = max(n+max(skip, -n), 0)
-	}
-	skip = min(skip, n)
-	return list[skip : skip+min(limit, n-skip)]
 }
 
 // appendValue appends the value's bytes, without type and name.

@@ -17,9 +17,6 @@ type Projection struct {
 	root *projected
 	// exclusion says that fields that are not named stay.
 	exclusion bool
-	// positional is the path before ".$", nil if there is none.
-	positional []string
-	slices     []*projected
 }
 
 // projected is one level of the paths that a projection names.
@@ -28,11 +25,8 @@ type projected struct {
 	order []string
 	kids  map[string]*projected
 
-	expr      *serverupdate.Expr
-	elemMatch leaf
-	slice     sliceArgs
-	path      []string // of a slice
-	computes  bool     // there is an expression here or below
+	expr     *serverupdate.Expr
+	computes bool // there is an expression here or below
 }
 
 type projectedKind int
@@ -42,16 +36,7 @@ const (
 	included
 	excluded
 	computed
-	matched // $elemMatch
-	sliced  // $slice
 )
-
-// sliceArgs are the numbers of $slice: how many elements to skip, and how many to
-// take. Without skip, a negative limit counts from the end.
-type sliceArgs struct {
-	skip, limit int64
-	hasSkip     bool
-}
 
 // CompileProjection compiles the projection of a find. A nil or empty spec
 // returns documents as they are. What the server refuses is a [*servererr.Error].
@@ -83,7 +68,7 @@ func compileProjection(spec []byte, p *projectionParser) (*Projection, error) {
 func newBranch() *projected { return &projected{kids: map[string]*projected{}} }
 
 // projectionMode is the mode implied by the fields so far: unknown while only _id
-// and slices were named.
+// was named.
 type projectionMode int
 
 const (
@@ -109,7 +94,7 @@ func (p *projectionParser) field(e *rawbson.Elem, prefix string, depth int) erro
 	path := prefix + e.Name()
 	switch {
 	case p.find && strings.HasSuffix(path, ".$"):
-		return p.dollar(strings.TrimSuffix(path, ".$"), v)
+		return notImplemented("the positional operator in a projection")
 	case p.find && (strings.Contains(path, ".$.") || path == "$"):
 		return servererr.New(31394, "As of 4.4, it's illegal to specify positional operator in the middle of a path."+
 			"Positional projection may only be used at the end, for example: a.b.$. "+
@@ -195,86 +180,10 @@ func (p *projectionParser) operator(path string, v val, list []rawbson.Elem) err
 		return notImplemented("$meta in a projection")
 	case len(list) > 1:
 		return servererr.New(15983, "An object representing an expression must have exactly one field: %s", bsontext.Document(v.b))
-	case p.find && name == "$elemMatch":
-		return p.elemMatch(path, valueOf(&list[0]))
-	case p.find && name == "$slice":
-		args, ok, err := parseSlice(valueOf(&list[0]))
-		if err != nil {
-			return err
-		}
-		if ok {
-			n := &projected{kind: sliced, slice: args, path: splitPath(path)}
-			p.out.slices = append(p.out.slices, n)
-			return p.add(path, n)
-		}
+	case p.find && (name == "$elemMatch" || name == "$slice"):
+		return notImplemented("%s in a projection", name)
 	}
 	return p.expr(path, v)
-}
-
-// parseSlice reads find's own form of $slice. It is false for the expression.
-func parseSlice(v val) (args sliceArgs, ok bool, err error) {
-	if v.number() {
-		args.limit, _ = cutOff(v)
-		return args, true, nil
-	}
-	if v.t != bson.TypeArray {
-		return args, false, servererr.New(28667, "Invalid $slice syntax. The given syntax { $slice: %s } did not match the find() "+
-			"syntax because :: $slice argument must be a number or an array", bsontext.Value(v.raw()))
-	}
-	list := elems(v.b)
-	if len(list) != 2 || !valueOf(&list[0]).number() {
-		return args, false, nil
-	}
-	second := valueOf(&list[1])
-	if !second.number() {
-		return args, false, nil
-	}
-	args.skip, _ = cutOff(valueOf(&list[0]))
-	args.limit, _ = cutOff(second)
-	args.hasSkip = true
-	if args.limit <= 0 {
-		return args, false, servererr.New(28724, "First argument to $slice must be an array, but is of type: int")
-	}
-	return args, true, nil
-}
-
-func (p *projectionParser) elemMatch(path string, v val) error {
-	switch {
-	case strings.Contains(path, "."):
-		return servererr.New(31275, "Cannot use $elemMatch projection on a nested field")
-	case p.mode == exclusionMode:
-		return servererr.New(31252, "Cannot use an expression other than $meta in exclusion projection")
-	case p.out.positional != nil:
-		return servererr.New(31256, "Cannot specify positional operator and $elemMatch.")
-	}
-	p.mode = inclusionMode
-	l, err := (&parser{coll: p.coll, nested: true}).elemMatch(v, 1)
-	if err != nil {
-		return err
-	}
-	return p.add(path, &projected{kind: matched, elemMatch: l})
-}
-
-func (p *projectionParser) dollar(path string, v val) error {
-	if v.t != bson.TypeBoolean && !v.number() || !v.truth() {
-		return servererr.New(31395, "positional projection cannot be used with exclusion")
-	}
-	if p.out.positional != nil {
-		return servererr.New(31276, "Cannot specify more than one positional projection per query.")
-	}
-	for _, kid := range p.out.root.kids {
-		if kid.kind == matched {
-			return servererr.New(31256, "Cannot specify positional operator and $elemMatch.")
-		}
-	}
-	if err := checkFieldPath(path); err != nil {
-		return err
-	}
-	if err := p.include(path); err != nil {
-		return err
-	}
-	p.out.positional = splitPath(path)
-	return p.add(path, &projected{kind: included})
 }
 
 // add puts n at the path, where nothing may be yet.
@@ -308,7 +217,7 @@ func (p *projectionParser) add(path string, n *projected) error {
 func (p *projectionParser) finish() {
 	p.out.exclusion = p.mode == exclusionMode
 	if p.mode == unknownMode {
-		// Only _id or slices: an included _id makes it an inclusion.
+		// Only _id: included, it makes it an inclusion.
 		p.out.exclusion = p.id <= 0
 	}
 	root := p.out.root
@@ -323,7 +232,7 @@ func (p *projectionParser) finish() {
 }
 
 func (n *projected) markComputed() bool {
-	n.computes = n.kind == computed || n.kind == matched
+	n.computes = n.kind == computed
 	for _, kid := range n.kids {
 		if kid.markComputed() {
 			n.computes = true

@@ -4,9 +4,7 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
@@ -19,41 +17,19 @@ const maxSchemaDepth = 100
 type schema struct {
 	rules []rule
 	types *typeSet
-	// typeSpec is the keyword with the types, as it was written.
-	typeSpec rawbson.Elem
 }
 
-// rule checks a value. It returns the description of a failure, or nil.
-type rule func(v val, explain bool) (failure bson.Raw, ok bool)
+// rule reports whether it accepts a value.
+type rule func(v val) bool
 
 // schemaNode is $jsonSchema.
-type schemaNode struct {
-	schema *schema
-	note   note
-}
+type schemaNode struct{ schema *schema }
 
 func (n *schemaNode) match(doc []byte) outcome {
 	return found(n.schema.accepts(val{bson.TypeEmbeddedDocument, doc}))
 }
 
 func (n *schemaNode) matchValue(v val) outcome { return found(n.schema.accepts(v)) }
-
-func (n *schemaNode) describe(doc []byte, inverted bool) bson.Raw {
-	v := val{bson.TypeEmbeddedDocument, doc}
-	var r report
-	switch {
-	case inverted:
-		r.text("operatorName", "$jsonSchema")
-		r.text("reason", "schema matched")
-	case !n.schema.acceptsType(v):
-		r.note(n.note)
-		r.text("reason", "expression always evaluates to false")
-	default:
-		r.text("operatorName", "$jsonSchema")
-		r.dst = bsoncore.AppendArrayElement(r.dst, "schemaRulesNotSatisfied", n.schema.failures(v))
-	}
-	return r.done()
-}
 
 func (s *schema) acceptsType(v val) bool {
 	if s.types == nil {
@@ -68,36 +44,11 @@ func (s *schema) accepts(v val) bool {
 		return false
 	}
 	for _, rule := range s.rules {
-		if _, ok := rule(v, false); !ok {
+		if !rule(v) {
 			return false
 		}
 	}
 	return true
-}
-
-// failures returns the array of v's failures.
-func (s *schema) failures(v val) bsoncore.Array {
-	array := bsoncore.NewArrayBuilder()
-	for _, rule := range s.rules {
-		if failure, ok := rule(v, true); !ok {
-			array.AppendDocument(bsoncore.Document(failure))
-		}
-	}
-	if !s.acceptsType(v) {
-		r := startRule(&s.typeSpec)
-		r.text("reason", "type did not match")
-		r.value("consideredValue", v)
-		r.text("consideredType", bsontext.TypeName(v.t))
-		array.AppendDocument(bsoncore.Document(r.done()))
-	}
-	return array.Build()
-}
-
-// startRule begins the description of a failure of the rule that a keyword makes.
-func startRule(spec *rawbson.Elem) *report {
-	r := &report{}
-	r.note(note{spec.Name(), bsoncore.BuildDocument(nil, appendElem(nil, spec))})
-	return r
 }
 
 // known are the keywords that are checked: those of the validators of time-series
@@ -159,7 +110,7 @@ func (s *schema) parseTypes(words map[string]rawbson.Elem) error {
 			return failedToParse("$jsonSchema keyword '%s' must name at least one type", e.Name())
 		}
 	}
-	s.types, s.typeSpec = &typeSet{}, e
+	s.types = &typeSet{}
 	for i := range list {
 		text, ok := list[i].Text()
 		switch {

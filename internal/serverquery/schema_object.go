@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
@@ -47,32 +46,16 @@ func (s *schema) parseProperties(words map[string]rawbson.Elem, depth int) ([]pr
 		}
 		list = append(list, property{f.Name(), sub})
 	}
-	s.rules = append(s.rules, func(v val, explain bool) (bson.Raw, bool) {
+	s.rules = append(s.rules, func(v val) bool {
 		if v.t != bson.TypeEmbeddedDocument {
-			return nil, true
+			return true
 		}
-		failed := bsoncore.NewArrayBuilder()
-		ok := true
 		for _, p := range list {
-			e, present := rawbson.Lookup(v.b, p.name)
-			if !present || p.schema.accepts(valueOf(&e)) {
-				continue
+			if e, present := rawbson.Lookup(v.b, p.name); present && !p.schema.accepts(valueOf(&e)) {
+				return false
 			}
-			if ok = false; !explain {
-				return nil, false
-			}
-			r := &report{}
-			r.text("propertyName", p.name)
-			r.dst = bsoncore.AppendArrayElement(r.dst, "details", p.schema.failures(valueOf(&e)))
-			failed.AppendDocument(bsoncore.Document(r.done()))
 		}
-		if ok {
-			return nil, true
-		}
-		r := &report{}
-		r.text("operatorName", "properties")
-		r.dst = bsoncore.AppendArrayElement(r.dst, "propertiesNotSatisfied", failed.Build())
-		return r.done(), false
+		return true
 	})
 	return list, nil
 }
@@ -91,36 +74,15 @@ func (s *schema) parseAdditional(words map[string]rawbson.Elem, properties []pro
 	case allowed:
 		return nil
 	}
-	s.rules = append(s.rules, func(v val, explain bool) (bson.Raw, bool) {
+	s.rules = append(s.rules, func(v val) bool {
 		if v.t != bson.TypeEmbeddedDocument {
-			return nil, true
+			return true
 		}
-		var more []string
-		for _, f := range elems(v.b) {
-			if !slices.ContainsFunc(properties, func(p property) bool { return f.Is(p.name) }) {
-				more = append(more, f.Name())
-			}
-		}
-		if len(more) == 0 {
-			return nil, true
-		}
-		if !explain {
-			return nil, false
-		}
-		r := startRule(&e)
-		r.fields("additionalProperties", more)
-		return r.done(), false
+		return !slices.ContainsFunc(elems(v.b), func(f rawbson.Elem) bool {
+			return !slices.ContainsFunc(properties, func(p property) bool { return f.Is(p.name) })
+		})
 	})
 	return nil
-}
-
-// fields adds an array of field names.
-func (r *report) fields(field string, names []string) {
-	list := bsoncore.NewArrayBuilder()
-	for _, name := range names {
-		list.AppendString(name)
-	}
-	r.dst = bsoncore.AppendArrayElement(r.dst, field, list.Build())
 }
 
 func (s *schema) parseRequired(words map[string]rawbson.Elem) error {
@@ -146,26 +108,11 @@ func (s *schema) parseRequired(words map[string]rawbson.Elem) error {
 	if len(names) == 0 {
 		return failedToParse("$jsonSchema keyword 'required' cannot be an empty array")
 	}
-	s.rules = append(s.rules, func(v val, explain bool) (bson.Raw, bool) {
-		if v.t != bson.TypeEmbeddedDocument {
-			return nil, true
-		}
-		var absent []string
-		for _, name := range names {
-			if _, ok := rawbson.Lookup(v.b, name); !ok {
-				absent = append(absent, name)
-			}
-		}
-		if len(absent) == 0 {
-			return nil, true
-		}
-		if !explain {
-			return nil, false
-		}
-		slices.Sort(absent)
-		r := startRule(&e)
-		r.fields("missingProperties", absent)
-		return r.done(), false
+	s.rules = append(s.rules, func(v val) bool {
+		return v.t != bson.TypeEmbeddedDocument || !slices.ContainsFunc(names, func(name string) bool {
+			_, ok := rawbson.Lookup(v.b, name)
+			return !ok
+		})
 	})
 	return nil
 }

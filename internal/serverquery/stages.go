@@ -40,7 +40,7 @@ func compileProjectStage(e *rawbson.Elem, o PipelineOptions) (stage, error) {
 		return nil, inContext(context, err)
 	}
 	return each(func(doc bson.Raw) (bson.Raw, bool, error) {
-		out, err := p.Apply(doc, -1)
+		out, err := p.Apply(doc)
 		return out, true, err
 	}), nil
 }

@@ -15,8 +15,6 @@ import (
 // shape is the output form of a find.
 type shape struct {
 	projection *serverquery.Projection
-	// match returns the array index for the positional operator.
-	match *serverquery.Matcher
 	// recordID appends $recordId.
 	recordID bool
 }
@@ -24,15 +22,8 @@ type shape struct {
 func (s *shape) apply(f found) (bson.Raw, error) {
 	doc := f.doc
 	if s.projection != nil && !s.projection.Empty() {
-		index := -1
-		if s.projection.Positional() {
-			var err error
-			if _, index, err = s.match.MatchIndex(doc); err != nil {
-				return nil, err
-			}
-		}
 		var err error
-		if doc, err = s.projection.Apply(doc, index); err != nil {
+		if doc, err = s.projection.Apply(doc); err != nil {
 			return nil, err
 		}
 	}

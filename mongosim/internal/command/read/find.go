@@ -249,7 +249,7 @@ func (t *Target) feed(a *FindArgs) (dispatch.Feed, *scan, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	sh := shape{projection: projection, match: q.match, recordID: a.recordID}
+	sh := shape{projection: projection, recordID: a.recordID}
 	if order, err := t.hintedOrder(q, o); err != nil || order != nil {
 		return &sortFeed{scan: sc, sort: order, shape: sh, skip: a.skip, limit: a.limit}, sc, err
 	}

@@ -154,9 +154,9 @@ func (w *writer) findAndModify(ops opwrite.Ops, f *findModify) error {
 			return err
 		}
 	}
-	index, err := w.modifyFound(ops, coll, f, stmt, project != nil && project.Positional())
+	err = w.modifyFound(ops, coll, f, stmt)
 	if err == nil && project != nil && f.value != nil {
-		f.value, err = project.Apply(f.value, index)
+		f.value, err = project.Apply(f.value)
 	}
 	if e, ok := errors.AsType[*servererr.Error](err); ok && !ofWholeCommand(e.Code) {
 		return e.Within("Plan executor error during findAndModify")
@@ -164,9 +164,8 @@ func (w *writer) findAndModify(ops opwrite.Ops, f *findModify) error {
 	return err
 }
 
-// modifyFound finds the document and changes it. It returns the array element
-// that the filter matched through.
-func (w *writer) modifyFound(ops opwrite.Ops, coll *storage.Collection, f *findModify, stmt opwrite.Stmt, positional bool) (int, error) {
+// modifyFound finds the document and changes it.
+func (w *writer) modifyFound(ops opwrite.Ops, coll *storage.Collection, f *findModify, stmt opwrite.Stmt) error {
 	image := func(i opwrite.Image) opwrite.Image {
 		if stmt.Session == nil {
 			return opwrite.NoImage
@@ -179,20 +178,18 @@ func (w *writer) modifyFound(ops opwrite.Ops, coll *storage.Collection, f *findM
 	if coll != nil {
 		if f.remove {
 			err = w.checkDeletable(coll)
-		} else {
-			positional = positional || f.compiled.Positional()
 		}
 		if err == nil {
-			rec, index, found, err = f.first(coll, positional)
+			rec, index, found, err = f.first(coll, !f.remove && f.compiled.Positional())
 		}
 		if err != nil {
-			return index, err
+			return err
 		}
 	}
 	switch {
 	case found && f.remove:
 		if err := ops.Delete(coll, rec, stmt, image(opwrite.PreImage)); err != nil {
-			return index, err
+			return err
 		}
 		f.existed, f.value = true, rec.Doc
 	case found:
@@ -202,7 +199,7 @@ func (w *writer) modifyFound(ops opwrite.Ops, coll *storage.Collection, f *findM
 		}
 		post, _, err := w.updateRecord(ops, coll, rec, index, &f.updateStatement, stmt, image(kind))
 		if err != nil {
-			return index, err
+			return err
 		}
 		f.existed, f.value = true, rec.Doc
 		if f.new {
@@ -211,14 +208,14 @@ func (w *writer) modifyFound(ops opwrite.Ops, coll *storage.Collection, f *findM
 	case f.upsert:
 		doc, err := w.upsert(ops, &f.updateStatement, 0, stmt)
 		if err != nil {
-			return index, err
+			return err
 		}
 		f.inserted = &w.upserted[0].id
 		if f.new {
 			f.value = doc
 		}
 	}
-	return index, nil
+	return nil
 }
 
 // replayFindAndModify answers from the entry and the image of the first run.
