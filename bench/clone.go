@@ -128,7 +128,7 @@ func (p *copying) ours(ctx context.Context, workers int, profiled bool) (took ti
 		return 0, usage, nil, err
 	}
 	cloner, err := clone.New(clone.Config{
-		Source: p.source.Set, Target: p.target.Set, ReadConcern: clone.Majority,
+		Source: p.source.Set, Target: p.target.Set,
 		// Small enough ranges for all workers to have some.
 		RangeBytes: max(1, sum(p.bytes)/int64(workers)),
 	})

@@ -17,7 +17,6 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
-	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/event"
@@ -185,7 +184,6 @@ func (l *link) run(ctx context.Context, t testing.TB) (*initialsync.Copier, *che
 	}
 	cfg := l.cfg
 	cfg.Source, cfg.Target, cfg.Checkpoint, cfg.Scope, cfg.Log, cfg.Link = l.source, l.caller, link, l.names, quiet{}, "link"
-	cfg.ReadConcern = clone.Majority
 	cfg.NewCommands = func(context.Context) (initialsync.Commands, error) {
 		exec, err := ddl.New(ddl.Config{Target: l.caller, Fence: link, Catalog: cat, Scope: l.names, Link: "link"})
 		return commands{exec}, err

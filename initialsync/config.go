@@ -51,7 +51,6 @@ type Config struct {
 	// everything the Scope maps to it. They should share what they cache about the
 	// target.
 	NewCommands func(ctx context.Context) (Commands, error)
-	ReadConcern clone.ReadConcern
 	// Workers is how many ranges are copied concurrently, IndexWorkers on how many
 	// collections indexes are built concurrently. Zero means 8 and 2. Workers is
 	// limited to the number of the link's lanes.

@@ -83,7 +83,7 @@ func New(cfg Config) (*Copier, error) {
 	}
 	var err error
 	c.cloner, err = clone.New(clone.Config{
-		Source: cfg.Source, Target: cfg.Target, ReadConcern: cfg.ReadConcern, After: c.copy.Begin.TS,
+		Source: cfg.Source, Target: cfg.Target, After: c.copy.Begin.TS,
 		RangeBytes: cfg.RangeBytes, FlushDocs: cfg.FlushDocs, FlushBytes: cfg.FlushBytes, Memory: cfg.Memory,
 		NoHoles: cfg.NoHoles, Pacer: cfg.Pacer, Observer: cfg.Observer, Moved: c.board.moved,
 	})

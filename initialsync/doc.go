@@ -7,7 +7,7 @@
 // Meanwhile [Sync] copies collections under the names that they had at Begin, and each
 // document as of some later time. Then it records Stop (stopTimestamp), the newest entry
 // at that moment. The oplog, applied idempotently up to Stop, makes the copy exact, and
-// [Finish] records that.
+// [Log.Finish] records that.
 //
 // # Steps of a Sync
 //

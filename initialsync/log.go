@@ -2,18 +2,24 @@ package initialsync
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
 )
 
 // Log is the source's oplog since the copy began. It is fetched from the member that is
@@ -23,53 +29,65 @@ import (
 // goroutine at a time.
 type Log struct {
 	cfg LogConfig
+	dir string // for the spool
 
 	spool *spool.Spool // nil if none is open
 	id    string       // of the copy that the spool is for
-	// storing fills the spool, nil if nothing has since it was opened; started are its
-	// parameters. Its From follows the checkpoint.
+	// member is the member that is copied, nil until it is known.
+	member *Member
+	// storing fills the spool, nil if nothing has since it was opened. It was started for
+	// a copy, with a configuration whose From follows the checkpoint.
 	storing *storing
-	started LogStart
+	copy    *checkpoint.Copy
+	fetch   fetcher.Config
 	running sync.WaitGroup
+	// drained is the id of the copy of whose log the rest fits into memory, empty for none.
+	drained string
 }
 
 // LogConfig says how much of the oplog is kept.
 type LogConfig struct {
 	// Link is the link's name.
 	Link string
+	// Dir is the folder for spools, empty if none is configured.
+	Dir string
 	// Limit, MinFree and Memory are those of [spool.Config].
 	Limit, MinFree, Memory int64
+	// SourceWait is that of [Options].
+	SourceWait time.Duration
+	// Run runs a fetch stage: Fetcher.Run, and what publishes its status.
+	Run func(ctx context.Context, f *fetcher.Fetcher, out chan<- oplog.Reply) error
 
 	Observer event.Observer
 	Registry prometheus.Registerer
 }
 
 // NewLog returns a closed log.
-func NewLog(cfg LogConfig) *Log { return &Log{cfg: cfg} }
+func NewLog(cfg LogConfig) *Log { return &Log{cfg: cfg, dir: cfg.Dir} }
 
-// Fetcher fetches the oplog.
-type Fetcher interface {
-	// Run sends replies on out until ctx is done, or until no member can be read for a
-	// permanent reason. It closes out.
-	Run(ctx context.Context, out chan<- oplog.Reply) error
-	// Unpin lets it read any member: the target is consistent.
-	Unpin()
+// Attach gives the log a folder of the link's own: links of the same name on two targets
+// must not share one.
+func (l *Log) Attach(link *checkpoint.Link) {
+	if l.cfg.Dir != "" {
+		sum := sha256.Sum256([]byte(link.Instance()))
+		l.dir = filepath.Join(l.cfg.Dir, hex.EncodeToString(sum[:8]))
+	}
 }
 
-// LogStart says what to fetch.
-type LogStart struct {
-	// Dir is the folder of the spool, empty if none is configured.
-	Dir  string
-	Copy *checkpoint.Copy
-	// From is the entry to read from if the spool does not have it.
-	From oplog.OpTime
-	// Fetch creates a fetcher that starts with an entry.
-	Fetch func(from oplog.OpTime) (Fetcher, error)
+// Dir returns the folder for the spool, empty if none is configured.
+func (l *Log) Dir() string { return l.dir }
+
+// Member returns the member that c is a copy of: the same one for all attempts.
+func (l *Log) Member(c *checkpoint.Copy) *Member {
+	if !l.member.of(c) {
+		l.member = newMember(c, l.cfg.SourceWait)
+	}
+	return l.member
 }
 
 // storing is a running fetcher, whose replies are written to disk.
 type storing struct {
-	fetcher Fetcher
+	fetcher *fetcher.Fetcher
 	stop    context.CancelCauseFunc
 	// done is closed once err is set: why it ended, nil if it was canceled.
 	done chan struct{}
@@ -83,12 +101,14 @@ var errStop = errors.New("the oplog is not read any further")
 var ErrNoSpool = errors.New("a copy needs a folder for the oplog, and none is given (--spool-dir)")
 
 // Start opens the spool and fetches the oplog into it until ctx or soft is done, or the
-// log is closed. A fetcher that is already running continues.
-func (l *Log) Start(ctx, soft context.Context, s LogStart) error {
-	if err := l.Open(s.Dir, s.Copy); err != nil {
+// log is closed: from fetch.From if the spool does not have that entry, and from the
+// member that is copied for as long as c is not consistent. A fetcher that is already
+// running continues.
+func (l *Log) Start(ctx, soft context.Context, c *checkpoint.Copy, fetch fetcher.Config) error {
+	if err := l.open(c); err != nil {
 		return err
 	}
-	from := s.From
+	from := fetch.From
 	err := l.spool.Start(from)
 	if errors.Is(err, spool.ErrMissing) {
 		// The spool was written on another machine, or starts too late: read everything
@@ -96,7 +116,7 @@ func (l *Log) Start(ctx, soft context.Context, s LogStart) error {
 		if err := l.Remove(); err != nil {
 			return err
 		}
-		if err := l.Open(s.Dir, s.Copy); err != nil {
+		if err := l.open(c); err != nil {
 			return err
 		}
 		err = l.spool.Start(from)
@@ -104,36 +124,40 @@ func (l *Log) Start(ctx, soft context.Context, s LogStart) error {
 	if err != nil {
 		return fmt.Errorf("begin to read the spool at %s: %w", from, err)
 	}
-	if l.Running() && !l.storing.ended() {
-		if s.Copy.Phase == checkpoint.Copied {
+	if l.storing != nil && !l.storing.ended() {
+		if c.Phase == checkpoint.Copied {
 			// The attempt that recorded this may not have received the reply.
-			l.Unpin()
+			l.storing.fetcher.Unpin()
 		}
 		return nil
 	}
+	l.copy, l.fetch = c, fetch
 	if _, last, ok := l.spool.Bounds(); ok {
-		from = last
+		fetch.From = last
 	}
-	f, err := s.Fetch(from)
+	if c.Phase != checkpoint.Copied {
+		fetch.Pinned = l.Member(c)
+	}
+	f, err := fetcher.New(fetch)
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	st, to := &storing{fetcher: f, stop: stop, done: make(chan struct{})}, l.spool
-	l.storing, l.started = st, s
+	l.storing = st
 	l.running.Go(func() {
 		defer close(st.done)
 		defer stop(nil)
 		defer context.AfterFunc(soft, func() { stop(errStop) })()
-		st.err = st.run(ctx, to)
+		st.err = l.store(ctx, f, to)
 	})
 	return nil
 }
 
-func (s *storing) run(ctx context.Context, to *spool.Spool) error {
+func (l *Log) store(ctx context.Context, f *fetcher.Fetcher, to *spool.Spool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	fetched := make(chan oplog.Reply)
-	g.Go(func() error { return s.fetcher.Run(ctx, fetched) })
+	g.Go(func() error { return l.cfg.Run(ctx, f, fetched) })
 	g.Go(func() error { return to.Store(ctx, fetched) })
 	err := g.Wait()
 	if err == nil || errors.Is(context.Cause(ctx), errStop) {
@@ -151,11 +175,21 @@ func (s *storing) ended() bool {
 	}
 }
 
-// Running reports whether a fetcher was started. It may have failed since.
-func (l *Log) Running() bool { return l.storing != nil }
-
-// Unpin lets the fetcher read any member: the target is consistent.
-func (l *Log) Unpin() { l.storing.fetcher.Unpin() }
+// Finish records that the target is consistent, once the oplog has been applied up to
+// the copy's Stop, if the member that was copied is unchanged. From then on any member may
+// be read. It returns the updated copy.
+func (l *Log) Finish(ctx context.Context, link *checkpoint.Link, source syncsource.Dialer) (checkpoint.Copy, error) {
+	c := *link.Copy()
+	if err := l.Member(&c).Check(ctx, source.Member(c.Host)); err != nil {
+		return c, err
+	}
+	c.Phase = checkpoint.Copied
+	if err := link.UpdateCopy(ctx, c, nil); err != nil {
+		return c, err
+	}
+	l.storing.fetcher.Unpin()
+	return c, nil
+}
 
 // Wait blocks until fetching fails, and returns why, or until ctx is done.
 func (l *Log) Wait(ctx context.Context) error {
@@ -185,7 +219,7 @@ func (l *Log) Recover(ctx, soft context.Context, err error) error {
 		if err := l.discard(damaged); err != nil {
 			return err
 		}
-		return l.Start(ctx, soft, l.started)
+		return l.Start(ctx, soft, l.copy, l.fetch)
 	}
 	return failed
 }
@@ -202,37 +236,68 @@ func (l *Log) logDamaged(why error) {
 // Spool returns the spool, nil if none is open.
 func (l *Log) Spool() *spool.Spool { return l.spool }
 
-// Open opens the spool of a copy in a folder. It stays open for all attempts.
-func (l *Log) Open(dir string, c *checkpoint.Copy) error {
-	id := fmt.Sprintf("%s/%d/%s/%d", l.cfg.Link, c.Number, c.Begin, c.Started.UnixMilli())
+// HasUnapplied reports whether there are entries on disk after applied.
+func (l *Log) HasUnapplied(applied oplog.OpTime) bool {
+	if l.spool == nil {
+		return false
+	}
+	_, last, ok := l.spool.Bounds()
+	return ok && last.After(applied)
+}
+
+// Serves reports whether the oplog from an entry on is read through the spool. After the
+// copy, it is for as long as the spool has the entry and the target is far behind.
+func (l *Log) Serves(c *checkpoint.Copy, from oplog.OpTime) (bool, error) {
+	switch {
+	case c == nil:
+		return false, nil
+	case c.Phase != checkpoint.Copied:
+		return true, nil
+	case l.dir == "" || l.drained == l.idOf(c):
+		return false, nil
+	}
+	if err := l.open(c); err != nil {
+		return false, err
+	}
+	first, last, ok := l.spool.Bounds()
+	return ok && !from.Before(first) && from.Before(last), nil
+}
+
+func (l *Log) idOf(c *checkpoint.Copy) string {
+	return fmt.Sprintf("%s/%d/%s/%d", l.cfg.Link, c.Number, c.Begin, c.Started.UnixMilli())
+}
+
+// open opens the spool of a copy. It stays open for all attempts.
+func (l *Log) open(c *checkpoint.Copy) error {
+	id := l.idOf(c)
 	if l.spool != nil && l.id == id {
 		return nil
 	}
 	if err := l.Close(); err != nil {
 		return err
 	}
-	if dir == "" {
+	if l.dir == "" {
 		return ErrNoSpool
 	}
-	s, err := l.open(dir, id)
+	s, err := l.openSpool(id)
 	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok {
 		// Its content is at the source too, or the copy is void.
 		l.logDamaged(damaged)
-		if err := spool.Clear(dir); err != nil {
-			return fmt.Errorf("remove the damaged spool in %s: %w", dir, err)
+		if err := spool.Clear(l.dir); err != nil {
+			return fmt.Errorf("remove the damaged spool in %s: %w", l.dir, err)
 		}
-		s, err = l.open(dir, id)
+		s, err = l.openSpool(id)
 	}
 	if err != nil {
-		return fmt.Errorf("open the spool in %s: %w", dir, err)
+		return fmt.Errorf("open the spool in %s: %w", l.dir, err)
 	}
 	l.spool, l.id = s, id
 	return nil
 }
 
-func (l *Log) open(dir, id string) (*spool.Spool, error) {
+func (l *Log) openSpool(id string) (*spool.Spool, error) {
 	return spool.Open(spool.Config{
-		Dir: dir, ID: id, Limit: l.cfg.Limit, MinFree: l.cfg.MinFree, Memory: l.cfg.Memory,
+		Dir: l.dir, ID: id, Limit: l.cfg.Limit, MinFree: l.cfg.MinFree, Memory: l.cfg.Memory,
 		Observer: l.cfg.Observer, Registry: l.cfg.Registry,
 	})
 }
@@ -287,7 +352,7 @@ func sendUntil(ctx context.Context, until oplog.OpTime, in <-chan oplog.Reply, o
 // Forget deletes from disk the entries before from, with which the next start would
 // begin to read.
 func (l *Log) Forget(from oplog.OpTime) error {
-	l.started.From = from
+	l.fetch.From = from
 	if err := l.spool.Forget(from); err != nil {
 		return fmt.Errorf("truncate the spool: %w", err)
 	}

@@ -29,13 +29,13 @@ type Member struct {
 	away time.Time
 }
 
-// NewMember returns the member that c is a copy of. It may be unreachable for maxAway.
-func NewMember(c *checkpoint.Copy, maxAway time.Duration) *Member {
+// newMember returns the member that c is a copy of. It may be unreachable for maxAway.
+func newMember(c *checkpoint.Copy, maxAway time.Duration) *Member {
 	return &Member{copy: *c, maxAway: maxAway, stop: c.Stop}
 }
 
-// Of reports whether c is the same copy, which may have advanced.
-func (m *Member) Of(c *checkpoint.Copy) bool {
+// of reports whether c is the same copy, which may have advanced.
+func (m *Member) of(c *checkpoint.Copy) bool {
 	if m == nil || m.copy.Number != c.Number || !m.copy.Started.Equal(c.Started) {
 		return false
 	}

@@ -3,8 +3,6 @@ package initialsync
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -12,44 +10,8 @@ import (
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/initialsync/progress"
-	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/request"
 )
-
-// Begin finds where a copy of a member begins: the member's identity, the entry from
-// which the oplog has to be read (beginFetchingTimestamp), and the entry after which it
-// is applied (beginApplyingTimestamp), with the wall time of the latter.
-func Begin(ctx context.Context, member mongo.Caller, host string, o event.Observer) (checkpoint.Copy, int64, error) {
-	id, err := origin.Identify(ctx, member, host)
-	if err != nil {
-		return checkpoint.Copy{}, 0, err
-	}
-	if id.Blind() {
-		o.Log(slog.LevelWarn,
-			"the initial-sync id of the member that is copied may not be seen: if it is filled anew meanwhile, that is not noticed",
-			slog.String(keyHost, host), slog.String(keyGrant, origin.GrantSyncID))
-	}
-	at, err := origin.Begin(ctx, member)
-	if err != nil {
-		return checkpoint.Copy{}, 0, fmt.Errorf("begin a copy of %s: %w", host, err)
-	}
-	return checkpoint.Copy{
-		Number: 1, Phase: checkpoint.Copying, Host: host, RBID: id.RBID,
-		SyncID: id.SyncID, SyncIDUnread: id.Unread, SyncMark: id.SyncMark,
-		FetchFrom: at.FetchFrom, Begin: at.Begin, Started: time.Now(),
-	}, at.Wall, nil
-}
-
-// Finish records that the target is consistent, once the oplog has been applied up to
-// the copy's Stop, if the member that was copied is unchanged. It returns the updated
-// copy.
-func Finish(ctx context.Context, link *checkpoint.Link, m *Member, caller mongo.Caller, c checkpoint.Copy) (checkpoint.Copy, error) {
-	if err := m.Check(ctx, caller); err != nil {
-		return c, err
-	}
-	c.Phase = checkpoint.Copied
-	return c, link.UpdateCopy(ctx, c, nil)
-}
 
 // SyncConfig says how a source is copied under one lease.
 type SyncConfig struct {
@@ -57,6 +19,8 @@ type SyncConfig struct {
 	Config
 	// Oplog has been started.
 	Oplog *Log
+	// Requests are those of operators, which may change the limits.
+	Requests *request.Store
 	// CappedDeletes reports whether the target lets clients delete from capped
 	// collections.
 	CappedDeletes bool
@@ -108,6 +72,10 @@ func (s *Sync) Run(ctx context.Context) error {
 	}
 	whileCopying(s.cfg.Oplog.Wait)
 	whileCopying(s.pacer.Run)
+	whileCopying(func(ctx context.Context) error {
+		own := request.Requests{BytesPerSecond: s.cfg.BytesPerSecond, OpsPerSecond: s.cfg.OpsPerSecond}
+		return s.cfg.Requests.LimitsLoop(ctx, own, s.pacer.SetLimits)
+	})
 	g.Go(func() error {
 		defer end(errStop)
 		if err := s.copier.Run(ctx); err != nil {
@@ -132,11 +100,6 @@ func (s *Sync) complete(ctx context.Context) error {
 	}
 	s.cfg.Observer.Tell(CopyEnded{Number: done.Number, Begin: done.Begin, Stop: stop})
 	return nil
-}
-
-// SetLimits changes the limits; 0 is none.
-func (s *Sync) SetLimits(bytesPerSecond, opsPerSecond int64) {
-	s.pacer.SetLimits(bytesPerSecond, opsPerSecond)
 }
 
 // Progress returns the present progress. It is safe for concurrent use.

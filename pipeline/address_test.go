@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -67,7 +68,7 @@ func TestAddresses(t *testing.T) {
 			insert(0, 100)
 			checked(t, w, preflight.OK)
 			began := time.Now()
-			if err := w.start("a", pipeline.Config{Writers: 2, Copy: pipeline.CopyConfig{Wanted: true, SpoolDir: t.TempDir()}}, scope.Config{}); err != nil {
+			if err := w.start("a", pipeline.Config{Writers: 2, Copy: initialsync.Options{Wanted: true, SpoolDir: t.TempDir()}}, scope.Config{}); err != nil {
 				t.Fatal(err)
 			}
 			l := w.links["a"]

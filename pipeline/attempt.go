@@ -29,8 +29,10 @@ type attempt struct {
 	p       *Pipeline
 	link    *checkpoint.Link
 	source  checkpoint.Source
-	fetcher *fetching
+	fetcher *fetcher.Fetcher
 	queue   *buffer.Queue
+	// release releases bytes of fetched entries.
+	release func(int64)
 	// log and its spool replace fetcher and queue while the oplog is spooled on disk;
 	// until is the entry after which reading ends. copy is the copy that is not known
 	// to be consistent yet, nil if there is none.
@@ -119,18 +121,16 @@ func (p *Pipeline) readFrom(st checkpoint.State) oplog.OpTime {
 	return st.FetchFrom
 }
 
-// newFetcher creates the fetch stage, which reads the source from an entry on. If pin
-// is not nil, only the member that is being copied is read.
-func (p *Pipeline) newFetcher(src checkpoint.Source, from, until oplog.OpTime, pin fetcher.Member) (*fetching, error) {
+// fetchConfig says how the source is read, from the entry that a state needs.
+func (p *Pipeline) fetchConfig(src checkpoint.Source, st checkpoint.State) fetcher.Config {
 	cfg := fetcher.Config{
-		From: from, Until: until, Resolver: p.resolver, Watcher: p.watcher, StandIn: p.cfg.standIn, Pinned: pin,
+		From: p.readFrom(st), Resolver: p.resolver, Watcher: p.watcher, StandIn: p.cfg.standIn,
 		Reader: fetcher.ReaderConfig{AwaitTime: p.cfg.Await, Observer: p.cfg.Observer, Registry: p.cfg.Registry},
 	}
 	if id, ok := src.ReplicaSetID.ObjectIDOK(); ok {
 		cfg.Reader.ReplicaSetID = id
 	}
-	f, err := fetcher.New(cfg)
-	return &fetching{f, p}, err
+	return cfg
 }
 
 // run runs the stages until soft is done and they are drained, or one of them
@@ -138,7 +138,7 @@ func (p *Pipeline) newFetcher(src checkpoint.Source, from, until oplog.OpTime, p
 func (a *attempt) run(ctx, soft context.Context) error {
 	loops := []func(context.Context) error{func(ctx context.Context) error { return a.resyncLoop(ctx, a.link) }}
 	if a.log != nil {
-		loops = append(loops, a.unspoolLoop)
+		loops = append(loops, a.drainedLoop)
 	}
 	return a.p.alongside(ctx, a.link, func(ctx context.Context) error { return a.stages(ctx, soft) }, loops...)
 }
@@ -203,7 +203,7 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	if a.log != nil {
 		g.Go(named("spool", func() error { return a.log.Read(ctx, head, a.until, queued) }))
 	} else {
-		g.Go(named("fetcher", func() error { return a.fetcher.Run(head, fetched) }))
+		g.Go(named("fetcher", func() error { return a.p.fetch(head, a.fetcher, fetched) }))
 		g.Go(named("buffer", func() error { return a.queue.Run(ctx, fetched, queued) }))
 	}
 	g.Go(named("batcher", func() error { return a.batcher.Run(ctx, queued, batches) }))

@@ -136,7 +136,6 @@ var rules = []struct {
 	{"outcome not known", kind(servererr.Unconfirmed), Verdict{Action: Retry}},
 	{"conflict that does not pass", as[*applier.StuckError], Verdict{Action: Retry}},
 	{"document that the target refuses", as[*clone.RefusedError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "The message says why. Change that document at the source, or exclude its collection, and start again: the copy resumes."}},
-	{"copy blocked by a conflict", as[*clone.StuckError], Verdict{Action: Retry}},
 	{"refusal that passes", passes, Verdict{Action: Retry}},
 	{"deadline", is(context.DeadlineExceeded), Verdict{Action: Retry}},
 }

@@ -71,7 +71,6 @@ var samples = map[string]error{
 	"divergence":                                   &applier.DivergenceError{},
 	"unique index, by a copy":                      &clone.UniqueError{Err: servererr.New(11000, "E11000")},
 	"document that the target refuses":             &clone.RefusedError{Err: servererr.New(servererr.BadValue, "no")},
-	"copy blocked by a conflict":                   &clone.StuckError{Err: servererr.New(servererr.WriteConflict, "conflict")},
 	"unique index":                                 &applier.UniqueError{Err: servererr.New(11000, "E11000")},
 	"unique index, by a command":                   &ddl.UniqueError{Err: servererr.New(11000, "E11000")},
 	"I/O error in the spill directory":             &txn.SpillError{Err: errors.New("no space left on device")},

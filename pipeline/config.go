@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
@@ -73,7 +74,7 @@ type Config struct {
 	CopiedUntil oplog.OpTime
 
 	// Copy says how a new link copies the existing data.
-	Copy CopyConfig
+	Copy initialsync.Options
 
 	// Await is how long a member waits for new entries before it returns an empty
 	// reply. Default 5 s.
@@ -164,7 +165,7 @@ func (c *Config) setDefaults() {
 	def(&c.UniqueIndexes, ddl.Relaxed)
 	def(&c.WindowBytes, 32<<20)
 	def(&c.CheckpointInterval, 100*time.Millisecond)
-	c.Copy.setDefaults()
+	c.Copy.SetDefaults()
 	def(&c.RetryMin, 100*time.Millisecond)
 	def(&c.RetryMax, 30*time.Second)
 }
@@ -183,7 +184,7 @@ func (c *Config) validate() error {
 	if c.BufferBytes < buffer.MinLimit {
 		errs = append(errs, fmt.Errorf("buffer: a budget of %d bytes: want %d or more", c.BufferBytes, buffer.MinLimit))
 	}
-	errs = append(errs, c.Copy.validate())
+	errs = append(errs, c.Copy.Validate())
 	if c.Delay < 0 {
 		errs = append(errs, fmt.Errorf("delay: %s is negative", c.Delay))
 	}

@@ -20,10 +20,10 @@ import (
 func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source) (*initialsync.Sync, error) {
 	st := link.State()
 	member := p.source.Member(st.Copy.Host)
-	if err := p.pinned(st.Copy).Check(ctx, member); err != nil {
+	if err := p.log.Member(st.Copy).Check(ctx, member); err != nil {
 		return nil, err
 	}
-	if err := p.startLog(ctx, soft, src, st); err != nil {
+	if err := p.log.Start(ctx, soft, st.Copy, p.fetchConfig(src, st)); err != nil {
 		return nil, err
 	}
 	cat, err := catalog.Load(ctx, p.target, nil)
@@ -35,7 +35,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 		return nil, err
 	}
 	s, err := initialsync.NewSync(ctx, initialsync.SyncConfig{
-		Oplog: p.log, CappedDeletes: modern, BytesPerSecond: p.cfg.Copy.BytesPerSecond, OpsPerSecond: p.cfg.Copy.OpsPerSecond,
+		Oplog: p.log, Requests: p.requests, CappedDeletes: modern, BytesPerSecond: p.cfg.Copy.BytesPerSecond, OpsPerSecond: p.cfg.Copy.OpsPerSecond,
 		Config: initialsync.Config{
 			Source: member, Target: p.target, Checkpoint: link, Scope: p.resyncs.Scope(),
 			MetaDB: p.cfg.MetaDB, Link: p.cfg.whole().link,
@@ -43,7 +43,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 				e, err := p.commands(link, cat, true)
 				return copyCommands{e}, err
 			},
-			ReadConcern: p.cfg.Copy.ReadConcern, Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
+			Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
 			IndexesFirst: p.cfg.Copy.IndexesFirst, RangeBytes: p.cfg.Copy.RangeBytes,
 			FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, Memory: p.cfg.copyMemory(),
 			Observer: p.cfg.Observer, Registry: p.cfg.Registry,
@@ -65,9 +65,7 @@ func (p *Pipeline) copy(ctx, soft context.Context, link *checkpoint.Link, src ch
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
-	return p.alongside(ctx, link,
-		func(ctx context.Context) error { return named("copy", func() error { return s.Run(ctx) })() },
-		func(ctx context.Context) error { return p.requestLoop(ctx, s) })
+	return p.alongside(ctx, link, func(ctx context.Context) error { return named("copy", func() error { return s.Run(ctx) })() })
 }
 
 // copyMemory is the part of the budget for documents in flight. The rest is for the
@@ -83,14 +81,6 @@ type copyCommands struct{ *ddl.Executor }
 // Apply implements initialsync.Commands.
 func (c copyCommands) Apply(ctx context.Context, op *oplog.Op) error {
 	return c.Executor.Apply(ctx, op, ddl.Copied)
-}
-
-// pinned returns the member that c is a copy of: the same value for all attempts.
-func (p *Pipeline) pinned(c *checkpoint.Copy) *initialsync.Member {
-	if !p.member.Of(c) {
-		p.member = initialsync.NewMember(c, p.cfg.Copy.SourceWait)
-	}
-	return p.member
 }
 
 // copyState is the part of a copy's state that Snapshot needs; it is replaced as a

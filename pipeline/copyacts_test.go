@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
@@ -44,8 +43,6 @@ func (w *world) configureCopy(cfg *pipeline.Config, key, value string) error {
 		c.RangeBytes = n
 	case "ops":
 		c.OpsPerSecond = n
-	case "clone":
-		c.ReadConcern = clone.ReadConcern(value)
 	case "indexes":
 		c.IndexesFirst = value == "before"
 	case "spool-bytes":

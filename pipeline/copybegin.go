@@ -9,22 +9,11 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/syncsource"
 )
 
 // beginCopy chooses the member to copy, and finds where the oplog meets the copy.
 func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error) {
-	view := p.watcher.View()
-	src, err := p.resolver.Resolve(ctx, view.Newest())
-	if stale, ok := errors.AsType[*syncsource.TooStaleError](err); ok {
-		// Members have written entries since they reported their newest one; they will
-		// report it again.
-		return checkpoint.Copy{}, 0, fmt.Errorf("choose a member to copy: %w: %v", syncsource.ErrNoSource, stale) //nolint:errorlint // To wrap it would make it final.
-	}
-	if err != nil {
-		return checkpoint.Copy{}, 0, fmt.Errorf("choose a member to copy: %w", err)
-	}
-	c, wall, err := initialsync.Begin(ctx, src.Caller, src.Host, p.cfg.Observer)
+	c, wall, err := initialsync.Begin(ctx, p.watcher, p.resolver, p.cfg.Observer)
 	c.Cleared = !p.cfg.Copy.DropExisting
 	return c, wall, err
 }
@@ -48,7 +37,6 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 		return err
 	}
 	p.copies++
-	p.drained.Store(false)
 	p.feedback, p.earlier, p.earlierFor = nil, oplog.OpTime{}, oplog.OpTime{}
 	if err := p.log.Remove(); err != nil {
 		return err
@@ -58,18 +46,6 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 
 // ErrCopies reports a source of which every copy became void.
 var ErrCopies = errors.New("no copy of the source became consistent")
-
-// finishCopy declares the target consistent once the oplog has been applied up to the
-// copy's Stop, if the member that was copied is unchanged.
-func (p *Pipeline) finishCopy(ctx context.Context, link *checkpoint.Link, c *checkpoint.Copy) error {
-	done, err := initialsync.Finish(ctx, link, p.pinned(c), p.source.Member(c.Host), *c)
-	if err != nil {
-		return err
-	}
-	p.consistent(done)
-	p.tellConsistent(done)
-	return nil
-}
 
 // tellConsistent announces that the target is consistent as of a copy's Stop.
 func (p *Pipeline) tellConsistent(done checkpoint.Copy) {

@@ -279,16 +279,9 @@ func (p *Pipeline) failed(err error) (fetched oplog.OpTime) {
 	return p.live.fetched
 }
 
-// fetching is a fetch stage whose status the pipeline publishes.
-type fetching struct {
-	*fetcher.Fetcher
-	p *Pipeline
-}
-
-// Run runs the stage and records its status whenever that changes. It returns nil when
-// the run is to be drained.
-func (f *fetching) Run(ctx context.Context, out chan<- oplog.Reply) error {
-	p := f.p
+// fetch runs a fetch stage and records its status whenever that changes. It returns nil
+// when the run is to be drained.
+func (p *Pipeline) fetch(ctx context.Context, f *fetcher.Fetcher, out chan<- oplog.Reply) error {
 	p.mu.Lock()
 	p.live.replies = 0
 	p.mu.Unlock()
@@ -305,7 +298,7 @@ func (f *fetching) Run(ctx context.Context, out chan<- oplog.Reply) error {
 			}
 		}
 	})
-	err := f.Fetcher.Run(ctx, out)
+	err := f.Run(ctx, out)
 	end(nil)
 	watch.Wait()
 	p.hear(f.Status())

@@ -57,7 +57,7 @@ func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
 	cfg.Link, cfg.Scope = of.Link, resync.ScopeOf(p.cfg.Scope, of)
 	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, until: of.Until}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
-	cfg.Copy.SpoolDir = filepath.Join(p.spoolDir, of.Link)
+	cfg.Copy.SpoolDir = filepath.Join(p.log.Dir(), of.Link)
 	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, StartAt{}, 0
 	cfg.Feedback, cfg.Registry = 0, nil
 	cfg.BufferBytes = min(cfg.BufferBytes, partBuffer)
@@ -105,8 +105,8 @@ func (r partRunner) Status() resync.Status {
 func (p *Pipeline) leaveOut(ctx context.Context, link *checkpoint.Link) error {
 	err := p.resyncs.Begin(ctx, link)
 	p.showGaps(link.Gaps())
-	if err == nil && p.cfg.part == nil {
-		p.sweepSpools(p.resyncs.Parts())
+	if err == nil {
+		p.resyncs.SweepSpools(p.log.Dir())
 	}
 	return err
 }

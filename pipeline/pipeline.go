@@ -2,14 +2,10 @@ package pipeline
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
@@ -53,17 +49,12 @@ type Pipeline struct {
 	// FetchFrom is correct again.
 	earlierFor oplog.OpTime
 	feedback   *feedback.Feedback
-	// spoolDir is the folder of this link within the configured one; it is known once
-	// there is a Link.
-	spoolDir string
 	// log is the oplog of a copy that is not consistent, or not drained, yet. It stays
 	// open from one attempt to the next.
 	log *initialsync.Log
 	// copies counts the copies that this run has started: a restart by an operator
 	// starts counting anew.
 	copies int64
-	// drained reports whether the rest of the spool fits into memory.
-	drained atomic.Bool
 	// requests reads the operators' requests, concurrently with all other work.
 	requests *request.Store
 	resyncs  *resync.Manager
@@ -73,9 +64,6 @@ type Pipeline struct {
 	catchesUp bool
 
 	shown shownCopy
-
-	// member is the member that is copied, nil until it is known.
-	member *initialsync.Member
 
 	mu   sync.Mutex // guards what follows
 	live live
@@ -90,9 +78,10 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if source.Direct() {
 		cfg.Rules.Pinned = source.Hosts()[0] // only that address
 	}
-	p := &Pipeline{cfg: cfg, spoolDir: cfg.Copy.SpoolDir}
+	p := &Pipeline{cfg: cfg}
 	p.log = initialsync.NewLog(initialsync.LogConfig{
-		Link: cfg.Link, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree, Memory: cfg.BufferBytes,
+		Link: cfg.Link, Dir: cfg.Copy.SpoolDir, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree, Memory: cfg.BufferBytes,
+		SourceWait: cfg.Copy.SourceWait, Run: p.fetch,
 		Observer: cfg.Observer, Registry: cfg.Registry,
 	})
 	p.direct.source, p.direct.target = source, target
@@ -259,6 +248,11 @@ func (p *Pipeline) retries(err error) bool {
 	return p.cfg.part != nil && isLocal(err)
 }
 
+// hasSpooled reports whether there are unapplied entries on disk.
+func (p *Pipeline) hasSpooled() bool {
+	return p.log.Spool() != nil && p.isCopying() || p.log.HasUnapplied(p.progress().Applied)
+}
+
 // notDrained returns an error that names the unapplied entries of a run that was told
 // to drain, nil if there are none.
 func (p *Pipeline) notDrained() error {
@@ -399,10 +393,8 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 		return nil, err
 	}
 	p.term = link.Term()
-	if p.cfg.part == nil && p.cfg.Copy.SpoolDir != "" {
-		// Links of the same name on two targets must not share a folder.
-		sum := sha256.Sum256([]byte(link.Instance()))
-		p.spoolDir = filepath.Join(p.cfg.Copy.SpoolDir, hex.EncodeToString(sum[:8]))
+	if p.cfg.part == nil {
+		p.log.Attach(link)
 	}
 	return link, nil
 }

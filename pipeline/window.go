@@ -8,7 +8,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
@@ -21,8 +20,6 @@ const (
 	windowLooks = 30
 	// shortLeft is the time left below which a warning is logged.
 	shortLeft = 15 * time.Minute
-	// requestsEvery is how often operators' requests are read.
-	requestsEvery = 2 * time.Second
 )
 
 // windowLoop watches how far the source's oldest entry is before the next entry to
@@ -124,33 +121,6 @@ func (p *Pipeline) position() oplog.OpTime {
 		}
 	}
 	return p.progress().FetchFrom
-}
-
-// requestLoop reads operators' requests about the copy.
-func (p *Pipeline) requestLoop(ctx context.Context, s *initialsync.Sync) error {
-	tick := time.NewTicker(requestsEvery)
-	defer tick.Stop()
-	for {
-		w, err := p.requests.Read(ctx)
-		switch {
-		case err == nil:
-			bytes, ops := p.cfg.Copy.BytesPerSecond, p.cfg.Copy.OpsPerSecond
-			if w.BytesPerSecond >= 0 {
-				bytes = w.BytesPerSecond
-			}
-			if w.OpsPerSecond >= 0 {
-				ops = w.OpsPerSecond
-			}
-			s.SetLimits(bytes, ops)
-		case Classify(err).Action != Retry && ctx.Err() == nil:
-			return fmt.Errorf("read what operators want of the link: %w", err)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // timestampText returns the text of an optime whose term is not known.

@@ -143,6 +143,25 @@ func (m *Manager) Request(ctx context.Context, ns oplog.Namespace, why error) (b
 	return true, nil
 }
 
+// Late requests that the process that has the link now copies again the collections of
+// the target that a late command of this process may have changed, for the reason why. It
+// logs that in any case.
+func (m *Manager) Late(ctx context.Context, hit []oplog.Namespace, why error) {
+	for _, ns := range hit {
+		message := "a late command may have changed a collection: compare it with the source"
+		attrs := []slog.Attr{slog.String(keyNS, string(ns)), slog.String(keyReason, why.Error())}
+		if source, in := m.cfg.Scope.Source(ns); in {
+			// A collection that is being copied now may be affected.
+			if err := m.cfg.Requests.ResyncAgain(ctx, source); err != nil {
+				attrs = append(attrs, slog.Any(keyError, err))
+			} else {
+				message = "a late command may have changed a collection: it is to be copied again"
+			}
+		}
+		m.cfg.Observer.Log(slog.LevelError, message, attrs...)
+	}
+}
+
 // Describe lists the collections that are left out, first those that need an operator.
 func Describe(list []checkpoint.LeftOut) string {
 	var texts, copied []string

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -193,6 +196,21 @@ func (m *Manager) sweep(ctx context.Context, link interface{ Check(context.Conte
 		}
 	}
 	return nil
+}
+
+// SweepSpools removes from the folder of the link's spools those of parts that have ended.
+// One that cannot be removed does no harm, and is tried again before the next attempt.
+func (m *Manager) SweepSpools(dir string) {
+	if m.cfg.Off || !m.able() {
+		return
+	}
+	keep := m.Parts()
+	found, _ := os.ReadDir(dir) // the folder may not exist
+	for _, f := range found {
+		if IsPart(f.Name()) && !keep[f.Name()] {
+			_ = spool.Clear(filepath.Join(dir, f.Name()))
+		}
+	}
 }
 
 // remove removes the metadata of a part.

@@ -73,7 +73,6 @@ func flagTable(pemFile, secret, dir string) []flagRow {
 		},
 
 		{flag: "drop-existing", want: []string{"Pipeline.Copy.DropExisting=true", "Preflight.DropExisting=true"}},
-		{flag: "clone-read-concern=local", want: []string{"Pipeline.Copy.ReadConcern=local"}},
 		{flag: "clone-workers=5", want: []string{"Pipeline.Copy.Workers=5"}},
 		{flag: "range-bytes=1GiB", want: []string{"Pipeline.Copy.RangeBytes=1073741824"}},
 		{flag: "indexes=before", want: []string{"Pipeline.Copy.IndexesFirst=true"}},

@@ -7,19 +7,17 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/pipeline"
 )
 
 // copyFlags are the settings of the copy that a link begins with.
 type copyFlags struct {
-	DropExisting     bool     `help:"Drop what the target has where the copy writes. Otherwise a target that has data there is refused."`
-	CloneReadConcern string   `default:"majority" enum:"majority,local" help:"Copy majority-committed data (majority), or what the member has (local): if that is rolled back, the copy starts again."`
-	CloneWorkers     int      `default:"8" help:"Collections, or ranges of large ones, that are copied concurrently. At most --writers."`
-	RangeBytes       cli.Size `default:"512MiB" help:"Size of the ranges that a large collection is split into."`
-	Indexes          string   `default:"after" enum:"after,before" help:"Build indexes after the documents are copied, or before."`
-	IndexWorkers     int      `default:"2" help:"Collections on which indexes are built concurrently."`
+	DropExisting bool     `help:"Drop what the target has where the copy writes. Otherwise a target that has data there is refused."`
+	CloneWorkers int      `default:"8" help:"Collections, or ranges of large ones, that are copied concurrently. At most --writers."`
+	RangeBytes   cli.Size `default:"512MiB" help:"Size of the ranges that a large collection is split into."`
+	Indexes      string   `default:"after" enum:"after,before" help:"Build indexes after the documents are copied, or before."`
+	IndexWorkers int      `default:"2" help:"Collections on which indexes are built concurrently."`
 
 	SpoolDir   string   `placeholder:"DIR" help:"Directory for the spool: oplog entries that cannot be applied yet. Each link has a subdirectory. Default: replicator/spool in the user's cache directory."`
 	SpoolBytes cli.Size `default:"64GiB" help:"Size limit of the spool. At the limit, reading the oplog pauses."`
@@ -119,10 +117,9 @@ func (f *runFlags) checkCopy() error {
 }
 
 // copying returns the pipeline's settings of a copy.
-func (f *runFlags) copying() pipeline.CopyConfig {
-	return pipeline.CopyConfig{
+func (f *runFlags) copying() initialsync.Options {
+	return initialsync.Options{
 		Wanted: f.wantsCopy(), DropExisting: f.DropExisting,
-		ReadConcern: clone.ReadConcern(f.CloneReadConcern),
 		// Each of them writes through a lane of its own.
 		Workers: min(f.CloneWorkers, f.Writers), IndexWorkers: min(f.IndexWorkers, f.Writers),
 		IndexesFirst: f.Indexes == "before", RangeBytes: int64(f.RangeBytes),

@@ -12,9 +12,8 @@ import (
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/pipeline"
 )
 
 // invoke runs a command line with an environment of its own.
@@ -139,13 +138,13 @@ func TestStartAt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args  []string
 		want  string
-		plain pipeline.CopyConfig
+		plain initialsync.Options
 	}{
-		"nothing said":   {nil, "copy", pipeline.CopyConfig{Wanted: true}},
-		"said":           {[]string{"--start-at=copy", "--drop-existing"}, "copy", pipeline.CopyConfig{Wanted: true, DropExisting: true}},
-		"existing":       {[]string{"--allow-existing"}, "now", pipeline.CopyConfig{}},
-		"now":            {[]string{"--start-at=now"}, "now", pipeline.CopyConfig{}},
-		"existing, at T": {[]string{"--allow-existing", "--start-at=1700000000"}, "1700000000", pipeline.CopyConfig{}},
+		"nothing said":   {nil, "copy", initialsync.Options{Wanted: true}},
+		"said":           {[]string{"--start-at=copy", "--drop-existing"}, "copy", initialsync.Options{Wanted: true, DropExisting: true}},
+		"existing":       {[]string{"--allow-existing"}, "now", initialsync.Options{}},
+		"now":            {[]string{"--start-at=now"}, "now", initialsync.Options{}},
+		"existing, at T": {[]string{"--allow-existing", "--start-at=1700000000"}, "1700000000", initialsync.Options{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := append([]string{"run", "--print-config", "--config=" + write(t, where)}, tt.args...)
@@ -184,10 +183,10 @@ func parsed(t *testing.T, args ...string) *runFlags {
 
 // Every setting of the copy gets to the pipeline.
 func TestCopySettings(t *testing.T) {
-	got := parsed(t, "--link=dr", "--clone-read-concern=local", "--clone-workers=5", "--index-workers=3", "--indexes=before", "--range-bytes=1GiB",
+	got := parsed(t, "--link=dr", "--clone-workers=5", "--index-workers=3", "--indexes=before", "--range-bytes=1GiB",
 		"--spool-dir=/s", "--spool-bytes=2GiB", "--spool-free=3GiB", "--max-bytes-per-second=4MiB", "--max-ops-per-second=5", "--source-wait=6h").copying()
-	want := pipeline.CopyConfig{
-		Wanted: true, ReadConcern: clone.Local, Workers: 5, IndexWorkers: 3, IndexesFirst: true, RangeBytes: 1 << 30,
+	want := initialsync.Options{
+		Wanted: true, Workers: 5, IndexWorkers: 3, IndexesFirst: true, RangeBytes: 1 << 30,
 		SpoolDir: "/s/dr", SpoolBytes: 2 << 30, SpoolFree: 3 << 30, BytesPerSecond: 4 << 20, OpsPerSecond: 5, SourceWait: 6 * time.Hour,
 	}
 	if got != want {
@@ -314,7 +313,6 @@ func TestWrongSettings(t *testing.T) {
 		{"a forgotten unit", nil, []string{"--max-bytes-per-second=20"}, "put the unit behind the number, as in 20MiB"},
 		{"bytes", nil, []string{"--max-bytes-per-second=fast"}, "write a number of bytes"},
 		{"wait", nil, []string{"--source-wait=1ms"}, "--source-wait: 1ms is less than 1s"},
-		{"clone read concern", nil, []string{"--clone-read-concern=snapshot"}, "--clone-read-concern must be one of"},
 		{"indexes", nil, []string{"--indexes=never"}, "--indexes must be one of"},
 		{"progress", nil, []string{"--progress=bar"}, "--progress must be one of"},
 		{"no map of hosts", nil, []string{"--source-host-map=db1:27017"}, `"db1:27017" is not of the form NAME=ADDRESS`},

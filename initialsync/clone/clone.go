@@ -19,15 +19,6 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ReadConcern is how documents are read.
-type ReadConcern string
-
-// The read concerns.
-const (
-	Majority ReadConcern = "majority"
-	Local    ReadConcern = "local"
-)
-
 // Pacer slows the copy down.
 type Pacer interface {
 	// Wait returns when this many documents and bytes may be written.
@@ -65,7 +56,6 @@ type Config struct {
 	// Source runs commands on the member that is copied, Target on the target's
 	// primary. Documents are written through lanes.
 	Source, Target mongo.Caller
-	ReadConcern    ReadConcern
 	// After is a cluster time that every read must reflect.
 	After bson.Timestamp
 	// RangeBytes is the size of a range. Zero means 512 MiB.
@@ -112,9 +102,6 @@ func (c *Config) validate() error {
 	var errs []error
 	if c.Source == nil || c.Target == nil {
 		errs = append(errs, errors.New("both clusters are needed"))
-	}
-	if c.ReadConcern != Majority && c.ReadConcern != Local {
-		errs = append(errs, fmt.Errorf("read concern %q: want %q or %q", c.ReadConcern, Majority, Local))
 	}
 	if c.RangeBytes < 0 || c.FlushDocs < 0 || c.FlushBytes < 0 || c.RetryFor < 0 {
 		errs = append(errs, errors.New("sizes and times are not negative"))

@@ -281,7 +281,7 @@ func TestDialects(t *testing.T) {
 		w := newWorldOf(t, dialect)
 		insertRaw(t, w.source, "d.c", mixed(t)...)
 		coll := w.collection("d.c")
-		w.cfg.RangeBytes, w.cfg.ReadConcern = coll.Bytes/5, Local
+		w.cfg.RangeBytes = coll.Bytes / 5
 		w.cfg.After = clusterTime(t, w.source)
 		w.whole(coll)
 	}

@@ -135,9 +135,6 @@ func (w *writer) appendAll(ctx context.Context, docs []*document) error {
 // once a majority has committed it.
 func (w *writer) sendDirect(ctx context.Context, c *command) (bson.Raw, error) {
 	reply, err := mongo.Retry{For: w.cfg.RetryFor}.Write(ctx, w.lane.Session(), c.Command)
-	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
-		return nil, w.stuck(stuck)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("write to %s: %w", w.to, err)
 	}

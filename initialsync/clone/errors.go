@@ -3,7 +3,6 @@ package clone
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -67,22 +66,6 @@ func (e *RefusedError) Error() string {
 
 // Unwrap returns the server's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
-
-// StuckError reports that retries did not succeed.
-type StuckError struct {
-	// What was tried, and for how long.
-	What  string
-	Tried time.Duration
-	// Err is the error of the last try.
-	Err error
-}
-
-func (e *StuckError) Error() string {
-	return fmt.Sprintf("%s: tried for %s: %v", e.What, e.Tried.Round(time.Millisecond), e.Err)
-}
-
-// Unwrap returns the error of the last try.
-func (e *StuckError) Unwrap() error { return e.Err }
 
 // crowdedError reports a flush that kept failing on conflicts, so that a smaller one
 // should be tried.

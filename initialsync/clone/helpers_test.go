@@ -171,7 +171,7 @@ func newWorldWith(t testing.TB, dialect string, targets int, moods ...mongosim.M
 			Started: time.UnixMilli(1_700_000_000_000).UTC(),
 		},
 	}))
-	w.cfg = Config{Source: w.source, Target: w.target, ReadConcern: Majority, RetryFor: patience}
+	w.cfg = Config{Source: w.source, Target: w.target, RetryFor: patience}
 	return w
 }
 

@@ -41,9 +41,6 @@ func (e *spelledError) Unwrap() error { return e.err }
 
 // judge returns the reaction to an error of a flush, including its commit.
 func judge(err error) verdict {
-	if _, stuck := errors.AsType[*StuckError](err); stuck {
-		return end
-	}
 	if errors.Is(err, lease.ErrFenced) || errors.Is(err, lease.ErrRewound) {
 		return end
 	}

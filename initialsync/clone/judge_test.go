@@ -27,7 +27,7 @@ func TestJudge(t *testing.T) {
 		{"there already", fmt.Errorf("insert: %w", errThere), upserts},
 		{"fenced", fmt.Errorf("%w: %w", lease.ErrFenced, conflict), end},
 		{"rewound", fmt.Errorf("%w: %w", lease.ErrRewound, conflict), end},
-		{"stuck", &StuckError{Err: conflict}, end},
+		{"stuck", &mongo.StuckError{Err: conflict}, end},
 		{"unknown", errors.New("no"), end},
 	} {
 		if got := judge(tt.err); got != tt.want {

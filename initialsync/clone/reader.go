@@ -24,8 +24,6 @@ const (
 	// crowdedPart is the fraction of RetryFor for which a flush is retried before it is
 	// divided: smaller flushes conflict less.
 	crowdedPart = 10
-	// Bounds of the wait between two tries.
-	firstWait, longestWait = 5 * time.Millisecond, time.Second
 )
 
 // reader reads a range in its order. It is for one goroutine.
@@ -126,8 +124,11 @@ func (r *reader) try(ctx context.Context) (p *page, err error) {
 
 // persist calls ask until it succeeds, or fails permanently.
 func (r *reader) persist(ctx context.Context, ask func() error) error {
-	start := time.Now()
-	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+	tries := mongo.Retry{For: r.cfg.RetryFor, Again: func(error) bool { return true }, Failed: func(err error) {
+		r.cfg.Observer.Log(slog.LevelDebug, "reading a collection goes on after an interruption",
+			slog.String(keyNS, string(r.coll.NS)), slog.String(keyCause, err.Error()))
+	}}.Start()
+	for {
 		err := ask()
 		if err == nil {
 			return nil
@@ -149,12 +150,7 @@ func (r *reader) persist(ctx context.Context, ask func() error) error {
 				continue
 			}
 		}
-		if tried := time.Since(start); tried >= r.cfg.RetryFor {
-			return &StuckError{What: "read", Tried: tried, Err: err}
-		}
-		r.cfg.Observer.Log(slog.LevelDebug, "reading a collection goes on after an interruption",
-			slog.String(keyNS, string(r.coll.NS)), slog.String(keyCause, err.Error()))
-		if err := mongo.Pause(ctx, wait); err != nil {
+		if err := tries.Wait(ctx, err); err != nil {
 			return err
 		}
 	}

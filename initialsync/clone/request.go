@@ -45,7 +45,7 @@ func find(uuid oplog.UUID) (start int32, body []byte) {
 // entries up to after, without oplog holes.
 func (c *Cloner) appendConcern(body []byte, after bson.Timestamp) []byte {
 	i, body := bsoncore.AppendDocumentElementStart(body, "readConcern")
-	body = bsoncore.AppendStringElement(body, "level", string(c.cfg.ReadConcern))
+	body = bsoncore.AppendStringElement(body, "level", "majority")
 	if after != (bson.Timestamp{}) {
 		body = bsoncore.AppendTimestampElement(body, "afterClusterTime", after.T, after.I)
 	}

@@ -247,11 +247,7 @@ func (w *writer) retry(ctx context.Context, docs int, try func() error) error {
 		if docs > 1 {
 			return &crowdedError{stuck.Err}
 		}
-		return w.stuck(stuck)
+		return fmt.Errorf("write to %s: %w", w.to, stuck)
 	}
 	return err
-}
-
-func (w *writer) stuck(e *mongo.StuckError) error {
-	return &StuckError{What: "write to " + string(w.to), Tried: e.Tried, Err: e.Err}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
@@ -192,7 +193,7 @@ func (d *Demo) setUp() error {
 	}
 	d.pipeline, err = pipeline.New(pipeline.Config{
 		Link: link, Scope: sc, Observer: d.observe, Registry: registry,
-		Copy: pipeline.CopyConfig{Wanted: true, SpoolDir: d.spoolDir, RangeBytes: 4 << 20},
+		Copy: initialsync.Options{Wanted: true, SpoolDir: d.spoolDir, RangeBytes: 4 << 20},
 	}, d.source, d.target)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)

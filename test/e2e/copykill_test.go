@@ -201,7 +201,7 @@ func (k *killed) once(t *testing.T, rng *rand.Rand, at point) *process {
 	m := &mirror{t: t, source: k.source.uriFor(admin), target: target.uriFor(admin), cfg: pipeline.Config{
 		Link: "killed", Scope: everything, Writers: 3, FlushDocs: killFlush, Await: 100 * time.Millisecond, RetryMin: 5 * time.Millisecond,
 		RetryMax: 200 * time.Millisecond, CheckpointInterval: 10 * time.Millisecond,
-		Copy: pipeline.CopyConfig{
+		Copy: initialsync.Options{
 			Wanted: true, SpoolDir: t.TempDir(), Workers: killWorkers, RangeBytes: 600, IndexesFirst: rng.IntN(4) == 0,
 		},
 	}}

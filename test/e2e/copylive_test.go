@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/mongosim"
@@ -123,15 +123,14 @@ func (l *copyLive) fill(t *testing.T) {
 func (l *copyLive) configure(t *testing.T) {
 	c := &l.mirror.cfg
 	c.FlushDocs = []int{0, 20, 100}[l.rnd.IntN(3)]
-	c.Copy = pipeline.CopyConfig{
+	c.Copy = initialsync.Options{
 		Wanted: true, SpoolDir: t.TempDir(), MaxCopies: 1000,
-		ReadConcern:  []clone.ReadConcern{clone.Majority, clone.Local}[l.rnd.IntN(2)],
 		Workers:      1 + l.rnd.IntN(6),
 		IndexesFirst: l.rnd.IntN(3) == 0,
 		RangeBytes:   []int64{0, 10_000, 100_000}[l.rnd.IntN(3)],
 		OpsPerSecond: 4 * archiveDocs / max(1, int64(l.total/time.Second)),
 	}
-	t.Logf("flush=%d copy=%s workers=%d indexesFirst=%t range=%d ops=%d/s", c.FlushDocs, c.Copy.ReadConcern, c.Copy.Workers,
+	t.Logf("flush=%d workers=%d indexesFirst=%t range=%d ops=%d/s", c.FlushDocs, c.Copy.Workers,
 		c.Copy.IndexesFirst, c.Copy.RangeBytes, c.Copy.OpsPerSecond)
 	l.mirror.told = l.told
 }

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -26,7 +27,7 @@ func TestUnusual(t *testing.T) {
 		}
 		conn := connect(t, l.source.uriFor(writerUser))
 		unusual(t, conn, "copied")
-		l.mirror.cfg.Copy = pipeline.CopyConfig{Wanted: true, SpoolDir: t.TempDir()}
+		l.mirror.cfg.Copy = initialsync.Options{Wanted: true, SpoolDir: t.TempDir()}
 		l.mirror.begin()
 		defer l.mirror.end(errEnd)
 		l.mirror.await(l.limit, "it is consistent", func(s pipeline.Snapshot) bool {

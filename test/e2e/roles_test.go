@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/mongotest"
@@ -96,7 +97,7 @@ func TestRolesOnPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := &mirror{t: t, source: source.uriFor(mirrorUser), target: target.uriFor(intoUser), cfg: pipeline.Config{
-			Link: "roles", Scope: all, Await: 200 * time.Millisecond, Copy: pipeline.CopyConfig{Wanted: true, SpoolDir: t.TempDir(), MaxCopies: 1},
+			Link: "roles", Scope: all, Await: 200 * time.Millisecond, Copy: initialsync.Options{Wanted: true, SpoolDir: t.TempDir(), MaxCopies: 1},
 		}}
 		m.begin()
 		defer m.end(errEnd)

@@ -120,7 +120,7 @@ func (h *harness) killOne(i, kills int) checkpoint.CopyPhase {
 // copySettings are those of one life in which documents may be copied.
 func (h *harness) copySettings() []string {
 	return append(h.settings(),
-		"--indexes", []string{"after", "before"}[h.rnd.IntN(2)], "--clone-read-concern", []string{"majority", "majority", "local"}[h.rnd.IntN(3)],
+		"--indexes", []string{"after", "before"}[h.rnd.IntN(2)],
 		"--clone-workers", []string{"1", "3"}[h.rnd.IntN(2)], "--range-bytes", []string{"1MiB", "512MiB"}[h.rnd.IntN(2)])
 }
 

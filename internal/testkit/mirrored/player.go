@@ -10,7 +10,6 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/initialsync"
-	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/pipeline"
@@ -65,9 +64,8 @@ func (p *player) settings() (pipeline.Config, error) {
 		FlushDocs:     pick(p.rng, 1, 3, 40, 0),
 		Relaxed:       p.rng.IntN(2) == 0,
 		UniqueIndexes: pick(p.rng, ddl.Serialized, ddl.Relaxed),
-		Copy: pipeline.CopyConfig{
+		Copy: initialsync.Options{
 			Wanted:       true,
-			ReadConcern:  pick(p.rng, clone.Majority, clone.Local),
 			Workers:      pick(p.rng, 1, 2, 8),
 			IndexWorkers: pick(p.rng, 1, 2),
 			IndexesFirst: p.rng.IntN(3) == 0,
@@ -79,8 +77,8 @@ func (p *player) settings() (pipeline.Config, error) {
 // said is what settings has chosen, in a line.
 func said(c *pipeline.Config) string {
 	v := Variant{Writers: c.Writers, BatchOps: c.BatchOps, Relaxed: c.Relaxed, Unique: c.UniqueIndexes}
-	return fmt.Sprintf("%s flush=%d copy=%s workers=%d indexes=%d first=%t range=%d", v, c.FlushDocs,
-		c.Copy.ReadConcern, c.Copy.Workers, c.Copy.IndexWorkers, c.Copy.IndexesFirst, c.Copy.RangeBytes)
+	return fmt.Sprintf("%s flush=%d workers=%d indexes=%d first=%t range=%d", v, c.FlushDocs,
+		c.Copy.Workers, c.Copy.IndexWorkers, c.Copy.IndexesFirst, c.Copy.RangeBytes)
 }
 
 // told plays at an event of the copy.
