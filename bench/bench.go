@@ -48,10 +48,8 @@ type Config struct {
 	// Overwrite permits dropping the workload's databases on ends that a
 	// connection string names.
 	Overwrite bool
-	// Profile is a file for the CPU profile of the last round. Empty means none,
-	// unless Profiled.
-	Profile  string
-	Profiled bool
+	// Profile is a file for the CPU profile of the last round. Empty means none.
+	Profile string
 	// Progress, if not nil, is called with a line for each step.
 	Progress io.Writer
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/meter"
@@ -64,12 +63,11 @@ func catchUp(ctx context.Context, c Config, secondary bool) (_ *result.Run, err 
 	var all rounds
 	for i := range c.Rounds {
 		say(c, "catch-up %d of %d: %d operations", i+1, c.Rounds, b.ops)
-		took, usage, profile, err := b.round(ctx, i)
+		usage, err := b.round(ctx, i)
 		if err != nil {
 			return nil, fmt.Errorf("measure a catch-up, round %d: %w", i+1, err)
 		}
-		all.add(took, usage)
-		run.Profile = profile
+		all = append(all, usage)
 	}
 	all.into(run)
 	return run, nil
@@ -183,34 +181,32 @@ func writePlain(ctx context.Context, uri string, c Config) error {
 }
 
 // round runs one link, into a target that has the workload's initial documents.
-func (b *backlog) round(ctx context.Context, n int) (took time.Duration, usage meter.Usage, profile *result.Profile, err error) {
+func (b *backlog) round(ctx context.Context, n int) (usage meter.Usage, err error) {
 	if err := b.target.prepare(ctx, b.cfg.Overwrite, b.collections); err != nil {
-		return 0, usage, nil, err
+		return usage, err
 	}
 	names, err := only(b.target.touched(b.collections))
 	if err != nil {
-		return 0, usage, nil, err
+		return usage, err
 	}
 	name := linkName("catch-up", n)
-	m, err := measure(b.cfg, b.cfg.profiles(n))
-	if err != nil {
-		return 0, usage, nil, err
-	}
-	start := time.Now()
-	l, err := startLink(ctx, linkConfig(b.cfg, name, names, b.start), b.source.End, b.target.End)
-	if err == nil {
+	var l *link
+	usage, err = measure(b.cfg, b.cfg.profiles(n), func() error {
+		if l, err = startLink(ctx, linkConfig(b.cfg, name, names, b.start), b.source.End, b.target.End); err != nil {
+			return err
+		}
+		return l.reaches(ctx, b.last)
+	})
+	if l != nil {
 		defer l.stop()
-		err = l.reaches(ctx, b.last)
 	}
-	took = time.Since(start)
-	usage, profile, stopped := m.stop()
-	if err = errors.Join(err, stopped); err != nil {
-		return 0, usage, nil, err
+	if err == nil {
+		err = l.end()
 	}
-	if err := l.end(); err != nil {
-		return 0, usage, nil, err
+	if err != nil {
+		return usage, err
 	}
-	return took, usage, profile, same(ctx, b.source.End, b.target.End, name, b.collections)
+	return usage, same(ctx, b.source.End, b.target.End, name, b.collections)
 }
 
 // tidy removes everything from ends that a connection string names.

@@ -261,7 +261,7 @@ func TestRounds(t *testing.T) {
 		base, peak int64
 	}{{9, 90, 10, 20}, {1, 10, 10, 60}, {5, 50, 30, 70}, {7, 70, 50, 51}} {
 		took := time.Duration(r.seconds) * time.Second
-		all.add(took, meter.Usage{CPU: 2 * took, Allocs: r.allocs, Bytes: 100 * r.allocs, BaseRSS: r.base, PeakRSS: r.peak})
+		all = append(all, meter.Usage{Elapsed: took, CPU: 2 * took, Allocs: r.allocs, Bytes: 100 * r.allocs, BaseRSS: r.base, PeakRSS: r.peak})
 	}
 	run := &result.Run{Ops: 10}
 	all.into(run)
@@ -272,7 +272,7 @@ func TestRounds(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	none := &result.Run{Ops: 10}
-	new(rounds).into(none)
+	rounds{}.into(none)
 	if len(none.Rounds) != 0 || none.CPUSeconds != 0 {
 		t.Errorf("of no round: %+v", none)
 	}

@@ -52,16 +52,15 @@ func Clone(ctx context.Context, c Config) (ours, bare *result.Run, err error) {
 	var our, their rounds
 	for i := range c.Rounds {
 		say(c, "copy %d of %d: %d documents", i+1, c.Rounds, ours.Ops)
-		took, usage, profile, err := p.ours(ctx, c.CloneWorkers, c.profiles(i))
+		usage, err := p.ours(ctx, c.CloneWorkers, c.profiles(i))
 		if err != nil {
 			return nil, nil, fmt.Errorf("measure a copy, round %d: %w", i+1, err)
 		}
-		our.add(took, usage)
-		ours.Profile = profile
-		if took, usage, err = p.bare(ctx, c.CloneWorkers); err != nil {
+		our = append(our, usage)
+		if usage, err = p.bare(ctx, c.CloneWorkers); err != nil {
 			return nil, nil, fmt.Errorf("measure bare loops, round %d: %w", i+1, err)
 		}
-		their.add(took, usage)
+		their = append(their, usage)
 	}
 	our.into(ours)
 	their.into(bare)
@@ -115,17 +114,17 @@ func (p *copying) open(ctx context.Context) error {
 
 // ours copies as a link does, from the division into ranges to the record that the
 // copy is complete.
-func (p *copying) ours(ctx context.Context, workers int, profiled bool) (took time.Duration, usage meter.Usage, profile *result.Profile, err error) {
+func (p *copying) ours(ctx context.Context, workers int, profiled bool) (usage meter.Usage, err error) {
 	link, err := p.link(ctx)
 	if err != nil {
-		return 0, usage, nil, err
+		return usage, err
 	}
 	list, err := p.listed(ctx)
 	if err != nil {
-		return 0, usage, nil, err
+		return usage, err
 	}
 	if err := p.target.prepare(ctx, p.cfg.Overwrite, p.collections); err != nil {
-		return 0, usage, nil, err
+		return usage, err
 	}
 	cloner, err := clone.New(clone.Config{
 		Source: p.source.Set, Target: p.target.Set,
@@ -133,23 +132,16 @@ func (p *copying) ours(ctx context.Context, workers int, profiled bool) (took ti
 		RangeBytes: max(1, sum(p.bytes)/int64(workers)),
 	})
 	if err != nil {
-		return 0, usage, nil, err
+		return usage, err
 	}
 	if err := link.AddCollections(ctx, list); err != nil {
-		return 0, usage, nil, err
+		return usage, err
 	}
-	m, err := measure(p.cfg, profiled)
+	usage, err = measure(p.cfg, profiled, func() error { return copyAll(ctx, cloner, link, list, workers) })
 	if err != nil {
-		return 0, usage, nil, err
+		return usage, err
 	}
-	start := time.Now()
-	err = copyAll(ctx, cloner, link, list, workers)
-	took = time.Since(start)
-	usage, profile, stopped := m.stop()
-	if err = errors.Join(err, stopped); err != nil {
-		return 0, usage, nil, err
-	}
-	return took, usage, profile, p.check(ctx)
+	return usage, p.check(ctx)
 }
 
 // copyAll copies collections, by so many workers.
@@ -259,26 +251,19 @@ func (p *copying) listed(ctx context.Context) ([]progress.Collection, error) {
 }
 
 // bare copies by loops of the driver.
-func (p *copying) bare(ctx context.Context, loops int) (took time.Duration, usage meter.Usage, err error) {
+func (p *copying) bare(ctx context.Context, loops int) (usage meter.Usage, err error) {
 	if err := p.target.prepare(ctx, p.cfg.Overwrite, p.collections); err != nil {
-		return 0, usage, err
+		return usage, err
 	}
 	pieces, err := p.from.Divide(ctx, p.names(), loops)
 	if err != nil {
-		return 0, usage, err
+		return usage, err
 	}
-	m, err := measure(p.cfg, false)
+	usage, err = measure(p.cfg, false, func() error { return p.from.Copy(ctx, p.to, pieces, loops) })
 	if err != nil {
-		return 0, usage, err
+		return usage, err
 	}
-	start := time.Now()
-	err = p.from.Copy(ctx, p.to, pieces, loops)
-	took = time.Since(start)
-	usage, _, stopped := m.stop()
-	if err = errors.Join(err, stopped); err != nil {
-		return 0, usage, err
-	}
-	return took, usage, p.check(ctx)
+	return usage, p.check(ctx)
 }
 
 // names are those of the collections that have documents.

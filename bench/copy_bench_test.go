@@ -26,21 +26,21 @@ func (p *copying) benchmark(b *testing.B, workers int) {
 	var ours, bare, one time.Duration
 	rounds := 0
 	for b.Loop() {
-		took, _, _, err := p.ours(b.Context(), workers, false)
+		usage, err := p.ours(b.Context(), workers, false)
 		if err != nil {
 			b.Fatal(err)
 		}
-		ours += took
+		ours += usage.Elapsed
 		b.StopTimer()
-		if took, _, err = p.bare(b.Context(), workers); err != nil {
+		if usage, err = p.bare(b.Context(), workers); err != nil {
 			b.Fatal(err)
 		}
-		bare += took
+		bare += usage.Elapsed
 		if workers > 1 {
-			if took, _, err = p.bare(b.Context(), 1); err != nil {
+			if usage, err = p.bare(b.Context(), 1); err != nil {
 				b.Fatal(err)
 			}
-			one += took
+			one += usage.Elapsed
 		}
 		rounds++
 		b.StartTimer()

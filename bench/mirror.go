@@ -170,28 +170,20 @@ func (m *mirror) measured(ctx context.Context, run *result.Run, l *link) error {
 		return err
 	}
 	defer target.Close(ctx)
-	span, err := measure(m.cfg, m.cfg.profiles(m.cfg.Rounds-1))
+	usage, err := measure(m.cfg, m.cfg.profiles(m.cfg.Rounds-1), func() error {
+		if err := m.write(ctx, source, target); err != nil {
+			return err
+		}
+		last, err := newest(ctx, m.source.Set)
+		if err != nil {
+			return err
+		}
+		return l.reaches(ctx, last)
+	})
 	if err != nil {
 		return err
 	}
-	start := time.Now()
-	err = m.write(ctx, source, target)
-	var last oplog.OpTime
-	if err == nil {
-		last, err = newest(ctx, m.source.Set)
-	}
-	if err == nil {
-		err = l.reaches(ctx, last)
-	}
-	took := time.Since(start)
-	usage, profile, stopped := span.stop()
-	if err = errors.Join(err, stopped); err != nil {
-		return err
-	}
-	var one rounds
-	one.add(took, usage)
-	one.into(run)
-	run.Profile = profile
+	rounds{usage}.into(run)
 	return nil
 }
 

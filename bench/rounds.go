@@ -3,38 +3,30 @@ package bench
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/oplogrep/replicator/bench/meter"
 	"github.com/oplogrep/replicator/bench/result"
 )
 
-// rounds are what the rounds of a run took.
-type rounds struct {
-	took   []time.Duration
-	usages []meter.Usage
-}
-
-func (r *rounds) add(took time.Duration, u meter.Usage) {
-	r.took, r.usages = append(r.took, took), append(r.usages, u)
-}
+// rounds are what the rounds of a run cost.
+type rounds []meter.Usage
 
 // into writes them into a run, whose Ops are known. What is not a time for each is
 // that of the median round, of an even number the faster one in the middle; resident
 // memory that of the round that took the most.
-func (r *rounds) into(run *result.Run) {
-	order := make([]int, len(r.took))
-	run.Rounds = make([]float64, len(r.took))
-	for i, d := range r.took {
-		order[i], run.Rounds[i] = i, d.Seconds()
-	}
-	if len(order) == 0 {
+func (r rounds) into(run *result.Run) {
+	if len(r) == 0 {
 		return
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.took[a], r.took[b]) })
-	u := r.usages[order[(len(order)-1)/2]]
+	run.Rounds = make([]float64, len(r))
+	for i, u := range r {
+		run.Rounds[i] = u.Elapsed.Seconds()
+	}
+	order := slices.Clone(r)
+	slices.SortStableFunc(order, func(a, b meter.Usage) int { return cmp.Compare(a.Elapsed, b.Elapsed) })
+	u := order[(len(order)-1)/2]
 	run.CPUSeconds = u.CPU.Seconds()
-	for _, u := range r.usages {
+	for _, u := range r {
 		if u.PeakRSS-u.BaseRSS >= run.PeakRSS-run.BaseRSS {
 			run.PeakRSS, run.BaseRSS = u.PeakRSS, u.BaseRSS
 		}

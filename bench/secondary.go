@@ -40,11 +40,11 @@ func Secondary(ctx context.Context, c Config) (*result.Run, error) {
 	var all rounds
 	for i := range c.Rounds {
 		say(c, "secondary %d of %d: %d operations", i+1, c.Rounds, run.Ops)
-		took, usage, err := round(ctx, c, run)
+		usage, err := round(ctx, c, run)
 		if err != nil {
 			return nil, fmt.Errorf("measure a secondary, round %d: %w", i+1, err)
 		}
-		all.add(took, usage)
+		all = append(all, usage)
 	}
 	all.into(run)
 	return run, nil
@@ -68,35 +68,35 @@ func noReference(c *Config, source, target result.End) string {
 
 // realSecondary is a round with real servers. Their cost is not measured, so that
 // there is no usage.
-func realSecondary(ctx context.Context, c Config, run *result.Run) (took time.Duration, usage meter.Usage, err error) {
+func realSecondary(ctx context.Context, c Config, run *result.Run) (usage meter.Usage, err error) {
 	set, err := mongod.Start(ctx, c.realSet(1))
 	if err != nil {
-		return 0, usage, err
+		return usage, err
 	}
 	defer func() { err = errors.Join(err, set.Close()) }()
 	way, err := set.CatchUp(ctx, c.Workload, func(ctx context.Context, uri string) error {
 		return writePlain(ctx, uri, c)
 	})
 	if err != nil {
-		return 0, usage, err
+		return usage, err
 	}
 	end, err := ends.Open(ctx, set.URI)
 	if err != nil {
-		return 0, usage, err
+		return usage, err
 	}
 	defer end.Close()
 	run.Source, run.Target = end.Is, end.Is
 	run.Notes = append(run.Notes, fmt.Sprintf("a secondary of servers that --mongod names: %d entries at the rate that was seen, %d of them applied in the %s from its start to when it was first seen to have applied any, which the rate leaves out; the longest time in which it got no further was %s",
 		way.Entries, way.Unseen, result.Duration(way.Start.Seconds()), result.Duration(way.Pause.Seconds())))
-	return way.Took, usage, nil
+	return meter.Usage{Elapsed: way.Took}, nil
 }
 
 // embeddedSecondary is a round with an embedded set.
-func embeddedSecondary(ctx context.Context, c Config, run *result.Run) (time.Duration, meter.Usage, error) {
+func embeddedSecondary(ctx context.Context, c Config, run *result.Run) (meter.Usage, error) {
 	run.Notes = []string{"a member of an embedded set, from its first applied entry to its last; the figures of the process are of both members"}
 	collections, err := collectionsOf(c.Workload)
 	if err != nil {
-		return 0, meter.Usage{}, err
+		return meter.Usage{}, err
 	}
 	set, err := mongosim.Start(ctx, mongosim.Options{
 		// The primary does not depend on the other one.
@@ -104,17 +104,17 @@ func embeddedSecondary(ctx context.Context, c Config, run *result.Run) (time.Dur
 		Seed:          sourceSeed, TTLInterval: -1, OplogBytes: 4*run.Bytes + 64*mebibyte,
 	})
 	if err != nil {
-		return 0, meter.Usage{}, err
+		return meter.Usage{}, err
 	}
 	defer set.Close()
 	s := &secondary{set: set, member: set.Member(1)}
 	if s.end, err = ends.Open(ctx, set.URI()); err != nil {
-		return 0, meter.Usage{}, err
+		return meter.Usage{}, err
 	}
 	defer s.end.Close()
 	run.Source, run.Target = s.end.Is, s.end.Is
 	if err := s.fallBehind(ctx, c, collections); err != nil {
-		return 0, meter.Usage{}, err
+		return meter.Usage{}, err
 	}
 	return s.catchUp(ctx, c)
 }
@@ -152,23 +152,24 @@ func (s *secondary) fallBehind(ctx context.Context, c Config, collections []work
 
 // catchUp starts it again, and returns how long it takes from its first entry to its
 // last. Then all its documents are compared with the primary's.
-func (s *secondary) catchUp(ctx context.Context, c Config) (took time.Duration, usage meter.Usage, err error) {
-	m, err := measure(c, false)
-	if err != nil {
-		return 0, usage, err
-	}
-	if err = s.member.Start(); err == nil { //nolint:contextcheck // A member lives until it is stopped.
+func (s *secondary) catchUp(ctx context.Context, c Config) (usage meter.Usage, err error) {
+	var took time.Duration
+	usage, err = measure(c, false, func() error {
+		if err := s.member.Start(); err != nil { //nolint:contextcheck // A member lives until it is stopped.
+			return err
+		}
 		took, err = s.between(ctx)
+		return err
+	})
+	if err != nil {
+		return usage, err
 	}
-	usage, _, stopped := m.stop()
-	if err = errors.Join(err, stopped); err != nil {
-		return 0, usage, err
-	}
+	usage.Elapsed = took
 	report, err := compare.Compare(ctx, compare.Cluster(s.end.Set), compare.Cluster(s.end.Set.Member(s.member.Host())), compare.Options{MetaDB: ends.MetaDB})
 	if err == nil && !report.Equal() {
 		err = fmt.Errorf("the secondary is not what the primary is: %s", &report)
 	}
-	return took, usage, err
+	return usage, err
 }
 
 // between times it from the last poll that found nothing of the backlog to the first

@@ -96,7 +96,7 @@ func (s *suite) apply(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.Target, c.Profiled = nullEnd, preset == "small-inserts"
+		c.Target = nullEnd
 		run, err := Apply(ctx, c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", preset, err)

@@ -47,21 +47,7 @@ func (t *contender) turn(ctx context.Context, c Config, round int, profiled bool
 	if err != nil {
 		return err
 	}
-	m, err := measure(c, profiled)
-	if err != nil {
-		return err
-	}
-	err = work(ctx)
-	usage, profile, stopped := m.stop()
-	if err != nil {
-		return err
-	}
-	if stopped != nil {
-		return stopped
-	}
-	t.rounds.add(usage.Elapsed, usage)
-	if profile != nil {
-		t.run.Profile = profile
-	}
-	return nil
+	usage, err := measure(c, profiled, func() error { return work(ctx) })
+	t.rounds = append(t.rounds, usage)
+	return err
 }

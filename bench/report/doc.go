@@ -1,5 +1,5 @@
-// Package report draws measurements: charts as SVG and PNG, and an HTML page with them.
+// Package report draws measurements: an HTML page with tables and bar charts, in one file.
 //
 // The charts are derived from the runs: runs that differ in exactly one setting become a
-// line over that setting. Several runs with the same settings are one point, their median.
+// series over that setting. Of several runs with the same settings the median is shown.
 package report

@@ -7,7 +7,7 @@ import (
 	"html/template"
 	"maps"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/bench/result"
@@ -20,97 +20,40 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"figure":   result.Figure,
 	"duration": result.Duration,
 	"mebi":     func(n int64) string { return result.Figure(float64(n) / (1 << 20)) },
-	"percent":  func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) },
 	"width":    func(share float64) string { return fmt.Sprintf("%.1f%%", 100*min(max(share, 0), 1)) },
 	"count":    func(n int64) string { return result.Figure(float64(n)) },
 	"rfc3339":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"date":     func(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") },
 }).Parse(pageText))
 
-// page is what the page shows.
-type page struct {
-	Throughput []chart
-	Sections   []section
-}
-
 // section is one report.
 type section struct {
 	*result.Report
 	// Label tells the reports of a page apart; empty if there is but one.
 	Label string
-	ID    string
-	// Goal is the chart of goals, Charts are the others.
-	Goal, Charts []chart
 }
 
-func newPage(reports []*result.Report) *page {
-	var p page
-	var runs []taken
-	labels := labels(reports)
+// page returns the page of reports.
+func page(reports []*result.Report) ([]byte, error) {
+	sections := make([]section, len(reports))
 	for i, r := range reports {
-		s := section{Report: r, Label: labels[i], ID: "report-" + strconv.Itoa(i+1)}
-		add := func(to *[]chart, c chart, there bool) {
-			if !there {
-				return
-			}
-			if len(reports) > 1 {
-				c.Name += "-" + strconv.Itoa(i+1)
-			}
-			*to = append(*to, c)
-		}
-		c, there := goals(r)
-		add(&s.Goal, c, there)
-		c, there = ceiling(r)
-		add(&s.Charts, c, there)
-		c, there = whole(r, "catch-up", "Catching up with a backlog", "catch-up", "secondary")
-		add(&s.Charts, c, there)
-		c, there = whole(r, "clone", "Copies", "clone")
-		add(&s.Charts, c, there)
-		c, there = latencies(r)
-		add(&s.Charts, c, there)
-		p.Sections = append(p.Sections, s)
-		for j := range r.Runs {
-			runs = append(runs, taken{run: &r.Runs[j], report: labels[i]})
+		sections[i].Report = r
+		if len(reports) > 1 {
+			sections[i].Label = strings.TrimSpace(fmt.Sprintf("report %d %s", i+1, r.Machine.Version))
 		}
 	}
-	p.Throughput = throughput(runs)
-	return &p
+	var out bytes.Buffer
+	if err := pageTemplate.Execute(&out, sections); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
 }
 
-// all are the charts of a page.
-func (p *page) all() []chart {
-	list := slices.Clone(p.Throughput)
-	for _, s := range p.Sections {
-		list = append(append(list, s.Goal...), s.Charts...)
-	}
-	return list
-}
+// Goal is the chart of goals.
+func (s section) Goal() chart { return goals(s.Report) }
 
-// labels distinguish reports: by the program's version if that is enough, else by
-// their start times, and by number if these are equal too.
-func labels(reports []*result.Report) []string {
-	list := make([]string, len(reports))
-	if len(reports) < 2 {
-		return list
-	}
-	versions, times := map[string]int{}, map[string]int{}
-	at := func(r *result.Report) string { return r.Started.UTC().Format("2006-01-02 15:04") }
-	for _, r := range reports {
-		versions[r.Machine.Version]++
-		times[at(r)]++
-	}
-	for i, r := range reports {
-		switch {
-		case len(versions) == len(reports) && versions[""] == 0:
-			list[i] = r.Machine.Version
-		case times[at(r)] == 1:
-			list[i] = at(r)
-		default:
-			list[i] = fmt.Sprintf("%s, number %d", at(r), i+1)
-		}
-	}
-	return list
-}
+// Charts are the others.
+func (s section) Charts() []chart { return charts(s.Report) }
 
 // RunsOf are those of a kind.
 func (s section) RunsOf(kind string) []*result.Run {
@@ -138,17 +81,6 @@ func (s section) Delays() []delay {
 type delay struct {
 	Run, Name string
 	result.Latency
-}
-
-// Profiled are the runs with a CPU profile.
-func (s section) Profiled() []*result.Run {
-	var list []*result.Run
-	for i := range s.Runs {
-		if s.Runs[i].Profile != nil {
-			list = append(list, &s.Runs[i])
-		}
-	}
-	return list
 }
 
 // Noted are the notes on the figures, each once, with its runs.
@@ -197,7 +129,9 @@ func (s section) Summary() string {
 }
 
 // Class is the goal's verdict as a class of the page.
-func (s section) Class(g result.Goal) string {
+func (section) Class(g result.Goal) string { return class(&g) }
+
+func class(g *result.Goal) string {
 	switch {
 	case g.Skipped != "":
 		return "skipped"
@@ -207,12 +141,4 @@ func (s section) Class(g result.Goal) string {
 		return "met"
 	}
 	return "missed"
-}
-
-func (p *page) html() ([]byte, error) {
-	var out bytes.Buffer
-	if err := pageTemplate.Execute(&out, p); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
 }

@@ -2,23 +2,15 @@ package report
 
 import (
 	"bytes"
-	"encoding/xml"
-	"errors"
 	"flag"
-	"fmt"
-	"image/png"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"gonum.org/v1/plot/vg"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/bench/result"
@@ -67,12 +59,7 @@ func sample() *result.Report {
 			{Name: "catch-up / MongoShake", Want: "at least 5 ×", Skipped: "the harness runs no other tool"},
 		},
 	}
-	pipeline := run("pipeline", "small-inserts", memory, discard, 2e6, lanes("writers", 16))
-	pipeline.Profile = &result.Profile{
-		Shares: map[string]float64{"hash": 0.31, "oplog": 0.45, "other": 0.24},
-		Top:    []result.Line{{Function: "oplog.(*Entry).Parse", Flat: 0.31, Cum: 0.4}},
-	}
-	r.Runs = append(r.Runs, pipeline)
+	r.Runs = append(r.Runs, run("pipeline", "small-inserts", memory, discard, 2e6, lanes("writers", 16)))
 	for i, writers := range []float64{1, 2, 4, 8, 16, 32} {
 		r.Runs = append(r.Runs, run("apply", "small-inserts", result.End{}, null, []float64{2e5, 4e5, 6e5, 7e5, 7e5, 6.5e5}[i], lanes("writers", writers)))
 	}
@@ -92,55 +79,37 @@ func sample() *result.Report {
 	return r
 }
 
-// other is a second report, of some runs only.
-func other() *result.Report {
-	r := sample()
-	r.Machine.Version, r.Goals, r.Runs = "v0.3.0", nil, r.Runs[1:7]
-	return r
-}
-
-// TestPage: the page of one report and of two, every chart's figures in its alt
-// texts.
+// TestPage: the page of a report, with the figures of all charts. A second report is a
+// section of its own.
 func TestPage(t *testing.T) {
-	for name, reports := range map[string][]*result.Report{"one.html": {sample()}, "two.html": {other(), sample()}} {
-		html, err := newPage(reports).html()
-		if err != nil {
+	html, err := page([]*result.Report{sample()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", "one.html")
+	if *rewrite {
+		if err := os.WriteFile(file, html, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		file := filepath.Join("testdata", name)
-		if *rewrite {
-			if err := os.WriteFile(file, html, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), string(html)); diff != "" {
-			t.Errorf("%s (-want +got; -rewrite writes it anew):\n%s", file, diff)
-		}
-		if bytes.Contains(html, []byte("<script")) {
-			t.Errorf("%s: a name became a part of the page", name)
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(html)); diff != "" {
+		t.Errorf("%s (-want +got; -rewrite writes it anew):\n%s", file, diff)
+	}
+	two, err := page([]*result.Report{sample(), sample()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"Goals: report 1 v0.4.0", "Charts: report 2 v0.4.0"} {
+		if !bytes.Contains(two, []byte(part)) {
+			t.Errorf("a page of two reports has no %q", part)
 		}
 	}
-}
-
-// TestCharts: the charts of the sample are all sound.
-func TestCharts(t *testing.T) {
-	var got []string
-	for _, c := range newPage([]*result.Report{sample()}).all() {
-		got = append(got, c.Name)
-		svg, err := asSVG(c.picture)
-		if err == nil {
-			err = sound(svg)
-		}
-		if err != nil {
-			t.Errorf("%s: %v", c.Name, err)
-		}
-	}
-	if diff := cmp.Diff([]string{"writers", "size", "size-bytes", "goals", "ceiling", "catch-up", "latencies"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	if bytes.Contains(html, []byte("<script")) || bytes.Contains(two, []byte("<script")) {
+		t.Error("a name became a part of the page")
 	}
 }
 
@@ -150,155 +119,61 @@ func TestMixedEnds(t *testing.T) {
 		run("catch-up", "backlog", server, server, 50_000, nil), run("secondary", "backlog", embedded, embedded, 40_000, nil),
 		run("secondary", "backlog", server, server, 90_000, nil),
 	}}
-	c, _ := whole(r, "catch-up", "Catching up with a backlog", "catch-up", "secondary")
-	const want = "Bar chart: operations per second." +
-		" real 8.0.4 (3 members) → real 8.0.4 (3 members): catch-up/backlog: 50,000 ops/s." +
-		" embedded 5.0 (1 member) → embedded 5.0 (1 member): secondary/backlog: 40,000 ops/s." +
-		" real 8.0.4 (3 members) → real 8.0.4 (3 members): secondary/backlog: 90,000 ops/s."
-	if diff := cmp.Diff(want, c.Alt); diff != "" {
+	const servers, sim = "real 8.0.4 (3 members) → real 8.0.4 (3 members)", "embedded 5.0 (1 member) → embedded 5.0 (1 member)"
+	want := []string{servers, "catch-up/backlog 50,000 ops/s", sim, "secondary/backlog 40,000 ops/s", servers, "secondary/backlog 90,000 ops/s"}
+	if diff := cmp.Diff(want, lines(whole(r, "", "catch-up", "secondary"))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	r.Runs = []result.Run{
 		run("apply", "updates", result.End{}, server, 50_000, nil), run("ceiling", "updates", result.End{}, embedded, 40_000, nil),
 	}
-	if c, there := ceiling(r); there {
-		t.Errorf("a ratio of embedded and real ends: %s", c.Alt)
+	if c := ceiling(r); len(c.Bars) > 0 {
+		t.Errorf("a ratio of embedded and real ends: %q", lines(c))
 	}
 }
 
-// TestWrite: all files that the page names are there, and are what they are called.
+// lines are a chart's headlines and bars.
+func lines(c chart) []string {
+	var list []string
+	for _, b := range c.Bars {
+		if b.Group != "" {
+			list = append(list, b.Group)
+		}
+		list = append(list, b.Name+" "+b.Figure)
+	}
+	return list
+}
+
 func TestWrite(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "new", "report")
-	files, err := Write(folder, []*result.Report{other()})
-	if err != nil {
-		t.Fatal(err)
+	file, err := Write(folder, []*result.Report{{Format: 1}})
+	if err != nil || file != filepath.Join(folder, "index.html") {
+		t.Errorf("a report without anything to draw: %q, %v", file, err)
 	}
-	var want []string
-	for _, name := range []string{"writers.svg", "writers.png", "index.html"} {
-		want = append(want, filepath.Join(folder, name))
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
 	}
-	if diff := cmp.Diff(want, files); diff != "" {
-		t.Fatalf("(-want +got):\n%s", diff)
-	}
-	html, err := os.ReadFile(filepath.Join(folder, "index.html"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile(`(?:src|href)="([^"]*)"`).FindAllSubmatch(html, -1) {
-		if _, err := os.Stat(filepath.Join(folder, string(m[1]))); err != nil {
-			t.Errorf("the page names a file that is not there: %v", err)
-		}
-	}
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch filepath.Ext(file) {
-		case ".svg":
-			if err := sound(content); err != nil {
-				t.Errorf("%s: %v", file, err)
-			}
-		case ".png":
-			if c, err := png.DecodeConfig(bytes.NewReader(content)); err != nil || c.Width != int(chartWidth/72*dpi) {
-				t.Errorf("%s: %d pixels wide, %v", file, c.Width, err)
-			}
-		}
-	}
-}
-
-func TestWriteErrors(t *testing.T) {
-	if _, err := Write(t.TempDir(), nil); err == nil {
+	if _, err := Write(folder, nil); err == nil {
 		t.Error("no results make a report")
-	}
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
 	}
 	if _, err := Write(file, []*result.Report{sample()}); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a report in place of a file: %v", err)
 	}
 }
 
-// TestNothing: a report without anything to draw is a page.
-func TestNothing(t *testing.T) {
-	folder := t.TempDir()
-	files, err := Write(folder, []*result.Report{{Format: 1}})
-	if diff := cmp.Diff([]string{filepath.Join(folder, "index.html")}, files); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-}
-
-// sound returns the faults of a chart: that it is no XML, that something has no
-// place, or that a text is cut off at an edge.
-func sound(svg []byte) error {
-	for _, odd := range []string{"NaN", "Inf"} {
-		if at := bytes.Index(svg, []byte(odd)); at >= 0 {
-			return fmt.Errorf("a place that is no number: %.80s", svg[at:])
-		}
-	}
-	dec := xml.NewDecoder(bytes.NewReader(svg))
-	shown := 0
-	for {
-		token, err := dec.Token()
-		if errors.Is(err, io.EOF) && shown > 0 {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "text" {
-			var text svgText
-			if err := dec.DecodeElement(&text, &start); err != nil {
-				return err
-			}
-			if err := text.inside(); err != nil {
-				return err
-			}
-			shown++
-		}
-	}
-}
-
-type svgText struct {
-	X     vg.Length `xml:"x,attr"`
-	Style string    `xml:"style,attr"`
-	Text  string    `xml:",chardata"`
-}
-
-// inside reports whether a text is cut off.
-func (s *svgText) inside() error {
-	_, size, _ := strings.Cut(s.Style, "font-size:")
-	size, _, ok := strings.Cut(size, "px")
-	points, err := strconv.ParseFloat(size, 64)
-	if !ok || err != nil {
-		return fmt.Errorf("no size of a font: %s", s.Style)
-	}
-	width := letters(vg.Length(points), ink, strings.Contains(s.Style, "bold")).Width(s.Text)
-	if s.X < 0 || s.X+width > chartWidth {
-		return fmt.Errorf("%q reaches from %.1f to %.1f of %.1f", s.Text, s.X, s.X+width, chartWidth)
-	}
-	return nil
-}
-
-// TestSound: whatever was measured, and however it is called, can be drawn.
-func TestSound(t *testing.T) {
-	figure := rapid.Map(rapid.OneOf(rapid.Float64Range(0, 1), rapid.Float64Range(0, 1e7)), func(v float64) float64 { return math.Round(v*1e6) / 1e6 })
-	name := rapid.StringOfN(rapid.SampledFrom([]rune("aWi <&×\"\n/é")), 0, 90, -1)
+// TestWidths: whatever was measured, each bar has a place.
+func TestWidths(t *testing.T) {
+	figure := rapid.OneOf(rapid.Float64Range(0, 1), rapid.Float64Range(0, 1e7))
 	rapid.Check(t, func(t *rapid.T) {
 		r := &result.Report{}
-		preset := name.Draw(t, "preset")
-		for i := range rapid.IntRange(1, 3).Draw(t, "runs") {
-			one := run("apply", preset, result.End{}, null, 1+figure.Draw(t, "pace"), map[string]float64{
-				"writers": 1 + figure.Draw(t, "writers"), "size": float64(i),
-			})
+		for range rapid.IntRange(1, 3).Draw(t, "runs") {
+			one := run("apply", "any", result.End{}, null, 1, lanes("writers", figure.Draw(t, "writers")))
 			one.Rounds = rapid.SliceOfN(rapid.OneOf(rapid.Float64Range(1e-4, 1e4), rapid.Just(0.0)), 1, 3).Draw(t, "rounds")
-			one.Latencies = map[string]result.Latency{name.Draw(t, "latency"): {P50: figure.Draw(t, "p50"), P99: figure.Draw(t, "p99")}}
-			ceiling := one
-			ceiling.Kind = "ceiling"
-			r.Runs = append(r.Runs, one, ceiling)
+			plain := one
+			plain.Kind = "ceiling"
+			r.Runs = append(r.Runs, one, plain)
 			wanted := figure.Draw(t, "wanted")
-			g := result.Goal{Name: name.Draw(t, "goal"), Measured: figure.Draw(t, "measured") - 0.5, Unit: "ops/s"}
+			g := result.Goal{Measured: figure.Draw(t, "measured") - 0.5}
 			if rapid.Bool().Draw(t, "least") {
 				g.Least = &wanted
 			} else {
@@ -306,16 +181,61 @@ func TestSound(t *testing.T) {
 			}
 			r.Goals = append(r.Goals, g)
 		}
-		for _, c := range newPage([]*result.Report{r}).all() {
-			svg, err := asSVG(c.picture)
-			if err == nil {
-				err = sound(svg)
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", c.Name, err)
+		for _, c := range append(charts(r), goals(r)) {
+			for _, b := range c.Bars {
+				if !(b.Width >= 0 && b.Width <= 1) {
+					t.Fatalf("%s: %+v", c.Title, b)
+				}
 			}
 		}
 	})
+}
+
+// TestSweep: which runs make a group, and in which order.
+func TestSweep(t *testing.T) {
+	r := func(preset string, target result.End, pace float64, settings map[string]float64) result.Run {
+		one := run("apply", preset, result.End{}, target, pace, settings)
+		one.Rounds = one.Rounds[:1]
+		return one
+	}
+	with := func(writers float64, more ...any) map[string]float64 {
+		m := map[string]float64{"writers": writers}
+		for i := 0; i < len(more); i += 2 {
+			m[more[i].(string)] = more[i+1].(float64)
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		runs []result.Run
+		want []string
+	}{
+		"one value is no group": {[]result.Run{r("mixed", null, 10, with(1)), r("mixed", null, 20, with(1))}, nil},
+		"two are, in order, and measured again": {
+			[]result.Run{r("mixed", null, 2e4, with(2)), r("mixed", null, 1e4, with(1)), r("mixed", null, 3e4, with(1)), r("mixed", null, 1.1e4, with(1))},
+			[]string{"apply mixed → null", "1 writers 11,000 ops/s, 2.75 MB/s", "2 writers 20,000 ops/s, 5 MB/s"},
+		},
+		"another number of operations": {
+			[]result.Run{r("mixed", null, 2e4, with(2, "ops", 5.0)), r("mixed", null, 1e4, with(1, "ops", 6.0))},
+			[]string{"apply mixed → null", "1 writers 10,000 ops/s, 2.5 MB/s", "2 writers 20,000 ops/s, 5 MB/s"},
+		},
+		"other presets, ends and settings": {
+			[]result.Run{
+				r("mixed", null, 2e4, with(2)), r("mixed", null, 1e4, with(1)), r("hot", null, 5, with(1)), r("mixed", server, 4e4, with(2)),
+				r("mixed", null, 4e4, with(1, "flush", 10.0)), r("mixed", null, 8e4, with(2, "flush", 10.0)),
+			},
+			[]string{
+				"apply mixed → null", "1 writers 10,000 ops/s, 2.5 MB/s", "2 writers 20,000 ops/s, 5 MB/s",
+				"apply mixed → null flush=10", "1 writers 40,000 ops/s, 10 MB/s", "2 writers 80,000 ops/s, 20 MB/s",
+			},
+		},
+		"without the setting, or without a round": {
+			[]result.Run{r("mixed", null, 20, nil), r("mixed", null, 10, with(1)), {Kind: "apply", Settings: with(2), Ops: 3}}, nil,
+		},
+	} {
+		if diff := cmp.Diff(c.want, lines(sweeps[0].chart(c.runs))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
 }
 
 // TestGood: values above 1 meet the goal.
@@ -328,11 +248,11 @@ func TestGood(t *testing.T) {
 	}{
 		{result.Goal{Measured: 3, Least: at(2)}, 1.5, true},
 		{result.Goal{Measured: 1, Least: at(2)}, 0.5, true},
-		{result.Goal{Measured: 0, Least: at(2)}, leastShown, true},
+		{result.Goal{Measured: 0, Least: at(2)}, 0, true},
 		{result.Goal{Measured: 1, Most: at(2)}, 2, true},
 		{result.Goal{Measured: 4, Most: at(2)}, 0.5, true},
-		{result.Goal{Measured: -3, Most: at(2)}, mostShown, true},
-		{result.Goal{Measured: 0, Most: at(2)}, mostShown, true},
+		{result.Goal{Measured: -3, Most: at(2)}, 1000, true},
+		{result.Goal{Measured: 0, Most: at(2)}, 1000, true},
 		{result.Goal{Measured: 1}, 0, false},
 		{result.Goal{Measured: 1, Most: at(0)}, 0, false},
 		{result.Goal{Measured: math.NaN(), Most: at(1)}, 0, false},

@@ -27,8 +27,7 @@ const (
 // In JSON it is these words.
 type End struct {
 	Kind EndKind
-	// Version is that of a set: a real server's own, or the one that is played. Results
-	// that are older than this field have none for an embedded set.
+	// Version is that of a set: a real server's own, or the one that an embedded set emulates.
 	Version string
 	// Members is how many members a set has, 0 where that is not known.
 	Members int
@@ -52,12 +51,8 @@ func (e End) Set() bool { return e.Kind == EndEmbedded || e.Kind == EndReal }
 // MarshalText implements encoding.TextMarshaler.
 func (e End) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// setWords is a set in words, oldWords a real server as it was written before its end had
-// a kind: the version alone.
-var (
-	setWords = regexp.MustCompile(`^(embedded|real)(?: (\d[^ ()]*))?(?: \((\d{1,9}) members?\))?$`)
-	oldWords = regexp.MustCompile(`^\d+\.\d[^ ()]*$`)
-)
+// setWords is a set in words.
+var setWords = regexp.MustCompile(`^(embedded|real)(?: (\d[^ ()]*))?(?: \((\d{1,9}) members?\))?$`)
 
 // UnmarshalText implements encoding.TextUnmarshaler. Unknown words are an error: such
 // ends could not be compared.
@@ -68,10 +63,6 @@ func (e *End) UnmarshalText(text []byte) error {
 		*e = End{Kind: kind}
 		return nil
 	case EndEmbedded, EndReal:
-	}
-	if oldWords.MatchString(s) {
-		*e = End{Kind: EndReal, Version: s}
-		return nil
 	}
 	parts := setWords.FindStringSubmatch(s)
 	if parts == nil {

@@ -56,8 +56,8 @@ func replace(file string, text []byte) error {
 	return err
 }
 
-// Read reads one. An unknown format or field is an error: it could not be
-// compared.
+// Read reads one. An unknown format is an error; a field that this program does not know is
+// ignored, as it compares no more than it knows.
 func Read(file string) (*Report, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -84,7 +84,6 @@ func parse(text []byte) (*Report, error) {
 		return nil, fmt.Errorf("format %d: this program knows %d only", *version.Format, format)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
 	dec.UseNumber() // A workload's seed has 64 bits.
 	var report Report
 	if err := dec.Decode(&report); err != nil {

@@ -71,8 +71,6 @@ type Run struct {
 	BaseRSS int64 `json:"baseRSSBytes"`
 	// Latencies by name, such as commit-to-applied, probe and acknowledged.
 	Latencies map[string]Latency `json:"latencies,omitempty"`
-	// Profile is where the time went, nil if no profile was taken.
-	Profile *Profile `json:"profile,omitempty"`
 	// Notes are sentences that a reader of the numbers must know.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -86,22 +84,6 @@ type Latency struct {
 	P999  float64 `json:"p999"`
 	Max   float64 `json:"max"`
 	Mean  float64 `json:"mean"`
-}
-
-// Profile is where the CPU time of a run went, as shares of all samples.
-type Profile struct {
-	// Shares by part: syscall, hash, copy, gc, alloc, schedule, parse, other …
-	Shares map[string]float64 `json:"shares"`
-	// Top are the functions with the largest own share.
-	Top []Line `json:"top"`
-}
-
-// Line is a function of a profile, with its own share and that with what it calls.
-type Line struct {
-	Function string `json:"function"`
-	// Flat and Cum are shares of all samples.
-	Flat float64 `json:"flat"`
-	Cum  float64 `json:"cum"`
 }
 
 // Goal is a goal compared with a measurement.

@@ -60,10 +60,6 @@ func sample() *Report {
 				Kind: "pipeline", Name: "pipeline/small-inserts/memory", Preset: "small-inserts", Source: End{Kind: EndMemory}, Target: End{Kind: EndDiscard},
 				Settings: lanes, Workload: work, Ops: 1_000_000, Bytes: 250_000_000, Rounds: []float64{0.51, 0.5, 0.62},
 				CPUSeconds: 0.93, AllocsPerOp: 0.0312, BytesPerOp: 12.5, PeakRSS: 320 << 20, BaseRSS: 200 << 20,
-				Profile: &Profile{
-					Shares: map[string]float64{"syscall": 0.05, "hash": 0.31, "parse": 0.4, "other": 0.24},
-					Top:    []Line{{Function: "oplog.(*Entry).Parse", Flat: 0.31, Cum: 0.4}, {Function: "murmur3.Sum128", Flat: 0.3, Cum: 0.31}},
-				},
 			},
 			{
 				Kind: "apply", Name: "apply/updates/set", Preset: "updates", Target: End{Kind: EndEmbedded, Version: "5.0", Members: 1},

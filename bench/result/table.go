@@ -128,9 +128,6 @@ func (r *Report) runs(out *strings.Builder, kind string) {
 				Figure(float64(l.Count)),
 			})
 		}
-		if run.Profile != nil {
-			note(run.Label(), "CPU time: "+run.Profile.Parts())
-		}
 		for _, text := range run.Notes {
 			note(run.Label(), text)
 		}
@@ -157,30 +154,6 @@ func whose(labels []string, of int) string {
 		return fmt.Sprintf("%s and %d more", labels[0], len(labels)-1)
 	}
 	return strings.Join(labels, ", ")
-}
-
-// Parts are the shares in words, the largest first.
-func (p *Profile) Parts() string {
-	list := make([]string, 0, len(p.Shares))
-	for _, name := range p.Largest() {
-		list = append(list, fmt.Sprintf("%s %.0f %%", name, 100*p.Shares[name]))
-	}
-	return strings.Join(list, ", ")
-}
-
-// Largest are the names of the shares, the largest first.
-func (p *Profile) Largest() []string {
-	names := slices.Sorted(maps.Keys(p.Shares))
-	slices.SortStableFunc(names, func(a, b string) int {
-		switch {
-		case p.Shares[a] > p.Shares[b]:
-			return -1
-		case p.Shares[a] < p.Shares[b]:
-			return 1
-		}
-		return 0
-	})
-	return names
 }
 
 // goals prints what was measured and what is wanted.

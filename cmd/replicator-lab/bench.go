@@ -27,7 +27,7 @@ type benchCommand struct {
 	Clone    benchClone    `cmd:"" help:"A copy of documents, compared with bare loops of the driver."`
 	Presets  benchPresets  `cmd:"" help:"List the presets, or print one as JSON, to be changed and given to --workload."`
 	Compare  benchCompare  `cmd:"" help:"Compare two results; ends with 4 if the newer one is worse."`
-	Report   benchReport   `cmd:"" help:"Draw results: a page with charts, as SVG and PNG."`
+	Report   benchReport   `cmd:"" help:"Draw results: an HTML page with charts."`
 	Serve    benchServe    `cmd:"" hidden:"" help:"Serve an embedded set for a measurement, until standard input ends."`
 }
 

@@ -169,7 +169,7 @@ func readWorkload(name string) (workload.Workload, error) {
 
 // watchFlags say how measurements are observed.
 type watchFlags struct {
-	Profile  string `placeholder:"FILE" help:"Write a CPU profile of the last round, and show where the time went."`
+	Profile  string `placeholder:"FILE" help:"Write a CPU profile of the last round."`
 	InOne    bool   `name:"in-one-process" help:"Keep embedded ends in this process: what they cost is counted then."`
 	Progress bool   `default:"true" negatable:"" help:"Say on standard error what is being done."`
 }
@@ -223,7 +223,7 @@ func (f *roundFlags) config(w workload.Workload, out cli.Output) (bench.Config, 
 }
 
 func (f *watchFlags) config(w workload.Workload, out cli.Output) (bench.Config, error) {
-	c := bench.Config{Workload: w, Profile: f.Profile, Profiled: f.Profile != "", Progress: io.Discard}
+	c := bench.Config{Workload: w, Profile: f.Profile, Progress: io.Discard}
 	if f.Progress {
 		c.Progress = out.Complaints
 	}

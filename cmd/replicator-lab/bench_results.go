@@ -47,14 +47,12 @@ func (c *benchReport) Run(out cli.Output) error {
 		}
 		reports = append(reports, r)
 	}
-	files, err := report.Write(c.Out, reports)
+	file, err := report.Write(c.Out, reports)
 	if err != nil {
 		return err
 	}
-	for _, name := range files {
-		if _, err := fmt.Fprintln(out.Results, name); err != nil {
-			return fmt.Errorf("print the names of the report's files: %w", err)
-		}
+	if _, err := fmt.Fprintln(out.Results, file); err != nil {
+		return fmt.Errorf("print the name of the report's file: %w", err)
 	}
 	return nil
 }

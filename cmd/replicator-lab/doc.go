@@ -8,6 +8,6 @@
 //	replicator-lab bench presets|compare|report
 //	replicator-lab serve
 //
-// It is a separate program because it links the embedded replica set, a chart library
-// and a profile reader. Exit codes are in docs/exit-codes.md.
+// It is a separate program because it links the embedded replica set.
+// Exit codes are in docs/exit-codes.md.
 package main

@@ -9,7 +9,7 @@
 //	replicator member add|remove --source URI --host NAME:PORT
 //
 // Tools that are not for production are in another program, replicator-lab: this one does
-// not link the embedded replica set, the chart library or the profile reader.
+// not link the embedded replica set or the benchmarks.
 //
 // This package reads settings, connects, runs the startup checks, and starts package
 // pipeline, which runs the link and classifies errors:
