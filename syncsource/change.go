@@ -86,16 +86,16 @@ func pingShouldChange(v View, q Query) Verdict {
 	switch {
 	case !known, current.Pings == 0:
 		return Verdict{}
-	case rules.Pinned != "", rules.Delay > 0, rules.PingThreshold < 0:
+	case rules.Pinned != "", rules.Delay > 0:
 		return Verdict{}
 	case c.mode == ModePrimary, c.mode == ModePrimaryPreferred && current.State == oplog.MemberPrimary:
 		return Verdict{}
-	case v.Answers < 5*v.members(), q.History.tooOften(q.Now, rules.MaxChangesPerHour):
+	case v.Answers < 5*v.members(), q.History.tooOften(q.Now):
 		return Verdict{}
 	}
 	for i := range v.Members {
 		m := &v.Members[i]
-		if m == current || m.Pings == 0 || roundPing(current)-roundPing(m) <= rules.PingThreshold || !c.candidate(m) {
+		if m == current || m.Pings == 0 || roundPing(current)-roundPing(m) <= pingThreshold || !c.candidate(m) {
 			continue
 		}
 		// Choose would not prefer a member with tags of a later set.

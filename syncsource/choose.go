@@ -64,7 +64,7 @@ func Choose(v View, q Query) Choice {
 	switch {
 	case q.Rules.Pinned != "":
 		if d, denied := q.Denied.denied(q.Rules.Pinned, q.Now); denied {
-			choice := c.none("the source is pinned to " + q.Rules.Pinned + ", which is denied")
+			choice := Choice{Reason: "the source is pinned to " + q.Rules.Pinned + ", which is denied"}
 			for i := range v.Members {
 				choice.Refused = append(choice.Refused, Refusal{v.Members[i].Host, 1, c.notPinned(&v.Members[i], d)})
 			}
@@ -72,7 +72,7 @@ func Choose(v View, q Query) Choice {
 		}
 		return c.only(q.Rules.Pinned, "the source is pinned to it", "is not "+q.Rules.Pinned+", to which the source is pinned")
 	case !v.comparable():
-		choice := c.none("members have not answered often enough yet to be compared")
+		choice := Choice{Reason: "members have not answered often enough yet to be compared"}
 		for i := range v.Members {
 			reason := c.unusable(&v.Members[i])
 			if reason == "" {
@@ -107,8 +107,6 @@ type chooser struct {
 	equal bool
 }
 
-func (c *chooser) none(reason string) Choice { return Choice{Reason: reason} }
-
 // only returns host as the choice without checking it.
 func (c *chooser) only(host, reason, others string) Choice {
 	choice := Choice{Host: host, Reason: reason, Member: Member{Host: host, ID: -1, RBID: -1, Term: oplog.UninitializedTerm}, Candidates: 1}
@@ -139,7 +137,7 @@ func (c *chooser) primary() Choice {
 		why = c.refusePrimary(primary)
 	}
 	if !known || why != "" {
-		choice := c.none("there is no primary")
+		choice := Choice{Reason: "there is no primary"}
 		if known {
 			choice.Reason = "the primary " + primary.Host + " " + why
 		}
@@ -196,7 +194,7 @@ func (c *chooser) nearby() Choice {
 			return c.nearest(left, pass, reasons)
 		}
 	}
-	choice := c.none("no member will do")
+	choice := Choice{Reason: "no member will do"}
 	for i := range c.view.Members {
 		choice.Refused = append(choice.Refused, Refusal{c.view.Members[i].Host, 2, reasons[i]})
 	}
@@ -250,7 +248,7 @@ func hasTags(m *Member, want map[string]string) bool {
 }
 
 // nearest chooses the member with the lowest ping, the last one of equals; or the
-// primary if its ping exceeds the lowest by PingThreshold at most.
+// primary if its ping exceeds the lowest by pingThreshold at most.
 func (c *chooser) nearest(left []int, pass int, reasons []string) Choice {
 	members := c.view.Members
 	best := left[0]
@@ -268,7 +266,7 @@ func (c *chooser) nearest(left []int, pass int, reasons []string) Choice {
 			if &members[i] != primary || i == best || primary.Pings == 0 || members[best].Pings == 0 {
 				continue
 			}
-			if roundPing(primary)-roundPing(&members[best]) <= max(0, c.q.Rules.PingThreshold) {
+			if roundPing(primary)-roundPing(&members[best]) <= pingThreshold {
 				choice.Reason = fmt.Sprintf("it is the primary, and hardly farther than %s: %s, not %s",
 					members[best].Host, inPing(primary), inPing(&members[best]))
 				if roundPing(primary) == roundPing(&members[best]) {

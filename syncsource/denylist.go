@@ -79,27 +79,19 @@ func QuietTime(err error) (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// history has the times at which the source was set, oldest first, as many as the
-// limit on changes needs.
+// history has the times at which the source was set, oldest first, as many as tooOften
+// needs. The same source again counts too, as in the server (topology_coordinator.cpp).
 type history []time.Time
 
-// add returns the history with a change at now, trimmed to the newest limit times.
-func (h history) add(now time.Time, limit int) history {
-	return append(slices.Clone(h), now).cut(limit)
+// add returns the history with a change at now.
+func (h history) add(now time.Time) history {
+	return append(slices.Clone(h[max(0, len(h)-maxChangesPerHour+1):]), now)
 }
 
-// tooOften reports whether the source was set limit times within the last hour.
-func (h history) tooOften(now time.Time, limit int) bool {
-	if limit <= 0 {
-		return true
-	}
-	h = h.cut(limit)
-	return len(h) == limit && h[0].After(now.Add(-time.Hour))
-}
-
-// cut returns the newest limit times.
-func (h history) cut(limit int) history {
-	return h[max(0, len(h)-max(0, limit)):]
+// tooOften reports whether the source was set maxChangesPerHour times within the last
+// hour.
+func (h history) tooOften(now time.Time) bool {
+	return len(h) >= maxChangesPerHour && h[len(h)-maxChangesPerHour].After(now.Add(-time.Hour))
 }
 
 // inSeconds formats a duration for messages.

@@ -24,9 +24,9 @@ type denied struct {
 	err   error
 }
 
-// probe checks that a member still has the last fetched entry. It returns the
-// member's oldest entry, or why to deny the member.
-func probe(ctx context.Context, caller mongo.Caller, last oplog.OpTime) (oplog.OpTime, *denied) {
+// probe checks that a member still has the last fetched entry. It returns why to deny the
+// member, nil if it can serve.
+func probe(ctx context.Context, caller mongo.Caller, last oplog.OpTime) *denied {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errNoProbe)
 	defer cancel()
 	find := replset.Oldest()
@@ -37,7 +37,7 @@ func probe(ctx context.Context, caller mongo.Caller, last oplog.OpTime) (oplog.O
 	case errors.Is(err, mongo.ErrNoBatch):
 		problem = "answered with " + err.Error()
 	case err != nil:
-		return oplog.OpTime{}, refusedProbe("could not be asked for its oldest entry", err)
+		return refusedProbe("could not be asked for its oldest entry", err)
 	case doc == nil:
 		problem = "has an empty oplog"
 	default:
@@ -46,15 +46,15 @@ func probe(ctx context.Context, caller mongo.Caller, last oplog.OpTime) (oplog.O
 		}
 	}
 	if problem != "" {
-		return oplog.OpTime{}, &denied{Denial: Denial{Reason: problem}, lasts: DenyBadOplog}
+		return &denied{Denial: Denial{Reason: problem}, lasts: DenyBadOplog}
 	}
 	// Only timestamps: the two entries may be of different histories, whose terms
 	// cannot be compared.
 	if oplog.CompareTimestamps(last.TS, oldest.OpTime.TS) < 0 {
 		reason := fmt.Sprintf("has nothing before %s any more, %s was fetched", oldest.OpTime, last)
-		return oplog.OpTime{}, &denied{Denial: Denial{Reason: reason, Oldest: oldest.OpTime}, lasts: denyTooStale}
+		return &denied{Denial: Denial{Reason: reason, Oldest: oldest.OpTime}, lasts: denyTooStale}
 	}
-	return oldest.OpTime, nil
+	return nil
 }
 
 func refusedProbe(what string, err error) *denied {

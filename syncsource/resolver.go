@@ -148,7 +148,7 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 		}
 		tried[choice.Host] = true
 		caller := r.dial.Member(choice.Host)
-		_, refused := probe(ctx, caller, lastFetched)
+		refused := probe(ctx, caller, lastFetched)
 		// A probe that was cancelled says nothing about the member.
 		if ctx.Err() != nil {
 			return Source{}, context.Cause(ctx)
@@ -192,7 +192,7 @@ func (r *Resolver) set(choice Choice) (same bool) {
 	r.mu.Lock()
 	from := r.current
 	r.current = choice.Host
-	r.history = r.history.add(time.Now(), r.cfg.Rules.MaxChangesPerHour)
+	r.history = r.history.add(time.Now())
 	r.why = ""
 	r.mu.Unlock()
 	if from != choice.Host {

@@ -36,13 +36,6 @@ type Rules struct {
 	// MaxLag is how far a source may lag behind the primary, in whole seconds, if
 	// there is another candidate. 0 means 30 s.
 	MaxLag time.Duration
-	// PingThreshold is the difference in ping, in whole milliseconds, above which the
-	// source is left for a nearer member, and up to which the primary is still
-	// preferred. 0 means 5 ms; negative disables changes because of the ping.
-	PingThreshold time.Duration
-	// MaxChangesPerHour is the number of changes within an hour after which the ping
-	// causes no more. 0 means 3; negative disables changes because of the ping.
-	MaxChangesPerHour int
 	// AcceptEqual accepts a member that has all fetched entries but none newer, if no
 	// member is ahead. A secondary does not do that, since members must not sync from
 	// each other in a circle; no member syncs from a mirror. Without it, a reader of
@@ -57,20 +50,18 @@ type Rules struct {
 }
 
 const (
-	defaultMaxLag            = 30 * time.Second
-	defaultPingThreshold     = 5 * time.Millisecond
-	defaultMaxChangesPerHour = 3
+	defaultMaxLag = 30 * time.Second
+	// pingThreshold is the difference in ping above which the source is left for a
+	// nearer member, and up to which the primary is still preferred.
+	pingThreshold = 5 * time.Millisecond
+	// maxChangesPerHour is the number of changes within an hour after which the ping
+	// causes no more.
+	maxChangesPerHour = 3
 )
 
 func (r *Rules) setDefaults() {
 	if r.MaxLag == 0 {
 		r.MaxLag = defaultMaxLag
-	}
-	if r.PingThreshold == 0 {
-		r.PingThreshold = defaultPingThreshold
-	}
-	if r.MaxChangesPerHour == 0 {
-		r.MaxChangesPerHour = defaultMaxChangesPerHour
 	}
 }
 
@@ -86,9 +77,6 @@ func (r *Rules) validate() error {
 	}
 	if r.MaxLag < 0 || r.MaxLag%time.Second != 0 {
 		faults = append(faults, fmt.Errorf("syncsource: maximum lag %s is not a number of seconds above 0", r.MaxLag))
-	}
-	if r.PingThreshold%time.Millisecond != 0 {
-		faults = append(faults, fmt.Errorf("syncsource: ping threshold %s is not a number of milliseconds", r.PingThreshold))
 	}
 	if r.Delay < 0 {
 		faults = append(faults, fmt.Errorf("syncsource: delay %s is below 0", r.Delay))

@@ -159,12 +159,8 @@ func (s *scenario) set(t testing.TB, arg datadriven.CmdArg, now time.Time) bool 
 		}
 	case "maxlag":
 		s.q.Rules.MaxLag = duration(t, value)
-	case "threshold":
-		s.q.Rules.PingThreshold = duration(t, value)
 	case "delay":
 		s.q.Rules.Delay = duration(t, value)
-	case "perhour":
-		s.q.Rules.MaxChangesPerHour, _ = strconv.Atoi(value)
 	case "pinned":
 		s.q.Rules.Pinned = value
 	case "current":
@@ -238,11 +234,8 @@ func TestScenarios(t *testing.T) {
 
 func runScenario(t *testing.T, td *datadriven.TestData) string {
 	t.Helper()
-	switch td.Cmd {
-	case "resolve":
+	if td.Cmd == "resolve" {
 		return resolveScenario(t, td)
-	case "history":
-		return historyScenario(t, td)
 	}
 	s := parseScenario(t, td, scenarioNow)
 	switch td.Cmd {
@@ -257,31 +250,6 @@ func runScenario(t *testing.T, td *datadriven.TestData) string {
 	}
 	td.Fatalf(t, "unknown directive %q", td.Cmd)
 	return ""
-}
-
-// historyScenario adds the times of its lines one after the other: AGE limit=N.
-func historyScenario(t *testing.T, td *datadriven.TestData) string {
-	t.Helper()
-	var h history
-	var out strings.Builder
-	for line := range strings.SplitSeq(td.Input, "\n") {
-		words := strings.Fields(line)
-		limit, err := strconv.Atoi(strings.TrimPrefix(words[2], "limit="))
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := scenarioNow.Add(duration(t, words[1]))
-		switch words[0] {
-		case "add":
-			h = h.add(at, limit)
-			fmt.Fprintf(&out, "%d kept\n", len(h))
-		case "ask":
-			fmt.Fprintf(&out, "too often: %t\n", h.tooOften(at, limit))
-		default:
-			td.Fatalf(t, "unknown word %q", words[0])
-		}
-	}
-	return out.String()
 }
 
 // fakeOplog answers probes as specified in the scenario.

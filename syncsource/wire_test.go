@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -98,11 +99,11 @@ func (x *wired) write() {
 // oldest returns the oldest entry of a member.
 func (x *wired) oldest(id int) oplog.OpTime {
 	x.t.Helper()
-	oldest, refused := probe(x.ctx, x.mdb.Member(x.set.Member(id).Host()), oplog.NewOpTime(1<<31, 1, 1))
-	if refused != nil {
-		x.t.Fatal(refused.Reason)
+	oldest, err := replset.OldestEntry(x.ctx, x.mdb.Member(x.set.Member(id).Host()))
+	if err != nil {
+		x.t.Fatal(err)
 	}
-	return oldest
+	return oldest.OpTime
 }
 
 // await waits for a view that satisfies ok.
@@ -144,7 +145,7 @@ func TestOverTheWire(t *testing.T) {
 	x := startWired(t, mongosim.Options{
 		Seed: 1, ElectionTimeout: 10 * time.Second,
 		MemberOptions: []mongosim.MemberOptions{{}, {}, {Tags: map[string]string{"dc": "x"}}, {NonVoting: true, NoPriority: true, Hidden: true}},
-	}, Rules{MaxLag: time.Second, TagSets: []map[string]string{{"dc": "x"}, {}}, PingThreshold: -time.Millisecond, AcceptEqual: true}, "")
+	}, Rules{MaxLag: time.Second, TagSets: []map[string]string{{"dc": "x"}, {}}, AcceptEqual: true}, "")
 	host := func(id int) string { return x.set.Member(id).Host() }
 
 	// The hidden member and the set's id are known.
