@@ -40,7 +40,7 @@ func TestBeginFences(t *testing.T) {
 				t.Errorf("term %d after %d", h.Term(), old.Term())
 			}
 			if stepDown {
-				succeed(t, g.set.StepDown(ctx))
+				succeed(t, g.Set.StepDown(ctx))
 			}
 			st := h.State()
 			if st.Lanes[0] != at(101, 0) || st.Lanes[1] != at(100, AllOps) || st.Barrier != at(100, AllOps) {
@@ -135,8 +135,8 @@ func TestRaisedOnly(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	raising := &target{set: g.set}
-	raising.intercept(func(cmd mongo.Command) (error, bool) {
+	raising := &target{Set: g.Set}
+	raising.Intercept(func(cmd mongo.Command) (error, bool) {
 		if v, _ := cmd.Body.Lookup("update").StringValueOK(); v == metadata.Lanes {
 			return errCut, false
 		}
@@ -245,7 +245,7 @@ func TestAcquireCutOff(t *testing.T) {
 				opened := open(ctx, t, h.Lane(0), at(uint32(101+cut), 0), "x")
 				n := 0
 				var mu sync.Mutex
-				g.intercept(func(mongo.Command) (error, bool) {
+				g.Intercept(func(mongo.Command) (error, bool) {
 					mu.Lock()
 					defer mu.Unlock()
 					if n++; n >= cut {
@@ -254,7 +254,7 @@ func TestAcquireCutOff(t *testing.T) {
 					return nil, false
 				})
 				_, err := s.Acquire(ctx, last)
-				g.intercept(nil)
+				g.Intercept(nil)
 				if err == nil {
 					if cut < 6 {
 						t.Fatalf("Begin was not cut at command %d", cut)

@@ -80,7 +80,7 @@ func TestBeginTellsReached(t *testing.T) {
 		t.Errorf("%v while it is copied", got)
 	}
 
-	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
 	s = link(t, g)
 	st := first(2)

@@ -93,7 +93,7 @@ func TestBeginAloneAgain(t *testing.T) {
 	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	newest := func() oplog.OpTime {
 		t.Helper()
-		v, ok := g.set.Primary().Status()
+		v, ok := g.Set.Primary().Status()
 		if !ok {
 			t.Fatal("the primary is down")
 		}

@@ -3,18 +3,15 @@ package checkpoint
 import (
 	"context"
 	"errors"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -65,79 +62,8 @@ func wantError(t tester, err, want error) {
 	}
 }
 
-// target is a Caller for a set's primary, or for one member.
-type target struct {
-	set *mongosim.Set
-	// mu guards what follows.
-	mu sync.Mutex
-	to *mongosim.Member // nil means the primary
-	// before, if set, is called with each command. If it returns an error, Call returns
-	// that, and sent reports whether the command is sent to the server nevertheless.
-	before func(cmd mongo.Command) (err error, sent bool)
-}
-
-func (g *target) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	g.mu.Lock()
-	to, before := g.to, g.before
-	g.mu.Unlock()
-	if before != nil {
-		if err, sent := before(cmd); err != nil {
-			if sent {
-				_, _ = g.send(ctx, to, cmd)
-			}
-			return nil, err
-		}
-	}
-	return g.send(ctx, to, cmd)
-}
-
-func (g *target) send(ctx context.Context, to *mongosim.Member, cmd mongo.Command) (bson.Raw, error) {
-	if to == nil {
-		var err error
-		if to, err = g.set.AwaitPrimary(ctx); err != nil {
-			return nil, &mongo.LostError{Err: err}
-		}
-	}
-	reply, err := to.Call(ctx, whole(cmd))
-	if err != nil {
-		return nil, &mongo.LostError{Host: to.Host(), Err: err}
-	}
-	return reply, mongo.Check(reply)
-}
-
-// whole returns a command as one document.
-func whole(cmd mongo.Command) bson.Raw {
-	return metadata.Document(func(dst []byte) []byte {
-		dst = append(dst, cmd.Body[4:len(cmd.Body)-1]...)
-		if cmd.Sequence != "" {
-			i, array := bsoncore.AppendArrayElementStart(dst, cmd.Sequence)
-			for j, d := range cmd.Docs {
-				array = bsoncore.AppendDocumentElement(array, strconv.Itoa(j), d)
-			}
-			dst = metadata.CloseDoc(array, i)
-		}
-		return bsoncore.AppendStringElement(dst, "$db", cmd.DB)
-	})
-}
-
-func (g *target) intercept(before func(cmd mongo.Command) (error, bool)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.before = before
-}
-
-func (g *target) direct(m *mongosim.Member) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.to = m
-}
-
-// name returns the name of a command.
-func name(cmd mongo.Command) string {
-	it := rawbson.NewIter(cmd.Body)
-	it.Next()
-	return string(it.Key)
-}
+// target is a Caller for a set.
+type target = simcaller.Caller
 
 func ot(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
 
@@ -171,7 +97,7 @@ func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *
 	if opts.ElectionTimeout == 0 {
 		opts.HeartbeatInterval, opts.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
 	}
-	g := &target{set: mongosim.StartTest(t, opts)}
+	g := &target{Set: mongosim.StartTest(t, opts)}
 	createData(t, g)
 	s := link(t, g)
 	succeed(t, s.Create(ctx, first(writers)))
@@ -242,7 +168,7 @@ func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store,
 	t.Helper()
 	ctx := within(t)
 	opts.HeartbeatInterval, opts.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
-	g := &target{set: mongosim.StartTest(t, opts)}
+	g := &target{Set: mongosim.StartTest(t, opts)}
 	createData(t, g)
 	s := link(t, g)
 	succeed(t, s.Create(ctx, copyState(writers)))

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -63,7 +64,7 @@ const courseTime = time.Minute
 // was current then, and each Acquire returns their last positions.
 func TestCourses(t *testing.T) {
 	t.Parallel()
-	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -143,15 +144,15 @@ func (c *course) begin(rt *rapid.T) {
 	if cut > 0 {
 		// The command that raises the term either succeeds or is never sent.
 		var n atomic.Int64 // the lanes are fenced concurrently
-		c.g.intercept(func(cmd mongo.Command) (error, bool) {
-			if n.Add(1) == int64(cut) && name(cmd) == "find" {
+		c.g.Intercept(func(cmd mongo.Command) (error, bool) {
+			if n.Add(1) == int64(cut) && simcaller.Name(cmd) == "find" {
 				return errCut, true
 			}
 			return nil, false
 		})
 	}
 	h, err := p.store.Acquire(c.ctx, after)
-	c.g.intercept(nil)
+	c.g.Intercept(nil)
 	mine := p.link != nil && c.model.term == p.link.Term()
 	switch {
 	case errors.Is(err, errCut):
@@ -234,9 +235,9 @@ func (c *course) flush(rt *rapid.T, link string) {
 
 // lose commits, and loses the reply; sent reports whether the commit reaches the server.
 func (c *course) lose(txn *mongo.Txn, sent bool) {
-	c.g.intercept(func(mongo.Command) (error, bool) { return errCut, sent })
+	c.g.Intercept(func(mongo.Command) (error, bool) { return errCut, sent })
 	_, _ = txn.Commit(c.ctx, false)
-	c.g.intercept(nil)
+	c.g.Intercept(nil)
 }
 
 // commitLate commits the transaction that was left open.

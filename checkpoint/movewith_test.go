@@ -171,7 +171,7 @@ func TestMoveWithEnds(t *testing.T) {
 	err := l.MoveWith(ctx, txn, at(111, 0), []mongo.Command{insert("locked")}, func(int, bson.Raw) error { return nil })
 	wantError(t, err, stop)
 	var aborted []int64
-	g.intercept(func(cmd mongo.Command) (error, bool) {
+	g.Intercept(func(cmd mongo.Command) (error, bool) {
 		if cmd.Body.Index(0).Key() == "abortTransaction" {
 			aborted = append(aborted, cmd.Body.Lookup("txnNumber").AsInt64())
 		}

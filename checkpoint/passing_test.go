@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -53,7 +54,7 @@ func bookkeeping(ctx context.Context, s *Store) error {
 // executed or not, and every change is made once.
 func TestRefusedOnce(t *testing.T) {
 	t.Parallel()
-	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
 	ctx := t.Context()
 	for _, e := range []*servererr.Error{
@@ -67,11 +68,11 @@ func TestRefusedOnce(t *testing.T) {
 				var calls atomic.Int64
 				met = false
 				what := ""
-				g.intercept(func(cmd mongo.Command) (error, bool) {
+				g.Intercept(func(cmd mongo.Command) (error, bool) {
 					if calls.Add(1) != n {
 						return nil, false
 					}
-					met, what = true, name(cmd)
+					met, what = true, simcaller.Name(cmd)
 					if what == "commitTransaction" && (done || len(e.Labels) == 0) {
 						return nil, false // Its outcome would be unknown.
 					}

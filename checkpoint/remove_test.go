@@ -14,6 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -90,7 +91,7 @@ func (r *remains) check(when string, left map[string]int) {
 func TestRemoved(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
-	r := &remains{&target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}, t}
+	r := &remains{&target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}, t}
 	s := link(t, r.target)
 	created := map[string]int{metadata.Links: 1, metadata.Lanes: 3, metadata.Deferred: 1}
 	r.fill()
@@ -111,7 +112,7 @@ func TestRemoved(t *testing.T) {
 func TestRemovedPart(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
-	r := &remains{&target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}, t}
+	r := &remains{&target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}, t}
 	whole := must[*Store](t)(New(Config{Target: r, Link: "mirror"}))
 	part := must[*Store](t)(New(Config{Target: r, Link: "a", Of: "mirror"}))
 	for n := 1; r.interrupted(part, n); n++ {
@@ -128,8 +129,8 @@ func (r *remains) interrupted(s *Store, n int) bool {
 	r.t.Helper()
 	r.fill()
 	crash := errors.New("crash")
-	r.intercept(func(cmd mongo.Command) (error, bool) {
-		if name(cmd) == "delete" {
+	r.Intercept(func(cmd mongo.Command) (error, bool) {
+		if simcaller.Name(cmd) == "delete" {
 			n--
 		}
 		if n < 0 {
@@ -138,7 +139,7 @@ func (r *remains) interrupted(s *Store, n int) bool {
 		return nil, false
 	})
 	err := s.Remove(r.t.Context())
-	r.intercept(nil)
+	r.Intercept(nil)
 	if err != nil {
 		wantError(r.t, err, crash)
 	}

@@ -25,27 +25,27 @@ func loseFlush(ctx context.Context, t *testing.T, g *target, l *Lane, next Posit
 // lose writes on a partitioned primary, and makes another member primary.
 func lose(ctx context.Context, t *testing.T, g *target, write func()) {
 	t.Helper()
-	succeed(t, g.set.AwaitSynced(ctx))
-	old := must[*mongosim.Member](t)(g.set.AwaitPrimary(ctx))
-	for _, m := range g.set.Members() {
+	succeed(t, g.Set.AwaitSynced(ctx))
+	old := must[*mongosim.Member](t)(g.Set.AwaitPrimary(ctx))
+	for _, m := range g.Set.Members() {
 		if m != old {
-			g.set.Cut(old.ID(), m.ID())
+			g.Set.Cut(old.ID(), m.ID())
 		}
 	}
-	g.direct(old)
+	g.Direct(old)
 	write()
-	g.direct(nil)
+	g.Direct(nil)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for p := g.set.Primary(); p == nil || p == old; p = g.set.Primary() {
+	for p := g.Set.Primary(); p == nil || p == old; p = g.Set.Primary() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			t.Fatal("no other primary")
 		}
 	}
-	g.set.HealAll()
-	succeed(t, g.set.AwaitReady(ctx))
+	g.Set.HealAll()
+	succeed(t, g.Set.AwaitReady(ctx))
 }
 
 // TestRewound: the first method that notices that the target lost a flush returns
@@ -129,7 +129,7 @@ func TestSeenBarrier(t *testing.T) {
 	ctx := within(t)
 	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	finds := 0
-	g.intercept(counting("find", &finds))
+	g.Intercept(counting("find", &finds))
 	l := h.Lane(0)
 	flush(ctx, t, l, at(101, 0), "a")
 	if finds != 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -26,7 +27,7 @@ import (
 // counting counts commands of a name.
 func counting(what string, n *int) func(mongo.Command) (error, bool) {
 	return func(cmd mongo.Command) (error, bool) {
-		if name(cmd) == what {
+		if simcaller.Name(cmd) == what {
 			*n++
 		}
 		return nil, false
@@ -61,7 +62,7 @@ func TestNewRefuses(t *testing.T) {
 func TestLink(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
-	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
 	var events []string
 	s := must[*Store](t)(New(Config{Target: g, Link: "a", Observer: func(e event.Event) {
@@ -164,7 +165,7 @@ func wantRefused(ctx context.Context, t *testing.T, h *Link) {
 func TestCreateOnce(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
-	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	var wg sync.WaitGroup
 	errs := make([]error, 4)
 	for i := range errs {
@@ -193,14 +194,14 @@ func TestCreateOnce(t *testing.T) {
 func TestCreateAfterDeath(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
-	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
-	dead := &target{set: g.set}
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	dead := &target{Set: g.Set}
 	wrote := false
-	dead.intercept(func(cmd mongo.Command) (error, bool) {
+	dead.Intercept(func(cmd mongo.Command) (error, bool) {
 		if wrote {
 			return &mongo.LostError{Err: errors.New("the process is dead")}, false
 		}
-		wrote = name(cmd) == "insert"
+		wrote = simcaller.Name(cmd) == "insert"
 		return nil, true
 	})
 	if err := link(t, dead).Create(ctx, first(2)); err == nil || !wrote {
@@ -374,15 +375,15 @@ func TestLostCommit(t *testing.T) {
 		next := h.Lane(0).Position()
 		next.OpTime.TS.T++
 		txn := open(ctx, t, h.Lane(0), next, next.String())
-		g.intercept(func(cmd mongo.Command) (error, bool) {
-			if name(cmd) == "commitTransaction" {
+		g.Intercept(func(cmd mongo.Command) (error, bool) {
+			if simcaller.Name(cmd) == "commitTransaction" {
 				return errCut, sent
 			}
 			return nil, false
 		})
 		_, err := txn.Commit(ctx, false)
 		wantError(t, err, errCut)
-		g.intercept(nil)
+		g.Intercept(nil)
 		if sent {
 			later := next
 			later.OpTime.TS.T++

@@ -3,7 +3,6 @@ package feedback
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -138,34 +138,11 @@ func read(cmd mongo.Command) (told, error) {
 }
 
 // primary is a Caller of a set's primary.
-type primary struct{ set *mongosim.Set }
-
-func (p *primary) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	m, err := p.set.AwaitPrimary(ctx)
-	if err != nil {
-		return nil, &mongo.LostError{Err: err}
-	}
-	return member0{m}.Call(ctx, cmd)
-}
+type primary = simcaller.Caller
 
 // member0 is a Caller of one member.
 type member0 struct{ m *mongosim.Member }
 
 func (c member0) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	body := metadata.Document(func(dst []byte) []byte {
-		dst = append(dst, inside(cmd.Body)...)
-		if cmd.Sequence != "" {
-			i, array := bsoncore.AppendArrayElementStart(dst, cmd.Sequence)
-			for j, d := range cmd.Docs {
-				array = bsoncore.AppendDocumentElement(array, strconv.Itoa(j), d)
-			}
-			dst = metadata.CloseDoc(array, i)
-		}
-		return bsoncore.AppendStringElement(dst, "$db", cmd.DB)
-	})
-	reply, err := c.m.Call(ctx, body)
-	if err != nil {
-		return nil, &mongo.LostError{Host: c.m.Host(), Err: err}
-	}
-	return reply, mongo.Check(reply)
+	return simcaller.Send(ctx, c.m, cmd)
 }

@@ -77,7 +77,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1})
-	p := &primary{set}
+	p := &primary{Set: set}
 	id := addMirror(ctx, t, p)
 	if id != 3 {
 		t.Errorf("the new member has _id %d", id)
@@ -155,7 +155,7 @@ func TestRemovedMember(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})
-	p := &primary{set}
+	p := &primary{Set: set}
 	before := must[bson.Raw](t)(ReadConfig(ctx, p))
 	id := addMirror(ctx, t, p)
 	m := set.Member(0)
@@ -206,7 +206,7 @@ func TestDocumentOnTheSource(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1})
-	p := &primary{set}
+	p := &primary{Set: set}
 	f := must[*Feedback](t)(New(Config{Mode: Document, Link: "a", Primary: p}))
 	for n := uint32(1); n <= 2; n++ {
 		in := make(chan checkpoint.Progress, 1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
@@ -121,7 +122,7 @@ func TestKilledAnywhere(t *testing.T) {
 func (w *world) killAt(n int, sent bool, linkAt, partAt uint32) (met bool) {
 	lost := &mongo.LostError{Host: "target", Err: errors.New("no answer")}
 	var mu sync.Mutex
-	w.to.intercept(func(string) (error, bool) {
+	w.to.Intercept(func(mongo.Command) (error, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch n--; {
@@ -133,7 +134,7 @@ func (w *world) killAt(n int, sent bool, linkAt, partAt uint32) (met bool) {
 		}
 		return lost, false // The process is dead.
 	})
-	defer w.to.intercept(nil)
+	defer w.to.Intercept(nil)
 	p := w.start()
 	_ = w.resyncOnce(p, linkAt, partAt)
 	p.kill()
@@ -230,10 +231,10 @@ func TestRestart(t *testing.T) {
 	delete(w.fails, "shop.a")
 	next := w.start()
 	var once sync.Once
-	w.to.intercept(func(name string) (error, bool) {
-		if name == "delete" {
+	w.to.Intercept(func(cmd mongo.Command) (error, bool) {
+		if simcaller.Name(cmd) == "delete" {
 			once.Do(func() {
-				w.to.intercept(nil)
+				w.to.Intercept(nil)
 				w.ok(next.attempt(at(130)))
 				next.awaitRunner()
 			})

@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
@@ -32,13 +31,7 @@ var collections = []oplog.Namespace{"shop.a", "shop.b", "shop.c"}
 func at(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
 
 // target is a Caller for a set, with faults.
-type target struct {
-	set *mongosim.Set
-	mu  sync.Mutex
-	// meet, if set, is called with the name of each command. If it returns an error, Call
-	// returns that, and sent reports whether the command is sent nevertheless.
-	meet func(name string) (err error, sent bool)
-}
+type target struct{ simcaller.Caller }
 
 // unhindered is in the context of commands without faults.
 type unhindered struct{}
@@ -50,53 +43,15 @@ func startTarget(t *testing.T) *target {
 		t.Fatal(err)
 	}
 	t.Cleanup(set.Close)
-	return &target{set: set}
-}
-
-func (g *target) intercept(meet func(name string) (error, bool)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.meet = meet
+	return &target{simcaller.Caller{Set: set}}
 }
 
 // Call implements mongo.Caller.
 func (g *target) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	g.mu.Lock()
-	meet := g.meet
-	g.mu.Unlock()
-	if meet != nil && ctx.Value(unhindered{}) == nil {
-		first, err := cmd.Body.IndexErr(0)
-		if err != nil {
-			return nil, err
-		}
-		if err, sent := meet(first.Key()); err != nil {
-			if sent {
-				_, _ = g.send(ctx, cmd)
-			}
-			return nil, err
-		}
+	if ctx.Value(unhindered{}) != nil {
+		return simcaller.Send(ctx, g.Set.Member(0), cmd)
 	}
-	return g.send(ctx, cmd)
-}
-
-func (g *target) send(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	to := g.set.Members()[0]
-	i, whole := bsoncore.AppendDocumentStart(nil)
-	whole = append(whole, cmd.Body[4:len(cmd.Body)-1]...)
-	if cmd.Sequence != "" {
-		j, array := bsoncore.AppendArrayElementStart(whole, cmd.Sequence)
-		for k, d := range cmd.Docs {
-			array = bsoncore.AppendDocumentElement(array, strconv.Itoa(k), d)
-		}
-		whole, _ = bsoncore.AppendArrayEnd(array, j)
-	}
-	whole = bsoncore.AppendStringElement(whole, "$db", cmd.DB)
-	whole, _ = bsoncore.AppendDocumentEnd(whole, i)
-	reply, err := to.Call(ctx, bson.Raw(whole))
-	if err != nil {
-		return nil, &mongo.LostError{Host: to.Host(), Err: err}
-	}
-	return reply, mongo.Check(reply)
+	return g.Caller.Call(ctx, cmd)
 }
 
 // world is a link with its target, seen from outside.

@@ -131,7 +131,7 @@ type course struct {
 // TestCopy follows a copy from beginning to end.
 func TestCopy(t *testing.T) {
 	t.Parallel()
-	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
 	var phases []string
 	s := must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "a", Observer: func(e event.Event) {

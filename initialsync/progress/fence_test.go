@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -43,7 +44,7 @@ func TestMoveRangeFenced(t *testing.T) {
 			opened, _ := openMove(ctx, t, old.Lane(0), &ranges[0], false, "open")
 			h := acquired(t)(link(t, g).Acquire(ctx, 0))
 			if tt.stepDown {
-				succeed(t, g.set.StepDown(ctx))
+				succeed(t, g.Set.StepDown(ctx))
 			}
 			if _, err := opened.Commit(ctx, false); !servererr.IsOldNumber(err) {
 				t.Errorf("late commit: %v", err)
@@ -184,14 +185,14 @@ func TestCopyLostCommit(t *testing.T) {
 	for _, sent := range []bool{true, false} {
 		cut := func(work func() error) {
 			t.Helper()
-			g.intercept(func(cmd mongo.Command) (error, bool) {
-				if name(cmd) == "commitTransaction" {
+			g.Intercept(func(cmd mongo.Command) (error, bool) {
+				if simcaller.Name(cmd) == "commitTransaction" {
 					return errCut, sent
 				}
 				return nil, false
 			})
 			err := work()
-			g.intercept(nil)
+			g.Intercept(nil)
 			wantError(t, err, errCut)
 		}
 		goesOn := func(err error) {
@@ -248,8 +249,8 @@ func TestDurable(t *testing.T) {
 	ctx := within(t)
 	g, _, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
 	var concerns []string
-	g.intercept(func(cmd mongo.Command) (error, bool) {
-		if name(cmd) == "commitTransaction" {
+	g.Intercept(func(cmd mongo.Command) (error, bool) {
+		if simcaller.Name(cmd) == "commitTransaction" {
 			concerns = append(concerns, cmd.Body.Lookup("writeConcern", "w").String())
 		}
 		return nil, false

@@ -3,19 +3,16 @@ package progress
 import (
 	"context"
 	"errors"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -66,79 +63,8 @@ func wantError(t tester, err, want error) {
 	}
 }
 
-// target is a Caller of a set's primary, or of one member.
-type target struct {
-	set *mongosim.Set
-	// mu guards what follows.
-	mu sync.Mutex
-	to *mongosim.Member // nil means the primary
-	// before, if set, is called for each command: an error is returned to its sender,
-	// and sent reports whether the server gets the command all the same.
-	before func(cmd mongo.Command) (err error, sent bool)
-}
-
-func (g *target) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	g.mu.Lock()
-	to, before := g.to, g.before
-	g.mu.Unlock()
-	if before != nil {
-		if err, sent := before(cmd); err != nil {
-			if sent {
-				_, _ = g.send(ctx, to, cmd)
-			}
-			return nil, err
-		}
-	}
-	return g.send(ctx, to, cmd)
-}
-
-func (g *target) send(ctx context.Context, to *mongosim.Member, cmd mongo.Command) (bson.Raw, error) {
-	if to == nil {
-		var err error
-		if to, err = g.set.AwaitPrimary(ctx); err != nil {
-			return nil, &mongo.LostError{Err: err}
-		}
-	}
-	reply, err := to.Call(ctx, whole(cmd))
-	if err != nil {
-		return nil, &mongo.LostError{Host: to.Host(), Err: err}
-	}
-	return reply, mongo.Check(reply)
-}
-
-// whole is a command in one document.
-func whole(cmd mongo.Command) bson.Raw {
-	return metadata.Document(func(dst []byte) []byte {
-		dst = append(dst, cmd.Body[4:len(cmd.Body)-1]...)
-		if cmd.Sequence != "" {
-			i, array := bsoncore.AppendArrayElementStart(dst, cmd.Sequence)
-			for j, d := range cmd.Docs {
-				array = bsoncore.AppendDocumentElement(array, strconv.Itoa(j), d)
-			}
-			dst = metadata.CloseDoc(array, i)
-		}
-		return bsoncore.AppendStringElement(dst, "$db", cmd.DB)
-	})
-}
-
-func (g *target) intercept(before func(cmd mongo.Command) (error, bool)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.before = before
-}
-
-func (g *target) direct(m *mongosim.Member) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.to = m
-}
-
-// name is a command's first field.
-func name(cmd mongo.Command) string {
-	it := rawbson.NewIter(cmd.Body)
-	it.Next()
-	return string(it.Key)
-}
+// target is a Caller for a set.
+type target = simcaller.Caller
 
 func ot(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
 
@@ -169,7 +95,7 @@ func start(t *testing.T, opts mongosim.Options, st checkpoint.State) (*target, *
 	t.Helper()
 	ctx := within(t)
 	opts.HeartbeatInterval, opts.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
-	g := &target{set: mongosim.StartTest(t, opts)}
+	g := &target{Set: mongosim.StartTest(t, opts)}
 	createData(t, g)
 	s := link(t, g)
 	succeed(t, s.Create(ctx, st))
@@ -252,27 +178,27 @@ func has(ctx context.Context, t tester, g *target, id string) bool {
 // lose writes on a primary that is isolated, and makes another member primary.
 func lose(ctx context.Context, t *testing.T, g *target, write func()) {
 	t.Helper()
-	succeed(t, g.set.AwaitSynced(ctx))
-	old := must[*mongosim.Member](t)(g.set.AwaitPrimary(ctx))
-	for _, m := range g.set.Members() {
+	succeed(t, g.Set.AwaitSynced(ctx))
+	old := must[*mongosim.Member](t)(g.Set.AwaitPrimary(ctx))
+	for _, m := range g.Set.Members() {
 		if m != old {
-			g.set.Cut(old.ID(), m.ID())
+			g.Set.Cut(old.ID(), m.ID())
 		}
 	}
-	g.direct(old)
+	g.Direct(old)
 	write()
-	g.direct(nil)
+	g.Direct(nil)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for p := g.set.Primary(); p == nil || p == old; p = g.set.Primary() {
+	for p := g.Set.Primary(); p == nil || p == old; p = g.Set.Primary() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			t.Fatal("no other primary")
 		}
 	}
-	g.set.HealAll()
-	succeed(t, g.set.AwaitReady(ctx))
+	g.Set.HealAll()
+	succeed(t, g.Set.AwaitReady(ctx))
 }
 
 var errCut = &mongo.LostError{Err: errors.New("cut")}

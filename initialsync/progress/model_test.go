@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -55,7 +56,7 @@ type copyCourse struct {
 // and exactly the data of the committed moves are there.
 func TestCopyCourses(t *testing.T) {
 	t.Parallel()
-	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -158,14 +159,14 @@ func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *mongo.Txn) bool {
 
 // cut runs work with commits whose replies are lost.
 func (c *copyCourse) cut(sent bool, work func()) {
-	c.g.intercept(func(cmd mongo.Command) (error, bool) {
-		if name(cmd) == "commitTransaction" {
+	c.g.Intercept(func(cmd mongo.Command) (error, bool) {
+		if simcaller.Name(cmd) == "commitTransaction" {
 			return errCut, sent
 		}
 		return nil, false
 	})
 	work()
-	c.g.intercept(nil)
+	c.g.Intercept(nil)
 }
 
 func (c *copyCourse) move(rt *rapid.T) {

@@ -8,6 +8,7 @@
 //	compare     compares the data, options and indexes of two clusters
 //	bsongen     generates random BSON values and documents
 //	traffic     a workload that writes to a set, at a rate
+//	simcaller   sends commands to an embedded set without a network, with faults
 //	mongotest   starts real servers, if there are any
 //	launch      runs a mongod binary as a process
 //	race        reports whether the race detector is on
