@@ -47,9 +47,9 @@ func TestModel(t *testing.T) {
 		rapid.Check(inBubble{t}, func(rt *rapid.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			cfg := Config{Limit: 64 * mib, Headroom: 64*mib - 100, Replies: rapid.IntRange(1, 5).Draw(rt, "replies")}
+			cfg := Config{Limit: 64 * mib, headroom: 64*mib - 100, replies: rapid.IntRange(1, 5).Draw(rt, "replies")}
 			sizes := rapid.SliceOfN(rapid.Int64Range(1, 150), 0, 30).Draw(rt, "sizes")
-			m := &model{room: 100, replies: cfg.Replies, in: sizes}
+			m := &model{room: 100, replies: cfg.replies, in: sizes}
 			q := start(ctx, t, cfg)
 			fed := make(chan struct{})
 			go func() {

@@ -2,7 +2,6 @@ package buffer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -26,40 +25,33 @@ const (
 type Config struct {
 	// Limit is the budget for everything fetched and not applied, in bytes. Zero means
 	// 256 MiB; the minimum is 64 MiB.
-	Limit int64
-	// Headroom is the part of Limit that is reserved for replies that arrive while
-	// there is no room, in bytes. Zero means 64 MiB, but at most half of Limit.
-	Headroom int64
-	// Replies is how many replies may wait to be sent on. Zero means 10,000.
-	Replies int
-
+	Limit    int64
 	Registry prometheus.Registerer
+
+	// headroom is the part of Limit that is reserved for replies that arrive while
+	// there is no room, in bytes. Zero means 64 MiB, but at most half of Limit.
+	headroom int64
+	// replies is how many replies may wait to be sent on. Zero means 10,000.
+	replies int
 }
 
 func (c *Config) setDefaults() {
 	if c.Limit == 0 {
 		c.Limit = DefaultLimit
 	}
-	if c.Headroom == 0 {
-		c.Headroom = min(defaultHeadroom, c.Limit/2)
+	if c.headroom == 0 {
+		c.headroom = min(defaultHeadroom, c.Limit/2)
 	}
-	if c.Replies == 0 {
-		c.Replies = defaultReplies
+	if c.replies == 0 {
+		c.replies = defaultReplies
 	}
 }
 
 func (c *Config) validate() error {
-	var faults []error
 	if c.Limit < MinLimit {
-		faults = append(faults, fmt.Errorf("buffer: a limit of %d bytes: want %d or more", c.Limit, MinLimit))
+		return fmt.Errorf("buffer: a limit of %d bytes: want %d or more", c.Limit, MinLimit)
 	}
-	if c.Headroom < 0 || c.Headroom > c.Limit {
-		faults = append(faults, fmt.Errorf("buffer: a headroom of %d bytes: want 0 to %d, the limit", c.Headroom, c.Limit))
-	}
-	if c.Replies < 1 {
-		faults = append(faults, fmt.Errorf("buffer: at most %d replies: want 1 or more", c.Replies))
-	}
-	return errors.Join(faults...)
+	return nil
 }
 
 // Queue buffers replies between the fetcher and the applier.
@@ -104,7 +96,7 @@ func New(cfg Config) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{
-		room: cfg.Limit - cfg.Headroom, replies: cfg.Replies,
+		room: cfg.Limit - cfg.headroom, replies: cfg.replies,
 		freed: make(chan struct{}, 1),
 	}
 	q.metrics = newMetrics(cfg.Registry, q)

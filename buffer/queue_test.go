@@ -32,7 +32,7 @@ type running struct {
 func start(ctx context.Context, t *testing.T, cfg Config) *running {
 	t.Helper()
 	if cfg.Limit == 0 {
-		cfg.Limit, cfg.Headroom = 96*mib, 32*mib
+		cfg.Limit, cfg.headroom = 96*mib, 32*mib
 	}
 	q, err := New(cfg)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *running) want(what string, got, want any) {
 func TestBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		q := start(t.Context(), t, Config{Limit: 96 * mib, Headroom: 32 * mib, Registry: reg})
+		q := start(t.Context(), t, Config{Limit: 96 * mib, headroom: 32 * mib, Registry: reg})
 		q.want("a first reply", q.offer(40*mib), true)
 		q.want("a second one, which has to wait for room", q.offer(44*mib), true)
 		q.want("a third one", q.offer(1), false)
@@ -146,7 +146,7 @@ func TestLargest(t *testing.T) {
 
 func TestCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := start(t.Context(), t, Config{Replies: 2})
+		q := start(t.Context(), t, Config{replies: 2})
 		for range 2 {
 			q.want("there is room", q.offer(1), true)
 		}
@@ -236,8 +236,6 @@ func TestConfig(t *testing.T) {
 		{Config{}, ""},
 		{Config{Limit: 64 * mib}, ""},
 		{Config{Limit: 63 * mib}, "want 67108864 or more"},
-		{Config{Headroom: 257 * mib}, "want 0 to 268435456"},
-		{Config{Replies: -1}, "want 1 or more"},
 	} {
 		_, err := New(tt.cfg)
 		if got := errText(err); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/lease"
@@ -40,29 +39,6 @@ func TestAdvanceFromElsewhere(t *testing.T) {
 			wantError(t, h.SetRouting(ctx, 7), c.want)
 		})
 	}
-}
-
-// TestCheck: Check succeeds until another process has acquired the lease, or the target
-// has lost the term.
-func TestCheck(t *testing.T) {
-	t.Parallel()
-	ctx := within(t)
-	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	succeed(t, old.Check(ctx))
-	next := must[*Link](t)(link(t, g).Acquire(ctx, 0))
-	wantError(t, old.Check(ctx), lease.ErrFenced)
-	succeed(t, next.Check(ctx))
-	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{
-		Filter: metadata.ByID("a"), Change: func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", old.Term()) })
-		},
-	}))))
-	wantError(t, next.Check(ctx), lease.ErrRewound)
-	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Write("replicator", "delete", metadata.Links, "deletes", metadata.Document(func(dst []byte) []byte {
-		dst = metadata.AppendDoc(dst, "q", metadata.ByID("a"))
-		return bsoncore.AppendInt32Element(dst, "limit", 1)
-	})))))
-	wantError(t, next.Check(ctx), lease.ErrRewound)
 }
 
 // TestBegunStays: operations that an earlier term had begun stay begun if a later term

@@ -253,10 +253,7 @@ func runScenario(t *testing.T, td *datadriven.TestData) string {
 }
 
 // fakeOplog answers probes as specified in the scenario.
-type fakeOplog struct {
-	words []string
-	asked []string
-}
+type fakeOplog struct{ words []string }
 
 func (f *fakeOplog) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
@@ -265,28 +262,28 @@ func (f *fakeOplog) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 	if cmd.DB != "local" {
 		return nil, fmt.Errorf("database %s", cmd.DB)
 	}
-	second := cmd.Body.Lookup("filter", "ts").Type != 0
 	entry := bson.A{}
-	data := bson.D{{Key: "rbid", Value: int32(7)}}
 	for i, word := range f.words {
 		name, value, _ := strings.Cut(word, "=")
-		hit := name == "oldest" && !second || name == "has" && second
+		if name != "oldest" {
+			continue
+		}
 		switch {
-		case hit && value == "empty":
-		case hit && value == "{}":
+		case value == "empty":
+		case value == "{}":
 			entry = bson.A{bson.D{}}
-		case hit && value == "null":
+		case value == "null":
 			entry = bson.A{bson.D{{Key: "ts", Value: bson.Timestamp{}}, {Key: "t", Value: int64(1)}}}
-		case hit && value == "text":
+		case value == "text":
 			entry = bson.A{bson.D{{Key: "ts", Value: "x"}, {Key: "t", Value: int64(1)}}}
-		case hit && value == "badterm":
+		case value == "badterm":
 			entry = bson.A{bson.D{{Key: "ts", Value: bson.Timestamp{T: 1}}, {Key: "t", Value: "x"}}}
-		case hit && value == "silent":
+		case value == "silent":
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
-		case hit && value == "network":
+		case value == "network":
 			return nil, &mongo.LostError{Host: "it", Err: errors.New("connection reset")}
-		case hit && strings.HasPrefix(value, "code"):
+		case strings.HasPrefix(value, "code"):
 			n, _ := strconv.Atoi(value[4:])
 			e := servererr.New(servererr.Code(n), "no")
 			if i+1 < len(f.words) && strings.HasPrefix(f.words[i+1], "quiet=") {
@@ -294,7 +291,7 @@ func (f *fakeOplog) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 				e.Info, _ = bson.Marshal(bson.D{{Key: "remainingQuiesceTimeMillis", Value: int64(ms)}})
 			}
 			return nil, e
-		case hit:
+		default:
 			o, err := oplog.ParseOpTime(strings.Replace(value, "@", " t", 1))
 			if err != nil {
 				return nil, err
@@ -304,20 +301,11 @@ func (f *fakeOplog) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 				doc = append(bson.D{{Key: "op", Value: "n"}}, doc...)
 			}
 			entry = bson.A{doc}
-		case name == "norbid":
-			data = bson.D{}
 		}
-	}
-	if second {
-		ts := cmd.Body.Lookup("filter", "ts")
-		f.asked = append(f.asked, "entry "+ts.String())
-	} else {
-		f.asked = append(f.asked, "oldest")
 	}
 	return bson.Marshal(bson.D{
 		{Key: "cursor", Value: bson.D{{Key: "firstBatch", Value: entry}, {Key: "id", Value: int64(0)}, {Key: "ns", Value: "local.oplog.rs"}}},
 		{Key: "ok", Value: 1.0},
-		{Key: "$oplogQueryData", Value: data},
 	})
 }
 

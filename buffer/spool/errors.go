@@ -15,6 +15,8 @@ var (
 	ErrInUse = errors.New("another process, or another link of this one, uses the folder")
 	// ErrMissing reports an entry that the spool does not have, or no longer has.
 	ErrMissing = errors.New("not in the spool")
+	// ErrOrder reports an entry that does not continue the stored ones.
+	ErrOrder = errors.New("the entries are not in the order of the oplog")
 	// errClosed reports a call after Close or Remove.
 	errClosed = errors.New("the spool is closed")
 	// errRunning reports a call that is not allowed while Store or Read runs.
@@ -65,17 +67,7 @@ func remove(path string) error {
 	return nil
 }
 
-// orderError reports an entry that does not continue the stored ones.
-type orderError struct {
-	// Last is the previous entry, or the one that had to come first.
-	Last, Got oplog.OpTime
-	// First means that Got came first and is not Last, as it had to be.
-	First bool
-}
-
-func (e *orderError) Error() string {
-	if e.First {
-		return fmt.Sprintf("spool: the first entry is %s, want %s", e.Got, e.Last)
-	}
-	return fmt.Sprintf("spool: entry %s came after entry %s", e.Got, e.Last)
+// notAfter returns the error of an entry that is not after the previous one.
+func notAfter(last, got oplog.OpTime) error {
+	return fmt.Errorf("spool: entry %s came after entry %s: %w", got, last, ErrOrder)
 }

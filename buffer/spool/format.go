@@ -213,7 +213,7 @@ func (h *head) parse(payload []byte) ([]oplog.Entry, error) {
 			return nil, err
 		}
 		if i > 0 && !follows(list[i].OpTime, list[i-1].OpTime) {
-			return nil, &orderError{Last: list[i-1].OpTime, Got: list[i].OpTime}
+			return nil, notAfter(list[i-1].OpTime, list[i].OpTime)
 		}
 		payload = payload[len(doc):]
 	}

@@ -315,7 +315,7 @@ func (g *segment) scan(before oplog.OpTime) (at int64, torn, err error) {
 			return at, nil, &DamagedError{g.path, at, err}
 		}
 		if !before.IsNull() && !follows(h.first, before) {
-			return at, nil, &DamagedError{g.path, at, &orderError{Last: before, Got: h.first}}
+			return at, nil, &DamagedError{g.path, at, notAfter(before, h.first)}
 		}
 		before = h.last
 		g.add(&h)

@@ -86,12 +86,6 @@ func (s *Spool) find(from oplog.OpTime) (*place, error) {
 // that Store receives must be that of Start.
 func (s *Spool) Read(ctx context.Context, out chan<- oplog.Reply) error {
 	defer close(out)
-	s.mu.Lock()
-	isClosed := s.isClosed
-	s.mu.Unlock()
-	if isClosed {
-		return fmt.Errorf("spool: read: %w", errClosed)
-	}
 	from, err := s.beginRead()
 	if err != nil {
 		return fmt.Errorf("spool: read: %w", err)
@@ -116,7 +110,10 @@ func (s *Spool) beginRead() (from oplog.OpTime, err error) {
 		}
 		begin.at = at
 	}
-	if s.reading {
+	switch {
+	case s.isClosed:
+		return from, errClosed
+	case s.reading:
 		return from, errRunning
 	}
 	begin := s.start

@@ -37,9 +37,6 @@ type Config struct {
 	// Limit is the maximum size on disk, in bytes. Zero means 64 GiB. MinFree is how
 	// many bytes of the disk stay free. Zero means 1 GiB.
 	Limit, MinFree int64
-	// SegmentBytes is the size of a file. Zero means 64 MiB, but at most an eighth of
-	// Limit: only whole files can be removed.
-	SegmentBytes int64
 	// Memory is the budget for entries read back and not released, in bytes, like
 	// buffer.Config.Limit of a Queue. Zero means 256 MiB. 64 MiB of it, but at most
 	// half, are reserved for the record being read.
@@ -47,6 +44,10 @@ type Config struct {
 
 	Observer event.Observer
 	Registry prometheus.Registerer
+
+	// segmentBytes is the size of a file. Zero means 64 MiB, but at most an eighth of
+	// Limit: only whole files can be removed.
+	segmentBytes int64
 }
 
 func (c *Config) setDefaults() {
@@ -56,8 +57,8 @@ func (c *Config) setDefaults() {
 	if c.MinFree == 0 {
 		c.MinFree = defaultMinFree
 	}
-	if c.SegmentBytes == 0 {
-		c.SegmentBytes = max(min(defaultSegment, c.Limit/8), minSegment)
+	if c.segmentBytes == 0 {
+		c.segmentBytes = max(min(defaultSegment, c.Limit/8), minSegment)
 	}
 	if c.Memory == 0 {
 		c.Memory = buffer.DefaultLimit
@@ -75,7 +76,7 @@ func (c *Config) validate() error {
 	for _, n := range []struct {
 		name  string
 		value int64
-	}{{"limit", c.Limit}, {"free space", c.MinFree}, {"file", c.SegmentBytes}, {"memory", c.Memory}} {
+	}{{"limit", c.Limit}, {"free space", c.MinFree}, {"memory", c.Memory}} {
 		if n.value < 1 {
 			faults = append(faults, fmt.Errorf("spool: a %s of %d bytes: want 1 or more", n.name, n.value))
 		}

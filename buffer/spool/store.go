@@ -29,7 +29,7 @@ const (
 // again every second, as other processes may free space. Like a Queue it receives one
 // reply too many, whose size it had to know. The first entry received may be the last
 // one stored, and is then skipped; any other entry that is not after the previous one
-// is an *orderError.
+// is an ErrOrder.
 func (s *Spool) Store(ctx context.Context, in <-chan oplog.Reply) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("spool: store: %w", err)
@@ -156,7 +156,7 @@ func (w *writer) take(r oplog.Reply) error {
 			}
 		}
 		if !w.previous.IsNull() && !follows(e.OpTime, w.previous) {
-			return &orderError{Last: w.previous, Got: e.OpTime}
+			return notAfter(w.previous, e.OpTime)
 		}
 		if doc, err := cutDoc(e.Raw); err != nil || len(doc) != len(e.Raw) {
 			return fmt.Errorf("spool: entry %s came without its bytes", e.OpTime)
@@ -187,7 +187,7 @@ func (w *writer) mayBegin(first oplog.OpTime) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if want := w.want; want != nil && !first.Equal(*want) {
-		return &orderError{Last: *want, Got: first, First: true}
+		return fmt.Errorf("spool: the first entry is %s, want %s: %w", first, *want, ErrOrder)
 	}
 	w.want = nil
 	return nil
@@ -378,7 +378,7 @@ func (w *writer) stored(g *segment, h *head, n *incoming) {
 // segmentFor returns the segment for a record of this size.
 func (w *writer) segmentFor(size int64) (*segment, error) {
 	if w.file != nil {
-		if g := w.current; g.records == 0 || g.size+size <= w.cfg.SegmentBytes {
+		if g := w.current; g.records == 0 || g.size+size <= w.cfg.segmentBytes {
 			return g, nil
 		}
 		if err := w.finish(); err != nil {
