@@ -137,17 +137,3 @@ func TestLoopback(t *testing.T) {
 		t.Errorf("%.3f allocations per entry, at most %v wanted", each, most)
 	}
 }
-
-// BenchmarkLoopback reads a log of an embedded set over TCP, up to the writers.
-func BenchmarkLoopback(b *testing.B) {
-	const n = 400_000
-	src := playing(b, n)
-	lanes := make([]int, 16)
-	b.ReportAllocs()
-	for b.Loop() {
-		follow(b, src, n, func(item *batch.Item) {
-			lanes[oplog.HashID(oplog.HashNamespace(item.Entry.NS), item.Entry.ID)%16]++
-		})
-	}
-	b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds(), "entries/s")
-}

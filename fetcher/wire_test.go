@@ -268,35 +268,3 @@ func openCursors(ctx context.Context, t *testing.T, m *mongosim.Member) int64 {
 	}
 	return n
 }
-
-// BenchmarkDelay measures the time from sending a write until it is handed on, with a
-// write that waits for a majority, and how many replies that takes.
-func BenchmarkDelay(b *testing.B) {
-	for _, role := range []string{"primary", "secondary"} {
-		b.Run(role, func(b *testing.B) {
-			set := mongosim.StartTest(b, mongosim.Options{Members: 3, Seed: 10})
-			ctx := b.Context()
-			p := set.Primary()
-			m := p
-			for _, other := range set.Members() {
-				if role == "secondary" && other != p {
-					m = other
-				}
-			}
-			succeed(b, set.AwaitSynced(ctx))
-			replies := 0
-			cfg := ReaderConfig{onReply: func(Metadata) decision { replies++; return goOn }}
-			r := read(b, cfg, connect(b, m), newest(b, p))
-			succeed(b, insert(ctx, p, "first", "majority"))
-			r.await(1)
-			n := 1
-			for b.Loop() {
-				succeed(b, insert(ctx, p, fmt.Sprint("d", n), 1))
-				n++
-				r.await(n)
-			}
-			_, _ = r.end()
-			b.ReportMetric(float64(replies)/float64(n), "replies/write")
-		})
-	}
-}

@@ -85,15 +85,6 @@ func BenchmarkTarget(b *testing.B) {
 	})
 }
 
-// Without the cache.
-func BenchmarkDecide(b *testing.B) {
-	s := newScope(b, Config{Include: []string{"a", "b.*", "c*.x*", `/shop\.o.*/`}, Exclude: []string{`/.*\.tmp.*/`}})
-	b.ReportAllocs()
-	for b.Loop() {
-		s.decide("shop.orders")
-	}
-}
-
 func FuzzNew(f *testing.F) {
 	f.Add("shop.*", "/shop\\..*/", "a=b", "shop.tmp.agg_out.1")
 	f.Add("*?.??**", "", "a.x=b.y", "a.system.buckets.x")

@@ -161,20 +161,6 @@ func TestExpressionsTooLarge(t *testing.T) {
 	}
 }
 
-func BenchmarkCover(b *testing.B) {
-	for _, text := range []string{`shop\..*`, `(?i)(shop|log[0-9]{1,3})\.(a.*|[^a].*)`, `shop\..*x.{14}|.*`} {
-		x, err := parseExpression(text)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Run(text, func(b *testing.B) {
-			for b.Loop() {
-				x.cover("shop")
-			}
-		})
-	}
-}
-
 // universe is all namespaces of the random scopes.
 func universe() []oplog.Namespace {
 	var all []oplog.Namespace

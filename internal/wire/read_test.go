@@ -325,21 +325,3 @@ func FuzzReadMessage(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkReadMessage(b *testing.B) {
-	m := &wire.Message{Body: doc(text("insert", "c"), text("$db", "d")), Sequences: []wire.Sequence{{Name: "documents"}}}
-	for i := range int32(1000) {
-		m.Sequences[0].Docs = append(m.Sequences[0].Docs, doc(number("_id", i), text("name", "somebody"), number("n", i)))
-	}
-	frame := must(b)(wire.AppendMessage(nil, m))
-	src := bytes.NewReader(nil)
-	r := wire.NewReader(io.Reader(src))
-	b.ReportAllocs()
-	b.SetBytes(int64(len(frame)))
-	for b.Loop() {
-		src.Reset(frame)
-		if _, err := r.ReadMessage(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -1,7 +1,6 @@
 package txn
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -68,78 +67,5 @@ func BenchmarkAdd(b *testing.B) {
 				}
 			}
 		})
-	}
-}
-
-// A chain of four parts of 256 KiB each, assembled and read.
-func BenchmarkChain(b *testing.B) {
-	for _, bm := range []struct {
-		name   string
-		memory int64
-	}{{"memory", 0}, {"file", 1}} {
-		b.Run(bm.name, func(b *testing.B) {
-			a := newAssembler(b, Config{MemoryBytes: bm.memory})
-			group := ops(strings.Repeat("i49 ", 2048))
-			var parts []oplog.Entry
-			for i := range 4 {
-				more := partial
-				if i == 3 {
-					more = count(4 * 2048)
-				}
-				parts = append(parts, part(i+1, i, 1, 1, list(group, more)).entry(b))
-			}
-			b.SetBytes(int64(4 * len(parts[0].O)))
-			var n uint32
-			b.ReportAllocs()
-			for b.Loop() {
-				var prev oplog.OpTime
-				for i := range parts {
-					e := &parts[i]
-					tick(e, &n)
-					e.PrevOpTime = prev
-					prev = e.OpTime
-					r, err := a.Add(e)
-					if err != nil {
-						b.Fatal(err)
-					}
-					if r.Txn == nil {
-						continue
-					}
-					for _, err := range r.Txn.Ops() {
-						if err != nil {
-							b.Fatal(err)
-						}
-					}
-					if err := r.Txn.Close(); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-		})
-	}
-}
-
-// Thousands of open chains, which grow in turn, over the budget.
-func BenchmarkManyChains(b *testing.B) {
-	const chains = 4000
-	a := newAssembler(b, Config{MemoryBytes: 1 << 20})
-	e := part(1, null, 1, 1, list(ops("i1 i2 i3 i4"), partial)).entry(b)
-	e.LSID, e.HasTxnNumber = nil, false
-	last := make([]oplog.OpTime, chains)
-	var n uint32
-	next := func(c int) {
-		tick(&e, &n)
-		e.PrevOpTime = last[c]
-		last[c] = e.OpTime
-		if _, err := a.Add(&e); err != nil {
-			b.Fatal(err)
-		}
-	}
-	for c := range chains {
-		next(c)
-	}
-	b.ReportAllocs()
-	for c := 0; b.Loop(); c = (c + 1) % chains {
-		next(c)
 	}
 }

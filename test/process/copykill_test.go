@@ -139,17 +139,22 @@ func (h *harness) fillBulk() {
 			for _, i := range docs {
 				list = append(list, bson.D{{Key: "_id", Value: i}, {Key: "n", Value: i % 10}, {Key: "pad", Value: strings.Repeat("b", 1000)}})
 			}
-			body, err := bson.Marshal(bson.D{{Key: "insert", Value: bulkName(c)}, {Key: "documents", Value: list}})
-			if err != nil {
-				h.Fatal(err)
-			}
-			if _, err := h.from.Call(h.Context(), mongo.Command{DB: "bulk", Body: body}); err != nil {
-				h.Fatal(err)
-			}
+			h.run("bulk", bson.D{{Key: "insert", Value: bulkName(c)}, {Key: "documents", Value: list}})
 		}
 		h.run("bulk", bson.D{{Key: "createIndexes", Value: bulkName(c)}, {Key: "indexes", Value: bson.A{
 			bson.D{{Key: "key", Value: bson.D{{Key: "n", Value: 1}}}, {Key: "name", Value: "n_1"}},
 		}}})
+	}
+}
+
+// run runs a command on the source.
+func (h *harness) run(db string, cmd bson.D) {
+	body, err := bson.Marshal(cmd)
+	if err != nil {
+		h.Fatal(err)
+	}
+	if _, err := h.from.Call(h.Context(), mongo.Command{DB: db, Body: body}); err != nil {
+		h.Fatal(err)
 	}
 }
 

@@ -12,7 +12,5 @@
 // is measured separately.
 //
 // REPLICATOR_KILLS is how often it is killed (20 while it mirrors, 9 around a copy),
-// REPLICATOR_SEED chooses when (1); "make kills" does it 200 times each. BenchmarkCopy
-// is how long a copy takes from start to end; REPLICATOR_DOCS and
-// REPLICATOR_COLLECTIONS say of how much.
+// REPLICATOR_SEED chooses when (1); "make kills" does it 200 times each.
 package process

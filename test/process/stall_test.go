@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -141,15 +140,9 @@ func TestFrozenTargetCopy(t *testing.T) {
 func (h *harness) insert(coll string, from, to, size int) {
 	filler := strings.Repeat("x", size)
 	for id := from; id <= to; id++ {
-		body, err := bson.Marshal(bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A{
+		h.run("shop", bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A{
 			bson.D{{Key: "_id", Value: id}, {Key: "filler", Value: filler}},
 		}}})
-		if err != nil {
-			h.Fatal(err)
-		}
-		if _, err := h.from.Call(h.Context(), mongo.Command{DB: "shop", Body: body}); err != nil {
-			h.Fatal(err)
-		}
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	client "go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -15,36 +13,6 @@ import (
 
 // The server is in this process, so all figures include its allocations. Only the
 // difference between the two is meaningful.
-
-func BenchmarkCall(b *testing.B) {
-	set := start(b, mongosim.Options{Members: 1})
-	s := open(b, driver.Config{URI: set.URI()})
-	cmd := command(b, "ping", 1)
-	must(b, s, "ping", 1)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := s.Call(b.Context(), cmd); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkRunCommand(b *testing.B) {
-	set := start(b, mongosim.Options{Members: 1})
-	c, err := client.Connect(options.Client().ApplyURI(set.URI()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Disconnect(b.Context()) //nolint:errcheck // The end of a benchmark.
-	db := c.Database("app")
-	body := drivertest.Doc(b, bson.D{{Key: "ping", Value: 1}})
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := db.RunCommand(b.Context(), body).Raw(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
 
 // BenchmarkCallSequence sends a flush of a lane.
 func BenchmarkCallSequence(b *testing.B) {

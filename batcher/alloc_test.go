@@ -107,22 +107,3 @@ func TestViews(t *testing.T) {
 		t.Errorf("%d operations of %d came", n, len(l.reply.Entries))
 	}
 }
-
-// The time is per entry.
-func BenchmarkRun(b *testing.B) {
-	for _, bm := range []struct{ name, token string }{
-		{"insert", "i#*100"}, {"update", "u#"}, {"no-op", "n#"}, {"transaction of 4", "t(i#,u2,u3,d4)"}, {"command", "c:drop"},
-	} {
-		b.Run(bm.name, func(b *testing.B) {
-			const entries = 1000
-			l := newLine(b, bm.token, entries)
-			b.ReportAllocs()
-			for n := 0; b.Loop(); n++ {
-				if n%entries == 0 {
-					l.pass(b)
-				}
-			}
-			l.stop(b)
-		})
-	}
-}
