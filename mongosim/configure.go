@@ -59,7 +59,7 @@ func (s *Set) config() bson.Raw {
 		members = append(members, m.config())
 	}
 	settings := bson.D{
-		{Key: "chainingAllowed", Value: !s.opts.NoChaining},
+		{Key: "chainingAllowed", Value: true},
 		{Key: "heartbeatIntervalMillis", Value: int32(s.opts.HeartbeatInterval / time.Millisecond)},
 		{Key: "electionTimeoutMillis", Value: int32(s.opts.ElectionTimeout / time.Millisecond)},
 	}

@@ -57,8 +57,6 @@ type Options struct {
 	// TTLInterval is how often a primary deletes expired documents, default a minute.
 	// Negative means never.
 	TTLInterval time.Duration
-	// NoChaining is settings.chainingAllowed: false: all secondaries pull from the primary.
-	NoChaining bool
 	// WriteConcernModes are settings.getLastErrorModes: mode → tag → number of different
 	// values of the tag that have to acknowledge.
 	WriteConcernModes map[string]map[string]int
@@ -69,8 +67,6 @@ type Options struct {
 	// Keyfile, if set, is the content of the keyfile, with which the user __system logs
 	// in. It enables access control.
 	Keyfile string
-	// NoTestCommands disables configureFailPoint and other test commands.
-	NoTestCommands bool
 	// NoInitiate leaves the members without a configuration, for replSetInitiate.
 	NoInitiate bool
 	// NewUUID, if set, returns the UUIDs of new collections and index builds, in the order

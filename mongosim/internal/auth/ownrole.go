@@ -154,19 +154,3 @@ func parseResource(doc bson.Raw) (resource, error) {
 		return resource{kind: collection, db: db, coll: coll}, nil
 	}
 }
-
-// DropRole is dropRole. A role that users still have stays with them until they are
-// changed.
-func (m *Manager) DropRole(db string, cmd bson.Raw) error {
-	it := rawbson.NewIter(cmd)
-	it.Next()
-	name, _ := it.Text()
-	r := Role{Name: strings.Clone(name), DB: db}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.roles[r] == nil {
-		return noSuchRole(r)
-	}
-	delete(m.roles, r)
-	return nil
-}

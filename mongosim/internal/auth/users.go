@@ -3,7 +3,6 @@ package auth
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -46,66 +45,13 @@ func (m *Manager) CreateUser(db string, cmd bson.Raw) error {
 	return nil
 }
 
-// UpdateUser is updateUser: {updateUser, pwd, roles, mechanisms}.
-func (m *Manager) UpdateUser(db string, cmd bson.Raw) error {
-	args, err := parseUser(db, cmd)
-	if err != nil {
-		return err
-	}
-	if !args.hasPassword && !args.hasRoles {
-		return servererr.New(servererr.BadValue, "Must specify at least one field to update in updateUser")
-	}
-	if args.mechanisms != nil && !args.hasPassword {
-		return servererr.New(servererr.NotImplemented, "updateUser with mechanisms and no pwd is not implemented here")
-	}
-	return m.change(userName{args.Name, db}, func(u *user) error {
-		if args.hasPassword {
-			mechanisms := args.mechanisms
-			if mechanisms == nil {
-				mechanisms = u.mechanisms()
-			}
-			made, err := m.newUser(User{Name: u.name, Password: args.Password, DB: db}, mechanisms)
-			if err != nil {
-				return err
-			}
-			u.secrets = made.secrets
-		}
-		if args.hasRoles {
-			return m.setRoles(u, args.Roles)
-		}
-		return nil
-	})
-}
-
 // GrantRoles is grantRolesToUser: {grantRolesToUser, roles}.
 func (m *Manager) GrantRoles(db string, cmd bson.Raw) error {
 	args, err := parseUser(db, cmd)
 	if err != nil {
 		return err
 	}
-	return m.change(userName{args.Name, db}, func(u *user) error {
-		return m.setRoles(u, slices.Concat(u.roles, args.Roles))
-	})
-}
-
-// RevokeRoles is revokeRolesFromUser: {revokeRolesFromUser, roles}.
-func (m *Manager) RevokeRoles(db string, cmd bson.Raw) error {
-	args, err := parseUser(db, cmd)
-	if err != nil {
-		return err
-	}
-	return m.change(userName{args.Name, db}, func(u *user) error {
-		left := slices.Clone(u.roles)
-		for _, r := range args.Roles {
-			r.DB = cmp.Or(r.DB, db)
-			left = slices.DeleteFunc(left, func(have Role) bool { return have == r })
-		}
-		return m.setRoles(u, left)
-	})
-}
-
-// change replaces a user by a changed copy.
-func (m *Manager) change(name userName, how func(u *user) error) error {
+	name := userName{args.Name, db}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.users[name]
@@ -113,7 +59,7 @@ func (m *Manager) change(name userName, how func(u *user) error) error {
 		return noSuchUser(name)
 	}
 	changed := *old
-	if err := how(&changed); err != nil {
+	if err := m.setRoles(&changed, slices.Concat(old.roles, args.Roles)); err != nil {
 		return refused(err)
 	}
 	m.users[name] = &changed
@@ -136,27 +82,15 @@ func (m *Manager) DropUser(db string, cmd bson.Raw) error {
 	return nil
 }
 
-// DropAllUsers is dropAllUsersFromDatabase; it returns how many there were.
-func (m *Manager) DropAllUsers(db string) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	before := len(m.users)
-	maps.DeleteFunc(m.users, func(n userName, _ *user) bool { return n.db == db && n != system })
-	return before - len(m.users)
-}
-
 // UsersInfo is usersInfo: the array of users that the command asks for, each
 // {_id, userId, user, db, roles, mechanisms}, in order of _id.
 func (m *Manager) UsersInfo(db string, cmd bson.Raw) (bson.Raw, error) {
 	it := rawbson.NewIter(cmd)
 	it.Next()
 	what := it.Elem
-	privileges := false
 	for it.Next() {
 		switch it.Name() {
-		case "showPrivileges":
-			privileges, _ = it.Bool()
-		case "showCredentials", "filter":
+		case "showCredentials", "showPrivileges", "filter":
 			if given, isBool := it.Bool(); given || !isBool {
 				return nil, servererr.New(servererr.NotImplemented, "usersInfo with %s is not implemented here", it.Name())
 			}
@@ -177,7 +111,7 @@ func (m *Manager) UsersInfo(db string, cmd bson.Raw) (bson.Raw, error) {
 	slices.SortFunc(found, func(a, b *user) int { return cmp.Or(strings.Compare(a.db, b.db), strings.Compare(a.name, b.name)) })
 	i, array := bsoncore.AppendDocumentStart(nil)
 	for n, u := range found {
-		array = bsoncore.AppendDocumentElement(array, index(n), u.document(privileges))
+		array = bsoncore.AppendDocumentElement(array, index(n), u.document())
 	}
 	array, _ = bsoncore.AppendDocumentEnd(array, i)
 	return array, nil
@@ -230,21 +164,13 @@ func nameOf(db, what string, e *rawbson.Elem) (userName, error) {
 	return userName{strings.Clone(text), strings.Clone(inText)}, nil
 }
 
-func (u *user) document(privileges bool) []byte {
+func (u *user) document() []byte {
 	i, doc := bsoncore.AppendDocumentStart(nil)
 	doc = bsoncore.AppendStringElement(doc, "_id", u.db+"."+u.name)
 	doc = bsoncore.AppendBinaryElement(doc, "userId", bson.TypeBinaryUUID, u.id[:])
 	doc = bsoncore.AppendStringElement(doc, "user", u.name)
 	doc = bsoncore.AppendStringElement(doc, "db", u.db)
 	doc = u.appendRoles(doc, "roles")
-	if privileges {
-		doc = u.appendRoles(doc, "inheritedRoles")
-		j, sub := bsoncore.AppendArrayElementStart(doc, "inheritedPrivileges")
-		for n := range u.powers {
-			sub = bsoncore.AppendDocumentElement(sub, index(n), u.powers[n].document())
-		}
-		doc, _ = bsoncore.AppendArrayEnd(sub, j)
-	}
 	j, doc := bsoncore.AppendArrayElementStart(doc, "mechanisms")
 	for n, name := range u.mechanisms() {
 		doc = bsoncore.AppendStringElement(doc, index(n), name)

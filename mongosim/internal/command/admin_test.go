@@ -78,7 +78,6 @@ func TestAdminReplies(t *testing.T) {
 		{`{"getLog": "*", "$db": "admin"}`, `{"names": ["global", "startupWarnings"], "ok": 1.0}`},
 		{`{"getLog": "startupWarnings", "$db": "admin"}`, `{"totalLinesWritten": 0, "log": [], "ok": 1.0}`},
 		{`{"currentOp": 1, "$db": "admin"}`, `{"inprog": [], "ok": 1.0}`},
-		{`{"profile": -1, "$db": "test"}`, `{"was": 0, "slowms": 100, "sampleRate": 1.0, "ok": 1.0}`},
 		{
 			`{"getCmdLineOpts": 1, "$db": "admin"}`,
 			`{"argv": ["mongod", "--replSet", "rs", "--bind_ip", "h", "--port", "1"],
@@ -225,13 +224,9 @@ func (g *gate) Start(c *dispatch.Conn, db string, cmd bson.Raw) (bson.Raw, error
 func (g *gate) UserID(*dispatch.Conn) [32]byte               { return [32]byte{} }
 func (g *gate) Mechanisms(user, db string) []string          { return []string{user, db} }
 func (g *gate) CreateUser(string, bson.Raw) error            { return nil }
-func (g *gate) UpdateUser(string, bson.Raw) error            { return nil }
 func (g *gate) DropUser(string, bson.Raw) error              { return nil }
-func (g *gate) DropAllUsers(string) int                      { return 7 }
 func (g *gate) CreateRole(string, bson.Raw) error            { return nil }
-func (g *gate) DropRole(string, bson.Raw) error              { return nil }
 func (g *gate) GrantRoles(string, bson.Raw) error            { return nil }
-func (g *gate) RevokeRoles(string, bson.Raw) error           { return nil }
 func (g *gate) UsersInfo(string, bson.Raw) (bson.Raw, error) { return dispatch.EmptyArray, nil }
 
 // TestPrivileges checks what each command asks for.

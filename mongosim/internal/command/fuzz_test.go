@@ -20,7 +20,7 @@ func FuzzCommand(f *testing.F) {
 		`{findAndModify: "c", query: {}, sort: {a: 1}, update: [{$set: {a: 1}}], fields: {a: 1}, new: true, $db: "d"}`,
 		`{commitTransaction: 1, commitTimestamp: {$timestamp: {t: 1, i: 1}}, ` + inTxn(sessionA, 1, false) + `, $db: "admin"}`,
 		`{find: "c", readConcern: {level: "snapshot", atClusterTime: {$timestamp: {t: 1, i: 1}}}, maxTimeMS: 1, $db: "d"}`,
-		`{killAllSessionsByPattern: [{` + sessionA + `}], $db: "admin"}`,
+		`{killAllSessions: [], $db: "admin"}`,
 		`{hello: 1, $replData: 1, $oplogQueryData: 1, $clusterTime: {clusterTime: {$timestamp: {t: 1, i: 1}}}, $db: "admin"}`,
 	} {
 		f.Add([]byte(parse(f, cmd)))

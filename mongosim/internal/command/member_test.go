@@ -65,7 +65,7 @@ func newMember(t testing.TB, version string, change ...func(c *dispatch.Config))
 	}
 	var ids atomic.Uint64
 	cfg := dispatch.Config{
-		Host: "h:1", Dialect: opwrite.Dialect{Version: version}, Store: store, Node: node, TestCommands: true,
+		Host: "h:1", Dialect: opwrite.Dialect{Version: version}, Store: store, Node: node,
 		NewUUID: func() (u oplog.UUID) {
 			binary.BigEndian.PutUint64(u[:], ids.Add(1))
 			return u

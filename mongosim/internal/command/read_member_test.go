@@ -116,7 +116,6 @@ func newReadMember(t testing.TB, opts storage.Options) *readMember {
 			binary.BigEndian.PutUint64(u[:], ids)
 			return u
 		},
-		TestCommands: true,
 	}
 	path, err := opwrite.New(opwrite.Config{
 		Store: store, Dialect: cfg.Dialect, Term: func() (int64, error) { return 1, nil }, Now: time.Now, NewUUID: cfg.NewUUID,

@@ -275,7 +275,6 @@ func TestKilledAndExpiredTransactions(t *testing.T) {
 			func() { m.want(t, `{endSessions: [`+sessionA[len("lsid: "):]+`], $db: "admin"}`, ok) },
 			func() { m.want(t, `{killSessions: [], $db: "admin"}`, ok) },
 			func() { m.want(t, `{killAllSessions: [], $db: "admin"}`, ok) },
-			func() { m.want(t, `{killAllSessionsByPattern: [{`+sessionA+`}], $db: "admin"}`, ok) },
 			func() { time.Sleep(61 * time.Second); synctest.Wait() },
 		} {
 			m.want(t, fmt.Sprintf(`{insert: "c", documents: [{_id: %d}], `, i)+inTxn(sessionA, i+1, true)+`, $db: "d"}`, `{n: 1, ok: 1.0}`)

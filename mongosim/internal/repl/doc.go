@@ -4,7 +4,7 @@
 //
 // A Node is one member. It answers the commands of other members (Heartbeat,
 // RequestVotes, UpdatePosition) and those of clients (Initiate, Reconfig, StepDown,
-// StepUp, Freeze, SyncFrom, Status) at any time. Run starts the goroutines of its own
+// StepUp, Freeze, Status) at any time. Run starts the goroutines of its own
 // activity:
 //
 //	heartbeats   one loop per other member: state, optimes, terms, configurations

@@ -87,7 +87,7 @@ func (n *Node) tail(ctx context.Context, host string, enough func() bool) error 
 		return err
 	}
 	n.mu.Lock()
-	term, asked := n.term, n.asked == host
+	term := n.term
 	await := min(n.electionTimeout()/2, maxAwaitData)
 	buffer := n.scaled(networkBuffer)
 	n.mu.Unlock()
@@ -99,7 +99,7 @@ func (n *Node) tail(ctx context.Context, host string, enough func() bool) error 
 	}
 	cursor := p.cursor
 	defer func() { n.killCursor(ctx, host, cursor) }()
-	if err := n.checkStart(ctx, host, p, last.at, asked); err != nil {
+	if err := n.checkStart(ctx, host, p, last.at); err != nil {
 		return err
 	}
 	p.docs = p.docs[1:]
@@ -130,9 +130,8 @@ func (n *Node) tail(ctx context.Context, host string, enough func() bool) error 
 }
 
 // checkStart checks the first batch of a cursor, which has to begin with the
-// newest entry here. asked is true for a source requested by a client: it need not
-// be ahead.
-func (n *Node) checkStart(ctx context.Context, host string, p page, last oplog.OpTime, asked bool) error {
+// newest entry here.
+func (n *Node) checkStart(ctx context.Context, host string, p page, last oplog.OpTime) error {
 	ahead := p.meta.applied
 	for _, doc := range p.docs {
 		at, err := readOpTime(doc)
@@ -143,7 +142,7 @@ func (n *Node) checkStart(ctx context.Context, host string, p page, last oplog.O
 			ahead = at
 		}
 	}
-	if len(p.docs) > 0 && (ahead.After(last) || asked && ahead == last) {
+	if len(p.docs) > 0 && ahead.After(last) {
 		if at, err := readOpTime(p.docs[0]); err != nil || at == last {
 			return err
 		}

@@ -1,7 +1,6 @@
 package repl
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -264,52 +263,6 @@ func TestStatusHasTheServersFields(t *testing.T) {
 		if diff := cmp.Diff("state v configTerm set syncingTo term primaryId durableOpTime durableWallTime opTime wallTime electable", names(beat)); diff != "" {
 			t.Errorf("heartbeat (-server +ours):\n%s", diff)
 		}
-	})
-}
-
-func TestSyncFrom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, nil)
-		p := c.initiate(nil, nil)
-		var rest []*testNode
-		for _, h := range c.hosts {
-			if h != p.host {
-				rest = append(rest, c.node(h))
-			}
-		}
-		ctx, stop := context.WithCancelCause(c.ctx)
-		defer stop(nil)
-		go func() {
-			for ctx.Err() == nil {
-				_, _ = p.write("x")
-				sleep(ctx, 50*time.Millisecond, nil)
-			}
-		}()
-		c.until("both follow", func() bool { return rest[0].View().Source != "" && rest[1].View().Source != "" })
-		// The other one must not follow this one, or the two would wait for each
-		// other until the rule about 30 seconds of lag ends it.
-		if _, err := rest[1].SyncFrom(p.host); err != nil {
-			t.Fatal(err)
-		}
-		c.until("the other follows the primary", func() bool { return rest[1].View().Source == p.host })
-		reply, err := rest[0].SyncFrom(rest[1].host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if reply.Lookup("prevSyncTarget").StringValue() == "" {
-			t.Error("no prevSyncTarget")
-		}
-		c.until("the source changes", func() bool { return rest[0].View().Source == rest[1].host })
-		time.Sleep(20 * time.Second)
-		if got := rest[0].View(); got.Source != rest[1].host || p.View().Applied.TS.T > got.Applied.TS.T+3 {
-			t.Errorf("pulling from %q, at %s; the primary is at %s", got.Source, got.Applied, p.View().Applied)
-		}
-		_, err = rest[0].SyncFrom(rest[0].host)
-		wantCode(t, err, servererr.InvalidOptions)
-		_, err = rest[0].SyncFrom("nobody:1")
-		wantCode(t, err, servererr.NodeNotFound)
-		_, err = p.SyncFrom(rest[0].host)
-		wantCode(t, err, servererr.NotSecondary)
 	})
 }
 

@@ -4,22 +4,17 @@ import (
 	"context"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
-
-	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // How long the server keeps away from a source, and when it looks for another.
 const (
-	denyNetwork       = 10 * time.Second
-	denyStale         = time.Minute
-	denyBehind        = time.Second
-	denyTerm          = 100 * time.Millisecond
-	noSourceWait      = time.Second
-	maxLagSeconds     = 30
-	syncFromLagSecond = 10
+	denyNetwork   = 10 * time.Second
+	denyStale     = time.Minute
+	denyBehind    = time.Second
+	denyTerm      = 100 * time.Millisecond
+	noSourceWait  = time.Second
+	maxLagSeconds = 30
 )
 
 // chooseSource picks the member to pull from, -1 if there is none: the primary
@@ -27,14 +22,6 @@ const (
 // the better ones first. Callers hold mu.
 func (n *Node) chooseSource(after oplog.OpTime) int {
 	now := time.Now()
-	n.asked = ""
-	if n.forced != "" {
-		i := n.conf.find(n.forced)
-		n.forced, n.asked = "", n.forced
-		if i >= 0 && i != n.self {
-			return i
-		}
-	}
 	if !n.conf.chaining && n.role != leader {
 		if n.primary >= 0 && n.ahead(n.primary, after) && !n.isDenied(n.primary, now) {
 			return n.primary
@@ -112,7 +99,7 @@ func (n *Node) keepSource(host string, meta metadata, fetched oplog.OpTime) bool
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := n.conf.find(host)
-	if i < 0 || n.self < 0 || n.forced != "" {
+	if i < 0 || n.self < 0 {
 		return false
 	}
 	if !n.conf.chaining && !meta.isPrimary && n.role != leader && n.primary >= 0 && n.primary != i {
@@ -132,52 +119,6 @@ func (n *Node) keepSource(host string, meta metadata, fetched oplog.OpTime) bool
 		}
 	}
 	return true
-}
-
-// SyncFrom requests another source (replSetSyncFrom); the reply has
-// syncFromRequested and, if there was a source, prevSyncTarget. It refuses with
-// NotSecondary, NodeNotFound, InvalidOptions or HostUnreachable.
-func (n *Node) SyncFrom(host string) (bson.Raw, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.conf == nil || n.self < 0 {
-		return nil, servererr.New(servererr.NotSecondary, "Removed and uninitialized nodes do not sync")
-	}
-	me := &n.conf.members[n.self]
-	i := n.conf.find(host)
-	switch {
-	case me.Arbiter:
-		return nil, servererr.New(servererr.NotSecondary, "arbiters don't sync")
-	case n.role == leader:
-		return nil, servererr.New(servererr.NotSecondary, "primaries don't sync")
-	case i < 0:
-		return nil, servererr.New(servererr.NodeNotFound, "Could not find member \"%s\" in replica set", host)
-	case i == n.self:
-		return nil, servererr.New(servererr.InvalidOptions, "I cannot sync from myself")
-	case n.conf.members[i].Arbiter:
-		return nil, servererr.New(servererr.InvalidOptions, "Cannot sync from \"%s\" because it is an arbiter", host)
-	case me.BuildIndexes && !n.conf.members[i].BuildIndexes:
-		return nil, servererr.New(servererr.InvalidOptions, "Cannot sync from \"%s\" because it does not build indexes", host)
-	case me.Votes > 0 && n.conf.members[i].Votes == 0:
-		return nil, servererr.New(servererr.InvalidOptions, "Cannot sync from \"%s\" because it is not a voter", host)
-	case n.members[i].contacted && !n.members[i].up:
-		return nil, servererr.New(servererr.HostUnreachable, "I cannot reach the requested member: %s", host)
-	}
-	previous := n.source
-	late := n.members[i].beatApplied.at.TS.T+syncFromLagSecond < n.applied.at.TS.T
-	n.forced = host
-	n.endPull(errSourceChanged)
-	n.changed.fire()
-	return document(func(dst []byte) []byte {
-		dst = bsoncore.AppendStringElement(dst, "syncFromRequested", host)
-		if late {
-			dst = bsoncore.AppendStringElement(dst, "warning", "requested member \""+host+"\" is more than 10 seconds behind us")
-		}
-		if previous != "" {
-			dst = bsoncore.AppendStringElement(dst, "prevSyncTarget", previous)
-		}
-		return dst
-	}), nil
 }
 
 // setSource records this member's sync source.

@@ -58,8 +58,6 @@ type state struct {
 	rbid int
 
 	source  string
-	forced  string               // requested by replSetSyncFrom, and not tried yet
-	asked   string               // the source, if it was asked for
 	denied  map[string]time.Time // no sources until then
 	tooOld  bool                 // no source has the next entry for this member
 	fatal   string               // why this member cannot continue; "" if it can

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"encoding/binary"
 	"net"
 	"runtime"
 	"slices"
@@ -96,12 +95,6 @@ const storageEngine = "wiredTiger"
 
 func runWhatsMyURI(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
 	out.Buf = bsoncore.AppendStringElement(out.Buf, "you", r.Conn.Remote)
-	return nil
-}
-
-func runFeatures(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
-	machine := int32(binary.BigEndian.Uint32(r.Self.ProcessID[4:8]) >> 8)
-	out.Buf = bsoncore.AppendInt32Element(out.Buf, "oidMachine", machine)
 	return nil
 }
 
@@ -235,21 +228,5 @@ func runGetFreeMonitoringStatus(_ context.Context, r *dispatch.Request, out *dis
 // runCurrentOp lists no operations: they are not tracked.
 func runCurrentOp(_ context.Context, _ *dispatch.Request, out *dispatch.Reply) error {
 	out.Buf = bsoncore.AppendArrayElement(out.Buf, "inprog", dispatch.EmptyArray)
-	return nil
-}
-
-// runProfile reports that profiling is off, and refuses to enable it.
-func runProfile(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
-	first := dispatch.FirstElem(r.Cmd)
-	level, ok := first.Int64()
-	if !ok {
-		return dispatch.WrongType("profile", "profile", first.Type, "int")
-	}
-	if level > 0 {
-		return servererr.New(servererr.NotImplemented, "profile of level %d is not implemented here", level)
-	}
-	out.Buf = bsoncore.AppendInt32Element(out.Buf, "was", 0)
-	out.Buf = bsoncore.AppendInt32Element(out.Buf, "slowms", 100)
-	out.Buf = bsoncore.AppendDoubleElement(out.Buf, "sampleRate", 1)
 	return nil
 }

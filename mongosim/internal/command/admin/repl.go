@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"math"
-	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,7 +13,6 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
-	"github.com/oplogrep/replicator/oplog"
 )
 
 func runReplSetGetStatus(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
@@ -172,28 +170,4 @@ func runReplSetFreeze(_ context.Context, r *dispatch.Request, out *dispatch.Repl
 		out.Buf = bsoncore.AppendStringElement(out.Buf, "warning", "you really want to freeze for only 1 second?")
 	}
 	return nil
-}
-
-func runReplSetSyncFrom(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
-	first := dispatch.FirstElem(r.Cmd)
-	host, ok := first.Text()
-	if !ok {
-		return servererr.New(servererr.TypeMismatch, "\"replSetSyncFrom\" had the wrong type. Expected string, found %s", bsontext.TypeName(first.Type))
-	}
-	answer, err := r.Server.Config.Node.SyncFrom(strings.Clone(host))
-	if err != nil {
-		return err
-	}
-	out.Buf = dispatch.AppendFields(out.Buf, answer)
-	return nil
-}
-
-// runAbortCatchUp ends a primary's catch-up; it is refused, as by the server, by
-// a member that is not in one.
-func runAbortCatchUp(_ context.Context, r *dispatch.Request, _ *dispatch.Reply) error {
-	v := r.Server.Config.Node.View()
-	if v.State == oplog.MemberPrimary && !v.Writable {
-		return servererr.New(servererr.NotImplemented, "replSetAbortPrimaryCatchUp during a catch-up is not implemented here")
-	}
-	return servererr.New(servererr.IllegalOperation, "The node is not in catch-up mode.")
 }

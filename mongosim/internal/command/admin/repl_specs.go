@@ -21,9 +21,9 @@ func replSpecs() []dispatch.Spec {
 		{Name: "replSetStepDown", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runReplSetStepDown, Check: dispatch.NeedsCluster("replSetStateChange")},
 		{Name: "replSetStepUp", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runReplSetStepUp, Check: dispatch.NeedsCluster("replSetStateChange")},
 		{Name: "replSetFreeze", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runReplSetFreeze, Check: dispatch.NeedsCluster("replSetStateChange")},
-		{Name: "replSetSyncFrom", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runReplSetSyncFrom, Check: dispatch.NeedsCluster("replSetStateChange")},
+		{Name: "replSetSyncFrom", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runMissing, Check: dispatch.NeedsCluster("replSetStateChange")},
 		{
-			Name: "replSetAbortPrimaryCatchUp", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runAbortCatchUp,
+			Name: "replSetAbortPrimaryCatchUp", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runMissing,
 			Check: dispatch.NeedsCluster("replSetStateChange"),
 		},
 		{Name: "replSetMaintenance", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runMissing, Check: dispatch.NeedsCluster("replSetStateChange")},

@@ -12,7 +12,6 @@ func adminSpecs() []dispatch.Spec {
 		{Name: "buildInfo", Aliases: []string{"buildinfo"}, Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runBuildInfo},
 		{Name: "whatsmyuri", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runWhatsMyURI},
 		{Name: "listCommands", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runListCommands},
-		{Name: "features", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runFeatures},
 		{Name: "hostInfo", Secondary: dispatch.AnyMember, Run: runHostInfo, Check: dispatch.NeedsCluster("hostInfo")},
 		{Name: "getCmdLineOpts", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runGetCmdLineOpts, Check: dispatch.NeedsCluster("getCmdLineOpts")},
 		{Name: "getLog", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runGetLog, Check: dispatch.NeedsCluster("getLog")},
@@ -32,7 +31,7 @@ func adminSpecs() []dispatch.Spec {
 			Check: dispatch.NeedsCluster("checkFreeMonitoringStatus"),
 		},
 		{Name: "currentOp", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runCurrentOp, Check: dispatch.NeedsCluster("inprog")},
-		{Name: "profile", Secondary: dispatch.AnyMember, Run: runProfile, Check: dispatch.NeedsDB("enableProfiler")},
+		{Name: "profile", Secondary: dispatch.AnyMember, Run: runMissing, Check: dispatch.NeedsDB("enableProfiler")},
 		{
 			Name: "appendOplogNote", AdminOnly: true, Writes: true, Run: runAppendOplogNote,
 			Check: dispatch.NeedsCluster("appendOplogNote"),

@@ -17,14 +17,9 @@ type userKeeper interface {
 	// Mechanisms returns those that a user can log in with, none for no user.
 	Mechanisms(user, db string) []string
 	CreateUser(db string, cmd bson.Raw) error
-	UpdateUser(db string, cmd bson.Raw) error
 	DropUser(db string, cmd bson.Raw) error
-	// DropAllUsers returns how many there were.
-	DropAllUsers(db string) int
 	GrantRoles(db string, cmd bson.Raw) error
-	RevokeRoles(db string, cmd bson.Raw) error
 	CreateRole(db string, cmd bson.Raw) error
-	DropRole(db string, cmd bson.Raw) error
 	// UsersInfo returns the array users of the reply.
 	UsersInfo(db string, cmd bson.Raw) (bson.Raw, error)
 }
@@ -105,10 +100,6 @@ func runCreateUser(_ context.Context, r *dispatch.Request, _ *dispatch.Reply) er
 	return onUsers(r, userKeeper.CreateUser)
 }
 
-func runUpdateUser(_ context.Context, r *dispatch.Request, _ *dispatch.Reply) error {
-	return onUsers(r, userKeeper.UpdateUser)
-}
-
 func runDropUser(_ context.Context, r *dispatch.Request, _ *dispatch.Reply) error {
 	return onUsers(r, userKeeper.DropUser)
 }
@@ -117,25 +108,8 @@ func runGrantRoles(_ context.Context, r *dispatch.Request, _ *dispatch.Reply) er
 	return onUsers(r, userKeeper.GrantRoles)
 }
 
-func runRevokeRoles(_ context.Context, r *dispatch.Request, _ *dispatch.Reply) error {
-	return onUsers(r, userKeeper.RevokeRoles)
-}
-
 func runCreateRole(_ context.Context, r *dispatch.Request, _ *dispatch.Reply) error {
 	return onUsers(r, userKeeper.CreateRole)
-}
-
-func runDropRole(_ context.Context, r *dispatch.Request, _ *dispatch.Reply) error {
-	return onUsers(r, userKeeper.DropRole)
-}
-
-func runDropAllUsers(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
-	keeper, err := users(r)
-	if err != nil {
-		return err
-	}
-	out.Buf = bsoncore.AppendInt32Element(out.Buf, "n", int32(keeper.DropAllUsers(r.DB)))
-	return nil
 }
 
 func runUsersInfo(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {

@@ -20,16 +20,12 @@ func authSpecs() []dispatch.Spec {
 		},
 
 		{Name: "createUser", Fields: userFields, Writes: true, Run: runCreateUser, Check: needsRoles("createUser", "grantRole")},
-		{Name: "updateUser", Fields: userFields, Writes: true, Run: runUpdateUser, Check: needsRoles("changePassword", "grantRole")},
 		{Name: "dropUser", Fields: []string{}, Writes: true, Run: runDropUser, Check: dispatch.NeedsDB("dropUser")},
-		{Name: "dropAllUsersFromDatabase", Fields: []string{}, Writes: true, Run: runDropAllUsers, Check: dispatch.NeedsDB("dropUser")},
 		{Name: "grantRolesToUser", Fields: []string{"roles"}, Writes: true, Run: runGrantRoles, Check: needsRoles("grantRole", "grantRole")},
-		{Name: "revokeRolesFromUser", Fields: []string{"roles"}, Writes: true, Run: runRevokeRoles, Check: needsRoles("revokeRole", "revokeRole")},
 		{
 			Name: "createRole", Fields: []string{"privileges", "roles", "authenticationRestrictions"}, Writes: true, Run: runCreateRole,
 			Check: needsRoles("createRole", "grantRole"),
 		},
-		{Name: "dropRole", Fields: []string{}, Writes: true, Run: runDropRole, Check: dispatch.NeedsDB("dropRole")},
 		{
 			Name: "usersInfo", Fields: []string{
 				"showCredentials", "showPrivileges", "showCustomData", "showAuthenticationRestrictions", "filter",

@@ -30,8 +30,6 @@ func (a *createOptions) checkClustered(r *dispatch.Request) error {
 	case a.has("max"):
 		return servererr.New(6049204, "'max' field for capped collections is not allowed on clustered collections. "+
 			"Did you mean 'capped: true' with 'expireAfterSeconds'?")
-	case a.flag("capped") && !r.Server.Config.TestCommands:
-		return servererr.New(6127800, "Clustered capped collection only available with 'enableTestCommands' server parameter")
 	case a.flag("capped"):
 		return servererr.New(servererr.NotImplemented, "capped clustered collections are not implemented here")
 	case a.has("idIndex"):

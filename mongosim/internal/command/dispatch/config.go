@@ -40,9 +40,6 @@ type Config struct {
 	Seed int64
 	// Log may be nil.
 	Log *slog.Logger
-	// TestCommands allows configureFailPoint, emptycapped and the like, as
-	// enableTestCommands does.
-	TestCommands bool
 	// TransactionLifetime is how long a transaction may be open; 0 means forever.
 	// The server's own default is 60 seconds.
 	TransactionLifetime time.Duration
@@ -90,8 +87,6 @@ type Node interface {
 	StepUp(ctx context.Context) error
 	// Freeze is replSetFreeze.
 	Freeze(d time.Duration) error
-	// SyncFrom is replSetSyncFrom.
-	SyncFrom(host string) (bson.Raw, error)
 	// Heartbeat is replSetHeartbeat.
 	Heartbeat(cmd bson.Raw) (bson.Raw, error)
 	// RequestVotes is replSetRequestVotes.

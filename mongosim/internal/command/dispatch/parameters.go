@@ -33,11 +33,9 @@ var Parameters = map[string]Parameter{
 	"authenticationMechanisms": {get: func(_ *Server, buf []byte, name string) []byte {
 		return AppendTexts(buf, name, []string{"SCRAM-SHA-1", "SCRAM-SHA-256"})
 	}, Startup: true},
-	"authSchemaVersion": {get: fixed(int32(5))},
-	"enableFlowControl": {get: fixed(false), Runtime: true, Startup: true},
-	"enableTestCommands": {get: func(s *Server, buf []byte, name string) []byte {
-		return bsoncore.AppendBooleanElement(buf, name, s.Config.TestCommands)
-	}, Startup: true},
+	"authSchemaVersion":         {get: fixed(int32(5))},
+	"enableFlowControl":         {get: fixed(false), Runtime: true, Startup: true},
+	"enableTestCommands":        {get: fixed(true), Startup: true},
 	"enableMajorityReadConcern": {get: fixed(true), Startup: true},
 	"featureCompatibilityVersion": {get: func(s *Server, buf []byte, name string) []byte {
 		return bsoncore.AppendDocumentElement(buf, name, bsoncore.Document(s.FCVDocument()))

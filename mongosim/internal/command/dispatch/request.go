@@ -133,7 +133,8 @@ type Spec struct {
 	// OwnMaxTime commands use maxTimeMS for something else than a limit of their
 	// run (getMore: how long to wait for data).
 	OwnMaxTime bool
-	// Test commands exist only with Config.TestCommands.
+	// Test commands are those that a server has with enableTestCommands only. They meet no
+	// moods.
 	Test bool
 
 	known map[string]int

@@ -87,9 +87,6 @@ func New(cfg Config, more ...[]Spec) (*Server, error) {
 }
 
 func (s *Server) register(c *Spec) error {
-	if c.Test && !s.Config.TestCommands {
-		return nil
-	}
 	if c.StructName == "" {
 		c.StructName = c.Name
 	}

@@ -2,14 +2,9 @@ package dispatch
 
 import (
 	"context"
-	"crypto/rand"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/oplog"
 )
 
 // SessionTimeoutMinutes is what the server states (localLogicalSessionTimeoutMinutes),
@@ -18,27 +13,15 @@ const SessionTimeoutMinutes = 30
 
 func sessionSpecs() []Spec {
 	return []Spec{
-		{Name: "startSession", Fields: []string{}, Secondary: AnyMember, Run: runStartSession},
 		{Name: "refreshSessions", Secondary: AnyMember, Run: runRefreshSessions},
 		{Name: "endSessions", Secondary: AnyMember, Run: runEndSessions},
 		{Name: "killSessions", Secondary: AnyMember, Run: runKillSessions},
 		{Name: "killAllSessions", Secondary: AnyMember, Run: runKillAllSessions, Check: mayKillAny},
-		{Name: "killAllSessionsByPattern", Secondary: AnyMember, Run: runKillAllSessionsByPattern, Check: mayKillAny},
 	}
 }
 
 // mayKillAny requires the privilege to end the sessions of others.
 func mayKillAny(r *Request) error { return r.Allowed("killAnySession", "", "") }
-
-func runStartSession(_ context.Context, _ *Request, out *Reply) error {
-	var id oplog.UUID
-	_, _ = rand.Read(id[:])                         // never fails
-	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // a random UUID
-	inner := bsoncore.AppendBinaryElement(nil, "id", bson.TypeBinaryUUID, id[:])
-	out.Buf = bsoncore.AppendDocumentElement(out.Buf, "id", bsoncore.BuildDocument(nil, inner))
-	out.Buf = bsoncore.AppendInt32Element(out.Buf, "timeoutMinutes", SessionTimeoutMinutes)
-	return nil
-}
 
 // namedSessions reads the command's array of session ids.
 func (r *Request) namedSessions() ([]*LSID, error) {
@@ -105,34 +88,6 @@ func runKillAllSessions(_ context.Context, r *Request, _ *Reply) error {
 		return servererr.New(servererr.NotImplemented, "killAllSessions of given users is not implemented here")
 	}
 	r.Server.killSessions(func(*LSID) bool { return true })
-	return nil
-}
-
-// runKillAllSessionsByPattern kills by lsid; an empty pattern means all.
-func runKillAllSessionsByPattern(_ context.Context, r *Request, _ *Reply) error {
-	e, _ := rawbson.Lookup(r.Cmd, r.Name)
-	patterns, err := documentsOf(r.Spec.Name, r.Name, &e)
-	if err != nil {
-		return err
-	}
-	if len(patterns) == 0 {
-		r.Server.killSessions(func(*LSID) bool { return true })
-	}
-	for _, p := range patterns {
-		it := rawbson.NewIter(p)
-		if !it.Next() {
-			r.Server.killSessions(func(*LSID) bool { return true })
-			continue
-		}
-		if it.Name() != "lsid" {
-			return servererr.New(servererr.NotImplemented, "killAllSessionsByPattern by %s is not implemented here", it.Name())
-		}
-		l, err := r.parseLSID(&it.Elem)
-		if err != nil {
-			return err
-		}
-		r.Server.killSession(l)
-	}
 	return nil
 }
 
