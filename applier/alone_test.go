@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // cappedRig is a target with a capped collection and an ordinary one.
@@ -58,7 +59,7 @@ func TestCappedBetweenTransactions(t *testing.T) {
 		}
 		return nil, false
 	})
-	a := must[*attempt](t)(r.begin(t.Context(), nil))
+	a := must.Get(r.begin(t.Context(), nil))(t)
 	if err := a.run(t.Context(), l.batches(), 0); !isMishap(err) {
 		t.Fatalf("it was not cut off: %v", err)
 	}
@@ -108,7 +109,7 @@ func TestDirectUnconfirmed(t *testing.T) {
 			r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: bson.A{doc(0, 0)}}})
 			l := newLog(t)
 			l.add(op.entry)
-			a := must[*attempt](t)(r.begin(t.Context(), nil))
+			a := must.Get(r.begin(t.Context(), nil))(t)
 			r.target.mu.Lock()
 			r.target.instead = &unconfirming{target: r.target, command: op.command}
 			r.target.mu.Unlock()
@@ -152,14 +153,14 @@ func TestNotCappedAnyMore(t *testing.T) {
 		}
 		return nil, false
 	})
-	a := must[*attempt](t)(r.begin(t.Context(), nil))
+	a := must.Get(r.begin(t.Context(), nil))(t)
 	if err := a.run(t.Context(), l.batches(), 0); !isMishap(err) {
 		t.Fatalf("it was not cut off: %v", err)
 	}
 	r.target.intercept(nil)
 	r.target.run(t, "db", bson.D{{Key: "drop", Value: "cap"}})
 	r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: bson.A{doc(0, 5)}}})
-	b := must[*attempt](t)(r.begin(t.Context(), nil))
+	b := must.Get(r.begin(t.Context(), nil))(t)
 	if _, ok := errors.AsType[*DivergenceError](b.run(t.Context(), l.batches(), 0)); !ok {
 		t.Error("nothing was said")
 	}

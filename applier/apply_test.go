@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -16,7 +17,7 @@ func wantDocs(t fataler, g *simTarget, ns oplog.Namespace, want ...bson.D) {
 	t.Helper()
 	var docs []bson.Raw
 	for _, d := range want {
-		docs = append(docs, must[[]byte](t)(bson.Marshal(d)))
+		docs = append(docs, must.Get(bson.Marshal(d))(t))
 	}
 	got := texts(g.documents(t, ns))
 	expect := texts(docs)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -52,7 +53,7 @@ func begunRig(t *testing.T) (*rig, *sourceLog) {
 	all := l.batches()
 	one := batch.Batch{Last: all[1].Last, Wall: all[1].Wall, FetchFrom: all[1].FetchFrom, Entries: all[0].Entries + all[1].Entries, Bytes: 200}
 	one.Items = append(append(one.Items, all[0].Items...), all[1].Items...)
-	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))
+	a := must.Get(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))(t)
 	if err := a.run(t.Context(), []batch.Batch{one}, 0); err == nil {
 		t.Fatal("it was not cut off")
 	}
@@ -67,13 +68,13 @@ func begunRig(t *testing.T) (*rig, *sourceLog) {
 // only the complete span shows which part of it is in the target.
 func TestDrainInsideOfWhatWasBegun(t *testing.T) {
 	r, l := begunRig(t)
-	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))
+	a := must.Get(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))(t)
 	err := a.run(t.Context(), l.batches()[:1], 0)
 	if !errors.Is(err, ErrCut) {
 		t.Errorf("the drain ended with %v, want %v", err, ErrCut)
 	}
-	b := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))
-	succeed(t, b.run(t.Context(), l.batches(), 0))
+	b := must.Get(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))(t)
+	must.Succeed(t, b.run(t.Context(), l.batches(), 0))
 	if n := len(r.target.documents(t, "db.cap")); n != 8 {
 		t.Errorf("%d documents are in the target, want all 8", n)
 	}
@@ -83,8 +84,8 @@ func TestDrainInsideOfWhatWasBegun(t *testing.T) {
 // announced.
 func TestAtomicInsideOfWhatWasBegun(t *testing.T) {
 	r, l := begunRig(t)
-	a := must[*attempt](t)(r.begin(t.Context(), nil))
-	succeed(t, a.run(t.Context(), l.batches(), 0))
+	a := must.Get(r.begin(t.Context(), nil))(t)
+	must.Succeed(t, a.run(t.Context(), l.batches(), 0))
 	if n := len(r.target.documents(t, "db.cap")); n != 8 {
 		t.Errorf("%d documents are in the target, want all 8", n)
 	}
@@ -95,10 +96,10 @@ func TestAtomicInsideOfWhatWasBegun(t *testing.T) {
 func TestBudgetWhileTheRestIsAwaited(t *testing.T) {
 	r, l := begunRig(t)
 	given := make(chan int64, 10)
-	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+	a := must.Get(r.begin(t.Context(), func(c *Config) {
 		c.Relaxed = true
 		c.Release = func(n int64) { given <- n }
-	}))
+	}))(t)
 	in, out := make(chan batch.Batch), make(chan checkpoint.Applied)
 	end := make(chan error, 1)
 	go func() { end <- a.Run(t.Context(), in, out) }()
@@ -116,7 +117,7 @@ func TestBudgetWhileTheRestIsAwaited(t *testing.T) {
 	close(in)
 	for range out {
 	}
-	succeed(t, <-end)
+	must.Succeed(t, <-end)
 	if len(given) != 1 || <-given != all[1].Bytes {
 		t.Error("the bytes of the second batch were not given back, or more than that")
 	}
@@ -130,8 +131,8 @@ func TestRestThatDoesNotCome(t *testing.T) {
 	other.entries = make([]logged, len(l.entries)-1)
 	other.add(bson.D{{Key: "op", Value: "n"}, {Key: "ns", Value: ""}, {Key: "o", Value: bson.D{}}})
 	last.raw = other.entries[len(other.entries)-1].raw
-	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.Relaxed, c.ReportDivergence = true, true }))
-	succeed(t, a.run(t.Context(), l.batches(), 0))
+	a := must.Get(r.begin(t.Context(), func(c *Config) { c.Relaxed, c.ReportDivergence = true, true }))(t)
+	must.Succeed(t, a.run(t.Context(), l.batches(), 0))
 	if n := a.Stats().Divergences; n == 0 {
 		t.Error("nothing was found wrong")
 	}

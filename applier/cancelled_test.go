@@ -7,6 +7,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -17,7 +18,7 @@ func TestCancelledIsNotDrained(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1, mongosim.Options{Members: 1})
 	for range 100 { // each step may see the closed input first, or the cancelled context
-		a := must[*attempt](t)(r.begin(t.Context(), nil))
+		a := must.Get(r.begin(t.Context(), nil))(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		in, out := make(chan batch.Batch), make(chan checkpoint.Applied, 1)
 		r.target.intercept(func(mongo.Command) (error, bool) {

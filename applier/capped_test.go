@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -52,7 +53,7 @@ func testTrimmed(t *testing.T, opts mongosim.Options) {
 
 func raw(t *testing.T, d bson.D) bson.Raw {
 	t.Helper()
-	return must[[]byte](t)(bson.Marshal(d))
+	return must.Get(bson.Marshal(d))(t)
 }
 
 func TestAlreadyIn(t *testing.T) {
@@ -132,7 +133,7 @@ func TestCappedDoneAlready(t *testing.T) {
 		wrote.Store(cmd.DB == "db" && commandName(cmd) == "insert")
 		return nil, false
 	})
-	a := must[*attempt](t)(r.begin(t.Context(), nil))
+	a := must.Get(r.begin(t.Context(), nil))(t)
 	if err := a.run(t.Context(), l.batches(), 0); err == nil {
 		t.Fatal("it was not cut off")
 	}

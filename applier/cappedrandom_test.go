@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -147,12 +148,12 @@ func runCut(t *testing.T, r *rig, l *sourceLog, rng *rand.Rand, copied bool) boo
 	t.Helper()
 	cuts := rng.IntN(6)
 	for n := 0; ; n++ {
-		a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+		a := must.Get(r.begin(t.Context(), func(c *Config) {
 			c.FlushDocs = 1 + rng.IntN(12)
 			if copied {
 				c.CopiedUntil = l.optime()
 			}
-		}))
+		}))(t)
 		if n < cuts {
 			cutAt(r.target, 1+rng.IntN(40), rng.IntN(2) == 0)
 		}

@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // TestCappedUpsertAgain: an upsert of an applyOps, and an insert that pushes its document
@@ -36,13 +37,13 @@ func TestCappedUpsertAgain(t *testing.T) {
 		}
 		return nil, false
 	})
-	a := must[*attempt](t)(r.begin(t.Context(), nil))
+	a := must.Get(r.begin(t.Context(), nil))(t)
 	if err := a.run(t.Context(), l.batches(), 0); err == nil {
 		t.Fatal("it was not cut off")
 	}
 	r.target.intercept(nil)
-	a = must[*attempt](t)(r.begin(t.Context(), nil))
-	succeed(t, a.run(t.Context(), l.batches(), 0))
+	a = must.Get(r.begin(t.Context(), nil))(t)
+	must.Succeed(t, a.run(t.Context(), l.batches(), 0))
 	docs := r.target.documents(t, "db.cap")
 	if len(docs) != 2 || docs[0].Lookup("_id").AsInt64() != 1 || docs[1].Lookup("_id").AsInt64() != 2 {
 		t.Errorf("the capped collection has %v, want the documents 1 and 2", docs)

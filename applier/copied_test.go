@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -85,7 +86,7 @@ func TestWithoutCollectionBehindTheCopy(t *testing.T) {
 	l.add(insertOp("db.gone", doc(1, 0)))
 	until := l.optime()
 	l.add(insertOp("db.gone", doc(2, 0)))
-	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.CopiedUntil = until }))
+	a := must.Get(r.begin(t.Context(), func(c *Config) { c.CopiedUntil = until }))(t)
 	err := a.run(t.Context(), l.batches(), 0)
 	if d, ok := errors.AsType[*DivergenceError](err); !ok || d.OpTime != l.optime() {
 		t.Errorf("%v, want a divergence at %s", err, l.optime())
@@ -106,7 +107,7 @@ func upsertOp(ns string, id int32) bson.D {
 func collections(t *testing.T, target *simTarget) []string {
 	t.Helper()
 	reply := target.run(t, "db", bson.D{{Key: "listCollections", Value: 1}, {Key: "nameOnly", Value: true}})
-	values := must[[]bson.RawValue](t)(reply.Lookup("cursor", "firstBatch").Array().Values())
+	values := must.Get(reply.Lookup("cursor", "firstBatch").Array().Values())(t)
 	var names []string
 	for _, v := range values {
 		names = append(names, v.Document().Lookup("name").StringValue())
@@ -152,7 +153,7 @@ func TestIndexesOfCopyHeld(t *testing.T) {
 	var held []string
 	run := func(refused ...string) (*picky, error) {
 		p := &picky{refused: refused}
-		a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+		a := must.Get(r.begin(t.Context(), func(c *Config) {
 			p.commands = c.Commands.(*commands)
 			c.Commands, c.CopiedUntil = p, l.optime()
 			c.Observer = func(e event.Event) {
@@ -160,7 +161,7 @@ func TestIndexesOfCopyHeld(t *testing.T) {
 					held = append(held, event.Attr(e, keyIndex).String())
 				}
 			}
-		}))
+		}))(t)
 		return p, a.run(t.Context(), l.batches(), 0)
 	}
 	_, err := run("never")
@@ -168,7 +169,7 @@ func TestIndexesOfCopyHeld(t *testing.T) {
 		t.Errorf("one that stays refused: %v", err)
 	}
 	p, err := run("a", "b")
-	succeed(t, err)
+	must.Succeed(t, err)
 	want := []string{"commitIndexBuild db without a", "commitIndexBuild db without b", "commitIndexBuild copied"}
 	if diff := cmp.Diff(want, p.applied); diff != "" {
 		t.Error(diff)

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -107,8 +108,8 @@ func TestLostFlushes(t *testing.T) {
 				l.add(setOp("db.a", i, 2))
 				want = append(want, doc(i, 2))
 			}
-			a := must[*attempt](t)(r.begin(ctx, nil))
-			old := must[*mongosim.Member](t)(r.target.set.AwaitPrimary(ctx))
+			a := must.Get(r.begin(ctx, nil))(t)
+			old := must.Get(r.target.set.AwaitPrimary(ctx))(t)
 			r.target.direct(old)
 			r.target.set.Isolate(old.ID())
 			var n atomic.Int64
@@ -128,8 +129,8 @@ func TestLostFlushes(t *testing.T) {
 			if drained {
 				failOver(ctx, t, r.target, old)
 			}
-			b := must[*attempt](t)(r.begin(ctx, nil))
-			succeed(t, b.run(ctx, l.after(b.link.State().Applied), 0))
+			b := must.Get(r.begin(ctx, nil))(t)
+			must.Succeed(t, b.run(ctx, l.after(b.link.State().Applied), 0))
 			if s := b.Stats(); s.Ops != 240 {
 				t.Errorf("%d operations were done again, want all 240", s.Ops)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -149,5 +150,5 @@ func fakeApplier(t fataler, target mongo.Caller, writers int, set func(*Config))
 	if set != nil {
 		set(&cfg)
 	}
-	return must[*Applier](t)(newApplier(cfg, newFakeLink(target, writers)))
+	return must.Get(newApplier(cfg, newFakeLink(target, writers)))(t)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -93,7 +94,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 // ends with that.
 func forget(ctx context.Context, outer *testing.T, t *rapid.T, target *simTarget, over *sync.WaitGroup) {
 	old, err := target.set.AwaitPrimary(ctx)
-	succeed(t, err)
+	must.Succeed(t, err)
 	target.direct(old)
 	cut, more := rapid.IntRange(1, 40).Draw(t, "cut"), rapid.IntRange(0, 100).Draw(t, "more")
 	var n atomic.Int64

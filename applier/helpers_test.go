@@ -21,6 +21,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -33,24 +34,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
-}
-
-func must[V any](t fataler) func(v V, err error) V {
-	t.Helper()
-	return func(v V, err error) V {
-		t.Helper()
-		if err != nil {
-			t.Fatalf("%v", err)
-		}
-		return v
-	}
-}
-
-func succeed(t fataler, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
 }
 
 // simTarget is a Caller of a set's primary.
@@ -167,7 +150,7 @@ func commandName(cmd mongo.Command) string {
 // run sends a command that must succeed, without write errors.
 func (g *simTarget) run(t fataler, db string, cmd bson.D) bson.Raw {
 	t.Helper()
-	body := must[[]byte](t)(bson.Marshal(cmd))
+	body := must.Get(bson.Marshal(cmd))(t)
 	reply, err := g.send(context.Background(), mongo.Command{DB: db, Body: body})
 	if err == nil {
 		var refused []mongo.WriteError
@@ -257,8 +240,8 @@ func rigOn(t fataler, target *simTarget, link string, writers int) *rig {
 	t.Helper()
 	ctx := context.Background()
 	r := &rig{target: target, db: "db"}
-	r.store = must[*checkpoint.Store](t)(checkpoint.New(checkpoint.Config{Target: target, Link: link}))
-	succeed(t, r.store.Create(ctx, checkpoint.State{
+	r.store = must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: link}))(t)
+	must.Succeed(t, r.store.Create(ctx, checkpoint.State{
 		Writers: writers, Applied: start, FetchFrom: start, Source: checkpoint.Source{SetName: "rs0", RBID: 1},
 	}))
 	return r
@@ -340,8 +323,8 @@ func (r *rig) apply(t testing.TB, batches []batch.Batch, set func(*Config)) *att
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	a := must[*attempt](t)(r.begin(ctx, set))
-	succeed(t, a.run(ctx, batches, 0))
+	a := must.Get(r.begin(ctx, set))(t)
+	must.Succeed(t, a.run(ctx, batches, 0))
 	return a
 }
 
@@ -376,7 +359,7 @@ func (l *sourceLog) add(fields bson.D) {
 		{Key: "v", Value: int64(2)},
 		{Key: "wall", Value: bson.DateTime(int64(at.TS.T) * 1000)},
 	}
-	l.entries = append(l.entries, logged{raw: must[[]byte](l.t)(bson.Marshal(append(head, fields...)))})
+	l.entries = append(l.entries, logged{raw: must.Get(bson.Marshal(append(head, fields...)))(l.t)})
 }
 
 // end ends a batch.
@@ -398,12 +381,12 @@ func (l *sourceLog) alone(fields bson.D) {
 func (l *sourceLog) after(after oplog.OpTime) []batch.Batch {
 	l.t.Helper()
 	l.end()
-	asm := must[*txn.Assembler](l.t)(txn.New(txn.Config{}))
+	asm := must.Get(txn.New(txn.Config{}))(l.t)
 	var cut []batch.Batch
 	var b batch.Batch
 	for i := range l.entries {
-		e := must[oplog.Entry](l.t)(oplog.ParseEntry(l.entries[i].raw))
-		r := must[txn.Result](l.t)(asm.Add(&e))
+		e := must.Get(oplog.ParseEntry(l.entries[i].raw))(l.t)
+		r := must.Get(asm.Add(&e))(l.t)
 		if e.OpTime.Compare(after) <= 0 {
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/batcher"
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/testkit/corpus"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -36,11 +36,11 @@ func individually(op *oplog.Op) (must, isDDL bool) {
 func executor(t *testing.T) *ddl.Executor {
 	t.Helper()
 	r := newRig(t, 1, mongosim.Options{Members: 1})
-	all := must[*scope.Scope](t)(scope.New(scope.Config{UsersAndRoles: true}))
-	link := must[*checkpoint.Link](t)(r.store.Acquire(t.Context(), 0))
-	return must[*ddl.Executor](t)(ddl.New(ddl.Config{
-		Target: r.target, Fence: link, Catalog: must[*catalog.Catalog](t)(catalog.Load(t.Context(), r.target, nil)), Scope: all, Link: "link",
-	}))
+	all := must.Get(scope.New(scope.Config{UsersAndRoles: true}))(t)
+	link := must.Get(r.store.Acquire(t.Context(), 0))(t)
+	return must.Get(ddl.New(ddl.Config{
+		Target: r.target, Fence: link, Catalog: must.Get(catalog.Load(t.Context(), r.target, nil))(t), Scope: all, Link: "link",
+	}))(t)
 }
 
 // TestIndividuallyCorpus: for every recorded entry the batcher, the transaction assembler
@@ -48,15 +48,15 @@ func executor(t *testing.T) *ddl.Executor {
 func TestIndividuallyCorpus(t *testing.T) {
 	t.Parallel()
 	exec := executor(t)
-	all := must[[]corpus.Scenario](t)(corpus.Open("../testdata/corpus"))
+	all := must.Get(corpus.Open("../testdata/corpus"))(t)
 	seen := map[string]bool{}
 	for i := range all {
 		reply := oplog.Reply{Bytes: 1}
 		for e, err := range all[i].Oplog() {
-			succeed(t, err)
+			must.Succeed(t, err)
 			reply.Entries = append(reply.Entries, *e)
 		}
-		b := must[*batcher.Batcher](t)(batcher.New(batcher.Config{SpillDir: t.TempDir()}))
+		b := must.Get(batcher.New(batcher.Config{SpillDir: t.TempDir()}))(t)
 		in, out := make(chan oplog.Reply, 1), make(chan batch.Batch)
 		in <- reply
 		close(in)
@@ -67,7 +67,7 @@ func TestIndividuallyCorpus(t *testing.T) {
 			judgeBatch(t, exec, &got, seen)
 		}
 		wg.Wait()
-		succeed(t, ended)
+		must.Succeed(t, ended)
 	}
 	for _, kind := range []string{"insert", "update", "delete", "create", "drop", "renameCollection", "collMod", "view", "in a transaction"} {
 		if !seen[kind] {
@@ -101,14 +101,14 @@ func judgeBatch(t *testing.T, exec *ddl.Executor, b *batch.Batch, seen map[strin
 		before := wanted
 		wanted = false
 		for op, err := range item.Txn.Ops() {
-			succeed(t, err)
+			must.Succeed(t, err)
 			take(&op, true)
 		}
 		if item.Txn.MustBeProcessedIndividually != wanted {
 			t.Errorf("transaction %s: individually %t", item.Txn.OpTime, !wanted)
 		}
 		wanted = wanted || before
-		succeed(t, item.Txn.Close())
+		must.Succeed(t, item.Txn.Close())
 	}
 	if b.Individually != wanted || wanted && len(b.Items) != 1 {
 		t.Errorf("the batch up to %s has %d items, individually: %t", b.Last, len(b.Items), b.Individually)
@@ -152,7 +152,7 @@ func TestIndividuallyApplied(t *testing.T) {
 				want, _ = individually(&item.Entry.Op)
 				if item.Txn != nil {
 					for op, err := range item.Txn.Ops() {
-						succeed(t, err)
+						must.Succeed(t, err)
 						want, _ = individually(&op)
 					}
 				}

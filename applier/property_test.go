@@ -14,6 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -262,7 +263,7 @@ func TestProperty(t *testing.T) {
 				c.WindowBytes = int64(rapid.IntRange(1, 20_000).Draw(t, "bytes"))
 				c.RetryFor = 10 * time.Second
 			})
-			succeed(t, err)
+			must.Succeed(t, err)
 			late()
 			var mishaps []mishap
 			if attempts < 4 {

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -87,7 +88,7 @@ func TestPropertyRecut(t *testing.T) {
 				c.WindowBytes = int64(rapid.IntRange(1, 40_000).Draw(t, "bytes"))
 				c.RetryFor = 10 * time.Second
 			})
-			succeed(t, err)
+			must.Succeed(t, err)
 			late()
 			var mishaps []mishap
 			if attempts < 5 {

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -32,7 +33,7 @@ func prepared(t *testing.T, writers int, docs ...bson.D) *rig {
 // fails runs an applier that must fail.
 func (r *rig) fails(t *testing.T, l *sourceLog, set func(*Config)) error {
 	t.Helper()
-	a := must[*attempt](t)(r.begin(t.Context(), set))
+	a := must.Get(r.begin(t.Context(), set))(t)
 	err := a.run(t.Context(), l.batches(), 0)
 	if err == nil {
 		t.Fatal("it was applied")

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -121,11 +122,11 @@ func (m *moving) live(t *testing.T) {
 		for _, id := range reads[i] {
 			reply := m.run(t, m.db, bson.D{{Key: "find", Value: "c"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: id}}}})
 			docs, _, err := batchOf(reply)
-			succeed(t, err)
+			must.Succeed(t, err)
 			m.copied = append(m.copied, docs...)
 		}
 		if i == listed {
-			m.indexes = must[[]bson.Raw](t)(catalog.Indexes(t.Context(), m, oplog.NewNamespace(m.db, "c")))
+			m.indexes = must.Get(catalog.Indexes(t.Context(), m, oplog.NewNamespace(m.db, "c")))(t)
 		}
 	}
 }
@@ -185,7 +186,7 @@ func (m *moving) newest(t *testing.T) bson.Timestamp {
 		{Key: "limit", Value: 1},
 	})
 	docs, _, err := batchOf(reply)
-	succeed(t, err)
+	must.Succeed(t, err)
 	var ts bson.Timestamp
 	ts.T, ts.I = docs[0].Lookup("ts").Timestamp()
 	return ts
@@ -203,13 +204,13 @@ func (m *moving) fill(t *testing.T) {
 // log returns the source's entries since the start.
 func (m *moving) log(t *testing.T) *sourceLog {
 	t.Helper()
-	docs := must[[]bson.Raw](t)(catalog.ReadAll(t.Context(), m, "local", raw(t, bson.D{
+	docs := must.Get(catalog.ReadAll(t.Context(), m, "local", raw(t, bson.D{
 		{Key: "find", Value: "oplog.rs"},
 		{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: m.begin}}}}},
-	})))
+	})))(t)
 	l := newLog(t)
 	for _, doc := range docs {
-		e := must[oplog.Entry](t)(oplog.ParseEntry(doc))
+		e := must.Get(oplog.ParseEntry(doc))(t)
 		if e.NS.DB() != m.db {
 			continue
 		}
@@ -240,12 +241,12 @@ func (m *moving) buildCopied(t *testing.T, exec *ddl.Executor) {
 				{Key: "indexes", Value: bson.A{spec}},
 			}},
 		})
-		e := must[oplog.Entry](t)(oplog.ParseEntry(entry))
+		e := must.Get(oplog.ParseEntry(entry))(t)
 		err := exec.Apply(t.Context(), &e.Op, ddl.Copied)
 		if refused, ok := errors.AsType[*ddl.IndexError](err); ok {
 			err = exec.HoldIndex(t.Context(), &e.Op, refused.Index)
 		}
-		succeed(t, err)
+		must.Succeed(t, err)
 	}
 }
 
@@ -255,8 +256,8 @@ func (m *moving) follow(t *testing.T, link string) {
 	l := m.log(t)
 	r := rigOn(t, m.simTarget, link, 1+m.rnd.IntN(3))
 	r.db = m.to
-	names := must[*scope.Scope](t)(scope.New(scope.Config{Map: []string{m.db + "=" + m.to}, Include: []string{m.db + ".*"}}))
-	last := must[oplog.Entry](t)(oplog.ParseEntry(l.entries[len(l.entries)-1].raw)).OpTime
+	names := must.Get(scope.New(scope.Config{Map: []string{m.db + "=" + m.to}, Include: []string{m.db + ".*"}}))(t)
+	last := must.Get(oplog.ParseEntry(l.entries[len(l.entries)-1].raw))(t).OpTime
 	m.told = map[string]int{}
 	var mu sync.Mutex
 	faults, built := 0, false
@@ -286,9 +287,9 @@ func (m *moving) follow(t *testing.T, link string) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var exec *ddl.Executor
 		a, err := r.begin(ctx, func(c *Config) {
-			exec = must[*ddl.Executor](t)(ddl.New(ddl.Config{
+			exec = must.Get(ddl.New(ddl.Config{
 				Target: m, Fence: c.Checkpoint, Catalog: r.catalog, Scope: names, Link: link, Placed: true, Observer: observe,
-			}))
+			}))(t)
 			c.Commands, c.Scope, c.Link, c.Observer, c.CopiedUntil = exec, names, link, observe, last
 			c.FlushDocs, c.CoalesceWindow = 1+m.rnd.IntN(8), 1+m.rnd.IntN(8)
 		})
@@ -317,7 +318,7 @@ func (m *moving) compare(t *testing.T) {
 	from, to := oplog.NewNamespace(m.db, "c"), oplog.NewNamespace(m.to, "c")
 	docs := func(ns oplog.Namespace) map[string]string {
 		found := map[string]string{}
-		for _, d := range must[[]bson.Raw](t)(catalog.ReadAll(t.Context(), m, ns.DB(), raw(t, bson.D{{Key: "find", Value: "c"}}))) {
+		for _, d := range must.Get(catalog.ReadAll(t.Context(), m, ns.DB(), raw(t, bson.D{{Key: "find", Value: "c"}})))(t) {
 			found[d.Lookup("_id").String()] = strings.ReplaceAll(d.String(), movingBig, "BIG")
 		}
 		return found
@@ -325,14 +326,14 @@ func (m *moving) compare(t *testing.T) {
 	if diff := cmp.Diff(docs(from), docs(to)); diff != "" {
 		t.Errorf("documents: -source +target:\n%s", diff)
 	}
-	held := must[ddl.Specs](t)(ddl.Held(t.Context(), m, "replicator", strings.Replace(m.to, "dst", "link", 1)))
+	held := must.Get(ddl.Held(t.Context(), m, "replicator", strings.Replace(m.to, "dst", "link", 1)))(t)
 	for _, h := range held {
 		if h.Absent {
 			t.Errorf("the index %s is absent", h.Index)
 		}
 	}
 	specs := func(ns oplog.Namespace) []string {
-		list := must[[]bson.Raw](t)(catalog.Indexes(t.Context(), m, ns))
+		list := must.Get(catalog.Indexes(t.Context(), m, ns))(t)
 		_, list = held.Overlay(ns, nil, list)
 		got := texts(list)
 		slices.Sort(got)

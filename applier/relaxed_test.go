@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -24,10 +25,10 @@ import (
 // commanded gives an attempt the production commands.
 func (r *rig) commanded(t testing.TB, c *Config, observe event.Observer) {
 	t.Helper()
-	sc := must[*scope.Scope](t)(scope.New(scope.Config{}))
-	c.Commands = must[*ddl.Executor](t)(ddl.New(ddl.Config{
+	sc := must.Get(scope.New(scope.Config{}))(t)
+	c.Commands = must.Get(ddl.New(ddl.Config{
 		Target: r.target, Fence: c.Checkpoint, Catalog: r.catalog, Scope: sc, Link: "link", Placed: true, Observer: observe,
-	}))
+	}))(t)
 	c.Link, c.Observer = "link", observe
 }
 
@@ -45,7 +46,7 @@ func set(name string, v any) bson.D { return bson.D{{Key: "u", Value: bson.D{{Ke
 
 func indexNames(t testing.TB, target *simTarget, ns oplog.Namespace) []string {
 	t.Helper()
-	specs := must[[]bson.Raw](t)(catalog.Indexes(t.Context(), target, ns))
+	specs := must.Get(catalog.Indexes(t.Context(), target, ns))(t)
 	var names []string
 	for _, spec := range specs {
 		names = append(names, spec.Lookup("name").StringValue())
@@ -128,7 +129,7 @@ func TestCopiedIndexRefuses(t *testing.T) {
 			l.add(insertOp("db.p", bson.D{{Key: "_id", Value: 2}}))
 			var told []string
 			begin := func() *attempt {
-				return must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+				return must.Get(r.begin(t.Context(), func(c *Config) {
 					r.commanded(t, c, func(e event.Event) {
 						switch index := event.Attr(e, keyIndex).String(); e.Message() {
 						case indexDeferred:
@@ -138,23 +139,23 @@ func TestCopiedIndexRefuses(t *testing.T) {
 						}
 					})
 					c.CopiedUntil = until
-				}))
+				}))(t)
 			}
 			a := begin()
-			succeed(t, a.run(t.Context(), l.batches()[:half], 0))
+			must.Succeed(t, a.run(t.Context(), l.batches()[:half], 0))
 			if diff := cmp.Diff([]string{"_id_", "takes"}, indexNames(t, tg, "db.p")); diff != "" {
 				t.Errorf("in between: %s", diff)
 			}
 			// Another process continues.
 			a = begin()
-			succeed(t, a.run(t.Context(), l.batches()[half:], 0))
+			must.Succeed(t, a.run(t.Context(), l.batches()[half:], 0))
 			if diff := cmp.Diff([]string{"_id_", "refuses", "takes"}, indexNames(t, tg, "db.p")); diff != "" {
 				t.Errorf("in the end: %s", diff)
 			}
 			if diff := cmp.Diff([]string{"deferred refuses", "built refuses"}, told); diff != "" {
 				t.Error(diff)
 			}
-			if held := must[ddl.Specs](t)(ddl.Held(t.Context(), tg, "replicator", "link")); len(held) > 0 {
+			if held := must.Get(ddl.Held(t.Context(), tg, "replicator", "link"))(t); len(held) > 0 {
 				t.Errorf("still held: %v", held)
 			}
 			if diff := cmp.Diff(texts([]bson.Raw{raw(t, tt.copied), raw(t, bson.D{{Key: "_id", Value: 2}})}), texts(tg.documents(t, "db.p"))); diff != "" {
@@ -238,17 +239,17 @@ func TestCopiedTooLarge(t *testing.T) {
 				l.end()
 				l.add(insertOp("db.p", bson.D{{Key: "_id", Value: 2}}))
 				begin := func() *attempt {
-					return must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+					return must.Get(r.begin(t.Context(), func(c *Config) {
 						r.commanded(t, c, nil)
 						c.CopiedUntil = until
-					}))
+					}))(t)
 				}
 				batches := l.batches()
 				if restart > 0 {
-					succeed(t, begin().run(t.Context(), batches[:1], 0))
+					must.Succeed(t, begin().run(t.Context(), batches[:1], 0))
 					batches = batches[1:]
 				}
-				succeed(t, begin().run(t.Context(), batches, 0))
+				must.Succeed(t, begin().run(t.Context(), batches, 0))
 				var want []bson.Raw
 				for _, d := range append(slices.Clone(tt.want), bson.D{{Key: "_id", Value: 2}}) {
 					want = append(want, raw(t, d))
@@ -281,10 +282,10 @@ func TestCopiedTooLargeInTheEnd(t *testing.T) {
 		}
 		until := l.optime()
 		l.end()
-		a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+		a := must.Get(r.begin(t.Context(), func(c *Config) {
 			r.commanded(t, c, nil)
 			c.CopiedUntil = until
-		}))
+		}))(t)
 		err := a.run(t.Context(), l.batches(), 0)
 		if _, diverged := errors.AsType[*DivergenceError](err); diverged == dropped || !dropped && !strings.Contains(err.Error(), "db.p, _id 1") {
 			t.Errorf("dropped=%v: %v", dropped, err)
@@ -310,16 +311,16 @@ func TestCopiedTooLargeLeftOut(t *testing.T) {
 	l.add(insertOp("db.q", doc(1, 1)))
 	until := l.optime()
 	l.end()
-	without := must[*scope.Scope](t)(scope.New(scope.Config{Exclude: []string{"db.p"}}))
+	without := must.Get(scope.New(scope.Config{Exclude: []string{"db.p"}}))(t)
 	for i, b := range l.batches() {
-		a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+		a := must.Get(r.begin(t.Context(), func(c *Config) {
 			r.commanded(t, c, nil)
 			c.CopiedUntil = until
 			if i > 0 {
 				c.Scope = without
 			}
-		}))
-		succeed(t, a.run(t.Context(), []batch.Batch{b}, 0))
+		}))(t)
+		must.Succeed(t, a.run(t.Context(), []batch.Batch{b}, 0))
 	}
 	if left := tg.documents(t, "replicator.oversized"); len(left) > 0 {
 		t.Errorf("%d pieces are left", len(left))
@@ -344,10 +345,10 @@ func TestCopiedRefusedForAnotherReason(t *testing.T) {
 		}
 		return nil, false
 	})
-	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+	a := must.Get(r.begin(t.Context(), func(c *Config) {
 		r.commanded(t, c, nil)
 		c.CopiedUntil = l.optime()
-	}))
+	}))(t)
 	err := a.run(t.Context(), l.batches(), 0)
 	if _, ok := errors.AsType[*OpError](err); !ok || !errors.Is(err, refusal) {
 		t.Errorf("%v", err)

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -115,9 +116,9 @@ func meddle(t *rapid.T, target *simTarget, db string, has map[string]bool) {
 			has[coll] = false
 			continue
 		}
-		body := must[[]byte](t)(bson.Marshal(bson.D{{Key: "createIndexes", Value: coll}, {Key: "indexes", Value: bson.A{
+		body := must.Get(bson.Marshal(bson.D{{Key: "createIndexes", Value: coll}, {Key: "indexes", Value: bson.A{
 			bson.D{{Key: "key", Value: bson.D{{Key: "v", Value: 1}}}, {Key: "name", Value: "v_1"}, {Key: "unique", Value: true}},
-		}}}))
+		}}}))(t)
 		_, err := target.send(context.Background(), mongo.Command{DB: db, Body: body})
 		has[coll] = err == nil
 	}
@@ -141,7 +142,7 @@ func (g *simTarget) crashAfter(commits int) {
 // checkLanes compares the collections with one lane in the link's document with those that
 // may have a unique index.
 func (a *attempt) checkLanes(t *rapid.T) {
-	for _, ns := range must[[]oplog.Namespace](t)(a.link.OneLane(context.Background())) {
+	for _, ns := range must.Get(a.link.OneLane(context.Background()))(t) {
 		if !slices.Contains([]string{"u", "c"}, ns.Collection()) {
 			t.Fatalf("%s is recorded to have one lane", ns)
 		}
@@ -182,10 +183,10 @@ func TestPropertyRouting(t *testing.T) {
 				meddle(t, target, db, has)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-			a := must[*attempt](t)(r.begin(ctx, func(c *Config) {
+			a := must.Get(r.begin(ctx, func(c *Config) {
 				c.FlushDocs = rapid.IntRange(1, 4).Draw(t, "docs")
 				c.CoalesceWindow = c.FlushDocs
-			}))
+			}))(t)
 			if commits := rapid.IntRange(1, 30).Draw(t, "commits"); attempts < 4 {
 				target.crashAfter(commits)
 			}

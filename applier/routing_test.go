@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -36,7 +37,7 @@ func (g *simTarget) notUnique(t fataler, db, coll string) {
 // aborted.
 func (r *rig) endTransactions(t fataler) *checkpoint.Link {
 	t.Helper()
-	link := must[*checkpoint.Link](t)(r.store.Acquire(context.Background(), r.term))
+	link := must.Get(r.store.Acquire(context.Background(), r.term))(t)
 	r.term = link.Term()
 	return link
 }
@@ -89,7 +90,7 @@ func ids(t testing.TB, ns oplog.Namespace, writers uint32, n int, fits func(lane
 // oneLane returns the recorded collections with one lane.
 func oneLane(t testing.TB, link *checkpoint.Link) []oplog.Namespace {
 	t.Helper()
-	return must[[]oplog.Namespace](t)(link.OneLane(t.Context()))
+	return must.Get(link.OneLane(t.Context()))(t)
 }
 
 // TestUniqueIndexDropped: the hint for a unique index that refuses a document is to drop
@@ -129,7 +130,7 @@ func TestUniqueIndexDropped(t *testing.T) {
 	if got := oneLane(t, b.link); len(got) != 0 {
 		t.Errorf("%v are recorded to have one lane still", got)
 	}
-	if at := must[*checkpoint.Link](t)(r.store.Acquire(t.Context(), r.term)).State().Barrier; at != (checkpoint.Position{OpTime: optimeOf(99), Op: checkpoint.AllOps}) {
+	if at := must.Get(r.store.Acquire(t.Context(), r.term))(t).State().Barrier; at != (checkpoint.Position{OpTime: optimeOf(99), Op: checkpoint.AllOps}) {
 		t.Errorf("the routing was changed after a barrier at %s", at)
 	}
 }
@@ -235,12 +236,12 @@ func TestRoutingIsStable(t *testing.T) {
 		d.routes.known[tc.ns] = &route{
 			source: tc.ns, inScope: true, target: tc.ns, collection: coll, seed: oplog.HashNamespace(tc.ns), oneLane: tc.oneLane,
 		}
-		raw := must[[]byte](t)(bson.Marshal(append(bson.D{
+		raw := must.Get(bson.Marshal(append(bson.D{
 			{Key: "ts", Value: optimeOf(1).TS}, {Key: "t", Value: int64(1)}, {Key: "v", Value: int64(2)}, {Key: "wall", Value: bson.DateTime(1)},
-		}, insertOp(string(tc.ns), bson.D{{Key: "_id", Value: tc.id}})...)))
-		e := must[oplog.Entry](t)(oplog.ParseEntry(raw))
+		}, insertOp(string(tc.ns), bson.D{{Key: "_id", Value: tc.id}})...)))(t)
+		e := must.Get(oplog.ParseEntry(raw))(t)
 		var o routed
-		succeed(t, d.route(t.Context(), &e.Op, checkpoint.Position{OpTime: e.OpTime}, false, &o))
+		must.Succeed(t, d.route(t.Context(), &e.Op, checkpoint.Position{OpTime: e.OpTime}, false, &o))
 		if o.lane != tc.want {
 			t.Errorf("%s, _id %v, one lane %v: lane %d of %d, want %d", tc.ns, tc.id, tc.oneLane, o.lane, tc.writers, tc.want)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -120,7 +121,7 @@ func (r *rig) wantDocuments(t testing.TB, ns oplog.Namespace, docs []bson.D) {
 	t.Helper()
 	var want []bson.Raw
 	for _, d := range docs {
-		want = append(want, must[[]byte](t)(bson.Marshal(d)))
+		want = append(want, must.Get(bson.Marshal(d))(t))
 	}
 	a, b := texts(want), texts(r.target.documents(t, ns))
 	slices.Sort(a)
@@ -145,7 +146,7 @@ func TestOtherSpellingIsDivergence(t *testing.T) {
 		r.target.run(t, "db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{doc("A", 3)}}})
 		l := newLog(t)
 		l.add(op)
-		a := must[*attempt](t)(r.begin(t.Context(), nil))
+		a := must.Get(r.begin(t.Context(), nil))(t)
 		if _, ok := errors.AsType[*DivergenceError](a.run(t.Context(), l.batches(), 0)); !ok {
 			t.Errorf("%s: no divergence", name)
 		}
@@ -176,7 +177,7 @@ func TestOtherSpellingInOneTransaction(t *testing.T) {
 		}
 		return nil, false
 	})
-	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.CopiedUntil = l.optime() }))
+	a := must.Get(r.begin(t.Context(), func(c *Config) { c.CopiedUntil = l.optime() }))(t)
 	if err := a.run(t.Context(), l.batches(), 0); !errors.Is(err, errCrash) {
 		t.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func TestOtherSpellingDoneAgain(t *testing.T) {
 		}
 		return nil, false
 	})
-	a := must[*attempt](t)(r.begin(t.Context(), set))
+	a := must.Get(r.begin(t.Context(), set))(t)
 	if err := a.run(t.Context(), l.batches(), 0); !errors.Is(err, errCrash) {
 		t.Fatal(err)
 	}
@@ -233,7 +234,7 @@ type folded struct {
 
 func (f *folded) key(t fataler, id any) string {
 	typ, value, err := bson.MarshalValue(id)
-	succeed(t, err)
+	must.Succeed(t, err)
 	return string(bsonorder.AppendKey(nil, bson.RawValue{Type: typ, Value: value}, f.collator))
 }
 
@@ -317,7 +318,7 @@ func TestSpellingsProperty(t *testing.T) {
 		coll := rapid.SampledFrom([]string{"c", "c", "system.js"}).Draw(t, "collection")
 		r.createFolded(t, coll, strength)
 		f := &folded{sourceLog: newLog(t), ns: r.db + "." + coll, states: []map[string]bson.D{{}}}
-		f.collator = must[*bsonorder.Collator](t)(bsonorder.NewCollator(r.collation(t, coll)))
+		f.collator = must.Get(bsonorder.NewCollator(r.collation(t, coll)))(t)
 		f.draw(t)
 		over := rapid.Bool().Draw(t, "over a copy")
 		if docs := f.copied(t); over && len(docs) > 0 {
@@ -330,13 +331,13 @@ func TestSpellingsProperty(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 			target.intercept(nil)
-			a := must[*attempt](t)(r.begin(ctx, func(c *Config) {
+			a := must.Get(r.begin(ctx, func(c *Config) {
 				c.Relaxed, c.Plan.Coalesce, c.FlushDocs = relaxed, coalesce, flush
 				c.RetryFor = 10 * time.Second
 				if over {
 					c.CopiedUntil = f.optime()
 				}
-			}))
+			}))(t)
 			var mishaps []mishap
 			if attempts < 3 && rapid.Bool().Draw(t, "hurt") {
 				mishaps = append(mishaps, mishap{
@@ -363,7 +364,7 @@ func TestSpellingsProperty(t *testing.T) {
 func (f *folded) check(t *rapid.T, target *simTarget) {
 	var want []bson.Raw
 	for _, d := range f.states[len(f.states)-1] {
-		want = append(want, must[[]byte](t)(bson.Marshal(d)))
+		want = append(want, must.Get(bson.Marshal(d))(t))
 	}
 	a, b := texts(want), texts(target.documents(t, oplog.Namespace(f.ns)))
 	slices.Sort(a)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -150,7 +151,7 @@ func TestMetricsTwice(t *testing.T) {
 	newMetrics(reg).flushes.Inc()
 	newMetrics(reg).flushes.Inc()
 	families, err := reg.Gather()
-	succeed(t, err)
+	must.Succeed(t, err)
 	for _, f := range families {
 		if f.GetName() == "replicator_applier_flushes_total" && f.GetMetric()[0].GetCounter().GetValue() != 2 {
 			t.Errorf("two attempts counted %s, want 2", f)

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -32,7 +33,7 @@ func TestBeginFences(t *testing.T) {
 
 			opened := openAll(ctx, t, old)
 			started := time.Now()
-			h := must[*Link](t)(link(t, g).Acquire(ctx, 0))
+			h := must.Get(link(t, g).Acquire(ctx, 0))(t)
 			if took := time.Since(started); took > 10*time.Second {
 				t.Errorf("Begin waited %v for transactions of the older term", took)
 			}
@@ -40,7 +41,7 @@ func TestBeginFences(t *testing.T) {
 				t.Errorf("term %d after %d", h.Term(), old.Term())
 			}
 			if stepDown {
-				succeed(t, g.Set.StepDown(ctx))
+				must.Succeed(t, g.Set.StepDown(ctx))
 			}
 			st := h.State()
 			if st.Lanes[0] != at(101, 0) || st.Lanes[1] != at(100, AllOps) || st.Barrier != at(100, AllOps) {
@@ -57,7 +58,7 @@ func TestBeginFences(t *testing.T) {
 			// The new term continues.
 			flush(ctx, t, h.Lane(0), at(102, 0), "new")
 			flush(ctx, t, h.Barrier(), at(103, 0), "new-barrier")
-			succeed(t, h.Advance(ctx, progress(103), positions(h), Source{}))
+			must.Succeed(t, h.Advance(ctx, progress(103), positions(h), Source{}))
 			if !has(ctx, t, g, "kept") || !has(ctx, t, g, "new") {
 				t.Error("the new term's data are missing")
 			}
@@ -75,8 +76,8 @@ func openAll(ctx context.Context, t *testing.T, l *Link) opened {
 		lane: open(ctx, t, l.Lane(0), at(102, 0), "open"), barrier: open(ctx, t, l.Barrier(), at(102, 0), "open-barrier"),
 		late: l.Lane(1).Session().Begin(), link: l.txns.Begin(),
 	}
-	succeed(t, l.Lane(1).Move(ctx, o.late, at(102, 0)))
-	succeed(t, l.changeLink(ctx, o.link, setCheckpoint(progress(101), nothing)))
+	must.Succeed(t, l.Lane(1).Move(ctx, o.late, at(102, 0)))
+	must.Succeed(t, l.changeLink(ctx, o.link, setCheckpoint(progress(101), nothing)))
 	return o
 }
 
@@ -98,13 +99,13 @@ func wantFenced(ctx context.Context, t *testing.T, old *Link, o opened) {
 		t.Errorf("late retryable write on the barrier: %v", err)
 	}
 	txn := old.Lane(3).Session().Begin()
-	wantError(t, old.Lane(3).Move(ctx, txn, at(103, 0)), lease.ErrFenced)
-	wantError(t, old.Lane(3).BeginAlone(ctx, at(103, 0), nil), lease.ErrFenced)
-	wantError(t, old.Barrier().BeginAlone(ctx, at(103, 0), positions(old)), lease.ErrFenced)
-	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
-	wantError(t, old.Resize(ctx, progress(101), 2), lease.ErrFenced)
+	must.Fail(t, old.Lane(3).Move(ctx, txn, at(103, 0)), lease.ErrFenced)
+	must.Fail(t, old.Lane(3).BeginAlone(ctx, at(103, 0), nil), lease.ErrFenced)
+	must.Fail(t, old.Barrier().BeginAlone(ctx, at(103, 0), positions(old)), lease.ErrFenced)
+	must.Fail(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
+	must.Fail(t, old.Resize(ctx, progress(101), 2), lease.ErrFenced)
 	_, err := old.store.Acquire(ctx, old.Term())
-	wantError(t, err, lease.ErrFenced)
+	must.Fail(t, err, lease.ErrFenced)
 }
 
 // TestForgottenSessions: if the server has forgotten the sessions, the terms in the
@@ -113,20 +114,20 @@ func TestForgottenSessions(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	must[*Link](t)(link(t, g).Acquire(ctx, 0))
+	must.Get(link(t, g).Acquire(ctx, 0))(t)
 	// Simulated by session ids that the server has never seen.
 	for i, l := range append(old.lanes, old.barrier) {
 		l.session = mongo.NewSession(g, mongo.SessionID("forgotten", l.id), old.Term()<<mongo.NumberBits)
 		txn := l.session.Begin()
 		err := l.Move(ctx, txn, at(102, 0))
-		wantError(t, err, lease.ErrFenced)
+		must.Fail(t, err, lease.ErrFenced)
 		if i == 0 && !strings.Contains(err.Error(), "term 2") {
 			t.Errorf("the error does not say which term: %v", err)
 		}
 		txn.Abort(ctx)
 	}
 	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
-	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
+	must.Fail(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
 }
 
 // TestRaisedOnly: once the link's term is raised, an older one cannot move the checkpoint,
@@ -143,10 +144,10 @@ func TestRaisedOnly(t *testing.T) {
 		return nil, false
 	})
 	_, err := link(t, raising).Acquire(ctx, 0)
-	wantError(t, err, errCut)
-	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
+	must.Fail(t, err, errCut)
+	must.Fail(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
 	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
-	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
+	must.Fail(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
 }
 
 // TestDelayedCommit: a commit that was sent before Acquire and arrives during or after it
@@ -167,7 +168,7 @@ func TestDelayedCommit(t *testing.T) {
 			}
 			_, committed = txn.Commit(ctx, false)
 		})
-		later := must[*Link](t)(link(t, g).Acquire(ctx, 0))
+		later := must.Get(link(t, g).Acquire(ctx, 0))(t)
 		wg.Wait()
 		in := later.State().Lanes[0] == next
 		if in != (committed == nil) || in != has(ctx, t, g, id) {
@@ -199,7 +200,7 @@ func TestTwoBegins(t *testing.T) {
 		usable := 0
 		for i, h := range links {
 			if errs[i] != nil {
-				wantError(t, errs[i], lease.ErrFenced)
+				must.Fail(t, errs[i], lease.ErrFenced)
 				fencedOnes++
 				continue
 			}
@@ -261,7 +262,7 @@ func TestAcquireCutOff(t *testing.T) {
 					}
 					return
 				}
-				wantError(t, err, errCut)
+				must.Fail(t, err, errCut)
 				if h, err = s.Acquire(ctx, last); err != nil {
 					t.Fatalf("after a cut at command %d (sent: %v, restarted: %v): %v", cut, sent, restart, err)
 				}
@@ -283,7 +284,7 @@ func TestWithinFenced(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	next := must[*Link](t)(link(t, g).Acquire(ctx, 0))
+	next := must.Get(link(t, g).Acquire(ctx, 0))(t)
 	write := func(id string) func(txn *mongo.Txn) error {
 		return func(txn *mongo.Txn) error {
 			_, err := txn.Call(ctx, insert(id))
@@ -291,12 +292,12 @@ func TestWithinFenced(t *testing.T) {
 		}
 	}
 	l := old.Lane(1)
-	wantError(t, l.Within(ctx, write("number")), lease.ErrFenced)
+	must.Fail(t, l.Within(ctx, write("number")), lease.ErrFenced)
 	// Ids that the new term does not use simulate forgotten sessions.
 	l.session = mongo.NewSession(g, mongo.SessionID("forgotten", l.id), old.Term()<<mongo.NumberBits)
-	wantError(t, l.Within(ctx, write("document")), lease.ErrFenced)
+	must.Fail(t, l.Within(ctx, write("document")), lease.ErrFenced)
 	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
-	wantError(t, old.Within(ctx, func(txn mongo.Caller) error {
+	must.Fail(t, old.Within(ctx, func(txn mongo.Caller) error {
 		_, err := txn.Call(ctx, insert("link"))
 		return err
 	}), lease.ErrFenced)
@@ -305,7 +306,7 @@ func TestWithinFenced(t *testing.T) {
 			t.Errorf("%s was written by an older term", id)
 		}
 	}
-	succeed(t, next.Lane(1).Within(ctx, write("new")))
+	must.Succeed(t, next.Lane(1).Within(ctx, write("new")))
 	if !has(ctx, t, g, "new") || next.Lane(1).Position() != at(100, AllOps) {
 		t.Errorf("the lane is at %s", next.Lane(1).Position())
 	}

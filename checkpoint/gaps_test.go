@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -75,7 +76,7 @@ func TestBeginTellsReached(t *testing.T) {
 	told := func(s *Store) float64 { return testutil.ToFloat64(s.metrics.applied) }
 
 	_, s, _ := copying(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	must[*Link](t)(s.Acquire(ctx, 0))
+	must.Get(s.Acquire(ctx, 0))(t)
 	if got := told(s); got != 0 {
 		t.Errorf("%v while it is copied", got)
 	}
@@ -85,17 +86,17 @@ func TestBeginTellsReached(t *testing.T) {
 	s = link(t, g)
 	st := first(2)
 	st.CopiedUntil = oplog.OpTime{}
-	succeed(t, s.Create(ctx, st))
-	h := must[*Link](t)(s.Acquire(ctx, 0))
+	must.Succeed(t, s.Create(ctx, st))
+	h := must.Get(s.Acquire(ctx, 0))(t)
 	since := float64(h.State().AppliedWall) / 1000
 	if got := told(s); got != since {
 		t.Errorf("%v of a new link, want %v", got, since)
 	}
 	out := LeftOut{NS: "d.b", Since: st.Applied, Wall: st.AppliedWall, Asked: time.UnixMilli(1).UTC()}
-	succeed(t, h.ChangeLeftOut(ctx, func(mongo.Caller, []LeftOut) ([]LeftOut, error) { return []LeftOut{out}, nil }))
+	must.Succeed(t, h.ChangeLeftOut(ctx, func(mongo.Caller, []LeftOut) ([]LeftOut, error) { return []LeftOut{out}, nil }))
 	later := Progress{Applied: ot(st.Applied.TS.T + 5), AppliedWall: st.AppliedWall + 5000, FetchFrom: ot(st.Applied.TS.T + 5)}
-	succeed(t, h.Advance(ctx, later, make([]Position, 2), Source{SetName: "rs0"}))
-	must[*Link](t)(s.Acquire(ctx, 0))
+	must.Succeed(t, h.Advance(ctx, later, make([]Position, 2), Source{SetName: "rs0"}))
+	must.Get(s.Acquire(ctx, 0))(t)
 	if got := told(s); got != since {
 		t.Errorf("%v with a collection left out at %v", got, since)
 	}

@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -23,20 +24,20 @@ func TestAdvanceFromElsewhere(t *testing.T) {
 			t.Parallel()
 			ctx := within(t)
 			g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-			succeed(t, h.Advance(ctx, progress(101), positions(h), Source{}))
-			succeed(t, h.Advance(ctx, progress(102), positions(h), Source{}))
-			must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{
+			must.Succeed(t, h.Advance(ctx, progress(101), positions(h), Source{}))
+			must.Succeed(t, h.Advance(ctx, progress(102), positions(h), Source{}))
+			must.Get(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{
 				Filter: metadata.ByID("a"), Change: func(dst []byte) []byte {
 					return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return metadata.AppendOpTime(dst, "applied", ot(c.is)) })
 				},
-			}))))
-			wantError(t, h.Advance(ctx, progress(104), positions(h), Source{}), c.want)
+			}))))(t)
+			must.Fail(t, h.Advance(ctx, progress(104), positions(h), Source{}), c.want)
 			state, _, err := s.Load(ctx)
-			succeed(t, err)
+			must.Succeed(t, err)
 			if state.Applied != ot(c.is) {
 				t.Errorf("it was moved from %s to %s", ot(c.is), state.Applied)
 			}
-			wantError(t, h.SetRouting(ctx, 7), c.want)
+			must.Fail(t, h.SetRouting(ctx, 7), c.want)
 		})
 	}
 }
@@ -47,15 +48,15 @@ func TestBegunStays(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	succeed(t, h.Lane(0).BeginAlone(ctx, at(110, AllOps), nil))
+	must.Succeed(t, h.Lane(0).BeginAlone(ctx, at(110, AllOps), nil))
 	for _, part := range []uint32{105, 108} {
-		h = must[*Link](t)(link(t, g).Acquire(ctx, 0))
-		succeed(t, h.Lane(0).BeginAlone(ctx, at(part, AllOps), nil))
+		h = must.Get(link(t, g).Acquire(ctx, 0))(t)
+		must.Succeed(t, h.Lane(0).BeginAlone(ctx, at(part, AllOps), nil))
 		if got := h.Lane(0).Begun(); got != at(110, AllOps) {
 			t.Errorf("begun up to %v", got)
 		}
-		succeed(t, h.Lane(0).EndAlone(ctx, at(part, AllOps)))
-		if got := must[*Link](t)(link(t, g).Acquire(ctx, 0)).State().LanesBegun[0]; got != at(110, AllOps) {
+		must.Succeed(t, h.Lane(0).EndAlone(ctx, at(part, AllOps)))
+		if got := must.Get(link(t, g).Acquire(ctx, 0))(t).State().LanesBegun[0]; got != at(110, AllOps) {
 			t.Errorf("begun up to %v, found by the next term", got)
 		}
 	}
@@ -77,16 +78,16 @@ func TestBeginAloneAgain(t *testing.T) {
 	}
 	doc := func(id string) bson.Raw {
 		t.Helper()
-		docs := must[[]bson.Raw](t)(metadata.Found(must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 1, metadata.ByID(id))))))
+		docs := must.Get(metadata.Found(must.Get(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 1, metadata.ByID(id))))(t)))(t)
 		return append(bson.Raw(nil), docs[0]...)
 	}
 	for name, begin := range map[string]func(h *Link) error{
 		"a/1":       func(h *Link) error { return h.Lane(1).BeginAlone(ctx, at(105, 0), nil) },
 		"a/barrier": func(h *Link) error { return h.Barrier().BeginAlone(ctx, at(105, 0), positions(h)) },
 	} {
-		succeed(t, begin(h))
+		must.Succeed(t, begin(h))
 		was, before := newest(), doc(name)
-		succeed(t, begin(h))
+		must.Succeed(t, begin(h))
 		if after := doc(name); !newest().After(was) || after.Lookup("writes").AsInt64() != before.Lookup("writes").AsInt64()+1 {
 			t.Errorf("%s was begun again at %s, after %s, without a write: %s", name, newest(), was, after)
 		}

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -34,32 +34,6 @@ type tester interface {
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 	Context() context.Context
-}
-
-func must[V any](t tester) func(v V, err error) V {
-	t.Helper()
-	return func(v V, err error) V {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func succeed(t tester, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// wantError fails the test unless err is want.
-func wantError(t tester, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Fatalf("error %v, want %v", err, want)
-	}
 }
 
 // target is a Caller for a set.
@@ -87,7 +61,7 @@ func progress(seconds uint32) Progress {
 // link returns the store of a link on a set.
 func link(t tester, g *target) *Store {
 	t.Helper()
-	return must[*Store](t)(New(Config{Target: g, Link: "a"}))
+	return must.Get(New(Config{Target: g, Link: "a"}))(t)
 }
 
 // begun creates a link and acquires its lease.
@@ -100,14 +74,14 @@ func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *
 	g := &target{Set: mongosim.StartTest(t, opts)}
 	createData(t, g)
 	s := link(t, g)
-	succeed(t, s.Create(ctx, first(writers)))
-	return g, s, must[*Link](t)(s.Acquire(ctx, 0))
+	must.Succeed(t, s.Create(ctx, first(writers)))
+	return g, s, must.Get(s.Acquire(ctx, 0))(t)
 }
 
 // createData creates the collection to which tests write data.
 func createData(t tester, g *target) {
 	t.Helper()
-	must[bson.Raw](t)(g.Call(t.Context(), metadata.Majority(metadata.Write("data", "create", "c", ""))))
+	must.Get(g.Call(t.Context(), metadata.Majority(metadata.Write("data", "create", "c", ""))))(t)
 }
 
 // insert returns an insert of a document into the data.
@@ -118,16 +92,16 @@ func insert(id string) mongo.Command {
 // has reports whether the data have a document.
 func has(ctx context.Context, t tester, g *target, id string) bool {
 	t.Helper()
-	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("data", "c", 1, metadata.ByID(id))))
-	return len(must[[]bson.Raw](t)(metadata.Found(reply))) > 0
+	reply := must.Get(g.Call(ctx, metadata.Find("data", "c", 1, metadata.ByID(id))))(t)
+	return len(must.Get(metadata.Found(reply))(t)) > 0
 }
 
 // open starts a flush and leaves it open.
 func open(ctx context.Context, t tester, l *Lane, next Position, id string) *mongo.Txn {
 	t.Helper()
 	txn := l.Session().Begin()
-	succeed(t, l.Move(ctx, txn, next))
-	must[bson.Raw](t)(txn.Call(ctx, insert(id)))
+	must.Succeed(t, l.Move(ctx, txn, next))
+	must.Get(txn.Call(ctx, insert(id)))(t)
 	return txn
 }
 
@@ -135,7 +109,7 @@ func open(ctx context.Context, t tester, l *Lane, next Position, id string) *mon
 func flush(ctx context.Context, t tester, l *Lane, next Position, id string) {
 	t.Helper()
 	txn := open(ctx, t, l, next, id)
-	must[bson.Raw](t)(txn.Commit(ctx, false))
+	must.Get(txn.Commit(ctx, false))(t)
 	l.Moved(next)
 }
 
@@ -171,6 +145,6 @@ func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store,
 	g := &target{Set: mongosim.StartTest(t, opts)}
 	createData(t, g)
 	s := link(t, g)
-	succeed(t, s.Create(ctx, copyState(writers)))
-	return g, s, must[*Link](t)(s.Acquire(ctx, 0))
+	must.Succeed(t, s.Create(ctx, copyState(writers)))
+	return g, s, must.Get(s.Acquire(ctx, 0))(t)
 }

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
@@ -75,9 +75,9 @@ func TestCourses(t *testing.T) {
 		name := fmt.Sprintf("link-%d", n)
 		writers := rapid.IntRange(1, 3).Draw(rt, "writers")
 		for i := range c.procs {
-			c.procs[i] = &process{store: must[*Store](rt)(New(Config{Target: g, Link: name}))}
+			c.procs[i] = &process{store: must.Get(New(Config{Target: g, Link: name}))(rt)}
 		}
-		succeed(rt, c.procs[0].store.Create(t.Context(), first(writers)))
+		must.Succeed(rt, c.procs[0].store.Create(t.Context(), first(writers)))
 		start := at(100, AllOps)
 		c.model = model{
 			applied: ot(100), lanes: slices.Repeat([]Position{start}, writers+1),
@@ -157,14 +157,14 @@ func (c *course) begin(rt *rapid.T) {
 	switch {
 	case errors.Is(err, errCut):
 		// It may have raised the term; no process has the lease then.
-		link := must[linkDoc](rt)(p.store.readLink(c.ctx))
+		link := must.Get(p.store.readLink(c.ctx))(rt)
 		if link.Term != c.model.term {
 			c.model.term = link.Term
 			p.lost = true
 		}
 		return
 	case errors.Is(err, lease.ErrFenced):
-		link := must[linkDoc](rt)(p.store.readLink(c.ctx))
+		link := must.Get(p.store.readLink(c.ctx))(rt)
 		if after == 0 || mine || link.lease.Holder == p.store.holder {
 			rt.Fatalf("fenced by nobody: %v", err)
 		}
@@ -211,11 +211,11 @@ func (c *course) flush(rt *rapid.T, link string) {
 	if c.between(p, err) {
 		return
 	}
-	succeed(rt, err)
-	must[bson.Raw](rt)(txn.Call(c.ctx, insert(id)))
+	must.Succeed(rt, err)
+	must.Get(txn.Call(c.ctx, insert(id)))(rt)
 	switch rapid.SampledFrom([]string{"commit", "commit", "abort", "lost", "unsent", "open"}).Draw(rt, "end") {
 	case "commit":
-		must[bson.Raw](rt)(txn.Commit(c.ctx, rapid.Bool().Draw(rt, "majority")))
+		must.Get(txn.Commit(c.ctx, rapid.Bool().Draw(rt, "majority")))(rt)
 		l.Moved(next)
 		c.moved(i, next, id)
 	case "abort":
@@ -292,7 +292,7 @@ func (c *course) advance(rt *rapid.T) {
 	err := p.link.Advance(c.ctx, progress(c.clock), positions(p.link), Source{})
 	switch {
 	case c.stale(p) || c.model.began != c.model.term:
-		wantError(rt, err, lease.ErrFenced)
+		must.Fail(rt, err, lease.ErrFenced)
 	case err != nil:
 		rt.Fatal(err)
 	default:
@@ -327,7 +327,7 @@ func (c *course) alone(rt *rapid.T) {
 		c.model.begun[i] = next
 	}
 	if rapid.Bool().Draw(rt, "end") {
-		succeed(rt, l.EndAlone(c.ctx, next))
+		must.Succeed(rt, l.EndAlone(c.ctx, next))
 		c.clock = far
 		c.moved(i, next, "")
 		delete(c.model.data, "")
@@ -350,10 +350,10 @@ func (c *course) resize(rt *rapid.T) {
 	}
 	err := p.link.Resize(c.ctx, progress(c.clock), writers)
 	if c.stale(p) || c.model.began != c.model.term {
-		wantError(rt, err, lease.ErrFenced)
+		must.Fail(rt, err, lease.ErrFenced)
 		return
 	}
-	succeed(rt, err)
+	must.Succeed(rt, err)
 	p.lost = true
 	c.model.applied = ot(c.clock)
 	c.model.lanes = slices.Repeat([]Position{at(c.clock, AllOps)}, writers+1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -65,8 +66,8 @@ func (m *moving) try(next Position, ids ...string) (*mongo.Txn, error) {
 // commit moves the lane and commits that.
 func (m *moving) commit(next Position, ids ...string) {
 	m.Helper()
-	txn := must[*mongo.Txn](m)(m.try(next, ids...))
-	must[bson.Raw](m)(txn.Commit(m.ctx, false))
+	txn := must.Get(m.try(next, ids...))(m)
+	must.Get(txn.Commit(m.ctx, false))(m)
 }
 
 // TestMoveWith: whether commands wait for the move or not, they take effect with it or not
@@ -100,7 +101,7 @@ func TestMoveWith(t *testing.T) {
 			}
 
 			_, err := m.try(at(103, 0), "back")
-			wantError(t, err, errNotForward)
+			must.Fail(t, err, errNotForward)
 
 			// A command that fails is an error of its own, and has no effect.
 			txn, err := m.try(at(104, 0), "c", "a", "d")
@@ -115,20 +116,20 @@ func TestMoveWith(t *testing.T) {
 			// The reply of a commit was lost, and the next flush's commands fail, too.
 			m.commit(at(105, 0), "e")
 			_, err = m.try(at(105, 0), "e")
-			wantError(t, err, ErrAhead)
+			must.Fail(t, err, ErrAhead)
 			if len(m.asked) != 0 {
 				t.Errorf("replies after a move that did not happen: %v", m.asked)
 			}
 			// The target has lost a flush.
 			l.Moved(at(110, 0))
 			_, err = m.try(at(111, 0), "e")
-			wantError(t, err, lease.ErrRewound)
+			must.Fail(t, err, lease.ErrRewound)
 			// Another term has the lane, and the server has forgotten this one's session.
 			l.Moved(at(105, 0))
-			must[*Link](t)(link(t, g).Acquire(ctx, 0))
+			must.Get(link(t, g).Acquire(ctx, 0))(t)
 			m.use(1000)
 			_, err = m.try(at(106, 0), "e")
-			wantError(t, err, lease.ErrFenced)
+			must.Fail(t, err, lease.ErrFenced)
 			if _, err := m.try(at(106, 0), "f"); has(ctx, t, g, "f") {
 				t.Errorf("a fenced lane wrote: %v", err)
 			}
@@ -169,7 +170,7 @@ func TestMoveWithEnds(t *testing.T) {
 	l.Moved(at(110, 0)) // so the move does not match
 	txn := l.Session().Begin()
 	err := l.MoveWith(ctx, txn, at(111, 0), []mongo.Command{insert("locked")}, func(int, bson.Raw) error { return nil })
-	wantError(t, err, stop)
+	must.Fail(t, err, stop)
 	var aborted []int64
 	g.Intercept(func(cmd mongo.Command) (error, bool) {
 		if cmd.Body.Index(0).Key() == "abortTransaction" {

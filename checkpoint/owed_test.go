@@ -3,9 +3,8 @@ package checkpoint
 import (
 	"testing"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -16,13 +15,13 @@ func TestOwedGoes(t *testing.T) {
 	ctx := within(t)
 	g, _, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
 	for _, id := range []string{"a/d.c", "a0/d.c", "ab/d.c"} {
-		must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Write("replicator", "insert", metadata.Missing, "documents", metadata.Document(metadata.ByID(id))))))
+		must.Get(g.Call(ctx, metadata.Majority(metadata.Write("replicator", "insert", metadata.Missing, "documents", metadata.Document(metadata.ByID(id))))))(t)
 	}
 	next := *h.State().Copy
 	next.Number++
-	succeed(t, h.BeginCopy(ctx, next, 1))
-	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Missing, 100, func(dst []byte) []byte { return dst })))
-	docs := must[[]bson.Raw](t)(metadata.Found(reply))
+	must.Succeed(t, h.BeginCopy(ctx, next, 1))
+	reply := must.Get(g.Call(ctx, metadata.Find("replicator", metadata.Missing, 100, func(dst []byte) []byte { return dst })))(t)
+	docs := must.Get(metadata.Found(reply))(t)
 	if len(docs) != 2 || docs[0].Lookup("_id").StringValue() == "a/d.c" {
 		t.Errorf("there is %v", docs)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -39,11 +40,11 @@ func leavings(link string) map[string][]any {
 // what a removed link leaves know of it.
 func TestCollections(t *testing.T) {
 	t.Parallel()
-	file := must[*ast.File](t)(parser.ParseFile(token.NewFileSet(), "../internal/metadata/doc.go", nil, 0))
+	file := must.Get(parser.ParseFile(token.NewFileSet(), "../internal/metadata/doc.go", nil, 0))(t)
 	var names []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok {
-			names = append(names, must[string](t)(strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)))
+			names = append(names, must.Get(strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value))(t))
 		}
 		return true
 	})
@@ -65,7 +66,7 @@ func (r *remains) fill() {
 	for _, link := range []string{"a", "a0", "ab", "a.b", "a-"} {
 		for collection, ids := range leavings(link) {
 			for _, id := range ids {
-				doc := must[[]byte](r.t)(bson.Marshal(bson.D{{Key: "_id", Value: id}, {Key: "of", Value: "mirror"}}))
+				doc := must.Get(bson.Marshal(bson.D{{Key: "_id", Value: id}, {Key: "of", Value: "mirror"}}))(r.t)
 				_, _ = r.Call(r.t.Context(), metadata.Majority(metadata.Write("replicator", "insert", collection, "documents", doc)))
 			}
 		}
@@ -77,8 +78,8 @@ func (r *remains) fill() {
 func (r *remains) check(when string, left map[string]int) {
 	r.t.Helper()
 	for collection, ids := range leavings("a") {
-		reply := must[bson.Raw](r.t)(r.Call(r.t.Context(), metadata.Find("replicator", collection, 100, func(dst []byte) []byte { return dst })))
-		docs := must[[]bson.Raw](r.t)(metadata.Found(reply))
+		reply := must.Get(r.Call(r.t.Context(), metadata.Find("replicator", collection, 100, func(dst []byte) []byte { return dst })))(r.t)
+		docs := must.Get(metadata.Found(reply))(r.t)
 		if got := len(docs) - 4*len(ids); got != left[collection] {
 			r.t.Errorf("%s: %d documents of the link in %s, want %d: %v", when, got, collection, left[collection], docs)
 		}
@@ -95,14 +96,14 @@ func TestRemoved(t *testing.T) {
 	s := link(t, r.target)
 	created := map[string]int{metadata.Links: 1, metadata.Lanes: 3, metadata.Deferred: 1}
 	r.fill()
-	succeed(t, s.Remove(ctx))
+	must.Succeed(t, s.Remove(ctx))
 	r.check("removed", map[string]int{metadata.Deferred: 1})
 	r.fill()
-	must[bson.Raw](t)(r.Call(ctx, metadata.Majority(metadata.Delete("replicator", metadata.Links, metadata.ByID("a")))))
-	succeed(t, s.Create(ctx, first(2)))
+	must.Get(r.Call(ctx, metadata.Majority(metadata.Delete("replicator", metadata.Links, metadata.ByID("a")))))(t)
+	must.Succeed(t, s.Create(ctx, first(2)))
 	r.check("removed by hand and created", created)
 	for n := 1; r.interrupted(s, n); n++ {
-		succeed(t, s.Create(ctx, first(2)))
+		must.Succeed(t, s.Create(ctx, first(2)))
 		r.check("partly removed and created", created)
 	}
 	r.check("removed at last", map[string]int{metadata.Deferred: 1})
@@ -113,10 +114,10 @@ func TestRemovedPart(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	r := &remains{&target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}, t}
-	whole := must[*Store](t)(New(Config{Target: r, Link: "mirror"}))
-	part := must[*Store](t)(New(Config{Target: r, Link: "a", Of: "mirror"}))
+	whole := must.Get(New(Config{Target: r, Link: "mirror"}))(t)
+	part := must.Get(New(Config{Target: r, Link: "a", Of: "mirror"}))(t)
 	for n := 1; r.interrupted(part, n); n++ {
-		if !slices.Contains(must[[]string](t)(whole.Parts(ctx)), "a") {
+		if !slices.Contains(must.Get(whole.Parts(ctx))(t), "a") {
 			t.Errorf("after %d deletes the part is not listed", n)
 		}
 	}
@@ -141,7 +142,7 @@ func (r *remains) interrupted(s *Store, n int) bool {
 	err := s.Remove(r.t.Context())
 	r.Intercept(nil)
 	if err != nil {
-		wantError(r.t, err, crash)
+		must.Fail(r.t, err, crash)
 	}
 	return err != nil
 }

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -25,8 +26,8 @@ func loseFlush(ctx context.Context, t *testing.T, g *target, l *Lane, next Posit
 // lose writes on a partitioned primary, and makes another member primary.
 func lose(ctx context.Context, t *testing.T, g *target, write func()) {
 	t.Helper()
-	succeed(t, g.Set.AwaitSynced(ctx))
-	old := must[*mongosim.Member](t)(g.Set.AwaitPrimary(ctx))
+	must.Succeed(t, g.Set.AwaitSynced(ctx))
+	old := must.Get(g.Set.AwaitPrimary(ctx))(t)
 	for _, m := range g.Set.Members() {
 		if m != old {
 			g.Set.Cut(old.ID(), m.ID())
@@ -45,7 +46,7 @@ func lose(ctx context.Context, t *testing.T, g *target, write func()) {
 		}
 	}
 	g.Set.HealAll()
-	succeed(t, g.Set.AwaitReady(ctx))
+	must.Succeed(t, g.Set.AwaitReady(ctx))
 }
 
 // TestRewound: the first method that notices that the target lost a flush returns
@@ -102,13 +103,13 @@ func TestRewound(t *testing.T) {
 			flush(ctx, t, h.Lane(1), at(102, 0), "kept-1")
 			flush(ctx, t, h.Barrier(), at(103, AllOps), "kept-barrier")
 			flush(ctx, t, h.Lane(0), at(104, 0), "kept-2") // has seen the barrier
-			succeed(t, h.Advance(ctx, progress(103), positions(h), Source{}))
+			must.Succeed(t, h.Advance(ctx, progress(103), positions(h), Source{}))
 			lane := c.lost(h)
 			was := lane.Position()
 			loseFlush(ctx, t, g, lane, at(105, 0))
 
-			wantError(t, c.found(ctx, h), lease.ErrRewound)
-			again := must[*Link](t)(s.Acquire(ctx, h.Term()))
+			must.Fail(t, c.found(ctx, h), lease.ErrRewound)
+			again := must.Get(s.Acquire(ctx, h.Term()))(t)
 			if got := c.lost(again).Position(); got != was {
 				t.Fatalf("the lane is at %s, it was at %s before the lost flush", got, was)
 			}
@@ -117,7 +118,7 @@ func TestRewound(t *testing.T) {
 			}
 			flush(ctx, t, c.lost(again), at(105, 0), "lost")
 			flush(ctx, t, again.Lane(0), at(106, 0), "next")
-			succeed(t, again.Advance(ctx, progress(106), positions(again), Source{}))
+			must.Succeed(t, again.Advance(ctx, progress(106), positions(again), Source{}))
 		})
 	}
 }

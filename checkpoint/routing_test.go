@@ -6,11 +6,11 @@ import (
 	"slices"
 	"testing"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -51,58 +51,58 @@ func TestReroute(t *testing.T) {
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	read := func(h *Link, want ...oplog.Namespace) {
 		t.Helper()
-		got := must[[]oplog.Namespace](t)(h.OneLane(ctx))
+		got := must.Get(h.OneLane(ctx))(t)
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("%v have one lane, want %v", got, want)
 		}
 	}
 	read(h)
 	b := h.Barrier()
-	succeed(t, b.Reroute(ctx, at(100, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a", "x.b"}}))
-	succeed(t, b.Reroute(ctx, at(100, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.b"}}))
+	must.Succeed(t, b.Reroute(ctx, at(100, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a", "x.b"}}))
+	must.Succeed(t, b.Reroute(ctx, at(100, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.b"}}))
 	read(h, "x.a", "x.b")
 	if got := b.Position(); got != at(100, AllOps) {
 		t.Errorf("the barrier moved to %s", got)
 	}
 	// At a later position the barrier moves there, and no lane may be after it.
 	flush(ctx, t, h.Lane(0), at(105, 0), "a")
-	wantError(t, b.Reroute(ctx, at(104, AllOps), positions(h), Rerouting{ByID: []oplog.Namespace{"x.a"}}), errAhead)
+	must.Fail(t, b.Reroute(ctx, at(104, AllOps), positions(h), Rerouting{ByID: []oplog.Namespace{"x.a"}}), errAhead)
 	read(h, "x.a", "x.b")
-	succeed(t, b.Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.c"}, ByID: []oplog.Namespace{"x.a", "x.none"}}))
+	must.Succeed(t, b.Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.c"}, ByID: []oplog.Namespace{"x.a", "x.none"}}))
 	read(h, "x.b", "x.c")
 	if err := h.Lane(1).Reroute(ctx, at(106, 0), nil, Rerouting{}); err == nil {
 		t.Error("a lane changed the routing")
 	}
-	again := must[*Link](t)(s.Acquire(ctx, h.Term()))
+	again := must.Get(s.Acquire(ctx, h.Term()))(t)
 	read(again, "x.b", "x.c")
 	if got := again.State().Barrier; got != at(105, AllOps) {
 		t.Errorf("the barrier is at %s", got)
 	}
 	// The previous term is fenced.
-	wantError(t, b.Reroute(ctx, at(106, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), lease.ErrFenced)
-	wantError(t, b.Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), lease.ErrFenced)
+	must.Fail(t, b.Reroute(ctx, at(106, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), lease.ErrFenced)
+	must.Fail(t, b.Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), lease.ErrFenced)
 	read(again, "x.b", "x.c")
 
-	other := must[*Store](t)(New(Config{Target: g, Link: "a.b"}))
-	succeed(t, other.Create(ctx, first(2)))
-	read(must[*Link](t)(other.Acquire(ctx, 0)))
+	other := must.Get(New(Config{Target: g, Link: "a.b"}))(t)
+	must.Succeed(t, other.Create(ctx, first(2)))
+	read(must.Get(other.Acquire(ctx, 0))(t))
 	// A large number of routes is read completely.
 	var many []oplog.Namespace
 	for i := range 1500 {
 		many = append(many, oplog.Namespace(fmt.Sprintf("x.many%04d", i)))
 	}
-	succeed(t, again.Barrier().Reroute(ctx, at(105, AllOps), positions(again), Rerouting{OneLane: many}))
+	must.Succeed(t, again.Barrier().Reroute(ctx, at(105, AllOps), positions(again), Rerouting{OneLane: many}))
 	read(again, append([]oplog.Namespace{"x.b", "x.c"}, many...)...)
 	// They are removed with the link, and a new link does not have them.
-	succeed(t, s.Remove(ctx))
-	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Routes, 1, metadata.Below("a"))))
-	if docs := must[[]bson.Raw](t)(metadata.Found(reply)); len(docs) != 0 {
+	must.Succeed(t, s.Remove(ctx))
+	reply := must.Get(g.Call(ctx, metadata.Find("replicator", metadata.Routes, 1, metadata.Below("a"))))(t)
+	if docs := must.Get(metadata.Found(reply))(t); len(docs) != 0 {
 		t.Errorf("left behind: %v", docs)
 	}
 	left := metadata.Insertion(routeID("a", "x.left"), func(dst []byte) []byte { return dst })
-	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Write("replicator", "update", metadata.Routes, "updates", left))))
-	succeed(t, s.Create(ctx, first(2)))
-	read(must[*Link](t)(s.Acquire(ctx, 0)))
+	must.Get(g.Call(ctx, metadata.Majority(metadata.Write("replicator", "update", metadata.Routes, "updates", left))))(t)
+	must.Succeed(t, s.Create(ctx, first(2)))
+	read(must.Get(s.Acquire(ctx, 0))(t))
 }
 
 // TestRerouteRewound: the routing does not change on a target that has lost acknowledged
@@ -113,9 +113,9 @@ func TestRerouteRewound(t *testing.T) {
 	g, s, h := begun(t, mongosim.Options{Members: 3, Seed: 1}, 2)
 	flush(ctx, t, h.Lane(0), at(101, 0), "kept")
 	loseFlush(ctx, t, g, h.Lane(1), at(105, 0))
-	wantError(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}), lease.ErrRewound)
-	again := must[*Link](t)(s.Acquire(ctx, h.Term()))
-	if got := must[[]oplog.Namespace](t)(again.OneLane(ctx)); len(got) != 0 {
+	must.Fail(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}), lease.ErrRewound)
+	again := must.Get(s.Acquire(ctx, h.Term()))(t)
+	if got := must.Get(again.OneLane(ctx))(t); len(got) != 0 {
 		t.Errorf("%v have one lane", got)
 	}
 }
@@ -125,10 +125,10 @@ func TestSetRouting(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	succeed(t, h.SetRouting(ctx, 5))
-	succeed(t, h.Advance(ctx, progress(101), positions(h), Source{}))
+	must.Succeed(t, h.SetRouting(ctx, 5))
+	must.Succeed(t, h.Advance(ctx, progress(101), positions(h), Source{}))
 	flush(ctx, t, h.Lane(0), at(105, 0), "a")
-	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+	h = must.Get(s.Acquire(ctx, h.Term()))(t)
 	if got := h.State().Routing; got != 5 {
 		t.Errorf("the routing is %d", got)
 	}
@@ -136,7 +136,7 @@ func TestSetRouting(t *testing.T) {
 	if want := (RoutingError{Link: "a", Recorded: 5, Known: 6, From: at(101, AllOps), To: at(105, 0)}); !ok || *e != want {
 		t.Errorf("with lanes that are apart: %v, want %v", e, &want)
 	}
-	if got := must[*Link](t)(s.Acquire(ctx, h.Term())).State().Routing; got != 5 {
+	if got := must.Get(s.Acquire(ctx, h.Term()))(t).State().Routing; got != 5 {
 		t.Errorf("the routing is %d", got)
 	}
 
@@ -145,19 +145,19 @@ func TestSetRouting(t *testing.T) {
 		dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", unrouted) })
 		return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "routing", 1) })
 	}}))
-	must[bson.Raw](t)(g.Call(ctx, unroute))
-	must[bson.Raw](t)(g.Call(ctx, mongo.Command{DB: "replicator", Body: metadata.Document(func(dst []byte) []byte {
+	must.Get(g.Call(ctx, unroute))(t)
+	must.Get(g.Call(ctx, mongo.Command{DB: "replicator", Body: metadata.Document(func(dst []byte) []byte {
 		return bsoncore.AppendStringElement(dst, "drop", metadata.Routes)
-	})}))
-	h = must[*Link](t)(s.Acquire(ctx, 0))
+	})}))(t)
+	h = must.Get(s.Acquire(ctx, 0))(t)
 	if _, ok := errors.AsType[*RoutingError](h.SetRouting(ctx, 6)); !ok || h.State().Routing != 0 {
 		t.Errorf("a link without a recorded routing has %d", h.State().Routing)
 	}
 	flush(ctx, t, h.Lane(1), at(105, 0), "b")
-	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
-	succeed(t, h.SetRouting(ctx, 6))
-	succeed(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}))
-	if got := must[*Link](t)(s.Acquire(ctx, h.Term())).State().Routing; got != 6 {
+	h = must.Get(s.Acquire(ctx, h.Term()))(t)
+	must.Succeed(t, h.SetRouting(ctx, 6))
+	must.Succeed(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}))
+	if got := must.Get(s.Acquire(ctx, h.Term()))(t).State().Routing; got != 6 {
 		t.Errorf("the routing is %d", got)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
@@ -40,7 +41,7 @@ func TestNewRefuses(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	for range 2 {
 		// Another Store continues the metrics of the earlier one.
-		s := must[*Store](t)(New(Config{Target: g, Link: "a", Registry: reg}))
+		s := must.Get(New(Config{Target: g, Link: "a", Registry: reg}))(t)
 		s.metrics.acquired.Inc()
 	}
 	if n := testutil.ToFloat64(newMetrics(reg, "a").acquired); n != 2 {
@@ -65,19 +66,19 @@ func TestLink(t *testing.T) {
 	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
 	var events []string
-	s := must[*Store](t)(New(Config{Target: g, Link: "a", Observer: func(e event.Event) {
+	s := must.Get(New(Config{Target: g, Link: "a", Observer: func(e event.Event) {
 		events = append(events, fmt.Sprintf("%s %s", e.Message(), e.LogValue()))
-	}}))
+	}}))(t)
 	if _, found, err := s.Load(ctx); err != nil || found {
 		t.Fatalf("before Create: %v, %v", found, err)
 	}
 	_, err := s.Acquire(ctx, 0)
-	wantError(t, err, ErrNoLink)
+	must.Fail(t, err, ErrNoLink)
 	if err := s.Create(ctx, State{}); err == nil || !strings.Contains(err.Error(), "0 writers") {
 		t.Errorf("Create of nothing: %v", err)
 	}
-	succeed(t, s.Create(ctx, first(3)))
-	wantError(t, s.Create(ctx, first(3)), ErrExists)
+	must.Succeed(t, s.Create(ctx, first(3)))
+	must.Fail(t, s.Create(ctx, first(3)), ErrExists)
 
 	want := first(3)
 	start := at(100, AllOps)
@@ -86,29 +87,29 @@ func TestLink(t *testing.T) {
 	loads := func(when string) {
 		t.Helper()
 		got, _, err := s.Load(ctx)
-		succeed(t, err)
+		must.Succeed(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("after %s: %s", when, diff)
 		}
 	}
 	loads("Create")
-	h := must[*Link](t)(s.Acquire(ctx, 0))
+	h := must.Get(s.Acquire(ctx, 0))(t)
 	want.Term = 1
 	if diff := cmp.Diff(want, h.State()); diff != "" {
 		t.Errorf("after Begin: %s", diff)
 	}
 
 	flush(ctx, t, h.Lane(1), at(101, 4), "x")
-	succeed(t, h.Touch(ctx))
+	must.Succeed(t, h.Touch(ctx))
 	src := Source{SetName: "rs0", RBID: 2, Host: "b:1"}
-	succeed(t, h.Advance(ctx, progress(102), positions(h), src))
+	must.Succeed(t, h.Advance(ctx, progress(102), positions(h), src))
 	want.Source = src
 	want.Source.ReplicaSetID = setID // stays
 	want.Applied, want.AppliedWall, want.FetchFrom = ot(102), 102_000, ot(97)
 	want.Lanes[1] = at(101, 4)
 	loads("Advance")
 	// The same checkpoint again is no error: it makes earlier flushes durable.
-	succeed(t, h.Advance(ctx, progress(102), positions(h), src))
+	must.Succeed(t, h.Advance(ctx, progress(102), positions(h), src))
 
 	wantRefused(ctx, t, h)
 	if got, _, _ := s.Load(ctx); got.Applied != ot(102) {
@@ -132,9 +133,9 @@ func TestLink(t *testing.T) {
 // wantListed creates another link, and lists it and one at 102.
 func wantListed(ctx context.Context, t *testing.T, g *target) {
 	t.Helper()
-	other := must[*Store](t)(New(Config{Target: g, Link: "b"}))
-	succeed(t, other.Create(ctx, first(1)))
-	list := must[[]Listed](t)(List(ctx, g, ""))
+	other := must.Get(New(Config{Target: g, Link: "b"}))(t)
+	must.Succeed(t, other.Create(ctx, first(1)))
+	list := must.Get(List(ctx, g, ""))(t)
 	if len(list) != 2 || list[0].Link != "a" || list[1].Link != "b" || list[0].State.Applied != ot(102) || list[1].Err != nil {
 		t.Errorf("list: %+v", list)
 	}
@@ -145,7 +146,7 @@ func wantListed(ctx context.Context, t *testing.T, g *target) {
 func wantRefused(ctx context.Context, t *testing.T, h *Link) {
 	t.Helper()
 	another := Source{SetName: "rs0", RBID: 2, Host: "b:1", ReplicaSetID: bson.RawValue{Type: bson.TypeObjectID, Value: []byte("another one.")}}
-	wantError(t, h.Advance(ctx, progress(103), positions(h), another), ErrOtherSource)
+	must.Fail(t, h.Advance(ctx, progress(103), positions(h), another), ErrOtherSource)
 	for what, err := range map[string]error{
 		"does not go back":  h.Advance(ctx, progress(101), positions(h), Source{}),
 		"no optime":         h.Advance(ctx, Progress{}, positions(h), Source{}),
@@ -158,7 +159,7 @@ func wantRefused(ctx context.Context, t *testing.T, h *Link) {
 		}
 	}
 	start := at(100, AllOps)
-	wantError(t, h.Advance(ctx, progress(103), []Position{start, at(101, 5), start}, Source{}), lease.ErrRewound)
+	must.Fail(t, h.Advance(ctx, progress(103), []Position{start, at(101, 5), start}, Source{}), lease.ErrRewound)
 }
 
 // TestCreateOnce: if several processes create a link concurrently, one of them succeeds.
@@ -183,7 +184,7 @@ func TestCreateOnce(t *testing.T) {
 	if made != 1 {
 		t.Fatalf("created %d times: %v", made, errs)
 	}
-	h := must[*Link](t)(link(t, g).Acquire(ctx, 0))
+	h := must.Get(link(t, g).Acquire(ctx, 0))(t)
 	if len(h.State().Lanes) != writers {
 		t.Errorf("%d lanes for %d writers", len(h.State().Lanes), writers)
 	}
@@ -208,11 +209,11 @@ func TestCreateAfterDeath(t *testing.T) {
 		t.Fatal("it did not die in its transaction:", err)
 	}
 	start := time.Now()
-	succeed(t, link(t, g).Create(ctx, first(3)))
+	must.Succeed(t, link(t, g).Create(ctx, first(3)))
 	if took := time.Since(start); took > patience/3 {
 		t.Errorf("it took %s", took)
 	}
-	if h := must[*Link](t)(link(t, g).Acquire(ctx, 0)); len(h.State().Lanes) != 3 {
+	if h := must.Get(link(t, g).Acquire(ctx, 0))(t); len(h.State().Lanes) != 3 {
 		t.Errorf("%d lanes, want 3", len(h.State().Lanes))
 	}
 }
@@ -224,18 +225,18 @@ func TestRemovedLink(t *testing.T) {
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 4)
 	for range 20 {
-		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+		h = must.Get(s.Acquire(ctx, h.Term()))(t)
 	}
-	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))
-	wantError(t, h.Advance(ctx, progress(101), positions(h), Source{}), lease.ErrRewound)
+	must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))(t)
+	must.Fail(t, h.Advance(ctx, progress(101), positions(h), Source{}), lease.ErrRewound)
 	_, err := s.Acquire(ctx, h.Term())
-	wantError(t, err, ErrNoLink)
-	succeed(t, s.Create(ctx, first(2)))
-	again := must[*Link](t)(s.Acquire(ctx, 0))
+	must.Fail(t, err, ErrNoLink)
+	must.Succeed(t, s.Create(ctx, first(2)))
+	again := must.Get(s.Acquire(ctx, 0))(t)
 	flush(ctx, t, again.Lane(1), at(101, 0), "x")
 	// The lanes of the earlier link were removed.
-	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 100, func(dst []byte) []byte { return dst })))
-	if docs := must[[]bson.Raw](t)(metadata.Found(reply)); len(docs) != 3 {
+	reply := must.Get(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 100, func(dst []byte) []byte { return dst })))(t)
+	if docs := must.Get(metadata.Found(reply))(t); len(docs) != 3 {
 		t.Errorf("%d lanes", len(docs))
 	}
 }
@@ -248,16 +249,16 @@ func TestDamaged(t *testing.T) {
 	g, s, _ := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	set := func(collection, id, operator string, change func(dst []byte) []byte) {
 		t.Helper()
-		must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", collection, metadata.Statement{
+		must.Get(g.Call(ctx, metadata.Majority(metadata.Update("replicator", collection, metadata.Statement{
 			Filter: metadata.ByID(id), Change: func(dst []byte) []byte { return metadata.AppendDoc(dst, operator, change) },
-		}))))
+		}))))(t)
 	}
 	set(metadata.Lanes, "a/1", "$set", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "op", "x") })
 	_, err := s.Acquire(ctx, 0)
 	if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, `lane "a/1": field op`) {
 		t.Errorf("a lane without op: %v", err)
 	}
-	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Lanes, metadata.ByID("a/1"))))
+	must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Lanes, metadata.ByID("a/1"))))(t)
 	_, err = s.Acquire(ctx, 0)
 	if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, `no document "a/1"`) {
 		t.Errorf("no lane: %v", err)
@@ -278,7 +279,7 @@ func TestDamaged(t *testing.T) {
 	if _, err = s.Acquire(ctx, 0); err == nil || !strings.Contains(err.Error(), "not between 0 and") {
 		t.Errorf("the last term: %v", err)
 	}
-	if list := must[[]Listed](t)(List(ctx, g, "replicator")); len(list) != 1 || list[0].Err == nil {
+	if list := must.Get(List(ctx, g, "replicator"))(t); len(list) != 1 || list[0].Err == nil {
 		t.Errorf("list: %+v", list)
 	}
 }
@@ -296,29 +297,29 @@ func TestAlone(t *testing.T) {
 	if err := h.Barrier().EndAlone(ctx, at(102, AllOps)); err == nil {
 		t.Error("ended what was not begun")
 	}
-	succeed(t, h.Barrier().BeginAlone(ctx, at(102, AllOps), positions(h)))
-	succeed(t, h.Barrier().EndAlone(ctx, at(102, AllOps)))
+	must.Succeed(t, h.Barrier().BeginAlone(ctx, at(102, AllOps), positions(h)))
+	must.Succeed(t, h.Barrier().EndAlone(ctx, at(102, AllOps)))
 	if b := h.Barrier(); b.Position() != at(102, AllOps) || b.Begun() != (Position{}) {
 		t.Errorf("the barrier is at %s, begun %s", b.Position(), b.Begun())
 	}
-	succeed(t, h.Barrier().BeginAlone(ctx, at(103, AllOps), positions(h)))
-	succeed(t, h.Lane(1).BeginAlone(ctx, at(109, 3), nil))
+	must.Succeed(t, h.Barrier().BeginAlone(ctx, at(103, AllOps), positions(h)))
+	must.Succeed(t, h.Lane(1).BeginAlone(ctx, at(109, 3), nil))
 	if err := h.Resize(ctx, progress(110), 1); err == nil || !strings.Contains(err.Error(), "not ended") {
 		t.Errorf("Resize in the middle: %v", err)
 	}
 
-	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+	h = must.Get(s.Acquire(ctx, h.Term()))(t)
 	st := h.State()
 	if st.Begun != at(103, AllOps) || st.LanesBegun[1] != at(109, 3) || st.LanesBegun[0] != (Position{}) {
 		t.Errorf("begun %s, %v", st.Begun, st.LanesBegun)
 	}
-	succeed(t, h.Barrier().BeginAlone(ctx, at(103, AllOps), positions(h)))
-	succeed(t, h.Barrier().EndAlone(ctx, at(103, AllOps)))
+	must.Succeed(t, h.Barrier().BeginAlone(ctx, at(103, AllOps), positions(h)))
+	must.Succeed(t, h.Barrier().EndAlone(ctx, at(103, AllOps)))
 
 	// The lane's batches now end at other operations.
 	l := h.Lane(1)
-	succeed(t, l.BeginAlone(ctx, at(105, 0), nil))
-	succeed(t, l.EndAlone(ctx, at(105, 0)))
+	must.Succeed(t, l.BeginAlone(ctx, at(105, 0), nil))
+	must.Succeed(t, l.EndAlone(ctx, at(105, 0)))
 	if l.Begun() != at(109, 3) {
 		t.Errorf("begun %s: an earlier term's is forgotten too soon", l.Begun())
 	}
@@ -346,16 +347,16 @@ func TestResize(t *testing.T) {
 		if err := h.Resize(ctx, progress(now-1), writers); err == nil || !strings.Contains(err.Error(), "already") {
 			t.Fatalf("Resize before what was applied: %v", err)
 		}
-		succeed(t, h.Resize(ctx, progress(now), writers))
-		wantError(t, h.Advance(ctx, progress(now), positions(h), Source{}), lease.ErrSpent)
-		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+		must.Succeed(t, h.Resize(ctx, progress(now), writers))
+		must.Fail(t, h.Advance(ctx, progress(now), positions(h), Source{}), lease.ErrSpent)
+		h = must.Get(s.Acquire(ctx, h.Term()))(t)
 		st := h.State()
 		want := slices.Repeat([]Position{at(now, AllOps)}, writers)
 		if diff := cmp.Diff(want, st.Lanes); diff != "" || st.Writers != writers || st.Barrier != at(now, AllOps) || st.Applied != ot(now) {
 			t.Fatalf("%d writers, barrier %s, applied %s, lanes %s", st.Writers, st.Barrier, st.Applied, diff)
 		}
-		reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 100, func(dst []byte) []byte { return dst })))
-		if docs := must[[]bson.Raw](t)(metadata.Found(reply)); len(docs) != writers+1 {
+		reply := must.Get(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 100, func(dst []byte) []byte { return dst })))(t)
+		if docs := must.Get(metadata.Found(reply))(t); len(docs) != writers+1 {
 			t.Errorf("%d lanes for %d writers", len(docs), writers)
 		}
 		now++
@@ -382,7 +383,7 @@ func TestLostCommit(t *testing.T) {
 			return nil, false
 		})
 		_, err := txn.Commit(ctx, false)
-		wantError(t, err, errCut)
+		must.Fail(t, err, errCut)
 		g.Intercept(nil)
 		if sent {
 			later := next
@@ -392,7 +393,7 @@ func TestLostCommit(t *testing.T) {
 				t.Errorf("the next move: %v", err)
 			}
 		}
-		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+		h = must.Get(s.Acquire(ctx, h.Term()))(t)
 		if got := h.Lane(0).Position() == next; got != sent || has(ctx, t, g, next.String()) != sent {
 			t.Errorf("sent: %v; the lane has moved: %v", sent, got)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -51,7 +52,7 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 	var gaps checkpoint.Gaps
 	cfg.Mode = map[string]Mode{"member": Member, "document": Document, "none": None}[d.Cmd]
 	for _, arg := range d.CmdArgs {
-		n := must[time.Duration](t)(time.ParseDuration(arg.Vals[0]))
+		n := must.Get(time.ParseDuration(arg.Vals[0]))(t)
 		switch arg.Key {
 		case "consistent":
 			gaps.CopiedUntil = ot(uint32(n / time.Second))
@@ -61,7 +62,7 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 			cfg.KeepAlive = n
 		}
 	}
-	f := must[*Feedback](t)(New(cfg))
+	f := must.Get(New(cfg))(t)
 	in := make(chan checkpoint.Progress)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan struct{})
@@ -71,9 +72,9 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 	}()
 	for line := range strings.Lines(d.Input) {
 		words := strings.Fields(line)
-		time.Sleep(time.Until(began.Add(must[time.Duration](t)(time.ParseDuration(words[0])))))
+		time.Sleep(time.Until(began.Add(must.Get(time.ParseDuration(words[0]))(t))))
 		synctest.Wait()
-		number := func(i int) uint32 { return uint32(must[uint64](t)(strconv.ParseUint(words[i], 10, 32))) }
+		number := func(i int) uint32 { return uint32(must.Get(strconv.ParseUint(words[i], 10, 32))(t)) }
 		switch words[1] {
 		case "progress": // APPLIED DURABLE OPS
 			in <- gaps.Reached(progress(number(2), number(3), int64(number(4))))
@@ -86,7 +87,7 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 		case "gone":
 			s.set(func(s *source) { s.down = true })
 		case "latency":
-			s.set(func(s *source) { s.latency = must[time.Duration](t)(time.ParseDuration(words[2])) })
+			s.set(func(s *source) { s.latency = must.Get(time.ParseDuration(words[2]))(t) })
 		case "error": // CODE, or "lost" or "none"
 			s.set(func(s *source) {
 				switch words[2] {
@@ -173,7 +174,7 @@ func TestTold(t *testing.T) {
 				}
 				last = r
 			}
-			f := must[*Feedback](t)(New(Config{Mode: mode, MemberID: 7, Upstream: s, Primary: s, Link: "a"}))
+			f := must.Get(New(Config{Mode: mode, MemberID: 7, Upstream: s, Primary: s, Link: "a"}))(t)
 			in := make(chan checkpoint.Progress)
 			ended := make(chan error, 1)
 			go func() { ended <- f.Run(t.Context(), in) }()
@@ -208,7 +209,7 @@ func TestToldToOneBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{up: Source{Host: "h", Committed: ot(100), CommittedWall: 100_000}}
-		f := must[*Feedback](t)(New(Config{Mode: Member, MemberID: 7, Upstream: s}))
+		f := must.Get(New(Config{Mode: Member, MemberID: 7, Upstream: s}))(t)
 		in := make(chan checkpoint.Progress)
 		ended := make(chan error, 1)
 		go func() { ended <- f.Run(t.Context(), in) }()
@@ -233,7 +234,7 @@ func TestToldToOneBehind(t *testing.T) {
 			}
 		})
 		close(in)
-		succeed(t, <-ended)
+		must.Succeed(t, <-ended)
 	})
 }
 
@@ -242,12 +243,12 @@ func TestRunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{up: Source{Host: "h", Committed: ot(100), CommittedWall: 100_000}}
-		f := must[*Feedback](t)(New(Config{Mode: Member, MemberID: 7, Upstream: s}))
+		f := must.Get(New(Config{Mode: Member, MemberID: 7, Upstream: s}))(t)
 		for _, p := range []checkpoint.Progress{progress(10, 9, 1), progress(8, 7, 1), progress(11, 3, 2)} {
 			in := make(chan checkpoint.Progress, 1)
 			in <- p
 			close(in)
-			succeed(t, f.Run(t.Context(), in))
+			must.Succeed(t, f.Run(t.Context(), in))
 		}
 		var applied []uint32
 		for _, r := range s.reports {
@@ -266,11 +267,11 @@ func TestMetricsGoOn(t *testing.T) {
 		s, reg := &source{up: Source{Host: "h", Committed: ot(100)}}, prometheus.NewRegistry()
 		var f *Feedback
 		for range 2 {
-			f = must[*Feedback](t)(New(Config{Mode: Member, Upstream: s, Registry: reg}))
+			f = must.Get(New(Config{Mode: Member, Upstream: s, Registry: reg}))(t)
 			in := make(chan checkpoint.Progress, 1)
 			in <- progress(10, 9, 1)
 			close(in)
-			succeed(t, f.Run(t.Context(), in))
+			must.Succeed(t, f.Run(t.Context(), in))
 		}
 		if n := testutil.ToFloat64(f.metrics.reports); n != 2 {
 			t.Errorf("%v reports", n)
@@ -300,7 +301,7 @@ func TestNewRefuses(t *testing.T) {
 func TestNullDurable(t *testing.T) {
 	t.Parallel()
 	r, _ := report{}.of(checkpoint.Progress{Applied: ot(5), AppliedWall: 5}, nil)
-	got := must[told](t)(read(positionCommand(7, 1, r)))
+	got := must.Get(read(positionCommand(7, 1, r)))(t)
 	want := told{applied: ot(5), appliedWall: 5, durable: oplog.OpTime{Term: oplog.UninitializedTerm}, member: 7}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)

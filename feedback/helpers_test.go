@@ -21,24 +21,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func must[V any](t testing.TB) func(v V, err error) V {
-	t.Helper()
-	return func(v V, err error) V {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func succeed(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func ot(n uint32) oplog.OpTime { return oplog.NewOpTime(n, 0, 1) }
 
 // progress returns a Progress with these optimes, wall times 1000 times as large,

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -29,7 +30,7 @@ func within(t *testing.T) context.Context {
 
 func command(t testing.TB, db string, doc bson.D) mongo.Command {
 	t.Helper()
-	return mongo.Command{DB: db, Body: must[[]byte](t)(bson.Marshal(doc))}
+	return mongo.Command{DB: db, Body: must.Get(bson.Marshal(doc))(t)}
 }
 
 // upstream is a member of a set, as known from its replies.
@@ -64,10 +65,10 @@ func mirrored(ctx context.Context, t testing.TB, p *primary, id int, wait time.D
 // addMirror adds a member without a process, and returns its _id.
 func addMirror(ctx context.Context, t testing.TB, p *primary) int {
 	t.Helper()
-	config := must[bson.Raw](t)(ReadConfig(ctx, p))
+	config := must.Get(ReadConfig(ctx, p))(t)
 	next, id, err := AddMember(config, NewMember{ID: -1, Host: "127.0.0.1:1"})
-	succeed(t, err)
-	succeed(t, Reconfigure(ctx, p, next))
+	must.Succeed(t, err)
+	must.Succeed(t, Reconfigure(ctx, p, next))
 	return id
 }
 
@@ -85,10 +86,10 @@ func TestWaitsForTheMirror(t *testing.T) {
 	if err := mirrored(ctx, t, p, 0, 100*time.Millisecond); !errors.Is(err, &servererr.Error{Code: servererr.WriteConcernTimeout}) {
 		t.Fatalf("acknowledged without a report: %v", err)
 	}
-	first := must[*mongosim.Member](t)(set.AwaitPrimary(ctx))
+	first := must.Get(set.AwaitPrimary(ctx))(t)
 	for i, m := range set.Members() {
 		events := make(chan event.Event, 100)
-		f := must[*Feedback](t)(New(Config{
+		f := must.Get(New(Config{
 			Mode: Member, MemberID: id, Upstream: upstream{m}, KeepAlive: 50 * time.Millisecond,
 			Observer: func(e event.Event) {
 				select {
@@ -96,7 +97,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 				default:
 				}
 			},
-		}))
+		}))(t)
 		in := make(chan checkpoint.Progress)
 		mirror, stop := context.WithCancelCause(ctx)
 		done := make(chan struct{})
@@ -114,7 +115,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 		stop(errors.New("enough"))
 		<-done
 		close(in)
-		succeed(t, <-ended)
+		must.Succeed(t, <-ended)
 		if e, ok := (<-events).(Reporting); !ok || e.Host != m.Host() {
 			t.Errorf("first event of member %d: %v", m.ID(), e)
 		}
@@ -156,30 +157,30 @@ func TestRemovedMember(t *testing.T) {
 	ctx := within(t)
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})
 	p := &primary{Set: set}
-	before := must[bson.Raw](t)(ReadConfig(ctx, p))
+	before := must.Get(ReadConfig(ctx, p))(t)
 	id := addMirror(ctx, t, p)
 	m := set.Member(0)
 	var events []event.Event
-	f := must[*Feedback](t)(New(Config{
+	f := must.Get(New(Config{
 		Mode: Member, MemberID: id, Upstream: upstream{m},
 		Observer: func(e event.Event) { events = append(events, e) },
-	}))
+	}))(t)
 	report := func() {
 		v, _ := m.Status()
 		in := make(chan checkpoint.Progress, 1)
 		in <- checkpoint.Progress{Applied: v.CommitPoint, AppliedWall: time.Now().UnixMilli()}
 		close(in)
-		succeed(t, f.Run(ctx, in))
+		must.Succeed(t, f.Run(ctx, in))
 	}
 	report()
-	config := must[bson.Raw](t)(ReadConfig(ctx, p))
+	config := must.Get(ReadConfig(ctx, p))(t)
 	if _, err := RemoveMember(config, 0); !errors.Is(err, ErrNotOurs) {
 		t.Errorf("removing a member with data: %v", err)
 	}
-	next := must[bson.Raw](t)(RemoveMember(config, id))
-	succeed(t, Reconfigure(ctx, p, next))
-	must[bson.Raw](t)(p.Call(ctx, command(t, "db", bson.D{{Key: "create", Value: "c"}})))
-	succeed(t, set.AwaitSynced(ctx))
+	next := must.Get(RemoveMember(config, id))(t)
+	must.Succeed(t, Reconfigure(ctx, p, next))
+	must.Get(p.Call(ctx, command(t, "db", bson.D{{Key: "create", Value: "c"}})))(t)
+	must.Succeed(t, set.AwaitSynced(ctx))
 	report()
 	if len(events) != 2 {
 		t.Fatalf("events: %v", events)
@@ -188,12 +189,12 @@ func TestRemovedMember(t *testing.T) {
 	if !ok || !errors.Is(failed.Err, &servererr.Error{Code: servererr.NodeNotFound}) || !strings.Contains(failed.hint(), "add the member") {
 		t.Errorf("event: %v", events[1].LogValue())
 	}
-	after := must[bson.Raw](t)(ReadConfig(ctx, p))
+	after := must.Get(ReadConfig(ctx, p))(t)
 	for _, config := range []*bson.Raw{&before, &after} {
 		var doc bson.D
-		succeed(t, bson.Unmarshal(*config, &doc))
+		must.Succeed(t, bson.Unmarshal(*config, &doc))
 		doc[1].Value = 0 // the version
-		*config = must[[]byte](t)(bson.Marshal(doc))
+		*config = must.Get(bson.Marshal(doc))(t)
 	}
 	if !bytes.Equal(before, after) {
 		t.Errorf("before: %s\nafter: %s", before, after)
@@ -207,20 +208,20 @@ func TestDocumentOnTheSource(t *testing.T) {
 	ctx := within(t)
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1})
 	p := &primary{Set: set}
-	f := must[*Feedback](t)(New(Config{Mode: Document, Link: "a", Primary: p}))
+	f := must.Get(New(Config{Mode: Document, Link: "a", Primary: p}))(t)
 	for n := uint32(1); n <= 2; n++ {
 		in := make(chan checkpoint.Progress, 1)
 		in <- progress(10*n, 10*n-1, int64(n))
 		close(in)
-		succeed(t, f.Run(ctx, in))
-		reply := must[bson.Raw](t)(p.Call(ctx, command(t, "replicator", bson.D{{Key: "find", Value: "positions"}})))
+		must.Succeed(t, f.Run(ctx, in))
+		reply := must.Get(p.Call(ctx, command(t, "replicator", bson.D{{Key: "find", Value: "positions"}})))(t)
 		doc := reply.Lookup("cursor", "firstBatch", "0").Document()
 		at := doc.Lookup("at").Time()
 		if since := time.Since(at); since < -time.Second || since > time.Minute {
 			t.Errorf("at %v", at)
 		}
 		var got bson.M
-		succeed(t, bson.Unmarshal(doc, &got))
+		must.Succeed(t, bson.Unmarshal(doc, &got))
 		delete(got, "at")
 		opTime := func(seconds uint32) bson.D {
 			return bson.D{{Key: "ts", Value: bson.Timestamp{T: seconds}}, {Key: "t", Value: int64(1)}}
@@ -232,8 +233,8 @@ func TestDocumentOnTheSource(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-		succeed(t, set.AwaitSynced(ctx))
-		succeed(t, set.StepDown(ctx))
+		must.Succeed(t, set.AwaitSynced(ctx))
+		must.Succeed(t, set.StepDown(ctx))
 	}
 }
 
@@ -253,11 +254,11 @@ func TestAddMember(t *testing.T) {
 		if change != nil {
 			doc = change(doc)
 		}
-		return must[[]byte](t)(bson.Marshal(doc))
+		return must.Get(bson.Marshal(doc))(t)
 	}
-	text := func(raw bson.Raw) string { return string(must[[]byte](t)(bson.MarshalExtJSON(raw, false, false))) }
+	text := func(raw bson.Raw) string { return string(must.Get(bson.MarshalExtJSON(raw, false, false))(t)) }
 	added, id, err := AddMember(config(nil), NewMember{ID: -1, Host: "m:1"})
-	succeed(t, err)
+	must.Succeed(t, err)
 	want := `{"_id":"rs0","version":5,"term":2,"members":[` +
 		`{"_id":0,"host":"a:1","tags":{"dc":"x"}},{"_id":90,"host":"b:1","unknown":true},` +
 		`{"_id":91,"host":"m:1","buildIndexes":false,"hidden":true,"priority":0,"votes":0,"tags":{"mirror":"m:1"}}],` +
@@ -266,15 +267,15 @@ func TestAddMember(t *testing.T) {
 		t.Errorf("id %d: %s", id, diff)
 	}
 	twice, id, err := AddMember(added, NewMember{ID: 7, Host: "n:1"})
-	succeed(t, err)
+	must.Succeed(t, err)
 	if id != 7 || strings.Count(text(twice), `"mirror":{"mirror":1}`) != 1 {
 		t.Errorf("a second one, id %d: %s", id, text(twice))
 	}
-	once := must[bson.Raw](t)(RemoveMember(twice, 91))
+	once := must.Get(RemoveMember(twice, 91))(t)
 	if !strings.Contains(text(once), `"mirror":{"mirror":1}`) {
 		t.Errorf("the mode is gone with the first of two: %s", text(once))
 	}
-	none := must[bson.Raw](t)(RemoveMember(once, 7))
+	none := must.Get(RemoveMember(once, 7))(t)
 	if got := text(none); got != strings.Replace(text(config(nil)), `"version":4`, `"version":8`, 1) {
 		t.Errorf("after removing both: %s", got)
 	}
@@ -306,7 +307,7 @@ func TestAddMember(t *testing.T) {
 		}
 	}
 	bare, _, err := AddMember(config(func(d bson.D) bson.D { return d[:4] }), NewMember{Host: "m:1", ID: -1})
-	succeed(t, err)
+	must.Succeed(t, err)
 	if !strings.HasSuffix(text(bare), `"settings":{"getLastErrorModes":{"mirror":{"mirror":1}}}}`) {
 		t.Errorf("without settings: %s", text(bare))
 	}
@@ -326,9 +327,9 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		succeed(t, next.Validate())
+		must.Succeed(t, next.Validate())
 		back, err := RemoveMember(next, id)
-		succeed(t, err)
-		succeed(t, back.Validate())
+		must.Succeed(t, err)
+		must.Succeed(t, back.Validate())
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -25,9 +26,9 @@ func connect(t testing.TB, m *mongosim.Member, login ...string) *member {
 	opts, err := driver.Parse(driver.Config{
 		URI: "mongodb://" + strings.Join(login, "") + m.Host() + "/?directConnection=true", AppName: mongosim.Stage,
 	})
-	succeed(t, err)
+	must.Succeed(t, err)
 	source, err := driver.Open(t.Context(), opts)
-	succeed(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(source.Close)
 	return &member{m.Host(), source.Member(m.Host())}
 }
@@ -61,11 +62,4 @@ func newest(t testing.TB, m *mongosim.Member) oplog.OpTime {
 		t.Fatalf("member %d is down", m.ID())
 	}
 	return v.LastApplied
-}
-
-func succeed(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

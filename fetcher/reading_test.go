@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -32,7 +33,7 @@ type reading struct {
 func read(t testing.TB, cfg ReaderConfig, src *member, from oplog.OpTime) *reading {
 	t.Helper()
 	f, err := NewReader(cfg)
-	succeed(t, err)
+	must.Succeed(t, err)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r := &reading{t: t, stop: cancel, done: make(chan struct{}), changed: make(chan struct{}), last: from}
 	var g errgroup.Group

@@ -15,6 +15,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -22,14 +23,14 @@ import (
 func recorded(t testing.TB, scenario string) (reply bson.Raw, n int) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "testdata", "corpus", scenario, "oplog.bson"))
-	succeed(t, err)
+	must.Succeed(t, err)
 	docs := bson.A{}
 	var last oplog.OpTime
 	for len(raw) > 0 {
 		size := binary.LittleEndian.Uint32(raw)
 		docs = append(docs, bson.Raw(raw[:size]))
 		e, err := replset.ReadEntry(raw[:size])
-		succeed(t, err)
+		must.Succeed(t, err)
 		last = e.OpTime
 		raw = raw[size:]
 	}
@@ -71,7 +72,7 @@ func (r *replayer) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 // TestRecorded: every recorded oplog comes through as it is, as views into the reply.
 func TestRecorded(t *testing.T) {
 	logs, err := filepath.Glob("../testdata/corpus/*/oplog.bson")
-	succeed(t, err)
+	must.Succeed(t, err)
 	if len(logs) == 0 {
 		t.Fatal("no recordings")
 	}
@@ -79,7 +80,7 @@ func TestRecorded(t *testing.T) {
 		name := filepath.Base(filepath.Dir(path))
 		reply, n := recorded(t, name)
 		p, err := parsePage(reply, nextBatch)
-		succeed(t, err)
+		must.Succeed(t, err)
 		entries, err := p.entries(0, oplog.OpTime{Term: oplog.UninitializedTerm})
 		if err != nil || len(entries) != n || p.n != n {
 			t.Errorf("%s: %d entries of %d: %v", name, len(entries), n, err)
@@ -123,7 +124,7 @@ func TestMetrics(t *testing.T) {
 	from := oplog.NewOpTime(1000, 1, 1)
 	for range 2 {
 		f, err := NewReader(ReaderConfig{Registry: reg})
-		succeed(t, err)
+		must.Succeed(t, err)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		src := &replayer{
 			first: cursorReply(firstBatch, from, oplog.NewOpTime(1000, 2, 1)), more: cursorReply(nextBatch, oplog.NewOpTime(1000, 3, 1)),
@@ -139,7 +140,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	families, err := reg.Gather()
-	succeed(t, err)
+	must.Succeed(t, err)
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -176,7 +177,7 @@ func TestConfig(t *testing.T) {
 // TestNoStart: there has to be an entry to start from.
 func TestNoStart(t *testing.T) {
 	f, err := NewReader(ReaderConfig{})
-	succeed(t, err)
+	must.Succeed(t, err)
 	if _, err := f.Tail(t.Context(), host, &replayer{}, oplog.OpTime{}, false, nil); err == nil {
 		t.Error("a tail from nowhere")
 	}
@@ -231,11 +232,11 @@ func BenchmarkTail(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				p, err := parsePage(reply, nextBatch)
-				succeed(b, err)
+				must.Succeed(b, err)
 				meta, err := parseMetadata(reply)
-				succeed(b, err)
+				must.Succeed(b, err)
 				entries, err := p.entries(0, oplog.OpTime{Term: oplog.UninitializedTerm})
-				succeed(b, err)
+				must.Succeed(b, err)
 				if entries[len(entries)-1].OpTime.After(meta.Committed) {
 					b.Fatal("nothing is handed on")
 				}

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -21,8 +22,8 @@ func TestTailWire(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1})
 	ctx := within(t)
 	p := set.Primary()
-	succeed(t, insert(ctx, p, "first", "majority"))
-	succeed(t, set.AwaitSynced(ctx))
+	must.Succeed(t, insert(ctx, p, "first", "majority"))
+	must.Succeed(t, set.AwaitSynced(ctx))
 	from := newest(t, p)
 	var tails []*reading
 	for _, m := range set.Members() {
@@ -32,7 +33,7 @@ func TestTailWire(t *testing.T) {
 	for i := range 50 {
 		id := fmt.Sprint("d", i)
 		want = append(want, id)
-		succeed(t, insert(ctx, p, id, 1))
+		must.Succeed(t, insert(ctx, p, id, 1))
 	}
 	for i, r := range tails {
 		got := r.await(len(want))
@@ -58,7 +59,7 @@ func TestLeastPrivilege(t *testing.T) {
 	from := newest(t, p)
 	src := connect(t, p, "mirror:secret@")
 	r := read(t, ReaderConfig{}, src, from)
-	succeed(t, insert(ctx, p, "one", 1))
+	must.Succeed(t, insert(ctx, p, "one", 1))
 	r.await(1)
 	if _, err := r.end(); !errors.Is(err, errOver) {
 		t.Error(err)
@@ -79,22 +80,22 @@ func TestRollbackWire(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 3})
 	ctx := within(t)
 	old := set.Primary()
-	succeed(t, insert(ctx, old, "common", "majority"))
-	succeed(t, set.AwaitSynced(ctx))
+	must.Succeed(t, insert(ctx, old, "common", "majority"))
+	must.Succeed(t, set.AwaitSynced(ctx))
 	from := newest(t, old)
 	r := read(t, ReaderConfig{restarts: 3}, connect(t, old), from)
-	succeed(t, insert(ctx, old, "known", "majority"))
+	must.Succeed(t, insert(ctx, old, "known", "majority"))
 	r.await(1)
 	set.Isolate(old.ID())
 	for i := range 6 {
-		succeed(t, insert(ctx, old, fmt.Sprint("lost-", i), 1))
+		must.Succeed(t, insert(ctx, old, fmt.Sprint("lost-", i), 1))
 	}
 	now, err := set.AwaitNewPrimary(ctx, old)
-	succeed(t, err)
+	must.Succeed(t, err)
 	var kept []string
 	for i := range 4 {
 		kept = append(kept, fmt.Sprint("kept-", i))
-		succeed(t, insert(ctx, now, kept[i], "majority"))
+		must.Succeed(t, insert(ctx, now, kept[i], "majority"))
 	}
 	set.HealAll()
 	// The member is restarted from, or left for another one, as the attempt would.
@@ -114,7 +115,7 @@ func TestRollbackWire(t *testing.T) {
 		r.mu.Lock()
 		ids = slices.Clone(r.ids)
 		r.mu.Unlock()
-		succeed(t, ctx.Err())
+		must.Succeed(t, ctx.Err())
 	}
 	if want := append([]string{"known"}, kept...); !slices.Equal(ids, want) {
 		t.Errorf("handed on were %s, want %s", ids, want)
@@ -132,9 +133,9 @@ func TestForeignHistory(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 4})
 	ctx := within(t)
 	p := set.Primary()
-	succeed(t, insert(ctx, p, "a", 1))
+	must.Succeed(t, insert(ctx, p, "a", 1))
 	from := newest(t, p)
-	succeed(t, insert(ctx, p, "b", 1))
+	must.Succeed(t, insert(ctx, p, "b", 1))
 	for what, bad := range map[string]oplog.OpTime{
 		"another term":      {TS: from.TS, Term: from.Term - 1},
 		"another increment": oplog.NewOpTime(from.TS.T-1, 99, from.Term),
@@ -162,7 +163,7 @@ func TestRollover(t *testing.T) {
 	p := set.Primary()
 	from := newest(t, p)
 	for i := range 1500 {
-		succeed(t, insert(ctx, p, fmt.Sprint("d", i), 1))
+		must.Succeed(t, insert(ctx, p, fmt.Sprint("d", i), 1))
 	}
 	_, err := read(t, ReaderConfig{}, connect(t, p), from).wait()
 	stale, ok := errors.AsType[*TooStaleError](err)
@@ -176,17 +177,17 @@ func TestStepDown(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 6})
 	ctx := within(t)
-	succeed(t, set.AwaitSynced(ctx))
+	must.Succeed(t, set.AwaitSynced(ctx))
 	from := newest(t, set.Primary())
 	var tails []*reading
 	for _, m := range set.Members() {
 		tails = append(tails, read(t, ReaderConfig{}, connect(t, m), from))
 	}
-	succeed(t, insert(ctx, set.Primary(), "before", "majority"))
-	succeed(t, set.StepDown(ctx))
+	must.Succeed(t, insert(ctx, set.Primary(), "before", "majority"))
+	must.Succeed(t, set.StepDown(ctx))
 	p, err := set.AwaitPrimary(ctx)
-	succeed(t, err)
-	succeed(t, insert(ctx, p, "after", "majority"))
+	must.Succeed(t, err)
+	must.Succeed(t, insert(ctx, p, "after", "majority"))
 	for _, r := range tails {
 		if got := r.await(2); !slices.Equal(got, []string{"before", "after"}) {
 			t.Errorf("came %s", got)
@@ -200,19 +201,19 @@ func TestKillWire(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 7})
 	ctx := within(t)
-	succeed(t, set.AwaitSynced(ctx))
+	must.Succeed(t, set.AwaitSynced(ctx))
 	p := set.Primary()
 	r := read(t, ReaderConfig{}, connect(t, p), newest(t, p))
-	succeed(t, insert(ctx, p, "before", "majority"))
+	must.Succeed(t, insert(ctx, p, "before", "majority"))
 	r.await(1)
-	succeed(t, p.Kill())
+	must.Succeed(t, p.Kill())
 	res, err := r.wait()
 	if !isLost(err) && !isRefusal(err) && err == nil {
 		t.Errorf("the tail of a dead member: %v", err)
 	}
 	now, err := set.AwaitNewPrimary(ctx, p)
-	succeed(t, err)
-	succeed(t, insert(ctx, now, "after", "majority"))
+	must.Succeed(t, err)
+	must.Succeed(t, insert(ctx, now, "after", "majority"))
 	next := read(t, ReaderConfig{}, connect(t, now), res.Last)
 	if got := next.await(1); !slices.Equal(got, []string{"after"}) {
 		t.Errorf("the next member gave %s", got)
@@ -226,7 +227,7 @@ func TestFreeze(t *testing.T) {
 	p := set.Primary()
 	cfg := ReaderConfig{AwaitTime: 100 * time.Millisecond, networkTime: 100 * time.Millisecond, refindTime: 50 * time.Millisecond}
 	r := read(t, cfg, connect(t, p), newest(t, p))
-	succeed(t, insert(ctx, p, "before", 1))
+	must.Succeed(t, insert(ctx, p, "before", 1))
 	r.await(1)
 	p.Freeze()
 	defer p.Thaw()
@@ -241,7 +242,7 @@ func TestLeavesNothing(t *testing.T) {
 	ctx := within(t)
 	p := set.Primary()
 	r := read(t, ReaderConfig{}, connect(t, p), newest(t, p))
-	succeed(t, insert(ctx, p, "one", 1))
+	must.Succeed(t, insert(ctx, p, "one", 1))
 	r.await(1)
 	if open := openCursors(ctx, t, p); open != 1 {
 		t.Errorf("%d cursors are open while it reads", open)
@@ -261,7 +262,7 @@ func TestLeavesNothing(t *testing.T) {
 func openCursors(ctx context.Context, t *testing.T, m *mongosim.Member) int64 {
 	t.Helper()
 	reply, err := m.Call(ctx, marshal(bson.D{{Key: "serverStatus", Value: 1}, {Key: "$db", Value: "admin"}}))
-	succeed(t, err)
+	must.Succeed(t, err)
 	n, ok := reply.Lookup("metrics", "cursor", "open", "total").AsInt64OK()
 	if !ok {
 		t.Fatalf("no metrics.cursor.open.total: %s", reply)

@@ -16,33 +16,11 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func must[V any](t *testing.T) func(v V, err error) V {
-	t.Helper()
-	return func(v V, err error) V {
-		t.Helper()
-		succeed(t, err)
-		return v
-	}
-}
-
-func succeed(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func wantError(t *testing.T, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Fatalf("error %v, want %v", err, want)
-	}
-}
 
 // store is a set with documents that have a lease and documents that are fenced.
 type store struct {
@@ -72,8 +50,8 @@ func (s *store) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 func newStore(t *testing.T) *store {
 	t.Helper()
 	sim := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, Moods: mongosim.GentleMoods("nothing here begins another attempt")})
-	opts := must[*driver.Options](t)(driver.Parse(driver.Config{URI: sim.URI()}))
-	set := must[*driver.Set](t)(driver.Open(t.Context(), opts))
+	opts := must.Get(driver.Parse(driver.Config{URI: sim.URI()}))(t)
+	set := must.Get(driver.Open(t.Context(), opts))(t)
 	t.Cleanup(set.Close)
 	s := &store{t: t, Caller: set}
 	s.write("insert", "documents", metadata.Document(func(dst []byte) []byte {
@@ -88,7 +66,7 @@ func newStore(t *testing.T) *store {
 
 func (s *store) write(name, sequence string, doc bson.Raw) {
 	s.t.Helper()
-	must[bson.Raw](s.t)(s.Caller.Call(s.t.Context(), metadata.Majority(metadata.Write("db", name, "c", sequence, doc))))
+	must.Get(s.Caller.Call(s.t.Context(), metadata.Majority(metadata.Write("db", name, "c", sequence, doc))))(s.t)
 }
 
 // set changes fields of the document a.
@@ -108,10 +86,10 @@ func (s *store) config(holder string) Config {
 // record reads the record in the document.
 func (s *store) record() Record {
 	s.t.Helper()
-	doc := must[bson.Raw](s.t)(metadata.FindOne(s.t.Context(), s, "db", "c", metadata.ByID("a")))
+	doc := must.Get(metadata.FindOne(s.t.Context(), s, "db", "c", metadata.ByID("a")))(s.t)
 	r := metadata.NewReader(doc)
 	record := ReadRecord(r)
-	succeed(s.t, r.Err())
+	must.Succeed(s.t, r.Err())
 	return record
 }
 
@@ -119,7 +97,7 @@ func (s *store) record() Record {
 func (s *store) acquire(holder string) *Lease {
 	s.t.Helper()
 	l, _, err := Acquire(s.t.Context(), s.config(holder), s.record(), 0)
-	succeed(s.t, err)
+	must.Succeed(s.t, err)
 	return l
 }
 
@@ -142,9 +120,9 @@ func TestFences(t *testing.T) {
 	s := newStore(t)
 	old := s.acquire("old")
 	lane := old.Session("a/0")
-	succeed(t, old.Fence(ctx, lane, "c", "a/0"))
-	succeed(t, move(ctx, old, old.Own()))
-	succeed(t, old.Check(ctx))
+	must.Succeed(t, old.Fence(ctx, lane, "c", "a/0"))
+	must.Succeed(t, move(ctx, old, old.Own()))
+	must.Succeed(t, old.Check(ctx))
 	open := old.Own().Begin()
 	if _, err := old.Update(ctx, open, same, same); err != nil {
 		t.Fatal(err)
@@ -157,21 +135,21 @@ func TestFences(t *testing.T) {
 	if _, err := open.Commit(ctx, true); !servererr.IsOldNumber(err) {
 		t.Errorf("late commit: %v", err)
 	}
-	wantError(t, move(ctx, old, old.Own()), ErrFenced)
+	must.Fail(t, move(ctx, old, old.Own()), ErrFenced)
 	forgotten := mongo.NewSession(s, mongo.SessionID("forgotten"), 1)
 	err := move(ctx, old, forgotten)
-	wantError(t, err, ErrFenced)
+	must.Fail(t, err, ErrFenced)
 	if servererr.IsOldNumber(err) || !strings.Contains(err.Error(), "term 2") {
 		t.Errorf("the document does not fence: %v", err)
 	}
-	wantError(t, old.Check(ctx), ErrFenced)
-	succeed(t, next.Fence(ctx, next.Session("a/0"), "c", "a/0"))
+	must.Fail(t, old.Check(ctx), ErrFenced)
+	must.Succeed(t, next.Fence(ctx, next.Session("a/0"), "c", "a/0"))
 	if _, err := lane.Write(ctx, metadata.Write("db", "insert", "c", "documents", metadata.Document(metadata.ByID("late")))); !servererr.IsOldNumber(err) {
 		t.Errorf("late write on a fenced session: %v", err)
 	}
-	wantError(t, old.Fence(ctx, mongo.NewSession(s, mongo.SessionID("other"), 1), "c", "a/0"), ErrFenced)
-	succeed(t, move(ctx, next, next.Own()))
-	succeed(t, next.Touch(ctx))
+	must.Fail(t, old.Fence(ctx, mongo.NewSession(s, mongo.SessionID("other"), 1), "c", "a/0"), ErrFenced)
+	must.Succeed(t, move(ctx, next, next.Own()))
+	must.Succeed(t, next.Touch(ctx))
 }
 
 // TestOneNumberTwoProcesses: two processes that raise the term under the same number both
@@ -182,7 +160,7 @@ func TestOneNumberTwoProcesses(t *testing.T) {
 	found := s.record()
 	s.before = func() { s.acquire("quick") }
 	_, _, err := Acquire(t.Context(), s.config("slow"), found, 0)
-	wantError(t, err, ErrFenced)
+	must.Fail(t, err, ErrFenced)
 	if got := s.record(); got.Holder != "quick" || got.Term != 1 {
 		t.Errorf("%+v", got)
 	}
@@ -195,11 +173,11 @@ func TestSeenNumber(t *testing.T) {
 	s := newStore(t)
 	l := s.acquire("us")
 	seen := mongo.NewSession(s, l.Own().ID(), (l.Term()+1)<<mongo.NumberBits+5)
-	must[bson.Raw](t)(seen.Write(t.Context(), metadata.Write("db", "insert", "c", "documents", metadata.Document(metadata.ByID("seen")))))
+	must.Get(seen.Write(t.Context(), metadata.Write("db", "insert", "c", "documents", metadata.Document(metadata.ByID("seen")))))(t)
 	if l = s.acquire("us"); l.Term() != 3 {
 		t.Errorf("term %d", l.Term())
 	}
-	succeed(t, move(t.Context(), l, l.Own()))
+	must.Succeed(t, move(t.Context(), l, l.Own()))
 }
 
 // TestAfter: a process that has had a term notices a newer one of another process, can
@@ -211,15 +189,15 @@ func TestAfter(t *testing.T) {
 	s.acquire("us")
 	own := s.acquire("us")
 	again, _, err := Acquire(ctx, s.config("us"), s.record(), 1)
-	succeed(t, err)
+	must.Succeed(t, err)
 	if own.Term() != 2 || again.Term() != 3 {
 		t.Errorf("terms %d and %d", own.Term(), again.Term())
 	}
 	_, _, err = Acquire(ctx, s.config("us"), s.record(), 4)
-	wantError(t, err, ErrBehind)
+	must.Fail(t, err, ErrBehind)
 	s.acquire("them")
 	_, _, err = Acquire(ctx, s.config("us"), s.record(), 3)
-	wantError(t, err, ErrFenced)
+	must.Fail(t, err, ErrFenced)
 }
 
 // TestRewound: a document with an older term, or none, is ErrRewound and not ErrFenced.
@@ -230,13 +208,13 @@ func TestRewound(t *testing.T) {
 	s.acquire("us")
 	l := s.acquire("us")
 	s.set(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", 1) })
-	wantError(t, l.Check(ctx), ErrRewound)
-	wantError(t, move(ctx, l, l.Own()), ErrRewound)
+	must.Fail(t, l.Check(ctx), ErrRewound)
+	must.Fail(t, move(ctx, l, l.Own()), ErrRewound)
 	s.write("delete", "deletes", metadata.Document(func(dst []byte) []byte {
 		return bsoncore.AppendInt32Element(metadata.AppendDoc(dst, "q", metadata.ByID("a")), "limit", 1)
 	}))
-	wantError(t, l.Check(ctx), ErrRewound)
-	wantError(t, move(ctx, l, l.Own()), ErrRewound)
+	must.Fail(t, l.Check(ctx), ErrRewound)
+	must.Fail(t, move(ctx, l, l.Own()), ErrRewound)
 }
 
 // TestUpdateWhere: Update returns a document that has the lease's term and does not match
@@ -251,7 +229,7 @@ func TestUpdateWhere(t *testing.T) {
 		if there {
 			s.set(where)
 		}
-		succeed(t, l.InTxn(ctx, l.Own(), func(txn *mongo.Txn) error {
+		must.Succeed(t, l.InTxn(ctx, l.Own(), func(txn *mongo.Txn) error {
 			doc, err := l.Update(ctx, txn, where, same)
 			if (doc == nil) != there {
 				t.Errorf("there: %t, the document that does not match: %s", there, doc)
@@ -268,16 +246,16 @@ func TestLock(t *testing.T) {
 	s := newStore(t)
 	l := s.acquire("us")
 	unlock, err := l.Lock(t.Context())
-	succeed(t, err)
+	must.Succeed(t, err)
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err = l.Lock(short)
-	wantError(t, err, context.DeadlineExceeded)
+	must.Fail(t, err, context.DeadlineExceeded)
 	l.Spend()
 	unlock()
 	for range 2 {
 		_, err = l.Lock(t.Context())
-		wantError(t, err, ErrSpent)
+		must.Fail(t, err, ErrSpent)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -18,7 +19,7 @@ import (
 // linkDocument returns the document of the link a.
 func linkDocument(ctx context.Context, t *testing.T, target mongo.Caller) bson.Raw {
 	t.Helper()
-	return must[bson.Raw](t)(metadata.FindOne(ctx, target, "replicator", metadata.Links, metadata.ByID("a")))
+	return must.Get(metadata.FindOne(ctx, target, "replicator", metadata.Links, metadata.ByID("a")))(t)
 }
 
 // leaving is a link whose collections are left out.
@@ -40,7 +41,7 @@ func startLeaving(t *testing.T) (*leaving, mongo.Caller) {
 func (l *leaving) is(when string, want ...checkpoint.LeftOut) {
 	l.Helper()
 	st, _, err := l.s.Load(l.Context())
-	succeed(l.T, err)
+	must.Succeed(l.T, err)
 	for _, got := range [][]checkpoint.LeftOut{st.LeftOut, l.h.Gaps().LeftOut} {
 		if !slices.Equal(got, want) {
 			l.Errorf("%s: %+v, want %+v", when, got, want)
@@ -51,12 +52,12 @@ func (l *leaving) is(when string, want ...checkpoint.LeftOut) {
 // leaveOut leaves a collection out for a request of that time.
 func (l *leaving) leaveOut(ns oplog.Namespace, asked int64) {
 	l.Helper()
-	succeed(l.T, l.requests.LeaveOut(l.Context(), l.h, Resync{NS: ns, Asked: time.UnixMilli(asked).UTC()}))
+	must.Succeed(l.T, l.requests.LeaveOut(l.Context(), l.h, Resync{NS: ns, Asked: time.UnixMilli(asked).UTC()}))
 }
 
 func (l *leaving) answer(ns oplog.Namespace, state, why string) {
 	l.Helper()
-	succeed(l.T, l.requests.Answer(l.Context(), l.h, ns, state, why))
+	must.Succeed(l.T, l.requests.Answer(l.Context(), l.h, ns, state, why))
 }
 
 // TestLeaveOut: a collection that is left out stays in the link's document with the same
@@ -66,20 +67,20 @@ func TestLeaveOut(t *testing.T) {
 	ctx := t.Context()
 	l, g := startLeaving(t)
 	since, wall := l.h.State().Applied, l.h.State().AppliedWall
-	succeed(t, l.requests.Resync(ctx, "d.b"))
+	must.Succeed(t, l.requests.Resync(ctx, "d.b"))
 	l.leaveOut("d.b", 1)
 	b := checkpoint.LeftOut{NS: "d.b", Since: since, Wall: wall, Asked: time.UnixMilli(1).UTC()}
 	l.is("left out", b)
-	if w := must[Requests](t)(l.requests.Read(ctx)); len(w.Resync) != 1 || w.Resync[0].State != Copying {
+	if w := must.Get(l.requests.Read(ctx))(t); len(w.Resync) != 1 || w.Resync[0].State != Copying {
 		t.Errorf("requests %+v", w)
 	}
 	later := checkpoint.Progress{Applied: at(since.TS.T + 5), AppliedWall: wall + 5000, FetchFrom: at(since.TS.T + 5)}
-	succeed(t, l.h.Advance(ctx, later, make([]checkpoint.Position, 1), checkpoint.Source{SetName: "rs0"}))
+	must.Succeed(t, l.h.Advance(ctx, later, make([]checkpoint.Position, 1), checkpoint.Source{SetName: "rs0"}))
 	l.answer("d.b", Failed, "x")
 	b.Failed = "x"
 	l.is("failed", b)
 
-	l.h = must[*checkpoint.Link](t)(l.s.Acquire(ctx, 0))
+	l.h = must.Get(l.s.Acquire(ctx, 0))(t)
 	l.is("another start", b)
 	l.leaveOut("d.b", 3)
 	l.leaveOut("d.a", 2)
@@ -87,7 +88,7 @@ func TestLeaveOut(t *testing.T) {
 	a := checkpoint.LeftOut{NS: "d.a", Since: later.Applied, Wall: later.AppliedWall, Asked: time.UnixMilli(2).UTC()}
 	l.is("asked for anew", a, b)
 	st, _, err := l.s.Load(ctx)
-	succeed(t, err)
+	must.Succeed(t, err)
 	if at := st.Reached(); at.Applied != since && !st.CopiedUntil.After(since) || st.Applied != later.Applied {
 		t.Errorf("reached %s, applied %s, left out at %s", at.Applied, st.Applied, since)
 	}
@@ -114,15 +115,15 @@ func TestLeaveOutAgain(t *testing.T) {
 	l, g := startLeaving(t)
 	b := checkpoint.LeftOut{NS: "d.b", Since: l.h.State().Applied, Wall: l.h.State().AppliedWall, Asked: time.UnixMilli(5).UTC()}
 	l.leaveOut("d.b", 5)
-	succeed(t, l.requests.Resync(ctx, "d.b"))
+	must.Succeed(t, l.requests.Resync(ctx, "d.b"))
 	l.answer("d.b", Copying, "")
-	succeed(t, l.requests.ResyncAgain(ctx, "d.b"))
+	must.Succeed(t, l.requests.ResyncAgain(ctx, "d.b"))
 	l.answer("d.b", Done, "")
 	l.is("to be copied once more", b)
 	l.answer("d.b", Copying, "")
 	l.answer("d.b", Done, "")
 	l.is("copied once more")
 
-	must[*checkpoint.Link](t)(links(t, g, "a").Acquire(ctx, 0))
-	wantError(t, l.requests.LeaveOut(ctx, l.h, Resync{NS: "d.c"}), lease.ErrFenced)
+	must.Get(links(t, g, "a").Acquire(ctx, 0))(t)
+	must.Fail(t, l.requests.LeaveOut(ctx, l.h, Resync{NS: "d.c"}), lease.ErrFenced)
 }

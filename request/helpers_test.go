@@ -2,51 +2,27 @@ package request
 
 import (
 	"context"
-	"errors"
 	"testing"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func must[V any](t *testing.T) func(v V, err error) V {
-	t.Helper()
-	return func(v V, err error) V {
-		t.Helper()
-		succeed(t, err)
-		return v
-	}
-}
-
-func succeed(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func wantError(t *testing.T, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Fatalf("error %v, want %v", err, want)
-	}
-}
-
 // newTarget starts a set of one member and connects to it.
 func newTarget(t *testing.T) mongo.Caller {
 	t.Helper()
 	sim := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, Moods: mongosim.GentleMoods("nothing here begins another attempt")})
-	opts := must[*driver.Options](t)(driver.Parse(driver.Config{URI: sim.URI()}))
-	set := must[*driver.Set](t)(driver.Open(t.Context(), opts))
+	opts := must.Get(driver.Parse(driver.Config{URI: sim.URI()}))(t)
+	set := must.Get(driver.Open(t.Context(), opts))(t)
 	t.Cleanup(set.Close)
 	return set
 }
@@ -54,7 +30,7 @@ func newTarget(t *testing.T) mongo.Caller {
 // links returns the store of the link of that name.
 func links(t *testing.T, target mongo.Caller, name string) *checkpoint.Store {
 	t.Helper()
-	return must[*checkpoint.Store](t)(checkpoint.New(checkpoint.Config{Target: target, Link: name}))
+	return must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: name}))(t)
 }
 
 func at(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
@@ -63,17 +39,17 @@ func at(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
 func create(t *testing.T, target mongo.Caller) (*checkpoint.Store, *checkpoint.Link) {
 	t.Helper()
 	s := links(t, target, "a")
-	succeed(t, s.Create(t.Context(), checkpoint.State{
+	must.Succeed(t, s.Create(t.Context(), checkpoint.State{
 		Writers: 1, Applied: at(100), AppliedWall: 100_000, FetchFrom: at(100), Source: checkpoint.Source{SetName: "rs0"},
 	}))
-	return s, must[*checkpoint.Link](t)(s.Acquire(t.Context(), 0))
+	return s, must.Get(s.Acquire(t.Context(), 0))(t)
 }
 
 // set changes fields of a document of requests.
 func set(ctx context.Context, t *testing.T, target mongo.Caller, id string, fields func(dst []byte) []byte) {
 	t.Helper()
-	must[bson.Raw](t)(target.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Requests, metadata.Statement{
+	must.Get(target.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Requests, metadata.Statement{
 		Filter: metadata.ByID(id),
 		Change: func(dst []byte) []byte { return metadata.AppendDoc(dst, "$set", fields) },
-	}))))
+	}))))(t)
 }

@@ -12,10 +12,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -30,25 +30,25 @@ func TestRequests(t *testing.T) {
 	runner, operator, other := New(links(t, g, "a")), New(links(t, g, "a")), New(links(t, g, "a.b"))
 	limits := func(bytes, ops int64) {
 		t.Helper()
-		w := must[Requests](t)(runner.Read(ctx))
+		w := must.Get(runner.Read(ctx))(t)
 		if w.BytesPerSecond != bytes || w.OpsPerSecond != ops {
 			t.Errorf("limits %d and %d, want %d and %d", w.BytesPerSecond, w.OpsPerSecond, bytes, ops)
 		}
 	}
 	limits(-1, -1)
-	succeed(t, operator.Limit(ctx, 1<<40, 0))
-	succeed(t, other.Limit(ctx, 1, 1))
-	succeed(t, other.Resync(ctx, "d.c"))
+	must.Succeed(t, operator.Limit(ctx, 1<<40, 0))
+	must.Succeed(t, other.Limit(ctx, 1, 1))
+	must.Succeed(t, other.Resync(ctx, "d.c"))
 	limits(1<<40, 0)
-	succeed(t, operator.Limit(ctx, -1, 7))
+	must.Succeed(t, operator.Limit(ctx, -1, 7))
 	limits(-1, 7)
-	succeed(t, operator.Limit(ctx, -1, -1))
+	must.Succeed(t, operator.Limit(ctx, -1, -1))
 	limits(-1, -1)
 
 	now := time.Now()
 	request := func(want ...Resync) {
 		t.Helper()
-		w := must[Requests](t)(runner.Read(ctx))
+		w := must.Get(runner.Read(ctx))(t)
 		for i := range w.Resync {
 			if age := now.Sub(w.Resync[i].Asked); age < -time.Minute || age > time.Minute {
 				t.Errorf("asked %v ago", age)
@@ -60,35 +60,35 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	request()
-	succeed(t, operator.Resync(ctx, "d.c/é.$x"))
+	must.Succeed(t, operator.Resync(ctx, "d.c/é.$x"))
 	request(Resync{NS: "d.c/é.$x", State: Asked})
-	succeed(t, runner.Answer(ctx, link, "d.c/é.$x", Copying, ""))
-	succeed(t, operator.Resync(ctx, "d.c/é.$x"))
+	must.Succeed(t, runner.Answer(ctx, link, "d.c/é.$x", Copying, ""))
+	must.Succeed(t, operator.Resync(ctx, "d.c/é.$x"))
 	request(Resync{NS: "d.c/é.$x", State: Copying})
 	for _, state := range []string{Failed, Done} {
-		succeed(t, runner.Answer(ctx, link, "d.c/é.$x", state, "it was so"))
+		must.Succeed(t, runner.Answer(ctx, link, "d.c/é.$x", state, "it was so"))
 		request(Resync{NS: "d.c/é.$x", State: state, Why: "it was so"})
-		succeed(t, operator.Resync(ctx, "d.c/é.$x"))
+		must.Succeed(t, operator.Resync(ctx, "d.c/é.$x"))
 		request(Resync{NS: "d.c/é.$x", State: Asked})
 	}
 	// A collection that is damaged while it is copied is copied once more, whether that
 	// copy succeeds or fails.
 	for _, state := range []string{Failed, Done} {
-		succeed(t, operator.ResyncAgain(ctx, "d.c/é.$x"))
+		must.Succeed(t, operator.ResyncAgain(ctx, "d.c/é.$x"))
 		request(Resync{NS: "d.c/é.$x", State: Asked})
-		succeed(t, runner.Answer(ctx, link, "d.c/é.$x", Joining, ""))
-		succeed(t, operator.ResyncAgain(ctx, "d.c/é.$x"))
+		must.Succeed(t, runner.Answer(ctx, link, "d.c/é.$x", Joining, ""))
+		must.Succeed(t, operator.ResyncAgain(ctx, "d.c/é.$x"))
 		request(Resync{NS: "d.c/é.$x", State: Joining})
-		succeed(t, runner.Answer(ctx, link, "d.c/é.$x", Copying, "half"))
+		must.Succeed(t, runner.Answer(ctx, link, "d.c/é.$x", Copying, "half"))
 		request(Resync{NS: "d.c/é.$x", State: Copying, Why: "half"})
-		succeed(t, runner.Answer(ctx, link, "d.c/é.$x", state, ""))
+		must.Succeed(t, runner.Answer(ctx, link, "d.c/é.$x", state, ""))
 		request(Resync{NS: "d.c/é.$x", State: Asked})
-		succeed(t, runner.Answer(ctx, link, "d.c/é.$x", state, ""))
+		must.Succeed(t, runner.Answer(ctx, link, "d.c/é.$x", state, ""))
 		request(Resync{NS: "d.c/é.$x", State: state})
 	}
-	succeed(t, operator.ResyncAgain(ctx, "d.c/é.$x"))
+	must.Succeed(t, operator.ResyncAgain(ctx, "d.c/é.$x"))
 	// An answer does not create a request that was removed.
-	succeed(t, runner.Answer(ctx, link, "d.gone", Done, ""))
+	must.Succeed(t, runner.Answer(ctx, link, "d.gone", Done, ""))
 	request(Resync{NS: "d.c/é.$x", State: Asked})
 
 	for what, err := range map[string]error{
@@ -120,7 +120,7 @@ func TestRequestsOrder(t *testing.T) {
 	}
 	wg.Wait()
 	set(ctx, t, g, "a/d.c", func(dst []byte) []byte { return bsoncore.AppendDateTimeElement(dst, "asked", 5) })
-	w := must[Requests](t)(s.Read(ctx))
+	w := must.Get(s.Read(ctx))(t)
 	if len(w.Resync) != 3 || w.Resync[0].NS != "d.c" || w.Resync[1].Asked.After(w.Resync[2].Asked) {
 		t.Errorf("%+v", w.Resync)
 	}
@@ -142,10 +142,10 @@ func TestDamagedRequests(t *testing.T) {
 		{"a/d.c", "state", func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "x") }, `request "a/d.c": field state`},
 		{"a/d.c", "ns", func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "d.d") }, `field _id`},
 	} {
-		succeed(t, s.Limit(ctx, 1, 1))
-		must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Requests, metadata.ByID("a/d.c"))))
-		succeed(t, s.Resync(ctx, "d.c"))
-		must[Requests](t)(s.Read(ctx))
+		must.Succeed(t, s.Limit(ctx, 1, 1))
+		must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Requests, metadata.ByID("a/d.c"))))(t)
+		must.Succeed(t, s.Resync(ctx, "d.c"))
+		must.Get(s.Read(ctx))(t)
 		set(ctx, t, g, tt.id, func(dst []byte) []byte { return tt.value(dst, tt.field) })
 		_, err := s.Read(ctx)
 		if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, tt.want) {
@@ -161,25 +161,25 @@ func TestAnswerFenced(t *testing.T) {
 	g := newTarget(t)
 	_, h := create(t, g)
 	s := New(links(t, g, "a"))
-	succeed(t, s.Resync(ctx, "d.c"))
+	must.Succeed(t, s.Resync(ctx, "d.c"))
 	is := func(state, why string) {
 		t.Helper()
-		w := must[Requests](t)(s.Read(ctx))
+		w := must.Get(s.Read(ctx))(t)
 		if len(w.Resync) != 1 || w.Resync[0].State != state || w.Resync[0].Why != why {
 			t.Errorf("%+v, want %s, %q", w.Resync, state, why)
 		}
 	}
-	succeed(t, s.Answer(ctx, h, "d.c", Copying, "half"))
+	must.Succeed(t, s.Answer(ctx, h, "d.c", Copying, "half"))
 	is(Copying, "half")
-	succeed(t, s.Answer(ctx, h, "d.gone", Done, ""))
+	must.Succeed(t, s.Answer(ctx, h, "d.gone", Done, ""))
 	is(Copying, "half")
 	if err := s.Answer(ctx, h, "d.c", "well", ""); err == nil {
 		t.Error("any word is a state")
 	}
-	next := must[*checkpoint.Link](t)(links(t, g, "a").Acquire(ctx, 0))
-	wantError(t, s.Answer(ctx, h, "d.c", Done, ""), lease.ErrFenced)
+	next := must.Get(links(t, g, "a").Acquire(ctx, 0))(t)
+	must.Fail(t, s.Answer(ctx, h, "d.c", Done, ""), lease.ErrFenced)
 	is(Copying, "half")
-	succeed(t, s.Answer(ctx, next, "d.c", Done, ""))
+	must.Succeed(t, s.Answer(ctx, next, "d.c", Done, ""))
 	is(Done, "")
 }
 
@@ -205,8 +205,8 @@ func TestRefusedOnce(t *testing.T) {
 	for _, name := range []string{"update", "find"} {
 		to := &refusing{Caller: target, name: name}
 		s := New(links(t, to, "a"))
-		succeed(t, s.Resync(t.Context(), "d.c"))
-		if all := must[Requests](t)(s.Read(t.Context())); len(all.Resync) != 1 || !to.done {
+		must.Succeed(t, s.Resync(t.Context(), "d.c"))
+		if all := must.Get(s.Read(t.Context()))(t); len(all.Resync) != 1 || !to.done {
 			t.Errorf("%s: %+v", name, all)
 		}
 	}

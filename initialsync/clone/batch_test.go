@@ -3,9 +3,9 @@ package clone
 import (
 	"testing"
 
-	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -34,7 +34,7 @@ func TestBatchSize(t *testing.T) {
 	w.source.intercept(nil, nil)
 	w.check("d.c")
 	// The last range has no end.
-	ranges := must[[]progress.Range](t)(w.ranges(within(t)))
+	ranges := must.Get(w.ranges(within(t)))(t)
 	if len(ranges) < 6 || asked > docs || asked < docs/2 {
 		t.Errorf("%d documents were asked for, in %d ranges, want at most %d", asked, len(ranges), docs)
 	}

@@ -11,10 +11,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 func TestCopy(t *testing.T) {
@@ -25,7 +25,7 @@ func TestCopy(t *testing.T) {
 	if w.docs != 5000 {
 		t.Errorf("%d documents were told of", w.docs)
 	}
-	ranges := must[[]progress.Range](t)(w.ranges(within(t)))
+	ranges := must.Get(w.ranges(within(t)))(t)
 	if r := ranges[0]; r.Docs != 5000 || r.Bytes != 5000*int64(len(numbered(t, 0, 1, 100)[0])) || r.Steps != 3 {
 		t.Errorf("the range says %+v", r)
 	}
@@ -111,13 +111,13 @@ func TestCopyRanges(t *testing.T) {
 			coll := w.collection("d.c")
 			w.cfg.RangeBytes, w.cfg.FlushDocs = coll.Bytes/6, 100
 			w.whole(coll)
-			ranges := must[[]progress.Range](t)(w.ranges(within(t)))
+			ranges := must.Get(w.ranges(within(t)))(t)
 			if len(ranges) < 6 {
 				t.Errorf("%d ranges", len(ranges))
 			}
 			var docs, most int64
 			for _, r := range ranges {
-				if s := must[spec](t)(parseSpec(r.Spec)); s.order != c.order {
+				if s := must.Get(parseSpec(r.Spec))(t); s.order != c.order {
 					t.Errorf("order %s", s.order)
 				}
 				docs, most = docs+r.Docs, max(most, r.Docs)
@@ -178,12 +178,12 @@ func TestCopyRenamed(t *testing.T) {
 	ctx := within(t)
 	w.begin(ctx)
 	w.plan(ctx, coll)
-	succeed(t, w.copyAll(ctx, coll))
-	succeed(t, difference(docs, read(t, w.target, "d.c"), true))
+	must.Succeed(t, w.copyAll(ctx, coll))
+	must.Succeed(t, difference(docs, read(t, w.target, "d.c"), true))
 	if w.docs != 50 || replies < 3 {
 		t.Errorf("%d documents in %d replies", w.docs, replies)
 	}
-	ranges := must[[]progress.Range](t)(w.ranges(ctx))
+	ranges := must.Get(w.ranges(ctx))(t)
 	if !ranges[0].Done {
 		t.Error("it is not done")
 	}
@@ -207,7 +207,7 @@ func TestCopyCollated(t *testing.T) {
 		coll := w.collection("d.c")
 		w.cfg.RangeBytes, w.batch = coll.Bytes/5, 17
 		w.whole(coll)
-		if n := len(must[[]progress.Range](t)(w.ranges(t.Context()))); n < 5 {
+		if n := len(must.Get(w.ranges(t.Context()))(t)); n < 5 {
 			t.Errorf("%d ranges", n)
 		}
 		if w.docs != 600 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -25,7 +26,7 @@ func capped(t testing.TB, w *world, size, docs int) {
 // checkOrder compares source and target in natural order.
 func (w *world) checkOrder() {
 	w.t.Helper()
-	succeed(w.t, difference(read(w.t, w.source.Caller, "d.c"), read(w.t, w.target.Caller, "d.c"), false))
+	must.Succeed(w.t, difference(read(w.t, w.source.Caller, "d.c"), read(w.t, w.target.Caller, "d.c"), false))
 }
 
 func TestCopyCapped(t *testing.T) {
@@ -38,10 +39,10 @@ func TestCopyCapped(t *testing.T) {
 	coll := w.collection("d.c")
 	w.begin(ctx)
 	w.plan(ctx, coll)
-	succeed(t, w.copyAll(ctx, coll))
+	must.Succeed(t, w.copyAll(ctx, coll))
 	w.checkOrder()
 	// A range that is done is not copied again.
-	succeed(t, w.copyAll(ctx, coll))
+	must.Succeed(t, w.copyAll(ctx, coll))
 	w.checkOrder()
 }
 
@@ -75,7 +76,7 @@ func TestCopyCappedWraps(t *testing.T) {
 				next += n
 			}
 		})
-		succeed(t, w.copyAll(ctx, coll))
+		must.Succeed(t, w.copyAll(ctx, coll))
 		w.checkOld("d.c", old)
 	}
 }
@@ -153,7 +154,7 @@ func TestCopyCappedAligns(t *testing.T) {
 	}
 	inserts = 10
 	w.begin(ctx)
-	succeed(t, w.copyAll(ctx, coll))
+	must.Succeed(t, w.copyAll(ctx, coll))
 	w.checkOrder()
 	if sent != 50 {
 		t.Errorf("%d documents were sent", sent)
@@ -185,12 +186,12 @@ func TestDirectUnconfirmed(t *testing.T) {
 		if _, ok := errors.AsType[*mongo.UnconfirmedError](err); !ok {
 			t.Errorf("%s: %v, want one that is not confirmed", ns, err)
 		}
-		if r := must[[]progress.Range](t)(w.ranges(ctx))[0]; r.Steps != 0 || r.Docs != 0 {
+		if r := must.Get(w.ranges(ctx))(t)[0]; r.Steps != 0 || r.Docs != 0 {
 			t.Errorf("%s: %d documents in %d steps are noted", ns, r.Docs, r.Steps)
 		}
 		w.target.forgeReplies(nil)
 		w.begin(ctx)
-		succeed(t, w.copyAll(ctx, coll))
+		must.Succeed(t, w.copyAll(ctx, coll))
 		w.check(ns)
 	}
 }
@@ -238,7 +239,7 @@ func TestCopyCappedAgain(t *testing.T) {
 			}
 			continue
 		}
-		succeed(t, err)
+		must.Succeed(t, err)
 		w.checkOld("d.c", old)
 	}
 }

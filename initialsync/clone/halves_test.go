@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -23,8 +24,8 @@ func TestHalves(t *testing.T) {
 		ctx := within(t)
 		w.begin(ctx)
 		ranges := []progress.Range{{UUID: coll.UUID, Spec: (&spec{order: order}).encode()}}
-		succeed(t, w.link.AddCollections(ctx, []progress.Collection{*coll}))
-		succeed(t, w.link.Lane(0).SaveCollection(ctx, coll, ranges))
+		must.Succeed(t, w.link.AddCollections(ctx, []progress.Collection{*coll}))
+		must.Succeed(t, w.link.Lane(0).SaveCollection(ctx, coll, ranges))
 		written := 0
 		w.target.intercept(func(cmd mongo.Command) (error, bool) {
 			_, inTxn := rawbson.Lookup(cmd.Body, "autocommit")
@@ -41,12 +42,12 @@ func TestHalves(t *testing.T) {
 			t.Fatalf("%s: %v", order, err)
 		}
 		w.target.intercept(nil, nil)
-		r := must[[]progress.Range](t)(w.ranges(ctx))[0]
+		r := must.Get(w.ranges(ctx))(t)[0]
 		if n := len(read(t, w.target.Caller, "d.c")); n != 20 || r.Docs != 20 || r.Done {
 			t.Errorf("%s: %d documents are there, %d are noted, done %t", order, n, r.Docs, r.Done)
 		}
 		w.begin(ctx)
-		succeed(t, w.copyAll(ctx, coll))
+		must.Succeed(t, w.copyAll(ctx, coll))
 		w.check("d.c")
 	}
 }
@@ -58,13 +59,13 @@ func TestSampleFails(t *testing.T) {
 	insertRaw(t, w.source, "d.c", numbered(t, 0, 1000, 10)...)
 	coll := w.collection("d.c")
 	w.cfg.RangeBytes = coll.Bytes / 5
-	if n := len(must[[]progress.Range](t)(w.cloner().Split(t.Context(), coll, "d.c", Since{}))); n < 2 {
+	if n := len(must.Get(w.cloner().Split(t.Context(), coll, "d.c", Since{}))(t)); n < 2 {
 		t.Fatalf("%d ranges", n)
 	}
 	w.source.intercept(func(cmd mongo.Command) (error, bool) {
 		return when(name(cmd) == "aggregate", servererr.New(28799, "$sample stage could not find a non-duplicate document after 100 while using a random cursor")), false
 	}, nil)
-	if n := len(must[[]progress.Range](t)(w.cloner().Split(t.Context(), coll, "d.c", Since{}))); n != 1 {
+	if n := len(must.Get(w.cloner().Split(t.Context(), coll, "d.c", Since{}))(t)); n != 1 {
 		t.Errorf("%d ranges", n)
 	}
 	w.source.intercept(nil, nil)

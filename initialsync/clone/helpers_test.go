@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -40,24 +41,6 @@ func within(t testing.TB) context.Context {
 type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
-}
-
-func must[V any](t fataler) func(v V, err error) V {
-	t.Helper()
-	return func(v V, err error) V {
-		t.Helper()
-		if err != nil {
-			t.Fatalf("%v", err)
-		}
-		return v
-	}
-}
-
-func succeed(t fataler, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
 }
 
 // gate is a Caller in front of another one.
@@ -153,17 +136,17 @@ func newWorldWith(t testing.TB, dialect string, targets int, moods ...mongosim.M
 			opts.Moods = moods[0]
 		}
 		w.sets[i] = mongosim.StartTest(t, opts)
-		o := must[*driver.Options](t)(driver.Parse(driver.Config{URI: w.sets[i].URI(), AppName: mongosim.Stage}))
-		s := must[*driver.Set](t)(driver.Open(t.Context(), o))
+		o := must.Get(driver.Parse(driver.Config{URI: w.sets[i].URI(), AppName: mongosim.Stage}))(t)
+		s := must.Get(driver.Open(t.Context(), o))(t)
 		t.Cleanup(s.Close)
 		ends[i] = &gate{Caller: s}
 	}
 	w.source, w.target = ends[0], ends[1]
 	ctx := within(t)
-	w.store = must[*checkpoint.Store](t)(checkpoint.New(checkpoint.Config{Target: w.target, Link: "a"}))
+	w.store = must.Get(checkpoint.New(checkpoint.Config{Target: w.target, Link: "a"}))(t)
 	begin := oplog.NewOpTime(100, 1, 1)
 	setID := bson.RawValue{Type: bson.TypeObjectID, Value: []byte("123456789012")}
-	succeed(t, w.store.Create(ctx, checkpoint.State{
+	must.Succeed(t, w.store.Create(ctx, checkpoint.State{
 		Source:  checkpoint.Source{SetName: "rs0", RBID: 1, Host: "a:1", ReplicaSetID: setID},
 		Writers: 4, Fingerprint: "f", Applied: begin, AppliedWall: 100_000, FetchFrom: oplog.NewOpTime(90, 1, 1),
 		Copy: &checkpoint.Copy{
@@ -178,7 +161,7 @@ func newWorldWith(t testing.TB, dialect string, targets int, moods ...mongosim.M
 // begin starts a new attempt.
 func (w *world) begin(ctx context.Context) {
 	w.t.Helper()
-	w.link = progress.Of(must[*checkpoint.Link](w.t)(w.store.Acquire(ctx, 0)))
+	w.link = progress.Of(must.Get(w.store.Acquire(ctx, 0))(w.t))
 }
 
 // renew starts a new copy of the link.
@@ -186,7 +169,7 @@ func (w *world) renew(ctx context.Context) {
 	w.t.Helper()
 	c := *w.link.Copy()
 	c.Number++
-	succeed(w.t, w.link.BeginCopy(ctx, c, 100_000))
+	must.Succeed(w.t, w.link.BeginCopy(ctx, c, 100_000))
 	w.begin(ctx)
 }
 
@@ -199,7 +182,7 @@ func (w *world) cloner() *Cloner {
 		w.docs += docs
 		w.progressed++
 	}
-	c := must[*Cloner](w.t)(New(cfg))
+	c := must.Get(New(cfg))(w.t)
 	if w.batch > 0 {
 		c.batch = w.batch
 	}
@@ -209,7 +192,7 @@ func (w *world) cloner() *Cloner {
 // run sends a command that has to succeed, write errors included.
 func run(t fataler, c mongo.Caller, db string, cmd any) bson.Raw {
 	t.Helper()
-	body := must[[]byte](t)(bson.Marshal(cmd))
+	body := must.Get(bson.Marshal(cmd))(t)
 	reply, err := c.Call(context.Background(), mongo.Command{DB: db, Body: body})
 	if err == nil {
 		var refused []mongo.WriteError
@@ -232,8 +215,8 @@ func insertRaw(t fataler, c mongo.Caller, ns oplog.Namespace, docs ...bson.Raw) 
 	}
 	for part := range slices.Chunk(docs, size) {
 		cmd := mongo.Command{DB: ns.DB(), Body: writeBody("insert", ns, true), Sequence: "documents", Docs: part}
-		reply := must[bson.Raw](t)(c.Call(context.Background(), cmd))
-		refused := must[[]mongo.WriteError](t)(mongo.WriteErrors(reply))
+		reply := must.Get(c.Call(context.Background(), cmd))(t)
+		refused := must.Get(mongo.WriteErrors(reply))(t)
 		if len(refused) > 0 {
 			t.Fatalf("insert into %s: %v", ns, &refused[0].Error)
 		}
@@ -242,7 +225,7 @@ func insertRaw(t fataler, c mongo.Caller, ns oplog.Namespace, docs ...bson.Raw) 
 
 func marshal(t fataler, v any) bson.Raw {
 	t.Helper()
-	return must[[]byte](t)(bson.Marshal(v))
+	return must.Get(bson.Marshal(v))(t)
 }
 
 // numbered are n documents of about size bytes.
@@ -263,7 +246,7 @@ func read(t fataler, c mongo.Caller, ns oplog.Namespace) []bson.Raw {
 	lsid := mongo.NewSessionID()
 	cmd := bson.D{{Key: "find", Value: ns.Collection()}, {Key: "hint", Value: bson.D{{Key: "$natural", Value: 1}}}, {Key: "batchSize", Value: 100_000}, {Key: "lsid", Value: lsid}}
 	for {
-		cursor := must[cursorReply](t)(parseCursor(run(t, c, ns.DB(), cmd)))
+		cursor := must.Get(parseCursor(run(t, c, ns.DB(), cmd)))(t)
 		it := rawbson.NewIter(cursor.batch)
 		for it.Next() {
 			doc, _ := it.Document()
@@ -283,7 +266,7 @@ func (w *world) collection(ns oplog.Namespace) *progress.Collection {
 	coll := w.listed(ns)
 	create := bsoncore.NewDocumentBuilder().AppendString("create", ns.Collection()).Build()
 	create = closeDocument(slices.Concat([]byte(create[:len(create)-1]), coll.Options[4:len(coll.Options)-1]), 0)
-	must[bson.Raw](w.t)(w.target.Call(context.Background(), mongo.Command{DB: ns.DB(), Body: bson.Raw(create)}))
+	must.Get(w.target.Call(context.Background(), mongo.Command{DB: ns.DB(), Body: bson.Raw(create)}))(w.t)
 	return coll
 }
 
@@ -291,7 +274,7 @@ func (w *world) collection(ns oplog.Namespace) *progress.Collection {
 func (w *world) listed(ns oplog.Namespace) *progress.Collection {
 	w.t.Helper()
 	reply := run(w.t, w.source, ns.DB(), bson.D{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: ns.Collection()}}}})
-	cursor := must[cursorReply](w.t)(parseCursor(reply))
+	cursor := must.Get(parseCursor(reply))(w.t)
 	it := rawbson.NewIter(cursor.batch)
 	if !it.Next() {
 		w.t.Fatalf("there is no %s", ns)
@@ -315,14 +298,14 @@ func (w *world) plan(ctx context.Context, coll *progress.Collection) {
 	c := w.cloner()
 	since := w.since
 	if isCapped(coll) {
-		since.Newest = must[int64](w.t)(c.Newest(ctx, coll))
+		since.Newest = must.Get(c.Newest(ctx, coll))(w.t)
 	}
 	if since.Has == nil {
 		since.Has = func(bson.RawValue) bool { return false }
 	}
-	ranges := must[[]progress.Range](w.t)(c.Split(ctx, coll, coll.NS, since))
-	succeed(w.t, w.link.AddCollections(ctx, []progress.Collection{*coll}))
-	succeed(w.t, w.link.Lane(0).SaveCollection(ctx, coll, ranges))
+	ranges := must.Get(c.Split(ctx, coll, coll.NS, since))(w.t)
+	must.Succeed(w.t, w.link.AddCollections(ctx, []progress.Collection{*coll}))
+	must.Succeed(w.t, w.link.Lane(0).SaveCollection(ctx, coll, ranges))
 }
 
 // ranges are those of the metadata.
@@ -358,15 +341,15 @@ func (w *world) whole(coll *progress.Collection) {
 	ctx := within(w.t)
 	w.begin(ctx)
 	w.plan(ctx, coll)
-	succeed(w.t, w.copyAll(ctx, coll))
+	must.Succeed(w.t, w.copyAll(ctx, coll))
 	w.check(coll.NS)
 }
 
 // check compares source and target, and checks that all ranges are done.
 func (w *world) check(ns oplog.Namespace) {
 	w.t.Helper()
-	succeed(w.t, w.differ(ns))
-	ranges := must[[]progress.Range](w.t)(w.ranges(within(w.t)))
+	must.Succeed(w.t, w.differ(ns))
+	ranges := must.Get(w.ranges(within(w.t)))(w.t)
 	for _, r := range ranges {
 		if !r.Done {
 			w.t.Errorf("range %d is not done: %s", r.Index, r.At)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -51,7 +52,7 @@ func (w *world) interruptEach(
 			before := w.docs
 			w.begin(ctx)
 			kept := int64(0)
-			for _, r := range must[[]progress.Range](w.t)(w.rangesOf(ctx, coll)) {
+			for _, r := range must.Get(w.rangesOf(ctx, coll))(w.t) {
 				kept += r.Docs
 			}
 			if kept < before {
@@ -60,7 +61,7 @@ func (w *world) interruptEach(
 			if between != nil && hit {
 				between(coll.NS)
 			}
-			succeed(w.t, w.copyAll(ctx, coll))
+			must.Succeed(w.t, w.copyAll(ctx, coll))
 			check(coll.NS)
 			if !hit {
 				break
@@ -102,7 +103,7 @@ func TestCopyInterrupted(t *testing.T) {
 			}, nil, func(ns oplog.Namespace) {
 				w.check(ns)
 				var sum int64
-				for _, r := range must[[]progress.Range](t)(w.ranges(within(t))) {
+				for _, r := range must.Get(w.ranges(within(t)))(t) {
 					if r.UUID == uuid {
 						sum += r.Docs
 					}
@@ -164,9 +165,9 @@ func TestCopyFailover(t *testing.T) {
 		if ended == 0 {
 			t.Error("nothing was interrupted")
 		}
-		succeed(t, w.differ(ns))
+		must.Succeed(t, w.differ(ns))
 		// It is found there, and waited for, that all ranges are done.
 		coll.State = progress.Filled
-		succeed(t, w.link.Lane(0).SaveCollection(ctx, coll, nil))
+		must.Succeed(t, w.link.Lane(0).SaveCollection(ctx, coll, nil))
 	}
 }

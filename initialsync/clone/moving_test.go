@@ -15,6 +15,7 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -158,12 +159,12 @@ func TestCopyMoving(t *testing.T) {
 				for range rng.IntN(20) {
 					f.step()
 				}
-				ranges := must[[]progress.Range](t)(w.ranges(ctx))
+				ranges := must.Get(w.ranges(ctx))(t)
 				if !slices.ContainsFunc(ranges, func(r progress.Range) bool { return !r.Done }) {
 					break
 				}
 			}
-			succeed(t, f.check(read(t, w.target.Caller, movingNS)))
+			must.Succeed(t, f.check(read(t, w.target.Caller, movingNS)))
 		})
 	}
 }
@@ -206,8 +207,8 @@ func TestCopyAnchors(t *testing.T) {
 			}
 		})
 		w.begin(ctx)
-		succeed(t, w.copyAll(ctx, coll))
-		succeed(t, difference(docs, read(t, w.target.Caller, movingNS), true))
+		must.Succeed(t, w.copyAll(ctx, coll))
+		must.Succeed(t, difference(docs, read(t, w.target.Caller, movingNS), true))
 		if w.docs != 1000 {
 			t.Errorf("%d gone: %d documents were copied, want 1000", gone, w.docs)
 		}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // withElement is a document with an element at its end.
@@ -25,7 +26,7 @@ func TestInspectCuts(t *testing.T) {
 		doc := withElement(bsongen.Document(t), bsoncore.AppendInt32Element(nil, "_id", 1))
 		n := rapid.Int64Range(1, 1<<62).Draw(t, "record")
 		raw := withElement(doc, bsoncore.AppendInt64Element(nil, recordField, n))
-		d := must[document](t)(inspect(raw, true))
+		d := must.Get(inspect(raw, true))(t)
 		if d.record != n || !bytes.Equal(d.raw, doc) {
 			t.Fatalf("record %d of %s, want %d of %s", d.record, d.raw, n, doc)
 		}
@@ -91,13 +92,13 @@ func FuzzPlaces(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := parseSpec(b); err == nil {
-			again := must[spec](t)(parseSpec(s.encode()))
+			again := must.Get(parseSpec(s.encode()))(t)
 			if !bytes.Equal(again.encode(), s.encode()) {
 				t.Errorf("%+v became %+v", s, again)
 			}
 		}
 		if p, err := parsePlace(b); err == nil && p.order != "" {
-			again := must[place](t)(parsePlace(p.encode()))
+			again := must.Get(parsePlace(p.encode()))(t)
 			if !bytes.Equal(again.encode(), p.encode()) {
 				t.Errorf("%+v became %+v", p, again)
 			}

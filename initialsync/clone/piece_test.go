@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/serverquery"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 func decimal(s string) bson.Decimal128 {
@@ -103,14 +104,14 @@ func (p *piece) matcher(t fataler, last bson.RawValue) func(id bson.RawValue) bo
 	}
 	return func(id bson.RawValue) bool {
 		doc := bsoncore.NewDocumentBuilder().AppendValue("_id", coreValue(id)).Build()
-		return must[bool](t)(m.Match(bson.Raw(doc)))
+		return must.Get(m.Match(bson.Raw(doc)))(t)
 	}
 }
 
 // reencoded returns pieces after a round trip through the metadata.
 func reencoded(t fataler, pieces []piece) []piece {
 	s := spec{order: byID, pieces: pieces}
-	return must[spec](t)(parseSpec(s.encode())).pieces
+	return must.Get(parseSpec(s.encode()))(t).pieces
 }
 
 // TestPiecesPartition: whatever the samples, each _id is in exactly one range.

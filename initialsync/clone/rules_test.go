@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
@@ -47,17 +48,17 @@ func TestSpecialDocuments(t *testing.T) {
 		marshal(t, bson.D{{Key: "_id", Value: 4}}),
 	}
 	for _, d := range docs { // as a pipeline may write them
-		doc := must[document](t)(inspect(d, false))
+		doc := must.Get(inspect(d, false))(t)
 		doc.replace = false
 		cmd := mongo.Command{DB: "d", Body: writeBody("update", "d.c", true), Sequence: "updates", Docs: []bson.Raw{upsertOf(&doc)}}
-		succeed(t, wrote(must[bson.Raw](t)(w.source.Call(t.Context(), cmd)), &command{Command: cmd}, "d.c"))
+		must.Succeed(t, wrote(must.Get(w.source.Call(t.Context(), cmd))(t), &command{Command: cmd}, "d.c"))
 	}
-	succeed(t, difference(docs, read(t, w.source, "d.c"), true))
+	must.Succeed(t, difference(docs, read(t, w.source, "d.c"), true))
 	coll := w.collection("d.c")
 	// Some of them exist already, as do others.
 	insertRaw(t, w.target, "d.c", marshal(t, bson.D{{Key: "_id", Value: 3}}), marshal(t, bson.D{{Key: "_id", Value: 1}}))
 	w.whole(coll)
-	if n := must[[]progress.Range](t)(w.ranges(t.Context()))[0].Docs; n != 4 {
+	if n := must.Get(w.ranges(t.Context()))(t)[0].Docs; n != 4 {
 		t.Errorf("%d documents", n)
 	}
 }
@@ -133,9 +134,9 @@ func TestTargetRefuses(t *testing.T) {
 			err := w.copyAll(ctx, coll)
 			w.target.intercept(nil, nil)
 			if c.want == 0 {
-				succeed(t, err)
+				must.Succeed(t, err)
 				w.check("d.c")
-				if r := must[[]progress.Range](t)(w.ranges(ctx))[0]; c.steps != 0 && r.Steps != c.steps {
+				if r := must.Get(w.ranges(ctx))(t)[0]; c.steps != 0 && r.Steps != c.steps {
 					t.Errorf("%d steps, want %d", r.Steps, c.steps)
 				}
 				return
@@ -206,7 +207,7 @@ func TestSourceRefuses(t *testing.T) {
 			}
 			return nil, false
 		}, nil)
-		succeed(t, w.copyAll(ctx, coll))
+		must.Succeed(t, w.copyAll(ctx, coll))
 		w.source.intercept(nil, nil)
 		w.check("d.c")
 	}
@@ -224,7 +225,7 @@ func TestFenced(t *testing.T) {
 		w.plan(ctx, coll)
 		old := w.link
 		w.begin(ctx)
-		ranges := must[[]progress.Range](t)(w.ranges(ctx))
+		ranges := must.Get(w.ranges(ctx))(t)
 		_, err := w.cloner().Copy(ctx, old.Lane(0), coll, ns, ranges[0])
 		e, _ := errors.AsType[*servererr.Error](err)
 		if !errors.Is(err, lease.ErrFenced) && (e == nil || e.Code != servererr.TransactionTooOld) {
@@ -247,7 +248,7 @@ func TestFencedAtCommit(t *testing.T) {
 	w.begin(ctx)
 	w.plan(ctx, coll)
 	old := w.link
-	ranges := must[[]progress.Range](t)(w.ranges(ctx))
+	ranges := must.Get(w.ranges(ctx))(t)
 	taken := false
 	w.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if elem, err := cmd.Body.IndexErr(0); err == nil && elem.Key() == "commitTransaction" {
@@ -286,7 +287,7 @@ func TestHugeDocuments(t *testing.T) {
 	ctx := within(t)
 	w.renew(ctx)
 	w.plan(ctx, coll)
-	succeed(t, w.copyAll(ctx, coll))
+	must.Succeed(t, w.copyAll(ctx, coll))
 	w.check("d.c")
 }
 
@@ -309,7 +310,7 @@ func TestMemory(t *testing.T) {
 		coll := w.collection(ns)
 		w.plan(ctx, coll)
 		colls = append(colls, coll)
-		ranges = append(ranges, must[[]progress.Range](t)(w.rangesOf(ctx, coll))...)
+		ranges = append(ranges, must.Get(w.rangesOf(ctx, coll))(t)...)
 	}
 	c := w.cloner()
 	all := func(ctx context.Context) error {
@@ -355,7 +356,7 @@ func TestMemory(t *testing.T) {
 	}
 	c.memory.Release(w.cfg.Memory)
 	w.begin(ctx)
-	succeed(t, all(ctx))
+	must.Succeed(t, all(ctx))
 	for _, coll := range colls {
 		w.check(coll.NS)
 	}

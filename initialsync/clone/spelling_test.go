@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -82,7 +83,7 @@ func TestCopyBothSpellings(t *testing.T) {
 		ctx := within(t)
 		w.begin(ctx)
 		w.plan(ctx, coll)
-		succeed(t, w.copyAll(ctx, coll))
+		must.Succeed(t, w.copyAll(ctx, coll))
 		w.source.forgeReplies(nil)
 		var got []string
 		for _, d := range read(t, w.target, ns) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // TestNaturalSpecs: whatever the sampled records, each range begins where the previous
@@ -25,7 +26,7 @@ func TestNaturalSpecs(t *testing.T) {
 		}
 		from := int64(0)
 		for i := range list {
-			s := must[spec](t)(parseSpec(list[i].encode()))
+			s := must.Get(parseSpec(list[i].encode()))(t)
 			last := i == len(list)-1
 			if s.from != from || last != (s.to == 0) || !last && s.to <= s.from {
 				t.Fatalf("range %d of %d behind %d: %+v", i, len(list), from, s)
@@ -57,7 +58,7 @@ func TestSplitAsksLittle(t *testing.T) {
 		{NS: "d.c", Docs: 40, Bytes: 2 << 30}, // too few for samples
 		{NS: "d.c", Docs: 1 << 30, Bytes: 1 << 40, Options: marshal(t, bson.D{{Key: "capped", Value: true}})},
 	} {
-		if ranges := must[[]progress.Range](t)(w.cloner().Split(t.Context(), &coll, "d.c", Since{})); len(ranges) != 1 {
+		if ranges := must.Get(w.cloner().Split(t.Context(), &coll, "d.c", Since{}))(t); len(ranges) != 1 {
 			t.Errorf("%+v: %d ranges", coll, len(ranges))
 		}
 	}

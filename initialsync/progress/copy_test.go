@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -77,7 +78,7 @@ func moved(r Range, done bool) Range {
 func move(ctx context.Context, t tester, l *Lane, r *Range, done bool, id string) {
 	t.Helper()
 	txn, next := openMove(ctx, t, l, r, done, id)
-	must[bson.Raw](t)(txn.Commit(ctx, false))
+	must.Get(txn.Commit(ctx, false))(t)
 	*r = next
 }
 
@@ -85,8 +86,8 @@ func move(ctx context.Context, t tester, l *Lane, r *Range, done bool, id string
 func openMove(ctx context.Context, t tester, l *Lane, r *Range, done bool, id string) (*mongo.Txn, Range) {
 	t.Helper()
 	txn, next := l.Session().Begin(), moved(*r, done)
-	succeed(t, l.MoveRange(ctx, txn, r, &next))
-	must[bson.Raw](t)(txn.Call(ctx, insert(id)))
+	must.Succeed(t, l.MoveRange(ctx, txn, r, &next))
+	must.Get(txn.Call(ctx, insert(id)))(t)
 	return txn, next
 }
 
@@ -101,7 +102,7 @@ func tryMove(ctx context.Context, l *Lane, r Range) error {
 func copies(ctx context.Context, t tester, h *Link) ([]Collection, []Range) {
 	t.Helper()
 	collections, ranges, err := h.Copies(ctx)
-	succeed(t, err)
+	must.Succeed(t, err)
 	slices.SortFunc(collections, func(a, b Collection) int { return slices.Compare(a.UUID[:], b.UUID[:]) })
 	slices.SortFunc(ranges, func(a, b Range) int {
 		return cmp.Or(slices.Compare(a.UUID[:], b.UUID[:]), cmp.Compare(a.Index, b.Index))
@@ -112,8 +113,8 @@ func copies(ctx context.Context, t tester, h *Link) ([]Collection, []Range) {
 // linkDocument reads the link's document as it is.
 func linkDocument(ctx context.Context, t tester, g *target) bson.Raw {
 	t.Helper()
-	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Links, 1, metadata.ByID("a"))))
-	return must[[]bson.Raw](t)(metadata.Found(reply))[0]
+	reply := must.Get(g.Call(ctx, metadata.Find("replicator", metadata.Links, 1, metadata.ByID("a"))))(t)
+	return must.Get(metadata.Found(reply))(t)[0]
 }
 
 // course is a copy on its way, with the documents that it should have.
@@ -134,11 +135,11 @@ func TestCopy(t *testing.T) {
 	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
 	var phases []string
-	s := must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "a", Observer: func(e event.Event) {
+	s := must.Get(checkpoint.New(checkpoint.Config{Target: g, Link: "a", Observer: func(e event.Event) {
 		if strings.HasPrefix(e.Message(), "copy") {
 			phases = append(phases, fmt.Sprintf("%s %s", e.Message(), e.LogValue()))
 		}
-	}}))
+	}}))(t)
 	c := &course{T: t, ctx: within(t), g: g, s: s}
 	c.create()
 	c.list()
@@ -178,7 +179,7 @@ func (c *course) counts(wantDone, wantTotal int64) {
 
 // create creates the link and acquires its lease.
 func (c *course) create() {
-	succeed(c, c.s.Create(c.ctx, copyState(2)))
+	must.Succeed(c, c.s.Create(c.ctx, copyState(2)))
 	c.consistent(false)
 	c.h = acquired(c)(c.s.Acquire(c.ctx, 0))
 	if diff := gocmp.Diff(firstCopy(), c.h.State().Copy); diff != "" {
@@ -195,15 +196,15 @@ func (c *course) create() {
 // list records the collections.
 func (c *course) list() {
 	c.copy.Cleared = true
-	succeed(c, c.h.UpdateCopy(c.ctx, *c.copy))
+	must.Succeed(c, c.h.UpdateCopy(c.ctx, *c.copy))
 	c.colls = []Collection{collection(1), collection(2), {UUID: uuid(3), NS: "d.$x.y", State: Planned}, collection(4)}
-	succeed(c, c.h.AddCollections(c.ctx, c.colls[:3]))
+	must.Succeed(c, c.h.AddCollections(c.ctx, c.colls[:3]))
 	again := collection(1)
 	again.Docs = 99
-	succeed(c, c.h.AddCollections(c.ctx, []Collection{again, c.colls[3]})) // one is there
+	must.Succeed(c, c.h.AddCollections(c.ctx, []Collection{again, c.colls[3]})) // one is there
 	c.copy.Listed = true
-	succeed(c, c.h.UpdateCopy(c.ctx, *c.copy))
-	succeed(c, c.h.UpdateCopy(c.ctx, *c.copy))
+	must.Succeed(c, c.h.UpdateCopy(c.ctx, *c.copy))
+	must.Succeed(c, c.h.UpdateCopy(c.ctx, *c.copy))
 }
 
 // fill copies the first collection in two processes.
@@ -211,10 +212,10 @@ func (c *course) fill() {
 	l := c.h.Lane(1)
 	c.ranges = []Range{part(1, 0), part(1, 1), part(2, 0)}
 	c.colls[0].State, c.colls[1].State = Created, Created
-	succeed(c, l.SaveCollection(c.ctx, &c.colls[0], c.ranges[:2]))
-	succeed(c, l.SaveCollection(c.ctx, &c.colls[1], c.ranges[2:]))
+	must.Succeed(c, l.SaveCollection(c.ctx, &c.colls[0], c.ranges[:2]))
+	must.Succeed(c, l.SaveCollection(c.ctx, &c.colls[1], c.ranges[2:]))
 	move(c.ctx, c, l, &c.ranges[0], false, "x")
-	succeed(c, l.SaveCollection(c.ctx, &c.colls[0], []Range{part(1, 0), part(1, 1)})) // they are there
+	must.Succeed(c, l.SaveCollection(c.ctx, &c.colls[0], []Range{part(1, 0), part(1, 1)})) // they are there
 	c.compare("half-way")
 	if l.Position() != at(100, AllOps) {
 		c.Errorf("the lane has moved to %s", l.Position())
@@ -228,19 +229,19 @@ func (c *course) fill() {
 	l = c.h.Lane(0)
 	move(c.ctx, c, l, &c.ranges[0], true, "y")
 	c.colls[0].State = Filled
-	wantError(c, l.SaveCollection(c.ctx, &c.colls[0], nil), lease.ErrRewound) // range 1 is open
+	must.Fail(c, l.SaveCollection(c.ctx, &c.colls[0], nil), lease.ErrRewound) // range 1 is open
 	move(c.ctx, c, l, &c.ranges[1], true, "z")
 	c.colls[0].Failed = []FailedIndex{{"a_1", "dup"}, {"b_1", "no"}}
-	succeed(c, l.SaveCollection(c.ctx, &c.colls[0], nil))
+	must.Succeed(c, l.SaveCollection(c.ctx, &c.colls[0], nil))
 	c.colls[0].State = Done
-	succeed(c, l.SaveCollection(c.ctx, &c.colls[0], nil))
+	must.Succeed(c, l.SaveCollection(c.ctx, &c.colls[0], nil))
 }
 
 // refused tries to begin the replay while something is open.
 func (c *course) refused(what string) {
 	c.Helper()
 	err := c.h.UpdateCopy(c.ctx, *c.copy)
-	wantError(c, err, lease.ErrRewound)
+	must.Fail(c, err, lease.ErrRewound)
 	if !strings.Contains(err.Error(), what) {
 		c.Errorf("error %v, want %q", err, what)
 	}
@@ -252,11 +253,11 @@ func (c *course) refused(what string) {
 // setDone changes the document of a range.
 func (c *course) setDone(id string, done bool) {
 	c.Helper()
-	must[bson.Raw](c)(c.g.Call(c.ctx, metadata.Majority(metadata.Update("replicator", metadata.Copies, metadata.Statement{
+	must.Get(c.g.Call(c.ctx, metadata.Majority(metadata.Update("replicator", metadata.Copies, metadata.Statement{
 		Filter: metadata.ByID(id), Change: func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "done", done) })
 		},
-	}))))
+	}))))(c)
 }
 
 // finish copies the other collections: the replay begins once all are done, and not before.
@@ -268,10 +269,10 @@ func (c *course) finish() {
 	c.colls[1].Gone = true // its range stays open
 	for i := 1; i < 4; i++ {
 		c.colls[i].State = Done
-		succeed(c, l.SaveCollection(c.ctx, &c.colls[i], nil))
+		must.Succeed(c, l.SaveCollection(c.ctx, &c.colls[i], nil))
 	}
 	c.colls[1].Gone = false
-	wantError(c, l.SaveCollection(c.ctx, &c.colls[1], nil), lease.ErrRewound)
+	must.Fail(c, l.SaveCollection(c.ctx, &c.colls[1], nil), lease.ErrRewound)
 	c.colls[1].Gone = true
 	c.counts(4, 4)
 	// A range that is found open again.
@@ -287,11 +288,11 @@ func (c *course) replay() {
 	if err := h.Advance(c.ctx, reached(101), positions(h), checkpoint.Source{}); err == nil || !strings.Contains(err.Error(), "stays where it is") {
 		c.Errorf("Advance while copying: %v", err)
 	}
-	succeed(c, h.Advance(c.ctx, checkpoint.Progress{Applied: ot(100), FetchFrom: ot(90)}, positions(h), checkpoint.Source{}))
-	succeed(c, h.UpdateCopy(c.ctx, *c.copy))
+	must.Succeed(c, h.Advance(c.ctx, checkpoint.Progress{Applied: ot(100), FetchFrom: ot(90)}, positions(h), checkpoint.Source{}))
+	must.Succeed(c, h.UpdateCopy(c.ctx, *c.copy))
 	c.consistent(false)
 	st, _, err := c.s.Load(c.ctx)
-	succeed(c, err)
+	must.Succeed(c, err)
 	if st.CopiedUntil != ot(150) || st.Applied != ot(100) || st.Copy.Stop != ot(150) {
 		c.Errorf("replaying: %+v", st)
 	}
@@ -300,8 +301,8 @@ func (c *course) replay() {
 		c.Errorf("consistent too soon: %v", err)
 	}
 	flush(c.ctx, c, h.Lane(0), at(150, 0), "log")
-	succeed(c, h.Advance(c.ctx, reached(150), positions(h), checkpoint.Source{}))
-	succeed(c, h.UpdateCopy(c.ctx, *c.copy))
+	must.Succeed(c, h.Advance(c.ctx, reached(150), positions(h), checkpoint.Source{}))
+	must.Succeed(c, h.UpdateCopy(c.ctx, *c.copy))
 	c.consistent(true)
 	if stop := linkDocument(c.ctx, c, c.g).Lookup("copy", "stop", "ts").String(); !strings.Contains(stop, "150") {
 		c.Errorf("consistent at %s", stop)
@@ -331,7 +332,7 @@ func TestCopyRefuses(t *testing.T) {
 	create := func(change func(st *checkpoint.State)) error {
 		st := copyState(1)
 		change(&st)
-		return must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "b"})).Create(ctx, st)
+		return must.Get(checkpoint.New(checkpoint.Config{Target: g, Link: "b"}))(t).Create(ctx, st)
 	}
 	full := func(c *Copy) { c.Phase, c.Stop, c.Cleared, c.Listed = Replaying, ot(101), true, true }
 	r, other, done := part(1, 0), part(1, 1), part(1, 0)
@@ -368,13 +369,13 @@ func TestCopyRefuses(t *testing.T) {
 	if diff := gocmp.Diff(before, linkDocument(ctx, t, g)); diff != "" {
 		t.Errorf("something was changed: %s", diff)
 	}
-	succeed(t, update(func(c *Copy) { c.Cleared, c.Listed = true, true }))
+	must.Succeed(t, update(func(c *Copy) { c.Cleared, c.Listed = true, true }))
 	for _, change := range []func(c *Copy){func(c *Copy) { c.Cleared = false }, func(c *Copy) { c.Listed = false }} {
 		if err := update(change); err == nil || !strings.Contains(err.Error(), "does not go back") {
 			t.Errorf("back: %v", err)
 		}
 	}
-	succeed(t, update(full))
+	must.Succeed(t, update(full))
 	for want, change := range map[string]func(c *Copy){
 		"does not go back":    func(c *Copy) { c.Phase, c.Stop = Copying, oplog.OpTime{} },
 		"stops at 101:1 t1, ": func(c *Copy) { c.Stop = ot(102) },
@@ -385,8 +386,8 @@ func TestCopyRefuses(t *testing.T) {
 	}
 
 	// A link without a copy.
-	plain := must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "p"}))
-	succeed(t, plain.Create(ctx, first(1)))
+	plain := must.Get(checkpoint.New(checkpoint.Config{Target: g, Link: "p"}))(t)
+	must.Succeed(t, plain.Create(ctx, first(1)))
 	h = acquired(t)(plain.Acquire(ctx, 0))
 	_, _, err := h.Copies(ctx)
 	for what, err := range map[string]error{
@@ -403,7 +404,7 @@ func TestCopyRefuses(t *testing.T) {
 	if done, total, err := Counts(ctx, plain); err != nil || done+total != 0 {
 		t.Errorf("%d of %d collections are done: %v", done, total, err)
 	}
-	succeed(t, h.DropCopies(ctx, 1))
+	must.Succeed(t, h.DropCopies(ctx, 1))
 	_ = s
 }
 
@@ -414,15 +415,15 @@ func TestBeginCopy(t *testing.T) {
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	flush(ctx, t, h.Lane(0), at(130, 1), "x")
-	succeed(t, h.Lane(1).BeginAlone(ctx, at(140, 0), nil))
+	must.Succeed(t, h.Lane(1).BeginAlone(ctx, at(140, 0), nil))
 	flush(ctx, t, h.Barrier(), at(135, 1), "y")
-	succeed(t, h.Advance(ctx, reached(120), positions(h), checkpoint.Source{}))
+	must.Succeed(t, h.Advance(ctx, reached(120), positions(h), checkpoint.Source{}))
 	for i, begin := range []uint32{110, 105, 200} {
 		number := int64(i + 1)
 		c := firstCopy()
 		c.Number, c.Begin, c.FetchFrom, c.Why = number, ot(begin), ot(begin-3), "because"
-		succeed(t, h.BeginCopy(ctx, *c, int64(begin)*7))
-		wantError(t, h.UpdateCopy(ctx, *c), lease.ErrSpent)
+		must.Succeed(t, h.BeginCopy(ctx, *c, int64(begin)*7))
+		must.Fail(t, h.UpdateCopy(ctx, *c), lease.ErrSpent)
 		h = acquired(t)(s.Acquire(ctx, h.Term()))
 		st := h.State()
 		start := at(begin, AllOps)
@@ -440,23 +441,23 @@ func TestBeginCopy(t *testing.T) {
 		if len(colls)+len(ranges) != 0 {
 			t.Errorf("copy %d begins with %d collections and %d ranges", number, len(colls), len(ranges))
 		}
-		succeed(t, h.AddCollections(ctx, []Collection{collection(1), collection(int(number))}))
+		must.Succeed(t, h.AddCollections(ctx, []Collection{collection(1), collection(int(number))}))
 		c1 := collection(1)
-		succeed(t, h.Lane(0).SaveCollection(ctx, &c1, []Range{part(1, 0)}))
+		must.Succeed(t, h.Lane(0).SaveCollection(ctx, &c1, []Range{part(1, 0)}))
 		done := part(1, 0)
 		move(ctx, t, h.Lane(0), &done, true, fmt.Sprint("data of ", number))
 		// As far as it can come.
 		done1, done2 := collection(1), collection(int(number))
 		done1.State, done2.State = Done, Done
-		succeed(t, h.Lane(1).SaveCollection(ctx, &done1, nil))
-		succeed(t, h.Lane(1).SaveCollection(ctx, &done2, nil))
+		must.Succeed(t, h.Lane(1).SaveCollection(ctx, &done1, nil))
+		must.Succeed(t, h.Lane(1).SaveCollection(ctx, &done2, nil))
 		c.Cleared, c.Listed = true, true
-		succeed(t, h.UpdateCopy(ctx, *c))
+		must.Succeed(t, h.UpdateCopy(ctx, *c))
 		c.Phase, c.Stop = Replaying, ot(begin+50)
-		succeed(t, h.UpdateCopy(ctx, *c))
+		must.Succeed(t, h.UpdateCopy(ctx, *c))
 		flush(ctx, t, h.Lane(0), at(begin+40, 0), fmt.Sprint("log of ", number))
-		succeed(t, h.Lane(1).BeginAlone(ctx, at(begin+45, 0), nil))
-		succeed(t, h.Lane(1).EndAlone(ctx, at(begin+45, 0)))
-		succeed(t, h.Advance(ctx, reached(begin+20), positions(h), checkpoint.Source{}))
+		must.Succeed(t, h.Lane(1).BeginAlone(ctx, at(begin+45, 0), nil))
+		must.Succeed(t, h.Lane(1).EndAlone(ctx, at(begin+45, 0)))
+		must.Succeed(t, h.Advance(ctx, reached(begin+20), positions(h), checkpoint.Source{}))
 	}
 }

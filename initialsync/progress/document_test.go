@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -69,12 +70,12 @@ func TestCopyDocuments(t *testing.T) {
 		number := rapid.Int64Min(1).Draw(t, "number")
 		c, r := collections().Draw(t, "collection"), parts().Draw(t, "range")
 		doc := withID(collectionID("a", number, c.UUID), func(dst []byte) []byte { return appendCollection(dst, number, &c) })
-		got := must[copyDoc](t)(readCopyDoc("a", number, doc))
+		got := must.Get(readCopyDoc("a", number, doc))(t)
 		if diff := cmp.Diff(copyDoc{collection: &c}, got, cmp.AllowUnexported(copyDoc{})); diff != "" {
 			t.Error(diff)
 		}
 		doc = withID(rangeID("a", number, r.UUID, r.Index), func(dst []byte) []byte { return appendRange(dst, number, &r) })
-		got = must[copyDoc](t)(readCopyDoc("a", number, doc))
+		got = must.Get(readCopyDoc("a", number, doc))(t)
 		if diff := cmp.Diff(copyDoc{part: &r}, got, cmp.AllowUnexported(copyDoc{})); diff != "" {
 			t.Error(diff)
 		}

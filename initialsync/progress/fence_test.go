@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
@@ -24,7 +24,7 @@ func created(ctx context.Context, t tester, h *Link) []Range {
 	ranges := []Range{part(1, 0), part(1, 1)}
 	c := collection(1)
 	c.State = Created
-	succeed(t, h.Lane(0).SaveCollection(ctx, &c, ranges))
+	must.Succeed(t, h.Lane(0).SaveCollection(ctx, &c, ranges))
 	return ranges
 }
 
@@ -44,7 +44,7 @@ func TestMoveRangeFenced(t *testing.T) {
 			opened, _ := openMove(ctx, t, old.Lane(0), &ranges[0], false, "open")
 			h := acquired(t)(link(t, g).Acquire(ctx, 0))
 			if tt.stepDown {
-				succeed(t, g.Set.StepDown(ctx))
+				must.Succeed(t, g.Set.StepDown(ctx))
 			}
 			if _, err := opened.Commit(ctx, false); !servererr.IsOldNumber(err) {
 				t.Errorf("late commit: %v", err)
@@ -71,7 +71,7 @@ func TestMoveRangeFenced(t *testing.T) {
 			}
 			// The new term continues.
 			move(ctx, t, h.Lane(1), &got[0], true, "open")
-			succeed(t, h.AddCollections(ctx, []Collection{collection(2)}))
+			must.Succeed(t, h.AddCollections(ctx, []Collection{collection(2)}))
 		})
 	}
 }
@@ -81,13 +81,13 @@ func TestDropFenced(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, old := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
-	succeed(t, old.AddCollections(ctx, []Collection{collection(2)}))
+	must.Succeed(t, old.AddCollections(ctx, []Collection{collection(2)}))
 	c := firstCopy()
 	c.Number = 2
-	succeed(t, old.BeginCopy(ctx, *c, 1))
+	must.Succeed(t, old.BeginCopy(ctx, *c, 1))
 	old = acquired(t)(s.Acquire(ctx, 0))
 	acquired(t)(link(t, g).Acquire(ctx, 0))
-	wantError(t, old.DropCopies(ctx, 2), lease.ErrFenced)
+	must.Fail(t, old.DropCopies(ctx, 2), lease.ErrFenced)
 }
 
 // TestOpenMoveMeetsFence: the term of a lane cannot be raised while a transaction that
@@ -106,8 +106,8 @@ func TestOpenMoveMeetsFence(t *testing.T) {
 			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", 2) })
 		},
 	}))
-	wantError(t, err, &servererr.Error{Code: servererr.WriteConflict})
-	must[bson.Raw](t)(opened.Commit(ctx, false))
+	must.Fail(t, err, &servererr.Error{Code: servererr.WriteConflict})
+	must.Get(opened.Commit(ctx, false))(t)
 }
 
 // TestCopyRewound: a loss of copied documents by a failover is detected before anything
@@ -149,7 +149,7 @@ func TestCopyRewound(t *testing.T) {
 			if has(ctx, t, g, "lost") {
 				t.Fatal("the move was not rolled back")
 			}
-			wantError(t, look(ctx, h, lost), lease.ErrRewound)
+			must.Fail(t, look(ctx, h, lost), lease.ErrRewound)
 
 			h = acquired(t)(s.Acquire(ctx, h.Term()))
 			_, got := copies(ctx, t, h)
@@ -170,9 +170,9 @@ func TestCopyRewound(t *testing.T) {
 // set sets fields of a document of copies.
 func set(ctx context.Context, t tester, g *target, id string, fields func(dst []byte) []byte) {
 	t.Helper()
-	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Copies, metadata.Statement{
+	must.Get(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Copies, metadata.Statement{
 		Filter: metadata.ByID(id), Change: func(dst []byte) []byte { return metadata.AppendDoc(dst, "$set", fields) },
-	}))))
+	}))))(t)
 }
 
 // TestCopyLostCommit: after a commit whose reply was lost the Link does not continue,
@@ -193,12 +193,12 @@ func TestCopyLostCommit(t *testing.T) {
 			})
 			err := work()
 			g.Intercept(nil)
-			wantError(t, err, errCut)
+			must.Fail(t, err, errCut)
 		}
 		goesOn := func(err error) {
 			t.Helper()
 			if sent {
-				wantError(t, err, checkpoint.ErrAhead)
+				must.Fail(t, err, checkpoint.ErrAhead)
 			} else if err != nil {
 				t.Error(err)
 			}
@@ -259,12 +259,12 @@ func TestDurable(t *testing.T) {
 	for i := range list {
 		list[i] = collection(i)
 	}
-	succeed(t, h.AddCollections(ctx, list))
-	succeed(t, h.Lane(0).SaveCollection(ctx, &list[1], []Range{part(1, 0)}))
-	succeed(t, h.UpdateCopy(ctx, *h.Copy()))
+	must.Succeed(t, h.AddCollections(ctx, list))
+	must.Succeed(t, h.Lane(0).SaveCollection(ctx, &list[1], []Range{part(1, 0)}))
+	must.Succeed(t, h.UpdateCopy(ctx, *h.Copy()))
 	c := firstCopy()
 	c.Number = 2
-	succeed(t, h.BeginCopy(ctx, *c, 1))
+	must.Succeed(t, h.BeginCopy(ctx, *c, 1))
 	if got := strings.Join(concerns, " "); got != `"majority" "majority" "majority" "majority" "majority"` {
 		t.Error(got)
 	}
@@ -289,8 +289,8 @@ func TestMovesLeaveTheLane(t *testing.T) {
 	if e, ok := errors.AsType[*metadata.DamagedError](tryMove(ctx, l, ranges[0])); !ok || !strings.Contains(e.What, "it is done") {
 		t.Errorf("a range that somebody else ended: %v", e)
 	}
-	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Copies, metadata.ByID(rangeID("a", 1, uuid(1), 0)))))
-	wantError(t, tryMove(ctx, l, ranges[0]), lease.ErrRewound)
+	must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Copies, metadata.ByID(rangeID("a", 1, uuid(1), 0)))))(t)
+	must.Fail(t, tryMove(ctx, l, ranges[0]), lease.ErrRewound)
 }
 
 // TestDamagedCopies: documents that this program would not write are refused, with a
@@ -321,7 +321,7 @@ func TestDamagedCopies(t *testing.T) {
 		if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, tt.want) || !strings.Contains(e.What, tt.id) {
 			t.Errorf("%s of %s: %v", tt.field, tt.id, err)
 		}
-		must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Copies, metadata.ByID(tt.id))))
+		must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Copies, metadata.ByID(tt.id))))(t)
 	}
 	created(ctx, t, h)
 	set(ctx, t, g, rng, func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "index", 5) })
@@ -337,7 +337,7 @@ func TestDamagedCopies(t *testing.T) {
 		before := linkDocument(ctx, t, g)
 		replace := func(change func(dst []byte) []byte) {
 			t.Helper()
-			must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{Filter: metadata.ByID("a"), Change: change}))))
+			must.Get(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{Filter: metadata.ByID("a"), Change: change}))))(t)
 		}
 		replace(func(dst []byte) []byte { return metadata.AppendDoc(dst, "$set", value) })
 		_, _, err := s.Load(ctx)

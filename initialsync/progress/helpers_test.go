@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -35,32 +36,6 @@ type tester interface {
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 	Context() context.Context
-}
-
-func must[V any](t tester) func(v V, err error) V {
-	t.Helper()
-	return func(v V, err error) V {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func succeed(t tester, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// wantError fails the test unless err is want.
-func wantError(t tester, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Fatalf("error %v, want %v", err, want)
-	}
 }
 
 // target is a Caller for a set.
@@ -98,7 +73,7 @@ func start(t *testing.T, opts mongosim.Options, st checkpoint.State) (*target, *
 	g := &target{Set: mongosim.StartTest(t, opts)}
 	createData(t, g)
 	s := link(t, g)
-	succeed(t, s.Create(ctx, st))
+	must.Succeed(t, s.Create(ctx, st))
 	return g, s, acquired(t)(s.Acquire(ctx, 0))
 }
 
@@ -107,7 +82,7 @@ func acquired(t tester) func(l *checkpoint.Link, err error) *Link {
 	t.Helper()
 	return func(l *checkpoint.Link, err error) *Link {
 		t.Helper()
-		return Of(must[*checkpoint.Link](t)(l, err))
+		return Of(must.Get(l, err)(t))
 	}
 }
 
@@ -122,9 +97,9 @@ type mover interface {
 func flush(ctx context.Context, t tester, l mover, next Position, id string) {
 	t.Helper()
 	txn := l.Session().Begin()
-	succeed(t, l.Move(ctx, txn, next))
-	must[bson.Raw](t)(txn.Call(ctx, insert(id)))
-	must[bson.Raw](t)(txn.Commit(ctx, false))
+	must.Succeed(t, l.Move(ctx, txn, next))
+	must.Get(txn.Call(ctx, insert(id)))(t)
+	must.Get(txn.Commit(ctx, false))(t)
 	l.Moved(next)
 }
 
@@ -154,13 +129,13 @@ const (
 // link is a store of a link on a set.
 func link(t tester, g *target) *Store {
 	t.Helper()
-	return must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "a"}))
+	return must.Get(checkpoint.New(checkpoint.Config{Target: g, Link: "a"}))(t)
 }
 
 // createData makes the collection that tests write data to.
 func createData(t tester, g *target) {
 	t.Helper()
-	must[bson.Raw](t)(g.Call(t.Context(), metadata.Majority(metadata.Write("data", "create", "c", ""))))
+	must.Get(g.Call(t.Context(), metadata.Majority(metadata.Write("data", "create", "c", ""))))(t)
 }
 
 // insert is an insert of a document into the data.
@@ -171,15 +146,15 @@ func insert(id string) mongo.Command {
 // has reports whether the data have a document.
 func has(ctx context.Context, t tester, g *target, id string) bool {
 	t.Helper()
-	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("data", "c", 1, metadata.ByID(id))))
-	return len(must[[]bson.Raw](t)(metadata.Found(reply))) > 0
+	reply := must.Get(g.Call(ctx, metadata.Find("data", "c", 1, metadata.ByID(id))))(t)
+	return len(must.Get(metadata.Found(reply))(t)) > 0
 }
 
 // lose writes on a primary that is isolated, and makes another member primary.
 func lose(ctx context.Context, t *testing.T, g *target, write func()) {
 	t.Helper()
-	succeed(t, g.Set.AwaitSynced(ctx))
-	old := must[*mongosim.Member](t)(g.Set.AwaitPrimary(ctx))
+	must.Succeed(t, g.Set.AwaitSynced(ctx))
+	old := must.Get(g.Set.AwaitPrimary(ctx))(t)
 	for _, m := range g.Set.Members() {
 		if m != old {
 			g.Set.Cut(old.ID(), m.ID())
@@ -198,7 +173,7 @@ func lose(ctx context.Context, t *testing.T, g *target, write func()) {
 		}
 	}
 	g.Set.HealAll()
-	succeed(t, g.Set.AwaitReady(ctx))
+	must.Succeed(t, g.Set.AwaitReady(ctx))
 }
 
 var errCut = &mongo.LostError{Err: errors.New("cut")}

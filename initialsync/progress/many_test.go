@@ -6,10 +6,10 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -25,7 +25,7 @@ func TestManyCollections(t *testing.T) {
 	}
 	for number := int64(2); number <= 3; number++ {
 		started := time.Now()
-		succeed(t, h.AddCollections(ctx, list))
+		must.Succeed(t, h.AddCollections(ctx, list))
 		added := time.Now()
 		colls, ranges := copies(ctx, t, h)
 		t.Logf("%v to add them, %v to read them", added.Sub(started), time.Since(added))
@@ -37,27 +37,27 @@ func TestManyCollections(t *testing.T) {
 		}
 		c := firstCopy()
 		c.Number = number
-		succeed(t, h.BeginCopy(ctx, *c, 1))
+		must.Succeed(t, h.BeginCopy(ctx, *c, 1))
 		h = acquired(t)(s.Acquire(ctx, h.Term()))
 	}
 	// What is not of this link, or not void, stays.
-	other := must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "a-b"}))
-	succeed(t, other.Create(ctx, copyState(1)))
+	other := must.Get(checkpoint.New(checkpoint.Config{Target: g, Link: "a-b"}))(t)
+	must.Succeed(t, other.Create(ctx, copyState(1)))
 	h2 := acquired(t)(other.Acquire(ctx, 0))
-	succeed(t, h2.AddCollections(ctx, list[:3]))
-	succeed(t, h.AddCollections(ctx, list[:5]))
+	must.Succeed(t, h2.AddCollections(ctx, list[:3]))
+	must.Succeed(t, h.AddCollections(ctx, list[:5]))
 	started := time.Now()
-	succeed(t, h.DropCopies(ctx, 2))
+	must.Succeed(t, h.DropCopies(ctx, 2))
 	t.Logf("%v to drop half of them", time.Since(started))
 	count := func(of func(dst []byte) []byte) int {
 		t.Helper()
-		reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Copies, 100_000, of, "number")))
-		return len(must[[]bson.Raw](t)(metadata.Found(reply)))
+		reply := must.Get(g.Call(ctx, metadata.Find("replicator", metadata.Copies, 100_000, of, "number")))(t)
+		return len(must.Get(metadata.Found(reply))(t))
 	}
 	if first, second := count(metadata.Below("a/1")), count(metadata.Below("a/2")); first != 0 || second != n {
 		t.Errorf("%d of copy 1 and %d of copy 2 are left", first, second)
 	}
-	succeed(t, h.DropCopies(ctx, 3))
+	must.Succeed(t, h.DropCopies(ctx, 3))
 	colls, _ := copies(ctx, t, h)
 	others, _ := copies(ctx, t, h2)
 	if left := count(nothing); len(colls) != 5 || len(others) != 3 || left != 8 {
@@ -75,7 +75,7 @@ func TestManyRanges(t *testing.T) {
 		want[i] = part(1, i)
 	}
 	c := collection(1)
-	succeed(t, h.Lane(0).SaveCollection(ctx, &c, want))
+	must.Succeed(t, h.Lane(0).SaveCollection(ctx, &c, want))
 	_, got := copies(ctx, t, h)
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -88,13 +88,13 @@ func TestRemovedCopy(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
-	succeed(t, h.AddCollections(ctx, []Collection{collection(1)}))
-	wantError(t, s.Create(ctx, copyState(1)), checkpoint.ErrExists)
+	must.Succeed(t, h.AddCollections(ctx, []Collection{collection(1)}))
+	must.Fail(t, s.Create(ctx, copyState(1)), checkpoint.ErrExists)
 	if colls, _ := copies(ctx, t, h); len(colls) != 1 {
 		t.Error("a Create that failed dropped the copy")
 	}
-	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))
-	succeed(t, s.Create(ctx, copyState(1)))
+	must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))(t)
+	must.Succeed(t, s.Create(ctx, copyState(1)))
 	h = acquired(t)(s.Acquire(ctx, 0))
 	if colls, ranges := copies(ctx, t, h); len(colls)+len(ranges) != 0 {
 		t.Errorf("%d collections and %d ranges of a link before", len(colls), len(ranges))

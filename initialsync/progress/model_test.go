@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
@@ -65,9 +65,9 @@ func TestCopyCourses(t *testing.T) {
 		defer cancel()
 		c := &copyCourse{ctx: ctx, g: g, link: fmt.Sprintf("link-%d", n)}
 		for i := range c.procs {
-			c.procs[i] = &copyProcess{store: must[*Store](rt)(checkpoint.New(checkpoint.Config{Target: g, Link: c.link}))}
+			c.procs[i] = &copyProcess{store: must.Get(checkpoint.New(checkpoint.Config{Target: g, Link: c.link}))(rt)}
 		}
-		succeed(rt, c.procs[0].store.Create(t.Context(), copyState(2)))
+		must.Succeed(rt, c.procs[0].store.Create(t.Context(), copyState(2)))
 		c.model.data = map[string]bool{}
 		c.renew(*firstCopy())
 		rt.Repeat(map[string]func(*rapid.T){
@@ -142,7 +142,7 @@ func rangeKey(r Range) string { return fmt.Sprint(r.UUID, r.Index) }
 func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *mongo.Txn) bool {
 	switch rapid.SampledFrom([]string{"commit", "commit", "abort", "lost", "unsent"}).Draw(rt, "end") {
 	case "commit":
-		must[bson.Raw](rt)(txn.Commit(c.ctx, false))
+		must.Get(txn.Commit(c.ctx, false))(rt)
 		return true
 	case "abort":
 		txn.Abort(c.ctx)
@@ -188,7 +188,7 @@ func (c *copyCourse) move(rt *rapid.T) {
 	} else if err != nil {
 		rt.Fatal(err)
 	}
-	must[bson.Raw](rt)(txn.Call(c.ctx, insert(id)))
+	must.Get(txn.Call(c.ctx, insert(id)))(rt)
 	if rapid.IntRange(0, 4).Draw(rt, "open") == 0 {
 		p.late, p.lateTerm, p.lateNext, p.lateData, p.link = txn, p.link.Term(), next, id, nil
 		return
@@ -267,10 +267,10 @@ func (c *copyCourse) save(rt *rapid.T) {
 		return
 	}
 	if !coll.Gone && coll.State != Created && c.open(coll.UUID.String()) {
-		wantError(rt, err, lease.ErrRewound)
+		must.Fail(rt, err, lease.ErrRewound)
 		return
 	}
-	succeed(rt, err)
+	must.Succeed(rt, err)
 	c.model.collections[coll.UUID.String()] = coll
 	for _, r := range ranges {
 		if _, ok := c.model.ranges[rangeKey(r)]; !ok {
@@ -326,13 +326,13 @@ func (c *copyCourse) update(rt *rapid.T) {
 	}
 	switch {
 	case next.Phase == Replaying && !c.complete():
-		wantError(rt, err, lease.ErrRewound)
+		must.Fail(rt, err, lease.ErrRewound)
 		return
 	case cut != "":
-		wantError(rt, err, errCut)
+		must.Fail(rt, err, errCut)
 		p.link = nil
 	default:
-		succeed(rt, err)
+		must.Succeed(rt, err)
 	}
 	if cut != "unsent" {
 		c.model.copy = next
@@ -352,12 +352,12 @@ func (c *copyCourse) anew(rt *rapid.T) {
 	if c.refused(rt, p, err) {
 		return
 	}
-	succeed(rt, err)
+	must.Succeed(rt, err)
 	c.renew(next)
 	p.link = acquired(rt)(p.store.Acquire(c.ctx, p.link.Term()))
 	c.model.term = p.link.Term()
 	c.compare(rt, p.link)
-	succeed(rt, p.link.DropCopies(c.ctx, next.Number))
+	must.Succeed(rt, p.link.DropCopies(c.ctx, next.Number))
 	c.compare(rt, p.link)
 }
 
@@ -373,8 +373,8 @@ func (c *copyCourse) check(rt *rapid.T) {
 			rt.Fatalf("%s of an open transaction is in the target", p.lateData)
 		}
 	}
-	reply := must[bson.Raw](rt)(c.g.Call(c.ctx, metadata.Find("data", "c", 100_000, between(c.link+" ", c.link+"!"))))
-	if docs := must[[]bson.Raw](rt)(metadata.Found(reply)); len(docs) != len(c.model.data) {
+	reply := must.Get(c.g.Call(c.ctx, metadata.Find("data", "c", 100_000, between(c.link+" ", c.link+"!"))))(rt)
+	if docs := must.Get(metadata.Found(reply))(rt); len(docs) != len(c.model.data) {
 		rt.Fatalf("%d documents in the target, want %d", len(docs), len(c.model.data))
 	}
 }

@@ -3,11 +3,13 @@ package mongo
 import (
 	"errors"
 	"testing"
+
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 func TestReadBatch(t *testing.T) {
 	for _, name := range []string{"firstBatch", "nextBatch"} {
-		b := must[Batch](t)(ReadBatch(raw(t, `{"cursor": {"id": {"$numberLong": "7"}, "ns": "a.b.c", "`+name+`": [{"x": 1}, {}]}, "ok": 1}`)))
+		b := must.Get(ReadBatch(raw(t, `{"cursor": {"id": {"$numberLong": "7"}, "ns": "a.b.c", "`+name+`": [{"x": 1}, {}]}, "ok": 1}`)))(t)
 		if b.Cursor != 7 || b.DB != "a" || b.Collection != "b.c" || len(b.Docs) != 2 || b.Docs[0].String() != `{"x": {"$numberInt":"1"}}` {
 			t.Errorf("%s: %+v", name, b)
 		}

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // pipe is a recorder that does not wait for replies.
@@ -94,7 +95,7 @@ func TestCallAllGoesOn(t *testing.T) {
 	s, r := session(t, 7)
 	ctx := t.Context()
 	txn := s.Begin()
-	must[bson.Raw](t)(txn.Call(ctx, Command{DB: "a", Body: raw(t, `{"find": "c"}`)}))
+	must.Get(txn.Call(ctx, Command{DB: "a", Body: raw(t, `{"find": "c"}`)}))(t)
 	none := func(int, bson.Raw) error { return nil }
 	for range 2 {
 		if err := txn.CallAll(ctx, []Command{{DB: "a", Body: raw(t, `{"insert": "c"}`)}}, none); err != nil {

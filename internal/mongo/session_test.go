@@ -11,18 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
-
-func must[V any](t testing.TB) func(v V, err error) V {
-	t.Helper()
-	return func(v V, err error) V {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
 
 func raw(t testing.TB, json string) bson.Raw {
 	t.Helper()
@@ -30,7 +20,7 @@ func raw(t testing.TB, json string) bson.Raw {
 	if err := bson.UnmarshalExtJSON([]byte(json), false, &doc); err != nil {
 		t.Fatalf("%s: %v", json, err)
 	}
-	return must[[]byte](t)(bson.Marshal(doc))
+	return must.Get(bson.Marshal(doc))(t)
 }
 
 // recorder is a Caller that records commands, and answers from a list.
@@ -45,7 +35,7 @@ func (r *recorder) Call(_ context.Context, cmd Command) (bson.Raw, error) {
 		r.t.Errorf("a body that is no BSON: %v", err)
 	}
 	// The session's id is the same in all of them.
-	text := string(must[[]byte](r.t)(bson.MarshalExtJSON(cmd.Body, false, false)))
+	text := string(must.Get(bson.MarshalExtJSON(cmd.Body, false, false))(r.t))
 	text = strings.Replace(text, `"lsid":{"id":{"$binary":{"base64":"MTIzNDU2Nzg5MDEyMzQ1Ng==","subType":"04"}}},`, "", 1)
 	r.sent = append(r.sent, fmt.Sprintf("%s %s %s%d", cmd.DB, text, cmd.Sequence, len(cmd.Docs)))
 	if len(r.replies) == 0 {
@@ -69,7 +59,7 @@ func (r *recorder) check(want ...string) {
 
 func session(t *testing.T, first int64) (*Session, *recorder) {
 	r := &recorder{t: t}
-	id := must[[]byte](t)(bson.Marshal(bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: []byte("1234567890123456")}}}))
+	id := must.Get(bson.Marshal(bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: []byte("1234567890123456")}}}))(t)
 	return NewSession(r, id, first), r
 }
 
@@ -81,15 +71,15 @@ func TestWrite(t *testing.T) {
 	if _, err := s.Again(ctx, cmd); err == nil {
 		t.Error("repeated what was not written")
 	}
-	must[bson.Raw](t)(s.Write(ctx, cmd))
-	must[bson.Raw](t)(s.Write(ctx, cmd))
-	must[bson.Raw](t)(s.Again(ctx, cmd))
+	must.Get(s.Write(ctx, cmd))(t)
+	must.Get(s.Write(ctx, cmd))(t)
+	must.Get(s.Again(ctx, cmd))(t)
 	r.check(
 		`d {"insert":"c","txnNumber":100} documents1`,
 		`d {"insert":"c","txnNumber":101} documents1`,
 		`d {"insert":"c","txnNumber":101} documents1`,
 	)
-	if got := string(must[[]byte](t)(bson.MarshalExtJSON(cmd.Body, false, false))); got != `{"insert":"c"}` {
+	if got := string(must.Get(bson.MarshalExtJSON(cmd.Body, false, false))(t)); got != `{"insert":"c"}` {
 		t.Errorf("the command of the caller is %s now", got)
 	}
 	lost := &LostError{Err: errors.New("x")}
@@ -97,7 +87,7 @@ func TestWrite(t *testing.T) {
 	if _, err := s.Write(ctx, cmd); !errors.Is(err, lost) {
 		t.Errorf("error %v", err)
 	}
-	must[bson.Raw](t)(s.Again(ctx, cmd))
+	must.Get(s.Again(ctx, cmd))(t)
 	s.Begin()
 	if _, err := s.Again(ctx, cmd); err == nil {
 		t.Error("repeated a write under the number of a transaction")
@@ -119,9 +109,9 @@ func TestTxn(t *testing.T) {
 	}
 	s.Begin().Abort(ctx)
 	txn = s.Begin()
-	must[bson.Raw](t)(txn.Call(ctx, cmd))
-	must[bson.Raw](t)(txn.Call(ctx, cmd))
-	must[bson.Raw](t)(txn.Commit(ctx, false))
+	must.Get(txn.Call(ctx, cmd))(t)
+	must.Get(txn.Call(ctx, cmd))(t)
+	must.Get(txn.Commit(ctx, false))(t)
 	r.check(
 		`d {"insert":"c","txnNumber":7,"autocommit":false,"startTransaction":true} 0`,
 		`d {"insert":"c","txnNumber":7,"autocommit":false} 0`,
@@ -164,7 +154,7 @@ func TestTxnOutcomes(t *testing.T) {
 	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`)}
 	// The session has started another one: nothing is sent for the older transaction.
 	txn := s.Begin()
-	must[bson.Raw](t)(txn.Call(ctx, cmd))
+	must.Get(txn.Call(ctx, cmd))(t)
 	later := s.Begin()
 	r.sent = nil
 	txn.Abort(ctx)
@@ -177,7 +167,7 @@ func TestTxnOutcomes(t *testing.T) {
 	r.check()
 
 	// Commits with an unknown outcome.
-	must[bson.Raw](t)(later.Call(ctx, cmd))
+	must.Get(later.Call(ctx, cmd))(t)
 	r.replies = []any{raw(t, `{"ok": 1, "writeConcernError": {"code": 64, "errmsg": "waiting"}}`)}
 	_, err := later.Commit(ctx, true)
 	e, ok := errors.AsType[*UnconfirmedError](err)
@@ -185,7 +175,7 @@ func TestTxnOutcomes(t *testing.T) {
 		t.Errorf("a commit that was not confirmed: %v", err)
 	}
 	txn = s.Begin()
-	must[bson.Raw](t)(txn.Call(ctx, cmd))
+	must.Get(txn.Call(ctx, cmd))(t)
 	lost := &LostError{Host: "h", Err: errors.New("x")}
 	r.replies = []any{lost}
 	if _, err := txn.Commit(ctx, true); !errors.Is(err, lost) {
@@ -200,8 +190,8 @@ func TestNumbers(t *testing.T) {
 	ctx := t.Context()
 	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`)}
 	s, r := session(t, 3<<NumberBits|(1<<NumberBits-2))
-	must[bson.Raw](t)(s.Write(ctx, cmd))
-	must[bson.Raw](t)(s.Write(ctx, cmd))
+	must.Get(s.Write(ctx, cmd))(t)
+	must.Get(s.Write(ctx, cmd))(t)
 	r.sent = nil
 	if _, err := s.Write(ctx, cmd); !errors.Is(err, errNumbers) {
 		t.Errorf("the number of the next prefix: %v", err)
@@ -220,7 +210,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("prefix %d has numbers", prefix)
 		}
 	}
-	if n := must[int64](t)(FirstNumber(MaxPrefix)); n <= 0 || n|(1<<NumberBits-1) <= 0 {
+	if n := must.Get(FirstNumber(MaxPrefix))(t); n <= 0 || n|(1<<NumberBits-1) <= 0 {
 		t.Errorf("the last prefix begins at %d", n)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -47,13 +48,13 @@ func TestAuthMembers(t *testing.T) {
 	ctx := t.Context()
 	root := connect(t, set.URIFor("root"), options.Client().SetWriteConcern(writeconcern.Majority()))
 	coll := root.Database("app").Collection("c")
-	must[*mongo.InsertOneResult](t)(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 1}}))
+	must.Get(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 1}}))(t)
 	if err := set.StepDown(ctx); err != nil {
 		t.Fatal(err)
 	}
-	must[*mongo.InsertOneResult](t)(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 2}}))
-	added := must[*mongosim.Member](t)(set.AddMember(ctx, mongosim.MemberOptions{}))
-	must[*mongo.InsertOneResult](t)(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 3}}))
+	must.Get(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 2}}))(t)
+	added := must.Get(set.AddMember(ctx, mongosim.MemberOptions{}))(t)
+	must.Get(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 3}}))(t)
 	if err := set.AwaitSynced(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -37,17 +38,6 @@ func connect(t *testing.T, uri string, more ...*options.ClientOptions) *mongo.Cl
 	return client
 }
 
-func must[T any](t *testing.T) func(v T, err error) T {
-	t.Helper()
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // dialects are all server versions that are played.
 var dialects = []string{"4.4", "5.0", "6.0", "7.0", "8.0"}
 
@@ -66,23 +56,23 @@ func TestDriverCRUD(t *testing.T) {
 			for i := range many {
 				many[i] = bson.D{{Key: "_id", Value: 1000 + i}, {Key: "x", Value: i % 10}}
 			}
-			must[*mongo.InsertManyResult](t)(coll.InsertMany(ctx, many))
-			up := must[*mongo.UpdateResult](t)(coll.UpdateMany(ctx, bson.D{{Key: "x", Value: 3}},
-				bson.D{{Key: "$inc", Value: bson.D{{Key: "x", Value: 100}}}}))
+			must.Get(coll.InsertMany(ctx, many))(t)
+			up := must.Get(coll.UpdateMany(ctx, bson.D{{Key: "x", Value: 3}},
+				bson.D{{Key: "$inc", Value: bson.D{{Key: "x", Value: 100}}}}))(t)
 			if up.MatchedCount != 100 || up.ModifiedCount != 100 {
 				t.Errorf("UpdateMany matched %d and modified %d, want 100", up.MatchedCount, up.ModifiedCount)
 			}
-			del := must[*mongo.DeleteResult](t)(coll.DeleteMany(ctx, bson.D{{Key: "x", Value: bson.D{{Key: "$gte", Value: 100}}}}))
+			del := must.Get(coll.DeleteMany(ctx, bson.D{{Key: "x", Value: bson.D{{Key: "$gte", Value: 100}}}}))(t)
 			if del.DeletedCount != 100 {
 				t.Errorf("DeleteMany deleted %d, want 100", del.DeletedCount)
 			}
-			if n := must[int64](t)(coll.CountDocuments(ctx, bson.D{})); n != 901 {
+			if n := must.Get(coll.CountDocuments(ctx, bson.D{}))(t); n != 901 {
 				t.Errorf("CountDocuments is %d, want 901", n)
 			}
-			if n := must[int64](t)(coll.EstimatedDocumentCount(ctx)); n != 901 {
+			if n := must.Get(coll.EstimatedDocumentCount(ctx))(t); n != 901 {
 				t.Errorf("EstimatedDocumentCount is %d, want 901", n)
 			}
-			cur := must[*mongo.Cursor](t)(coll.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(100)))
+			cur := must.Get(coll.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(100)))(t)
 			var all []bson.Raw
 			if err := cur.All(ctx, &all); err != nil || len(all) != 901 {
 				t.Errorf("Find returned %d documents (%v), want 901", len(all), err)
@@ -103,15 +93,15 @@ func TestDriverCRUD(t *testing.T) {
 				mongo.NewDeleteOneModel().SetFilter(bson.D{{Key: "_id", Value: "b1"}}),
 				mongo.NewReplaceOneModel().SetFilter(bson.D{{Key: "_id", Value: "b2"}}).SetReplacement(bson.D{{Key: "z", Value: 2}}),
 			}
-			bulk := must[*mongo.BulkWriteResult](t)(coll.BulkWrite(ctx, models))
+			bulk := must.Get(coll.BulkWrite(ctx, models))(t)
 			if bulk.InsertedCount != 1 || bulk.UpsertedCount != 1 || bulk.DeletedCount != 1 || bulk.ModifiedCount != 1 {
 				t.Errorf("BulkWrite result %+v", bulk)
 			}
-			name := must[string](t)(coll.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "name", Value: 1}}, Options: options.Index().SetSparse(true)}))
+			name := must.Get(coll.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "name", Value: 1}}, Options: options.Index().SetSparse(true)}))(t)
 			if name != "name_1" {
 				t.Errorf("index name %q", name)
 			}
-			specs := must[[]mongo.IndexSpecification](t)(coll.Indexes().ListSpecifications(ctx))
+			specs := must.Get(coll.Indexes().ListSpecifications(ctx))(t)
 			if len(specs) != 2 {
 				t.Errorf("%d indexes, want 2", len(specs))
 			}
@@ -127,10 +117,10 @@ func TestDriverTransaction(t *testing.T) {
 			ctx := t.Context()
 			client := connect(t, set.URI(), options.Client().SetWriteConcern(writeconcern.Majority()))
 			db := client.Database("bank")
-			must[*mongo.InsertManyResult](t)(db.Collection("a").InsertMany(ctx, []any{
+			must.Get(db.Collection("a").InsertMany(ctx, []any{
 				bson.D{{Key: "_id", Value: 1}, {Key: "n", Value: 100}}, bson.D{{Key: "_id", Value: 2}, {Key: "n", Value: 100}},
-			}))
-			session := must[*mongo.Session](t)(client.StartSession())
+			}))(t)
+			session := must.Get(client.StartSession())(t)
 			defer session.EndSession(ctx)
 			transfer := func(ctx context.Context) (any, error) {
 				for id, by := range map[int]int{1: -10, 2: 10} {
@@ -158,7 +148,7 @@ func TestDriverTransaction(t *testing.T) {
 				ID int `bson:"_id"`
 				N  int
 			}
-			cur := must[*mongo.Cursor](t)(majority.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})))
+			cur := must.Get(majority.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})))(t)
 			if err := cur.All(ctx, &docs); err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +169,7 @@ func TestDriverConflict(t *testing.T) {
 	coll := client.Database("bank").Collection("a")
 	const accounts, workers, rounds = 4, 6, 20
 	for i := range accounts {
-		must[*mongo.InsertOneResult](t)(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: i}, {Key: "n", Value: 100}}))
+		must.Get(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: i}, {Key: "n", Value: 100}}))(t)
 	}
 	var wg sync.WaitGroup
 	for w := range workers {
@@ -205,9 +195,9 @@ func TestDriverConflict(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	cur := must[*mongo.Cursor](t)(coll.Aggregate(ctx, mongo.Pipeline{{{Key: "$group", Value: bson.D{
+	cur := must.Get(coll.Aggregate(ctx, mongo.Pipeline{{{Key: "$group", Value: bson.D{
 		{Key: "_id", Value: nil}, {Key: "sum", Value: bson.D{{Key: "$sum", Value: "$n"}}},
-	}}}}))
+	}}}}))(t)
 	var sums []struct{ Sum int }
 	if err := cur.All(ctx, &sums); err != nil || len(sums) != 1 || sums[0].Sum != 100*accounts {
 		t.Errorf("sum %+v, %v, want %d", sums, err, 100*accounts)
@@ -245,11 +235,11 @@ func TestDriverFailover(t *testing.T) {
 			break
 		}
 	}
-	primary := must[*mongosim.Member](t)(set.AwaitPrimary(ctx))
+	primary := must.Get(set.AwaitPrimary(ctx))(t)
 	if err := primary.Kill(); err != nil {
 		t.Error(err)
 	}
-	must[*mongosim.Member](t)(set.AwaitPrimary(ctx))
+	must.Get(set.AwaitPrimary(ctx))(t)
 	if err := primary.Start(); err != nil {
 		t.Error(err)
 	}
@@ -258,7 +248,7 @@ func TestDriverFailover(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	n := must[int64](t)(coll.CountDocuments(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: acknowledged}}}}))
+	n := must.Get(coll.CountDocuments(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: acknowledged}}}}))(t)
 	if int(n) != len(acknowledged) || n == 0 {
 		t.Errorf("%d of %d acknowledged inserts are there", n, len(acknowledged))
 	}
@@ -278,7 +268,7 @@ func TestDriverReadPreference(t *testing.T) {
 		}
 	}}
 	client := connect(t, set.URI(), options.Client().SetMonitor(monitor), options.Client().SetWriteConcern(writeconcern.Majority()))
-	must[*mongo.InsertOneResult](t)(client.Database("app").Collection("c").InsertOne(ctx, bson.D{{Key: "_id", Value: 1}}))
+	must.Get(client.Database("app").Collection("c").InsertOne(ctx, bson.D{{Key: "_id", Value: 1}}))(t)
 	if err := set.AwaitSynced(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +308,7 @@ func TestDriverCausal(t *testing.T) {
 	ctx := t.Context()
 	client := connect(t, set.URI(), options.Client().SetReadPreference(readpref.Secondary()),
 		options.Client().SetReadConcern(readconcern.Majority()), options.Client().SetWriteConcern(writeconcern.Majority()))
-	session := must[*mongo.Session](t)(client.StartSession(options.Session().SetCausalConsistency(true)))
+	session := must.Get(client.StartSession(options.Session().SetCausalConsistency(true)))(t)
 	defer session.EndSession(ctx)
 	err := mongo.WithSession(ctx, session, func(ctx context.Context) error {
 		coll := client.Database("app").Collection("c")
@@ -349,11 +339,11 @@ func TestDriverTail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cur := must[*mongo.Cursor](t)(oplog.Find(ctx, bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: last.TS}}}},
-		options.Find().SetCursorType(options.TailableAwait).SetMaxAwaitTime(5*time.Second)))
+	cur := must.Get(oplog.Find(ctx, bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: last.TS}}}},
+		options.Find().SetCursorType(options.TailableAwait).SetMaxAwaitTime(5*time.Second)))(t)
 	defer cur.Close(ctx) //nolint:errcheck // the test is over
 	for i := range 20 {
-		must[*mongo.InsertOneResult](t)(client.Database("app").Collection("c").InsertOne(ctx, bson.D{{Key: "_id", Value: i}}))
+		must.Get(client.Database("app").Collection("c").InsertOne(ctx, bson.D{{Key: "_id", Value: i}}))(t)
 		for {
 			if !cur.Next(ctx) {
 				t.Fatalf("the tail ended: %v", cur.Err())

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -54,7 +55,7 @@ func TestFailCommand(t *testing.T) {
 		{"the second insert", `{"mode": {"skip": 1}, "data": {"failCommands": ["insert"], "errorCode": 8}}`, 1, 0, nil},
 		{"off", `{"mode": "off"}`, 1, 0, nil},
 	} {
-		if err := set.Do(ctx, must[mongosim.Action](t)(mongosim.ParseAction("failcommand primary "+c.spec))); err != nil {
+		if err := set.Do(ctx, must.Get(mongosim.ParseAction("failcommand primary "+c.spec))(t)); err != nil {
 			t.Fatal(err)
 		}
 		started.Store(0)

@@ -17,9 +17,10 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // lab is the program replicator-lab as it is, built.
@@ -119,11 +120,11 @@ func useDriver(t *testing.T, uri string) {
 		t.Errorf("version %q, %v", build.Version, err)
 	}
 	coll := client.Database("app").Collection("people")
-	must[*mongo.InsertManyResult](t)(coll.InsertMany(ctx, []any{bson.D{{Key: "_id", Value: 1}, {Key: "name", Value: "ada"}}, bson.D{{Key: "_id", Value: 2}}}))
+	must.Get(coll.InsertMany(ctx, []any{bson.D{{Key: "_id", Value: 1}, {Key: "name", Value: "ada"}}, bson.D{{Key: "_id", Value: 2}}}))(t)
 	before := hello()
 	// The primary closes connections or not, by its version; what counts is the next one.
 	_ = admin.RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 60}}).Err()
-	must[*mongo.InsertOneResult](t)(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 3}}))
+	must.Get(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 3}}))(t)
 	if after := hello(); after.Me == before.Me || after.SetName != "app" {
 		t.Errorf("the primary is %+v, and was %+v", after, before)
 	}
@@ -131,7 +132,7 @@ func useDriver(t *testing.T, uri string) {
 		ID   int `bson:"_id"`
 		Name string
 	}
-	if err := must[*mongo.Cursor](t)(coll.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))).All(ctx, &found); err != nil {
+	if err := must.Get(coll.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})))(t).All(ctx, &found); err != nil {
 		t.Fatal(err)
 	}
 	if len(found) != 3 || found[0].Name != "ada" || found[2].ID != 3 {
@@ -150,7 +151,7 @@ func servePorts(t *testing.T, program string) {
 			t.Errorf("the connection string is %q, want %q", s.uri, want)
 		}
 		// The connection is there still when the server ends, and closes it.
-		conn := must[net.Conn](t)(net.Dial("tcp", "localhost:"+strconv.Itoa(first)))
+		conn := must.Get(net.Dial("tcp", "localhost:"+strconv.Itoa(first)))(t)
 		t.Cleanup(func() { _ = conn.Close() })
 		out, err := exec.CommandContext(t.Context(), program, append([]string{"serve"}, args...)...).CombinedOutput()
 		if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != 9 || !bytes.Contains(out, []byte("127.0.0.1:"+strconv.Itoa(first)+": address already in use")) {
@@ -172,7 +173,7 @@ func serveLogin(t *testing.T, program string) {
 		defer cancel()
 		find := bson.D{{Key: "find", Value: "c"}}
 		wantUnauthorized(t, "find without a login", connect(t, s.uri).Database("app").RunCommand(ctx, find).Err())
-		u := must[*url.URL](t)(url.Parse(s.uri))
+		u := must.Get(url.Parse(s.uri))(t)
 		u.User = url.UserPassword("ann", "sesame:42")
 		if err := connect(t, u.String()).Database("app").RunCommand(ctx, find).Err(); err != nil {
 			t.Error(err)
@@ -188,9 +189,9 @@ func serveLogin(t *testing.T, program string) {
 func portsInARow(t *testing.T, n int) int {
 	t.Helper()
 	for range 100 {
-		l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 		_, text, _ := net.SplitHostPort(l.Addr().String())
-		first := must[int](t)(strconv.Atoi(text))
+		first := must.Get(strconv.Atoi(text))(t)
 		free := first+n-1 <= 65535
 		for i := 1; i < n && free; i++ {
 			next, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(first+i))

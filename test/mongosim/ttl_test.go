@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -18,16 +19,16 @@ func TestExpire(t *testing.T) {
 	ctx := t.Context()
 	db := connect(t, set.URI()).Database("app")
 	coll := db.Collection("c")
-	must[string](t)(coll.Indexes().CreateOne(ctx, mongo.IndexModel{
+	must.Get(coll.Indexes().CreateOne(ctx, mongo.IndexModel{
 		Keys: bson.D{{Key: "at", Value: 1}}, Options: options.Index().SetExpireAfterSeconds(60),
-	}))
-	tail := must[*mongo.Cursor](t)(db.Client().Database("local").Collection("oplog.rs").Find(ctx, bson.D{},
-		options.Find().SetCursorType(options.TailableAwait)))
+	}))(t)
+	tail := must.Get(db.Client().Database("local").Collection("oplog.rs").Find(ctx, bson.D{},
+		options.Find().SetCursorType(options.TailableAwait)))(t)
 	defer tail.Close(ctx) //nolint:errcheck // the test is over
-	must[*mongo.InsertManyResult](t)(coll.InsertMany(ctx, []any{
+	must.Get(coll.InsertMany(ctx, []any{
 		bson.D{{Key: "_id", Value: 1}, {Key: "at", Value: time.Now().Add(-time.Hour)}},
 		bson.D{{Key: "_id", Value: 2}, {Key: "at", Value: time.Now()}},
-	}))
+	}))(t)
 	for tail.Next(ctx) && tail.Current.Lookup("op").StringValue()+" "+tail.Current.Lookup("ns").StringValue() != "d app.c" {
 	}
 	if err := tail.Err(); err != nil {
@@ -36,7 +37,7 @@ func TestExpire(t *testing.T) {
 	if id := tail.Current.Lookup("o", "_id").AsInt64(); id != 1 {
 		t.Errorf("entry %s, want the delete of _id 1", tail.Current)
 	}
-	if n := must[int64](t)(coll.CountDocuments(ctx, bson.D{})); n != 1 {
+	if n := must.Get(coll.CountDocuments(ctx, bson.D{}))(t); n != 1 {
 		t.Errorf("%d documents left, want 1", n)
 	}
 }
