@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // glance is the polling interval for a link's position. It bounds the precision of the
@@ -54,18 +55,18 @@ func startLink(ctx context.Context, cfg pipeline.Config, source, target *ends.En
 
 // reaches blocks until everything up to an entry is applied.
 func (l *link) reaches(ctx context.Context, entry oplog.OpTime) error {
-	return l.until(ctx, entry.String()+" is applied", func(s *pipeline.Snapshot) bool {
+	return l.until(ctx, entry.String()+" is applied", func(s *monitor.Snapshot) bool {
 		return !s.Progress.Applied.IsNull() && !s.Progress.Applied.Before(entry)
 	})
 }
 
 // steady blocks until the link has caught up.
 func (l *link) steady(ctx context.Context) error {
-	return l.until(ctx, "nothing is left to catch up with", func(s *pipeline.Snapshot) bool { return s.State == pipeline.Steady })
+	return l.until(ctx, "nothing is left to catch up with", func(s *monitor.Snapshot) bool { return s.State == monitor.Steady })
 }
 
 // until blocks until the link satisfies a condition.
-func (l *link) until(ctx context.Context, what string, there func(s *pipeline.Snapshot) bool) error {
+func (l *link) until(ctx context.Context, what string, there func(s *monitor.Snapshot) bool) error {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
 	for {

@@ -79,13 +79,18 @@ func gapsOf(copiedUntil oplog.OpTime, c *Copy, out []LeftOut) Gaps {
 	return g
 }
 
+// Progress returns the progress as of the checkpoint, which is durable.
+func (s *State) Progress() Progress {
+	return Progress{
+		Applied: s.Applied, AppliedWall: s.AppliedWall, FetchFrom: s.FetchFrom,
+		Durable: s.Applied, DurableWall: s.AppliedWall,
+	}
+}
+
 // Reached returns the checkpoint to report: see Gaps.Reached.
 func (s *State) Reached() Progress {
 	gaps := s.Gaps()
-	return gaps.Reached(Progress{
-		Applied: s.Applied, AppliedWall: s.AppliedWall, FetchFrom: s.FetchFrom,
-		Durable: s.Applied, DurableWall: s.AppliedWall,
-	})
+	return gaps.Reached(s.Progress())
 }
 
 // Gaps returns the gaps as of this Link's last change.

@@ -174,7 +174,7 @@ func (f *Fetcher) send(ctx context.Context, out chan<- oplog.Reply, r oplog.Repl
 	if err := f.hand(ctx, out, r); err != nil {
 		return err
 	}
-	f.update(func(s *Status) { s.Last, s.LastAt = last, time.Now() })
+	f.update(func(s *Status) { s.Last = last })
 	if !f.cfg.Until.IsNull() && !last.Before(f.cfg.Until) {
 		return errUntil
 	}

@@ -18,9 +18,8 @@ type Status struct {
 	Replies  int64
 	Metadata Metadata
 	HeardAt  time.Time
-	// Last is the last entry that was sent, at LastAt; both are zero before the first.
-	Last   oplog.OpTime
-	LastAt time.Time
+	// Last is the last entry that was sent, null before the first.
+	Last oplog.OpTime
 	// Why says why no member is read, empty while one is and before the first search.
 	Why string
 	// Pinned reports whether there is one member only that may be read.

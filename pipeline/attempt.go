@@ -22,6 +22,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // attempt is one term of the link's lease, with the stages that work under it.
@@ -89,10 +90,8 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	if a.feedback, err = p.reporter(); err != nil {
 		return nil, err
 	}
-	start := checkpoint.Progress{
-		Applied: st.Applied, AppliedWall: st.AppliedWall, FetchFrom: st.FetchFrom,
-		Durable: st.Applied, DurableWall: st.AppliedWall, Ops: p.progress().Ops,
-	}
+	start := st.Progress()
+	start.Ops = p.monitor.Progress().Ops
 	a.applier, err = applier.New(applier.Config{
 		Target: p.target, Checkpoint: link, Catalog: cat, Scope: p.resyncs.Scope(), Commands: commands, MetaDB: p.cfg.MetaDB, Link: p.cfg.Link,
 		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil,
@@ -105,7 +104,9 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 		return nil, err
 	}
 	a.start = start
-	p.begin(a, st, start)
+	p.monitor.Began(monitor.Attempt{
+		State: st, Set: src.SetName, Start: start, Applier: a.applier, Spool: a.spool, Queue: a.queue,
+	})
 	return a, nil
 }
 
@@ -133,6 +134,23 @@ func (p *Pipeline) fetchConfig(src checkpoint.Source, st checkpoint.State) fetch
 	return cfg
 }
 
+// reporter returns the stage that reports the link's progress to the source. It is the
+// same one for all attempts: a report is never taken back.
+func (p *Pipeline) reporter() (*feedback.Feedback, error) {
+	if p.feedback != nil {
+		return p.feedback, nil
+	}
+	f, err := feedback.New(feedback.Config{
+		Mode: p.cfg.Feedback, MemberID: p.cfg.MemberID, Upstream: p.monitor, Primary: p.source, Link: p.cfg.Link, DB: p.cfg.MetaDB,
+		KeepAlive: p.cfg.KeepAlive, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the feedback: %w", err)
+	}
+	p.feedback = f
+	return f, nil
+}
+
 // run runs the stages until soft is done and they are drained, or one of them
 // fails, or ctx is done.
 func (a *attempt) run(ctx, soft context.Context) error {
@@ -150,9 +168,9 @@ func (p *Pipeline) alongside(ctx context.Context, link *checkpoint.Link, work fu
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	working, end := context.WithCancelCause(ctx)
-	loops = append(loops, p.windowLoop, func(ctx context.Context) error { return p.touchLoop(ctx, link) })
+	loops = append(loops, p.monitor.WindowLoop, func(ctx context.Context) error { return p.touchLoop(ctx, link) })
 	if p.cfg.part == nil { // otherwise, the pipeline of the whole link does this
-		loops = append(loops, p.lackingLoop)
+		loops = append(loops, p.monitor.LackingLoop)
 	}
 	var side errgroup.Group
 	for _, loop := range loops {
@@ -197,19 +215,24 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	applied := make(chan checkpoint.Applied)
 	progress := make(chan checkpoint.Progress)
 	check := checkpoint.NewCheckpointer(checkpoint.CheckpointerConfig{
-		Link: a.link, Interval: a.p.cfg.CheckpointInterval, Start: a.start,
-		Source: func() checkpoint.Source { return a.p.sourceNow(a.source) }, Moved: a.p.moved, Advanced: a.advanced,
+		Link: a.link, Interval: a.p.cfg.CheckpointInterval, Start: a.start, Moved: a.p.monitor.Moved, Advanced: a.advanced,
+		Source: func() checkpoint.Source { return a.p.monitor.Source(a.source) },
 	})
 	if a.log != nil {
 		g.Go(named("spool", func() error { return a.log.Read(ctx, head, a.until, queued) }))
 	} else {
-		g.Go(named("fetcher", func() error { return a.p.fetch(head, a.fetcher, fetched) }))
+		g.Go(named("fetcher", func() error {
+			if err := a.p.monitor.Fetch(head, a.fetcher, fetched); !errors.Is(err, errDrain) {
+				return err
+			}
+			return nil
+		}))
 		g.Go(named("buffer", func() error { return a.queue.Run(ctx, fetched, queued) }))
 	}
 	g.Go(named("batcher", func() error { return a.batcher.Run(ctx, queued, batches) }))
 	g.Go(named("applier", func() error { return a.applier.Run(ctx, batches, applied) }))
 	g.Go(named("checkpoint", func() error { return check.Run(ctx, applied, progress) }))
-	g.Go(named("feedback", func() error { return a.report(ctx, progress) }))
+	g.Go(named("feedback", func() error { return a.feedback.Run(ctx, progress) }))
 	return g.Wait()
 }
 

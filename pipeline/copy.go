@@ -3,16 +3,14 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/applier/plan"
-	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
-	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // newSync creates the sync that copies under one lease while the oplog is spooled. The
@@ -50,7 +48,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 		},
 	})
 	if err == nil {
-		p.beginCopying(s, st, src)
+		p.monitor.Began(monitor.Attempt{State: st, Set: src.SetName, Start: st.Progress(), Sync: s, Spool: p.log.Spool()})
 	}
 	return s, err
 }
@@ -82,28 +80,3 @@ type copyCommands struct{ *ddl.Executor }
 func (c copyCommands) Apply(ctx context.Context, op *oplog.Op) error {
 	return c.Executor.Apply(ctx, op, ddl.Copied)
 }
-
-// copyState is the part of a copy's state that Snapshot needs; it is replaced as a
-// whole.
-type copyState struct {
-	copy  checkpoint.Copy
-	sync  *initialsync.Sync // nil once everything is copied
-	spool *spool.Spool
-}
-
-// snapshot returns the part of a Snapshot about the copy.
-func (c *copyState) snapshot() *CopySnapshot {
-	s := &CopySnapshot{Copy: c.copy, Pace: pace.Status{Factor: 1}}
-	if c.sync != nil {
-		progress := c.sync.Progress()
-		s.Progress, s.Pace = &progress, c.sync.Pace()
-	}
-	if c.spool != nil {
-		disk := c.spool.Disk()
-		s.Spool = &disk
-	}
-	return s
-}
-
-// shownCopy is replaced, and read by Snapshot, concurrently.
-type shownCopy = atomic.Pointer[copyState]

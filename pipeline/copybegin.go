@@ -24,7 +24,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 		return fmt.Errorf("%w: %d were begun since the start, copy %d was the last: %w", ErrCopies, p.copies, old.Number, why)
 	}
 	p.cfg.Observer.Log(slog.LevelWarn, "the copy is void, and made anew", slog.Int64(keyNumber, old.Number), slog.Any(keyError, why))
-	p.state.set(Starting, "the copy has to be made anew: "+why.Error())
+	p.monitor.Starting("the copy has to be made anew: " + why.Error())
 	next, wall, err := p.beginCopy(ctx)
 	if err != nil {
 		return err
@@ -46,8 +46,3 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 
 // ErrCopies reports a source of which every copy became void.
 var ErrCopies = errors.New("no copy of the source became consistent")
-
-// tellConsistent announces that the target is consistent as of a copy's Stop.
-func (p *Pipeline) tellConsistent(done checkpoint.Copy) {
-	p.cfg.Observer.Tell(Consistent{OpTime: done.Stop, LeftOut: p.resyncs.LeftOut()})
-}

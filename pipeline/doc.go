@@ -45,13 +45,7 @@
 //	ctx done     stop: all stages stop at once, Run returns the cause
 //	an error     Classify: a new attempt after a pause, or the end
 //
-// # States
-//
-//	starting ──▶ initial-sync ──▶ catching-up ◀──▶ steady
-//	   ▲  │   (copying, replaying)   │    │           │
-//	   │  └──────────────────────────┤    └─▶ stale ◀─┘   no member has the position
-//	   └── an attempt ended, another ┘
-//	any ──▶ stopped (as told)     any ──▶ failed (an error ended it)
+// Package monitor has the states of a link, and what it reports of itself.
 //
 // The package trusts that only this link writes to the mirrored namespaces of the target,
 // and that only replicator writes to the metadata database.

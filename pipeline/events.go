@@ -13,10 +13,9 @@ const (
 	keyError   = "error"
 	keyFor     = "for"
 	keyFrom    = "from"
-	keyHost    = "host"
 	keyNS      = "ns"
+	keyNumber  = "number"
 	keyReason  = "reason"
-	keyTo      = "to"
 	keyWait    = "wait"
 )
 

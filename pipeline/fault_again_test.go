@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
 )
 
@@ -65,7 +66,7 @@ func TestResyncFails(t *testing.T) {
 		if len(s.LeftOut) != 1 || s.LeftOut[0].Failed == "" || s.LeftOut[0].Since != out.Since {
 			t.Errorf("%s: left out: %+v, at first %+v", when, s.LeftOut, out)
 		}
-		if s.State != pipeline.CatchingUp || !strings.Contains(s.Reason, "shop.a could not be copied again") {
+		if s.State != monitor.CatchingUp || !strings.Contains(s.Reason, "shop.a could not be copied again") {
 			t.Errorf("%s: %s, %q", when, s.State, s.Reason)
 		}
 		for where, at := range w.positions() {

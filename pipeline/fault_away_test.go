@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
 )
 
@@ -72,7 +72,7 @@ func TestTargetAway(t *testing.T) {
 			heard := l.p.Snapshot().HeardAt
 			if err := w.untilOf(l, "more of the source", func() bool {
 				s := l.p.Snapshot()
-				if s.State != pipeline.Starting || s.Reason == "" {
+				if s.State != monitor.Starting || s.Reason == "" {
 					t.Errorf("the state is %s, %q", s.State, s.Reason)
 					return true
 				}
@@ -116,7 +116,7 @@ func TestSourceAway(t *testing.T) {
 		if err := w.untilOf(l, "the state to say what is", func() bool {
 			// An attempt that ended meanwhile cannot start again without the member.
 			s := l.p.Snapshot()
-			return (s.State == pipeline.InitialSync || s.State == pipeline.Starting == away) && (s.Reason != "") == away
+			return (s.State == monitor.InitialSync || s.State == monitor.Starting == away) && (s.Reason != "") == away
 		}); err != nil {
 			w.fail("fault", "", err)
 		}

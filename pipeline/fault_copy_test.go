@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/resync"
 )
@@ -201,7 +201,7 @@ func TestResyncOfVoidCopy(t *testing.T) {
 		defer w.mu.Unlock()
 		return slices.ContainsFunc(w.events, func(e told) bool {
 			r, ok := e.event.(resync.PartEvent)
-			return ok && is[pipeline.Consistent](r.Event)
+			return ok && is[monitor.Consistent](r.Event)
 		})
 	}); err != nil {
 		w.fail("fault", "", err)

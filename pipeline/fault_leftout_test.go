@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/status"
 )
@@ -234,7 +235,7 @@ func TestPositionWhileLeftOut(t *testing.T) {
 					}
 				}
 				s := w.links["a"].p.Snapshot()
-				if s.State != pipeline.CatchingUp || !strings.Contains(s.Reason, "shop.a") || s.Lag <= 0 {
+				if s.State != monitor.CatchingUp || !strings.Contains(s.Reason, "shop.a") || s.Lag <= 0 {
 					t.Errorf("%s: %s, %q, lag %s", when, s.State, s.Reason, s.Lag)
 				}
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -108,7 +109,7 @@ var rare = map[string]bool{
 // if they do not show it.
 func (w *world) line(e told) (text, is string) {
 	switch e := e.event.(type) {
-	case pipeline.StateChanged:
+	case monitor.StateChanged:
 		return "state " + word(e.To), ""
 	case pipeline.AttemptEnded:
 		return "attempt ended", ""
@@ -133,7 +134,7 @@ func (w *world) line(e told) (text, is string) {
 		return w.logged(e)
 	case initialsync.CopyEnded:
 		return "everything copied", ""
-	case pipeline.Consistent:
+	case monitor.Consistent:
 		return "consistent", ""
 	case resync.PartEvent:
 		if text, _ := w.line(told{event: e.Event}); text != "" {
@@ -207,7 +208,7 @@ func (w *world) logged(e event.Line) (text, is string) {
 // steps are not shown, decisions and ends still are.
 func isStep(e event.Event) bool {
 	switch e := e.(type) {
-	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Acquired, initialsync.StepChanged,
+	case monitor.StateChanged, pipeline.AttemptEnded, checkpoint.Acquired, initialsync.StepChanged,
 		initialsync.CopyEnded, resync.Began:
 		return true
 	case resync.Ended:
@@ -219,8 +220,8 @@ func isStep(e event.Event) bool {
 }
 
 // word names a state; the two that alternate in a working link have the same name.
-func word(s pipeline.State) string {
-	if s == pipeline.CatchingUp || s == pipeline.Steady {
+func word(s monitor.State) string {
+	if s == monitor.CatchingUp || s == monitor.Steady {
 		return "running"
 	}
 	return string(s)
@@ -255,7 +256,7 @@ func (w *world) journal(show []string) []string {
 		if slices.Contains(show, "decisions") && isStep(e.event) {
 			continue
 		}
-		if s, ok := e.event.(pipeline.StateChanged); ok {
+		if s, ok := e.event.(monitor.StateChanged); ok {
 			if w.shown[e.link] == word(s.To) {
 				continue
 			}

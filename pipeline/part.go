@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
 )
 
@@ -45,7 +46,7 @@ func (p *Pipeline) newResyncs() *resync.Manager {
 
 // resyncPosition returns the position of the link.
 func (p *Pipeline) resyncPosition() resync.Position {
-	return resync.Position{Applied: p.progress().Applied, Copying: p.isCopying(), Spooled: p.shownSpool() != nil}
+	return resync.Position{Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, Spooled: p.monitor.IsSpooled()}
 }
 
 // partBuffer is the maximum that the pipeline of a part buffers, in bytes.
@@ -88,7 +89,7 @@ func (r partRunner) Status() resync.Status {
 	if s.Reason != "" {
 		text += ": " + s.Reason
 	}
-	now := resync.Status{Text: text, Steady: s.State == Steady, Applied: s.Progress.Applied}
+	now := resync.Status{Text: text, Steady: s.State == monitor.Steady, Applied: s.Progress.Applied}
 	if s.Copy == nil {
 		return now
 	}
@@ -104,7 +105,7 @@ func (r partRunner) Status() resync.Status {
 // leaveOut leaves the collections that are copied again out of this attempt.
 func (p *Pipeline) leaveOut(ctx context.Context, link *checkpoint.Link) error {
 	err := p.resyncs.Begin(ctx, link)
-	p.showGaps(link.Gaps())
+	p.monitor.SetGaps(link.Gaps())
 	if err == nil {
 		p.resyncs.SweepSpools(p.log.Dir())
 	}
@@ -134,5 +135,5 @@ func (p *Pipeline) requestCopy(ctx context.Context, err error) (bool, error) {
 // isPartThere reports whether this is the pipeline of a part that has reached its last
 // entry.
 func (p *Pipeline) isPartThere() bool {
-	return p.cfg.part != nil && !p.cfg.part.until.IsNull() && !p.progress().Applied.Before(p.cfg.part.until)
+	return p.cfg.part != nil && !p.cfg.part.until.IsNull() && !p.monitor.Progress().Applied.Before(p.cfg.part.until)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
@@ -24,21 +25,19 @@ import (
 
 // Pipeline runs one link. Make one with New.
 type Pipeline struct {
-	cfg    Config
-	source Cluster
-	target Cluster
-	store  *checkpoint.Store
-	state  stateBox
+	cfg     Config
+	source  Cluster
+	target  Cluster
+	store   *checkpoint.Store
+	monitor *monitor.Monitor
 
-	// waits tracks the commands in flight; direct are the callers of source and target
-	// that bypass it.
-	waits  mongo.Waits
-	direct struct{ source, target Cluster }
+	// waits tracks the commands in flight.
+	waits mongo.Waits
 
 	watcher  *syncsource.Watcher
 	resolver *syncsource.Resolver
 
-	// The rest belongs to Run, except the fields that mu guards.
+	// The rest belongs to Run.
 
 	// term is the last one that this process had, 0 before the first.
 	term int64
@@ -62,11 +61,6 @@ type Pipeline struct {
 	// applies the oplog up to it. If catchesUp is set, the present attempt does so.
 	unapplied oplog.OpTime
 	catchesUp bool
-
-	shown shownCopy
-
-	mu   sync.Mutex // guards what follows
-	live live
 }
 
 // New checks cfg. It does no I/O and starts nothing.
@@ -79,13 +73,15 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		cfg.Rules.Pinned = source.Hosts()[0] // only that address
 	}
 	p := &Pipeline{cfg: cfg}
+	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
+	p.monitor = monitor.New(monitor.Config{
+		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Waits: &p.waits, Observer: cfg.Observer,
+	})
 	p.log = initialsync.NewLog(initialsync.LogConfig{
 		Link: cfg.Link, Dir: cfg.Copy.SpoolDir, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree, Memory: cfg.BufferBytes,
-		SourceWait: cfg.Copy.SourceWait, Run: p.fetch,
+		SourceWait: cfg.Copy.SourceWait, Run: p.monitor.Fetch,
 		Observer: cfg.Observer, Registry: cfg.Registry,
 	})
-	p.direct.source, p.direct.target = source, target
-	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	of := ""
 	if cfg.part != nil {
 		of = cfg.part.link
@@ -102,7 +98,6 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	}
 	p.store, p.requests = store, request.New(whole)
 	p.resyncs = p.newResyncs()
-	p.state.observer = cfg.Observer
 	p.watcher, err = syncsource.NewWatcher(syncsource.WatcherConfig{
 		Seeds: source.Hosts(), Direct: source.Direct(), Observer: cfg.Observer, Registry: cfg.Registry,
 	}, source)
@@ -118,6 +113,14 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	return p, nil
 }
 
+// Snapshot returns the present state of the link.
+func (p *Pipeline) Snapshot() monitor.Snapshot {
+	s := p.monitor.Snapshot()
+	s.Resolver, s.TargetHosts = p.resolver.Status(), p.target.Hosts()
+	s.AddReason(p.resyncs.Postponed())
+	return s
+}
+
 // Run acquires the lease and follows the source until soft is done, then applies
 // everything that was fetched, writes the last checkpoint and returns nil. When ctx is
 // done it returns its cause at once. It retries what can be retried and returns any
@@ -127,7 +130,7 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	var watch sync.WaitGroup
 	watch.Go(func() { _ = p.watcher.Run(watching) }) // it was canceled by us
 	if p.cfg.part == nil {                           // the pipeline of the whole link shows the waits of its parts
-		watch.Go(func() { p.waitsLoop(watching) })
+		watch.Go(func() { p.monitor.WaitsLoop(watching) })
 	}
 	err := p.ready(ctx, soft)
 	if err == nil {
@@ -140,22 +143,22 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	}
 	switch v := Classify(err); {
 	case err == nil:
-		p.state.set(Stopped, "drained")
+		p.monitor.Ended(monitor.Stopped, "drained")
 	case ctx.Err() != nil:
-		p.state.set(Stopped, context.Cause(ctx).Error())
+		p.monitor.Ended(monitor.Stopped, context.Cause(ctx).Error())
 	case errors.Is(err, ErrStopped):
-		p.state.set(Stopped, err.Error())
+		p.monitor.Ended(monitor.Stopped, err.Error())
 	case v.Action == Resync:
-		p.state.set(Stale, err.Error())
+		p.monitor.Ended(monitor.Stale, err.Error())
 	default:
-		p.state.set(Failed, err.Error())
+		p.monitor.Ended(monitor.Failed, err.Error())
 	}
 	return err
 }
 
 // ready waits until enough of the source's members are known to choose from.
 func (p *Pipeline) ready(ctx, soft context.Context) error {
-	p.state.set(Starting, "")
+	p.monitor.Starting("")
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
@@ -170,7 +173,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
 	defer p.resyncs.Close()
 	for n := 1; ; n++ {
-		before, draining := p.standing(), soft.Err() != nil
+		before, draining := p.monitor.Standing(), soft.Err() != nil
 		until, err := p.resyncs.Merge(ctx, soft)
 		if err == nil {
 			err = p.attempt(ctx, soft, until)
@@ -188,7 +191,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		case err == nil && p.isPartThere():
 			return nil
 		case err == nil && soft.Err() != nil:
-			if !draining && p.progress().Applied.Before(p.unapplied) {
+			if !draining && p.monitor.Progress().Applied.Before(p.unapplied) {
 				continue // It has read nothing, and an attempt before it had.
 			}
 			return p.notDrained()
@@ -212,10 +215,10 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		if broken := p.log.Recover(ctx, soft, err); broken != nil && !p.retries(broken) {
 			return broken
 		}
-		if fetched := p.failed(err); fetched.After(p.unapplied) {
+		if fetched := p.monitor.Failed(err); fetched.After(p.unapplied) {
 			p.unapplied = fetched
 		}
-		if p.standing().beyond(before) {
+		if p.monitor.Standing().Beyond(before) {
 			pause = p.cfg.RetryMin
 		}
 		if err := p.pause(ctx, soft, n, pause, err); err != nil {
@@ -229,7 +232,6 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 // in the upper half of atMost, so that links do not retry in step.
 func (p *Pipeline) pause(ctx, soft context.Context, n int, atMost time.Duration, err error) error {
 	wait := atMost/2 + rand.N(atMost/2+1)
-	p.state.set(Starting, "trying again: "+err.Error())
 	p.cfg.Observer.Tell(AttemptEnded{Attempt: n, Err: err, Wait: wait})
 	return p.rest(ctx, soft, wait, err)
 }
@@ -250,7 +252,7 @@ func (p *Pipeline) retries(err error) bool {
 
 // hasSpooled reports whether there are unapplied entries on disk.
 func (p *Pipeline) hasSpooled() bool {
-	return p.log.Spool() != nil && p.isCopying() || p.log.HasUnapplied(p.progress().Applied)
+	return p.log.Spool() != nil && p.monitor.Gaps().Copying || p.log.HasUnapplied(p.monitor.Progress().Applied)
 }
 
 // notDrained returns an error that names the unapplied entries of a run that was told
@@ -259,7 +261,7 @@ func (p *Pipeline) notDrained() error {
 	if p.hasSpooled() {
 		return fmt.Errorf("%w: what is on disk was not applied", ErrStopped)
 	}
-	if list := p.leftOut(); len(list) > 0 {
+	if list := p.monitor.Gaps().LeftOut; len(list) > 0 {
 		return fmt.Errorf("%w: %s", ErrStopped, resync.Describe(list))
 	}
 	return nil
@@ -292,7 +294,7 @@ func (p *Pipeline) rest(ctx, soft context.Context, wait time.Duration, err error
 // draining to its next run.
 func (p *Pipeline) drains(err error) bool {
 	lost, ok := errors.AsType[*mongo.LostError](err)
-	return (!ok || lost.Host != "") && p.cfg.part == nil && !p.hasSpooled() && len(p.leftOut()) == 0
+	return (!ok || lost.Host != "") && p.cfg.part == nil && !p.hasSpooled() && len(p.monitor.Gaps().LeftOut) == 0
 }
 
 // drainTo returns the entry up to which a run that is to end applies the oplog after an
@@ -380,7 +382,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 		err = p.follow(ctx, soft, link, src, until)
 	}
 	// The copier does not announce a member that it could not even reach.
-	if initialsync.Void(err) && (st.Copy.Phase == checkpoint.Copying || p.isCopying()) {
+	if initialsync.Void(err) && (st.Copy.Phase == checkpoint.Copying || p.monitor.Gaps().Copying) {
 		return p.copyAnew(ctx, link, st.Copy, err)
 	}
 	return err
@@ -461,16 +463,8 @@ func (p *Pipeline) resize(ctx context.Context, link *checkpoint.Link) (until opl
 	if ahead.After(st.Applied) {
 		return ahead, nil
 	}
-	cp := checkpoint.Progress{Applied: st.Applied, AppliedWall: st.AppliedWall, FetchFrom: st.FetchFrom}
-	if err := link.Resize(ctx, cp, p.cfg.Writers); err != nil {
+	if err := link.Resize(ctx, st.Progress(), p.cfg.Writers); err != nil {
 		return oplog.OpTime{}, err
 	}
 	return oplog.OpTime{}, lease.ErrSpent
-}
-
-// progress returns the link's progress.
-func (p *Pipeline) progress() checkpoint.Progress {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.live.progress
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -58,7 +59,7 @@ func TestMirror(t *testing.T) {
 	if a.err != nil {
 		t.Error(a.err)
 	}
-	if s := a.p.Snapshot(); s.State != pipeline.Stopped || s.Lag != 0 || !s.Progress.Durable.Equal(s.Fetched) {
+	if s := a.p.Snapshot(); s.State != monitor.Stopped || s.Lag != 0 || !s.Progress.Durable.Equal(s.Fetched) {
 		t.Errorf("drained, it is %s, at %s of %s, %s behind", s.State, s.Progress.Durable, s.Fetched, s.Lag)
 	}
 }
@@ -81,7 +82,7 @@ func TestStoppedBeforeItRuns(t *testing.T) {
 	if got := verdict(p.Run(ctx, t.Context())); got != "exit 10: stopped" {
 		t.Error(got)
 	}
-	if p.Snapshot().State != pipeline.Stopped {
+	if p.Snapshot().State != monitor.Stopped {
 		t.Error(p.Snapshot().State)
 	}
 }

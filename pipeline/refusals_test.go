@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -24,7 +25,7 @@ func TestRefusalsThatPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := w.links["a"]
-	if err := w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == pipeline.Steady }); err != nil {
+	if err := w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == monitor.Steady }); err != nil {
 		t.Fatal(err)
 	}
 	src := func(cmd bson.D) {
@@ -77,7 +78,7 @@ func TestTickets(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := w.links["a"]
-	if err := w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == pipeline.Steady }); err != nil {
+	if err := w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == monitor.Steady }); err != nil {
 		t.Fatal(err)
 	}
 	var others sync.WaitGroup
@@ -135,7 +136,7 @@ func TestLastingRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := w.links["a"]
-	if err := w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == pipeline.Steady }); err != nil {
+	if err := w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == monitor.Steady }); err != nil {
 		t.Fatal(err)
 	}
 	fail := func(mode string) {

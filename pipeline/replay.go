@@ -66,7 +66,7 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 
 // drainedLoop ends the attempt in order once the next one needs no spool.
 func (a *attempt) drainedLoop(ctx context.Context) error {
-	drained, err := a.log.Drained(ctx, a.link, a.p.cfg.Delay, a.p.progress)
+	drained, err := a.log.Drained(ctx, a.link, a.p.cfg.Delay, a.p.monitor.Progress)
 	if drained {
 		a.end(errDrain)
 	}
@@ -82,8 +82,7 @@ func (a *attempt) tryFinish(ctx context.Context, applied oplog.OpTime) error {
 	if err != nil {
 		return err
 	}
-	a.p.consistent(done)
-	a.p.tellConsistent(done)
+	a.p.monitor.Consistent(done)
 	a.copy = nil
 	return nil
 }

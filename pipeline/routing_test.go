@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -69,7 +70,7 @@ func (r *routed) run(cfg pipeline.Config) *link {
 		r.t.Fatal(err)
 	}
 	l := r.links["a"]
-	if err := r.untilOf(l, "a link that is steady", func() bool { return l.p.Snapshot().State == pipeline.Steady }); err != nil {
+	if err := r.untilOf(l, "a link that is steady", func() bool { return l.p.Snapshot().State == monitor.Steady }); err != nil {
 		r.t.Fatal(err)
 	}
 	return l

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -127,7 +128,7 @@ func TestWaitsAtTheStart(t *testing.T) {
 			l := w.links["a"]
 			if err := w.untilOf(l, "a reason", func() bool {
 				s := l.p.Snapshot()
-				return s.State == pipeline.Starting && strings.Contains(s.Reason, "waiting for the "+name+" since ") && strings.Contains(s.Reason, want)
+				return s.State == monitor.Starting && strings.Contains(s.Reason, "waiting for the "+name+" since ") && strings.Contains(s.Reason, want)
 			}); err != nil {
 				t.Fatal(err, l.p.Snapshot().Reason)
 			}

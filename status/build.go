@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // Snapshot returns the current state of the link.
 func (t *Tracker) Snapshot() Snapshot {
-	var p pipeline.Snapshot
+	var p monitor.Snapshot
 	if live := t.follows(); live != nil {
 		p = live() // it has locks of its own
 	}
@@ -41,7 +41,7 @@ func (t *Tracker) Snapshot() Snapshot {
 		Problems:   t.problemList(),
 	}
 	if s.State == "" {
-		s.State, s.Since = string(pipeline.Starting), s.StartedAt
+		s.State, s.Since = string(monitor.Starting), s.StartedAt
 	}
 	if !p.Buffer.Oldest.IsZero() {
 		s.Buffer.OldestAgeSeconds = seconds(now.Sub(p.Buffer.Oldest))
@@ -59,7 +59,7 @@ func (t *Tracker) Snapshot() Snapshot {
 }
 
 // addLag adds the lag of the target, if both ends are known.
-func (t *Tracker) addLag(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
+func (t *Tracker) addLag(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	if p.HeardAt.IsZero() || p.Log.Applied.IsNull() {
 		return
 	}
@@ -75,7 +75,7 @@ func (t *Tracker) addLag(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 	s.LagSeconds, s.AgeOfOldestUnappliedSeconds = &lag, &age
 }
 
-func (t *Tracker) addSource(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
+func (t *Tracker) addSource(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	s.Source = Source{
 		Set: p.SourceSet, Host: p.SourceHost, Why: t.why, HeardAt: known(p.HeardAt),
 		Refused: make([]Refused, 0, len(t.refused)), Denied: make([]Denied, 0, len(p.Resolver.Denied)),
@@ -93,7 +93,7 @@ func (t *Tracker) addSource(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 	slices.SortFunc(s.Source.Denied, func(a, b Denied) int { return cmp.Compare(a.Host, b.Host) })
 }
 
-func (t *Tracker) addTarget(s *Snapshot, p *pipeline.Snapshot) {
+func (t *Tracker) addTarget(s *Snapshot, p *monitor.Snapshot) {
 	s.Target = Target{Set: t.targetSet, Primary: t.targetHost, Hosts: slices.Clone(p.TargetHosts)}
 	if t.cfg.TargetPrimary != nil {
 		s.Target.Primary, _ = t.cfg.TargetPrimary()
@@ -103,7 +103,7 @@ func (t *Tracker) addTarget(s *Snapshot, p *pipeline.Snapshot) {
 	}
 }
 
-func (t *Tracker) addApplier(s *Snapshot, p *pipeline.Snapshot) {
+func (t *Tracker) addApplier(s *Snapshot, p *monitor.Snapshot) {
 	c := t.banked
 	if p.Attempts > t.bankedTo {
 		c = sum(c, p.Applier)

@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/pace"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // Copy is the state of a link's initial copy.
@@ -112,7 +112,7 @@ type Pace struct {
 
 // addCopy adds the state of the copy, and whether the target is consistent. The
 // tracker is locked.
-func (t *Tracker) addCopy(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
+func (t *Tracker) addCopy(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	until := p.CopiedUntil
 	s.Consistent = !p.Progress.Applied.IsNull() && !p.Progress.Applied.Before(until)
 	if c := p.Copy; c != nil {
@@ -148,7 +148,7 @@ func (t *Tracker) addCopy(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 
 // NewCopy returns the JSON form of a copy. It does not set how long the spool has
 // been full.
-func NewCopy(c *pipeline.CopySnapshot) *Copy {
+func NewCopy(c *monitor.Copy) *Copy {
 	out := &Copy{
 		Phase: string(c.Phase), Number: c.Number, VoidBefore: c.Why, Started: c.Started.UTC(), Host: c.Host,
 		FetchFrom: opTime(c.FetchFrom, 0), Begin: opTime(c.Begin, 0), Stop: opTime(c.Stop, 0),
@@ -206,7 +206,7 @@ func paceOf(p pace.Status) Pace {
 }
 
 // noteSpool notes since when the spool is full. The tracker is locked.
-func (t *Tracker) noteSpool(p *pipeline.Snapshot, now time.Time) {
+func (t *Tracker) noteSpool(p *monitor.Snapshot, now time.Time) {
 	switch {
 	case p.Copy == nil || p.Copy.Spool == nil || !p.Copy.Spool.Full:
 		t.fullSince = time.Time{}
@@ -221,7 +221,7 @@ const windowFresh = time.Minute
 
 // knowsWindow reports whether the pipeline knows the source's oplog window, so
 // that it need not be queried here.
-func knowsWindow(p *pipeline.Snapshot, now time.Time) bool {
+func knowsWindow(p *monitor.Snapshot, now time.Time) bool {
 	w := &p.Window
 	return !w.At.IsZero() && now.Sub(w.At) <= windowFresh && w.Oldest.T != 0 && w.Position.T != 0
 }
@@ -229,7 +229,7 @@ func knowsWindow(p *pipeline.Snapshot, now time.Time) bool {
 // addWindow adds the rest of the source's oplog window: that of the sync source
 // if the pipeline knows it, else by the tracker's own query of the primary. The
 // tracker is locked.
-func (t *Tracker) addWindow(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
+func (t *Tracker) addWindow(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	if knowsWindow(p, now) {
 		left := max(0, float64(p.Window.Position.T)-float64(p.Window.Oldest.T))
 		s.OplogWindowLeftSeconds = &left

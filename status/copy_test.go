@@ -22,19 +22,19 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // copying is a link in the middle of its copy.
-func copying(s *pipeline.Snapshot) {
+func copying(s *monitor.Snapshot) {
 	now := time.Now()
-	*s = pipeline.Snapshot{
-		Link: "l", State: pipeline.InitialSync, Since: now.Add(-10 * time.Minute), Attempts: 1, Term: 3,
+	*s = monitor.Snapshot{
+		Link: "l", State: monitor.InitialSync, Since: now.Add(-10 * time.Minute), Attempts: 1, Term: 3,
 		Progress:  checkpoint.Progress{FetchFrom: at(990)},
 		Log:       checkpoint.Progress{Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(990), Durable: at(1000)},
 		Gaps:      checkpoint.Gaps{Copying: true},
 		SourceSet: "rs0", SourceHost: "a:1", HeardAt: now,
-		Copy: &pipeline.CopySnapshot{
+		Copy: &monitor.Copy{
 			Copy: checkpoint.Copy{
 				Number: 2, Phase: checkpoint.Copying, Host: "a:1", FetchFrom: at(990), Begin: at(1000),
 				Started: now.Add(-10 * time.Minute), Why: "a:1 rolled back",
@@ -57,7 +57,7 @@ func copying(s *pipeline.Snapshot) {
 			Views:   []ddl.LeftView{{NS: "shop2.v", Source: "shop.v", Why: "it has no viewOn"}, {NS: "shop.system.views", Source: "shop.system.views", ID: "7"}},
 			Indexes: ddl.Specs{{NS: "shop2.items", Index: "a_1", Absent: true}},
 		},
-		Window: pipeline.Window{Oldest: bson.Timestamp{T: 400, I: 1}, Position: bson.Timestamp{T: 1000, I: 1}, At: now.Add(-10 * time.Second), Left: 200 * time.Second},
+		Window: monitor.Window{Oldest: bson.Timestamp{T: 400, I: 1}, Position: bson.Timestamp{T: 1000, I: 1}, At: now.Add(-10 * time.Second), Left: 200 * time.Second},
 	}
 }
 
@@ -132,10 +132,10 @@ func TestConsistent(t *testing.T) {
 		tr := newTracker(t, Config{})
 		var p fakePipeline
 		tr.Follow(p.Snapshot)
-		p.set(func(s *pipeline.Snapshot) {
+		p.set(func(s *monitor.Snapshot) {
 			s.Progress.Applied, s.Log.Applied, s.CopiedUntil = c.applied, c.applied, c.until
 			if c.copied != nil {
-				s.Copy = &pipeline.CopySnapshot{Copy: *c.copied}
+				s.Copy = &monitor.Copy{Copy: *c.copied}
 			}
 		})
 		s := tr.Snapshot()
@@ -177,10 +177,10 @@ func TestDoubts(t *testing.T) {
 		tr := newTracker(t, Config{})
 		var p fakePipeline
 		tr.Follow(p.Snapshot)
-		p.set(func(s *pipeline.Snapshot) {
+		p.set(func(s *monitor.Snapshot) {
 			s.Progress.Applied, s.Log.Applied, s.CopiedUntil, s.LeftOut = c.applied, c.applied, c.until, c.leftOut
 			if c.copied != nil {
-				s.Copy = &pipeline.CopySnapshot{Copy: *c.copied}
+				s.Copy = &monitor.Copy{Copy: *c.copied}
 			}
 		})
 		s := tr.Snapshot()
@@ -203,8 +203,8 @@ func TestLeftOutFailed(t *testing.T) {
 	tr.Follow(p.Snapshot)
 	tr.Observe(checkpoint.Advanced{Applied: at(8), FetchFrom: at(7)})
 	for failed, want := range map[string]int{"": http.StatusOK, "too long": http.StatusServiceUnavailable} {
-		p.set(func(s *pipeline.Snapshot) {
-			*s = pipeline.Snapshot{State: pipeline.CatchingUp, Since: time.Now(), HeardAt: time.Now()}
+		p.set(func(s *monitor.Snapshot) {
+			*s = monitor.Snapshot{State: monitor.CatchingUp, Since: time.Now(), HeardAt: time.Now()}
 			s.Log.Applied, s.Progress.Applied = at(9), at(3)
 			s.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: at(3), Failed: failed}, {NS: "shop.b", Since: at(5)}}
 		})
@@ -269,12 +269,12 @@ func TestWindow(t *testing.T) {
 		if asked.Load() == 0 {
 			t.Error("the source was not asked")
 		}
-		p.set(func(s *pipeline.Snapshot) { s.Window.At, s.Window.Left = time.Now(), -1 })
+		p.set(func(s *monitor.Snapshot) { s.Window.At, s.Window.Left = time.Now(), -1 })
 		want("a log that stands still", 600, math.NaN())
 		if strings.Contains(metricsOf(t, registry), "rollover") {
 			t.Error("a metric says when a log rolls over that stands still")
 		}
-		p.set(func(s *pipeline.Snapshot) { s.Window.At, s.Window.Left = time.Now(), 0; s.Window.Oldest.T = 1001 })
+		p.set(func(s *monitor.Snapshot) { s.Window.At, s.Window.Left = time.Now(), 0; s.Window.Oldest.T = 1001 })
 		want("over", 0, 0)
 		stop(nil)
 		<-done
@@ -296,9 +296,9 @@ func TestShortages(t *testing.T) {
 		var p fakePipeline
 		tr.Follow(p.Snapshot)
 		full := func(is bool) {
-			p.set(func(s *pipeline.Snapshot) {
+			p.set(func(s *monitor.Snapshot) {
 				copying(s)
-				s.Copy.Spool.Full, s.Window = is, pipeline.Window{}
+				s.Copy.Spool.Full, s.Window = is, monitor.Window{}
 			})
 		}
 		health := func() string {
@@ -314,7 +314,7 @@ func TestShortages(t *testing.T) {
 		pass := func(seconds int) {
 			for range seconds {
 				time.Sleep(time.Second)
-				p.set(func(s *pipeline.Snapshot) { s.HeardAt = time.Now() })
+				p.set(func(s *monitor.Snapshot) { s.HeardAt = time.Now() })
 				tr.sample()
 			}
 		}
@@ -337,7 +337,7 @@ func TestShortages(t *testing.T) {
 		if bad := health(); bad != "" {
 			t.Errorf("full anew: %s", bad)
 		}
-		p.set(func(s *pipeline.Snapshot) { copying(s); s.Window.At, s.Window.Left = time.Now(), 2*time.Minute })
+		p.set(func(s *monitor.Snapshot) { copying(s); s.Window.At, s.Window.Left = time.Now(), 2*time.Minute })
 		if bad := health(); bad != "" {
 			t.Errorf("two minutes: %s", bad)
 		}

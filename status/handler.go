@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 const index = `replicator
@@ -121,10 +121,10 @@ func (s *Snapshot) failedCollections() []string {
 
 // healthy reports whether the link is healthy; see [Handler].
 func (t *Tracker) healthy(s *Snapshot) bool {
-	switch pipeline.State(s.State) {
-	case pipeline.InitialSync, pipeline.CatchingUp, pipeline.Steady:
+	switch monitor.State(s.State) {
+	case monitor.InitialSync, monitor.CatchingUp, monitor.Steady:
 		return true
-	case pipeline.Starting:
+	case monitor.Starting:
 		return s.At.Sub(s.Since) < t.cfg.StartingGrace
 	default:
 		return false

@@ -23,7 +23,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -53,16 +53,16 @@ func golden(t *testing.T, name, got string) {
 // fakePipeline is a scripted pipeline.
 type fakePipeline struct {
 	mu sync.Mutex
-	s  pipeline.Snapshot
+	s  monitor.Snapshot
 }
 
-func (f *fakePipeline) Snapshot() pipeline.Snapshot {
+func (f *fakePipeline) Snapshot() monitor.Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.s
 }
 
-func (f *fakePipeline) set(change func(*pipeline.Snapshot)) {
+func (f *fakePipeline) set(change func(*monitor.Snapshot)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.s)
@@ -100,10 +100,10 @@ func newTracker(t *testing.T, cfg Config) *Tracker {
 }
 
 // busy is a link in the middle of its work.
-func busy(s *pipeline.Snapshot) {
+func busy(s *monitor.Snapshot) {
 	now := time.Now()
-	*s = pipeline.Snapshot{
-		Link: "l", State: pipeline.CatchingUp, Since: now.Add(-90 * time.Second), Attempts: 2, Term: 9,
+	*s = monitor.Snapshot{
+		Link: "l", State: monitor.CatchingUp, Since: now.Add(-90 * time.Second), Attempts: 2, Term: 9,
 		Progress: checkpoint.Progress{
 			Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(900), Durable: at(990), DurableWall: 990_500, Ops: 123_456,
 		},
@@ -111,7 +111,7 @@ func busy(s *pipeline.Snapshot) {
 		Log: checkpoint.Progress{
 			Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(900), Durable: at(990), DurableWall: 990_500, Ops: 123_456,
 		},
-		Fetched: at(1020), FetchedAt: now,
+		Fetched:   at(1020),
 		SourceSet: "rs0", SourceHost: "a:1",
 		Source:  fetcher.Metadata{Committed: at(1012), CommittedWall: 1_012_750, Applied: at(1013)},
 		HeardAt: now.Add(-1500 * time.Millisecond), Lag: 12_250 * time.Millisecond,

@@ -4,13 +4,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // states are all states of a link.
-var states = []pipeline.State{
-	pipeline.Starting, pipeline.InitialSync, pipeline.CatchingUp, pipeline.Steady,
-	pipeline.Stale, pipeline.Failed, pipeline.Stopped,
+var states = []monitor.State{
+	monitor.Starting, monitor.InitialSync, monitor.CatchingUp, monitor.Steady,
+	monitor.Stale, monitor.Failed, monitor.Stopped,
 }
 
 // collector makes metrics from a snapshot taken at each scrape. Unknown values

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -46,7 +47,7 @@ func TestGolden(t *testing.T) {
 		// 100 operations a second, never at the moment that they are counted.
 		time.Sleep(500 * time.Millisecond)
 		for range 20 {
-			p.set(func(s *pipeline.Snapshot) { s.Progress.Ops += 100 })
+			p.set(func(s *monitor.Snapshot) { s.Progress.Ops += 100 })
 			time.Sleep(time.Second)
 		}
 		tr.Observe(checkpoint.Acquired{Link: "l", Applied: at(980), FetchFrom: at(880)})
@@ -93,7 +94,7 @@ func TestNothingKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		tr := newTracker(t, Config{Version: "v", Link: "l", Registry: registry})
-		check := func(state pipeline.State) {
+		check := func(state monitor.State) {
 			t.Helper()
 			s := tr.Snapshot()
 			if s.State != string(state) || s.Consistent || s.LagSeconds != nil || s.AgeOfOldestUnappliedSeconds != nil ||
@@ -112,13 +113,13 @@ func TestNothingKnown(t *testing.T) {
 				}
 			}
 		}
-		check(pipeline.Starting)
+		check(monitor.Starting)
 		var p fakePipeline
 		tr.Follow(p.Snapshot)
-		p.set(func(s *pipeline.Snapshot) { s.State = pipeline.Failed })
-		check(pipeline.Failed)
+		p.set(func(s *monitor.Snapshot) { s.State = monitor.Failed })
+		check(monitor.Failed)
 		// An attempt that has heard nothing: its lag is unknown, not 0.
-		p.set(func(s *pipeline.Snapshot) { busy(s); s.HeardAt = time.Time{}; s.Lag = 0 })
+		p.set(func(s *monitor.Snapshot) { busy(s); s.HeardAt = time.Time{}; s.Lag = 0 })
 		if s := tr.Snapshot(); s.LagSeconds != nil || s.AgeOfOldestUnappliedSeconds != nil {
 			t.Errorf("lag %v", *s.LagSeconds)
 		}
@@ -155,7 +156,7 @@ func TestAges(t *testing.T) {
 			t.Errorf("the window is %v s, as it was long ago", *s.OplogWindowLeftSeconds)
 		}
 		// Everything that the source had is applied: nothing waits, however old that is.
-		p.set(func(s *pipeline.Snapshot) { s.Progress.Applied, s.Lag = s.Source.Committed, 0 })
+		p.set(func(s *monitor.Snapshot) { s.Progress.Applied, s.Lag = s.Source.Committed, 0 })
 		if s := tr.Snapshot(); *s.LagSeconds != 0 || *s.AgeOfOldestUnappliedSeconds != 0 {
 			t.Errorf("%s", jsonOf(t, s))
 		}
@@ -170,7 +171,7 @@ func TestCounts(t *testing.T) {
 	tr := newTracker(t, Config{Version: "v", Link: "l"})
 	var p fakePipeline
 	tr.Follow(p.Snapshot)
-	p.set(func(s *pipeline.Snapshot) {
+	p.set(func(s *monitor.Snapshot) {
 		s.Attempts, s.Applier = 1, applier.Stats{Flushes: 5, Divergences: 2, Writers: 4}
 	})
 	ended := pipeline.AttemptEnded{Attempt: 1, Err: errors.New("x")}
@@ -184,7 +185,7 @@ func TestCounts(t *testing.T) {
 	want(5, 2)
 	tr.Observe(ended) // acquiring the lease failed: it is still the same attempt
 	want(5, 2)
-	p.set(func(s *pipeline.Snapshot) { s.Attempts, s.Applier = 2, applier.Stats{Flushes: 1, Writers: 4} })
+	p.set(func(s *monitor.Snapshot) { s.Attempts, s.Applier = 2, applier.Stats{Flushes: 1, Writers: 4} })
 	want(6, 2)
 	tr.Observe(ended)
 	want(6, 2)
@@ -211,16 +212,16 @@ func TestFeedback(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	healthy := map[pipeline.State]bool{
-		pipeline.InitialSync: true, pipeline.CatchingUp: true, pipeline.Steady: true, pipeline.Starting: true,
-		pipeline.Stale: false, pipeline.Failed: false, pipeline.Stopped: false,
+	healthy := map[monitor.State]bool{
+		monitor.InitialSync: true, monitor.CatchingUp: true, monitor.Steady: true, monitor.Starting: true,
+		monitor.Stale: false, monitor.Failed: false, monitor.Stopped: false,
 	}
 	for _, state := range states {
 		synctest.Test(t, func(t *testing.T) {
 			tr := newTracker(t, Config{StartingGrace: 30 * time.Second})
 			var p fakePipeline
 			tr.Follow(p.Snapshot)
-			p.set(func(s *pipeline.Snapshot) { s.State, s.Since, s.Reason = state, time.Now(), "because" })
+			p.set(func(s *monitor.Snapshot) { s.State, s.Since, s.Reason = state, time.Now(), "because" })
 			time.Sleep(30*time.Second - time.Nanosecond)
 			code, _, body := get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
 			if want, ok := healthy[state]; !ok || (code == http.StatusOK) != want || code != http.StatusOK && code != http.StatusServiceUnavailable ||
@@ -229,7 +230,7 @@ func TestHealth(t *testing.T) {
 			}
 			time.Sleep(time.Nanosecond)
 			code, _, _ = get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
-			if want := healthy[state] && state != pipeline.Starting; (code == http.StatusOK) != want {
+			if want := healthy[state] && state != monitor.Starting; (code == http.StatusOK) != want {
 				t.Errorf("%s, later: %d", state, code)
 			}
 		})
@@ -249,9 +250,9 @@ func TestSilence(t *testing.T) {
 			return code, body
 		}
 		time.Sleep(time.Hour)
-		p.set(func(s *pipeline.Snapshot) { s.State, s.Since, s.HeardAt = pipeline.CatchingUp, time.Now(), time.Now() })
+		p.set(func(s *monitor.Snapshot) { s.State, s.Since, s.HeardAt = monitor.CatchingUp, time.Now(), time.Now() })
 		tr.sample()
-		p.set(func(s *pipeline.Snapshot) { s.HeardAt = time.Time{} })
+		p.set(func(s *monitor.Snapshot) { s.HeardAt = time.Time{} })
 		time.Sleep(time.Minute)
 		if code, body := health(); code != http.StatusOK {
 			t.Errorf("after a minute: %d %s", code, body)
@@ -260,7 +261,7 @@ func TestSilence(t *testing.T) {
 		if code, body := health(); code != http.StatusServiceUnavailable || !strings.Contains(body, "nothing was heard of the source for 1m1s\n") {
 			t.Errorf("later: %d %s", code, body)
 		}
-		p.set(func(s *pipeline.Snapshot) { s.HeardAt = time.Now() })
+		p.set(func(s *monitor.Snapshot) { s.HeardAt = time.Now() })
 		if code, body := health(); code != http.StatusOK || strings.Contains(body, "nothing was heard of the source for") {
 			t.Errorf("heard again: %d %s", code, body)
 		}

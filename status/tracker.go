@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -105,7 +106,7 @@ type Tracker struct {
 
 	mu sync.Mutex // guards the rest
 	// live is the pipeline's, nil before Follow.
-	live func() pipeline.Snapshot
+	live func() monitor.Snapshot
 	// chosen is the last choice of a sync source.
 	why     string
 	refused []syncsource.Refusal
@@ -159,7 +160,7 @@ func New(cfg Config) (*Tracker, error) {
 }
 
 // Follow takes the state from a pipeline from now on: its Snapshot method.
-func (t *Tracker) Follow(live func() pipeline.Snapshot) {
+func (t *Tracker) Follow(live func() monitor.Snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.live = live
@@ -232,7 +233,7 @@ func (t *Tracker) bank() {
 	}
 }
 
-func (t *Tracker) follows() func() pipeline.Snapshot {
+func (t *Tracker) follows() func() monitor.Snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.live

@@ -26,6 +26,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -318,7 +319,7 @@ func drainTime(t *testing.T, c *runCommand) (d time.Duration) {
 	synctest.Test(t, func(*testing.T) {
 		began := time.Now()
 		hard, stop := context.WithCancelCause(context.Background())
-		c.drain(hard, stop, func() pipeline.Snapshot { return pipeline.Snapshot{} }, slog.New(slog.DiscardHandler))
+		c.drain(hard, stop, func() monitor.Snapshot { return monitor.Snapshot{} }, slog.New(slog.DiscardHandler))
 		d = time.Since(began)
 	})
 	return d

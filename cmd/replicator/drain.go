@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // drain cancels the run if the entries read are not applied in time. It is
 // called after the first signal, and returns when the run has ended.
-func (c *runCommand) drain(hard context.Context, stop context.CancelCauseFunc, snapshot func() pipeline.Snapshot, log *slog.Logger) {
+func (c *runCommand) drain(hard context.Context, stop context.CancelCauseFunc, snapshot func() monitor.Snapshot, log *slog.Logger) {
 	const (
 		draining = "draining: nothing more is read, what was read is applied; another signal stops at once"
 		copying  = "ending in the middle of the copy: the next start goes on where it is"

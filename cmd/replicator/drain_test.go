@@ -9,16 +9,16 @@ import (
 
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // TestDrainSays: the effect of a signal depends on the state of the link.
 func TestDrainSays(t *testing.T) {
 	t.Parallel()
-	copyOf := func(phase checkpoint.CopyPhase, disk *spool.DiskStats) *pipeline.CopySnapshot {
-		return &pipeline.CopySnapshot{Copy: checkpoint.Copy{Phase: phase}, Spool: disk}
+	copyOf := func(phase checkpoint.CopyPhase, disk *spool.DiskStats) *monitor.Copy {
+		return &monitor.Copy{Copy: checkpoint.Copy{Phase: phase}, Spool: disk}
 	}
-	for want, s := range map[string]pipeline.Snapshot{
+	for want, s := range map[string]monitor.Snapshot{
 		"draining: nothing more is read":         {},
 		"draining: nothing more is read, what":   {Copy: copyOf(checkpoint.Copied, nil)},
 		"ending in the middle of the copy":       {Copy: copyOf(checkpoint.Copying, nil)},
@@ -30,7 +30,7 @@ func TestDrainSays(t *testing.T) {
 		stop(nil)
 		c := &runCommand{}
 		c.DrainTimeout = time.Hour
-		c.drain(hard, stop, func() pipeline.Snapshot { return s }, newLogger(&out, false, "info"))
+		c.drain(hard, stop, func() monitor.Snapshot { return s }, newLogger(&out, false, "info"))
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got %s, want %s", &out, want)
 		}

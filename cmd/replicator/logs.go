@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // Log keys of this package. Events bring their own.
@@ -117,7 +117,7 @@ const (
 // progressLoop logs the link's position every 10 s, if anything has changed. An
 // idle link, whose source writes a no-op entry every 10 s, has a line every five
 // minutes.
-func progressLoop(ctx context.Context, log *slog.Logger, snapshot func() pipeline.Snapshot) {
+func progressLoop(ctx context.Context, log *slog.Logger, snapshot func() monitor.Snapshot) {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	last, at, quiet := snapshot(), time.Now(), 0

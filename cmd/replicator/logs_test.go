@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // An idle link is silent but for a line every five minutes; a busy one has a line
@@ -26,12 +26,12 @@ func TestProgressLoop(t *testing.T) {
 		var out logLines
 		out.more = sync.NewCond(&out.mu)
 		var mu sync.Mutex
-		now := pipeline.Snapshot{State: pipeline.Steady, SourceHost: "a:1"}
-		change := func(f func(*pipeline.Snapshot)) { mu.Lock(); f(&now); mu.Unlock() }
+		now := monitor.Snapshot{State: monitor.Steady, SourceHost: "a:1"}
+		change := func(f func(*monitor.Snapshot)) { mu.Lock(); f(&now); mu.Unlock() }
 		ctx, end := context.WithCancelCause(t.Context())
 		var loop sync.WaitGroup
 		loop.Go(func() {
-			progressLoop(ctx, newLogger(&out, true, "info"), func() pipeline.Snapshot { mu.Lock(); defer mu.Unlock(); return now })
+			progressLoop(ctx, newLogger(&out, true, "info"), func() monitor.Snapshot { mu.Lock(); defer mu.Unlock(); return now })
 		})
 		lines := func() int { synctest.Wait(); return strings.Count(out.String(), "\n") }
 		time.Sleep(4*time.Minute + time.Second)
@@ -42,7 +42,7 @@ func TestProgressLoop(t *testing.T) {
 		if n := lines(); n != 1 {
 			t.Errorf("%d lines after five idle minutes", n)
 		}
-		change(func(s *pipeline.Snapshot) {
+		change(func(s *monitor.Snapshot) {
 			s.Progress = checkpoint.Progress{Applied: oplog.OpTime{TS: bson.Timestamp{T: 5, I: 1}, Term: 2}, Ops: 2500}
 			s.Lag = 1234 * time.Millisecond
 		})
@@ -52,7 +52,7 @@ func TestProgressLoop(t *testing.T) {
 			t.Errorf("%d lines: %s", n, &out)
 		}
 		time.Sleep(10 * time.Second)
-		change(func(s *pipeline.Snapshot) { s.State = pipeline.CatchingUp })
+		change(func(s *monitor.Snapshot) { s.State = monitor.CatchingUp })
 		time.Sleep(10 * time.Second)
 		if n := lines(); n != 3 {
 			t.Errorf("%d lines: %s", n, &out)

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/status"
 )
 
@@ -73,7 +73,7 @@ func progressMode(mode string, w io.Writer, asJSON bool) string {
 }
 
 // copyUnderWay reports whether a link's copy is being made, or caught up with.
-func copyUnderWay(s *pipeline.Snapshot) bool {
+func copyUnderWay(s *monitor.Snapshot) bool {
 	return s.Copy != nil && s.Copy.Phase != checkpoint.Copied
 }
 
@@ -102,7 +102,7 @@ func newProgress(mode string, out io.Writer, log *slog.Logger, width func() int)
 }
 
 // run shows what snap returns until ctx is done. A block stays on the terminal then.
-func (p *progress) run(ctx context.Context, snap func() pipeline.Snapshot) {
+func (p *progress) run(ctx context.Context, snap func() monitor.Snapshot) {
 	every := progressEvery
 	switch p.mode {
 	case progressNone:
@@ -129,7 +129,7 @@ func (p *progress) run(ctx context.Context, snap func() pipeline.Snapshot) {
 }
 
 // show shows one snapshot.
-func (p *progress) show(ctx context.Context, s *pipeline.Snapshot) {
+func (p *progress) show(ctx context.Context, s *monitor.Snapshot) {
 	now := time.Now()
 	switch {
 	case copyUnderWay(s):
@@ -153,7 +153,7 @@ func (p *progress) show(ctx context.Context, s *pipeline.Snapshot) {
 }
 
 // showEnd shows that the copy is done.
-func (p *progress) showEnd(ctx context.Context, s *pipeline.Snapshot, now time.Time) {
+func (p *progress) showEnd(ctx context.Context, s *monitor.Snapshot, now time.Time) {
 	if p.mode == progressJSON {
 		p.writeJSON(s, now)
 		return
@@ -185,7 +185,7 @@ type progressLine struct {
 	Copy              *status.Copy `json:"copy"`
 }
 
-func (p *progress) writeJSON(s *pipeline.Snapshot, now time.Time) {
+func (p *progress) writeJSON(s *monitor.Snapshot, now time.Time) {
 	line := progressLine{
 		Type: "copyProgress", At: now.UTC(), Link: s.Link, State: string(s.State), Copy: status.NewCopy(s.Copy),
 		Consistent: s.Copy.Phase == checkpoint.Copied && len(s.LeftOut) == 0,
@@ -206,7 +206,7 @@ func (p *progress) writeJSON(s *pipeline.Snapshot, now time.Time) {
 }
 
 // copyAttrs returns the attributes of a log line.
-func copyAttrs(s *pipeline.Snapshot, r *replay, now time.Time) []slog.Attr {
+func copyAttrs(s *monitor.Snapshot, r *replay, now time.Time) []slog.Attr {
 	c := s.Copy
 	attrs := []slog.Attr{slog.Int64(keyCopyNumber, c.Number), slog.String(keyCopyPhase, string(c.Phase))}
 	if p := c.Progress; p != nil {
@@ -250,7 +250,7 @@ func copyAttrs(s *pipeline.Snapshot, r *replay, now time.Time) []slog.Attr {
 }
 
 // isSlowed reports whether pressure slows the copy down.
-func isSlowed(s *pipeline.Snapshot) bool { return s.Copy.Pace.Factor > 0 && s.Copy.Pace.Factor < 1 }
+func isSlowed(s *monitor.Snapshot) bool { return s.Copy.Pace.Factor > 0 && s.Copy.Pace.Factor < 1 }
 
 // replay observes the log being applied to a copy.
 type replay struct {
@@ -259,7 +259,7 @@ type replay struct {
 	since time.Time
 }
 
-func (r *replay) note(s *pipeline.Snapshot, now time.Time) {
+func (r *replay) note(s *monitor.Snapshot, now time.Time) {
 	switch {
 	case s.Copy.Phase != checkpoint.Replaying || s.Log.Applied.Before(r.from):
 		*r = replay{}
@@ -270,7 +270,7 @@ func (r *replay) note(s *pipeline.Snapshot, now time.Time) {
 
 // left returns the time until the target is consistent, at the pace so far in
 // seconds of the log's clock; false if unknown.
-func (r *replay) left(s *pipeline.Snapshot, now time.Time) (time.Duration, bool) {
+func (r *replay) left(s *monitor.Snapshot, now time.Time) (time.Duration, bool) {
 	done := float64(s.Log.Applied.TS.T) - float64(r.from.TS.T)
 	todo := max(0, float64(s.Copy.Stop.TS.T)-float64(s.Log.Applied.TS.T))
 	if r.since.IsZero() || done <= 0 || s.Copy.Phase != checkpoint.Replaying {

@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 // block draws a running copy for a terminal of width cells and height lines;
 // height is 0 if unknown. No line has the last cell, as some terminals begin a new
 // line there.
-func block(s *pipeline.Snapshot, r *replay, now time.Time, width, height int) []string {
+func block(s *monitor.Snapshot, r *replay, now time.Time, width, height int) []string {
 	width = max(leastWidth, width) - 1
 	c := s.Copy
 	lines := wrap(title(s, now), width)
@@ -52,7 +52,7 @@ func block(s *pipeline.Snapshot, r *replay, now time.Time, width, height int) []
 	return lines
 }
 
-func title(s *pipeline.Snapshot, now time.Time) string {
+func title(s *monitor.Snapshot, now time.Time) string {
 	c := s.Copy
 	text := "Initial sync of " + printable.Text(s.SourceSet) + " from " + printable.Text(c.Host)
 	if s.SourceSet == "" {
@@ -125,7 +125,7 @@ func headline(step string, part float64, known bool, left string, width int) []s
 }
 
 // replayLines are the lines about applying the log.
-func replayLines(s *pipeline.Snapshot, r *replay, now time.Time, width int) []string {
+func replayLines(s *monitor.Snapshot, r *replay, now time.Time, width int) []string {
 	begin, applied, stop := s.Copy.Begin.TS.T, s.Log.Applied.TS.T, s.Copy.Stop.TS.T
 	part, known := 1.0, stop >= begin && applied >= begin && stop > 0
 	if known && stop > begin {
@@ -164,7 +164,7 @@ func partOf(done, total, otherDone, otherTotal int64) (float64, bool) {
 }
 
 // troubles returns the problems of the copy and the state of the spool.
-func troubles(s *pipeline.Snapshot, now time.Time, width int) []string {
+func troubles(s *monitor.Snapshot, now time.Time, width int) []string {
 	c := s.Copy
 	var lines []string
 	add := func(format string, args ...any) {

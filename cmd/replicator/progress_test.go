@@ -27,7 +27,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 var rewriteProgress = flag.Bool("rewrite-progress", false, "write the golden renderings of progress anew")
@@ -35,11 +35,11 @@ var rewriteProgress = flag.Bool("rewrite-progress", false, "write the golden ren
 func copyTime(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 7) }
 
 // copyAt is a link in the middle of its copy.
-func copyAt(now time.Time) pipeline.Snapshot {
-	return pipeline.Snapshot{
-		Link: "l", State: pipeline.InitialSync, SourceSet: "rs0", SourceHost: "db1.example.com:27017",
+func copyAt(now time.Time) monitor.Snapshot {
+	return monitor.Snapshot{
+		Link: "l", State: monitor.InitialSync, SourceSet: "rs0", SourceHost: "db1.example.com:27017",
 		Log: checkpoint.Progress{Applied: copyTime(1000), FetchFrom: copyTime(990)},
-		Copy: &pipeline.CopySnapshot{
+		Copy: &monitor.Copy{
 			Copy: checkpoint.Copy{
 				Number: 1, Phase: checkpoint.Copying, Host: "db1.example.com:27017", FetchFrom: copyTime(990), Begin: copyTime(1000),
 				Started: now.Add(-83 * time.Minute),
@@ -64,59 +64,59 @@ func copyAt(now time.Time) pipeline.Snapshot {
 // scenes are states of a copy.
 func scenes(now time.Time) []struct {
 	name string
-	s    pipeline.Snapshot
+	s    monitor.Snapshot
 	r    replay
 } {
 	type scene = struct {
 		name string
-		s    pipeline.Snapshot
+		s    monitor.Snapshot
 		r    replay
 	}
-	with := func(name string, change func(*pipeline.Snapshot)) scene {
+	with := func(name string, change func(*monitor.Snapshot)) scene {
 		s := copyAt(now)
 		change(&s)
 		return scene{name: name, s: s}
 	}
-	replaying := with("replaying", func(s *pipeline.Snapshot) {
+	replaying := with("replaying", func(s *monitor.Snapshot) {
 		s.Copy.Phase, s.Copy.Progress, s.Copy.Stop = checkpoint.Replaying, nil, copyTime(6000)
 		s.Log.Applied = copyTime(3000)
 	})
 	replaying.r = replay{from: copyTime(1000), since: now.Add(-time.Minute)}
 	return []scene{
-		with("as usual", func(*pipeline.Snapshot) {}),
-		with("just begun", func(s *pipeline.Snapshot) { s.Copy.Progress, s.Copy.Spool, s.SourceSet = nil, nil, "" }),
-		with("listing", func(s *pipeline.Snapshot) {
+		with("as usual", func(*monitor.Snapshot) {}),
+		with("just begun", func(s *monitor.Snapshot) { s.Copy.Progress, s.Copy.Spool, s.SourceSet = nil, nil, "" }),
+		with("listing", func(s *monitor.Snapshot) {
 			s.Copy.Progress = &initialsync.Progress{Step: initialsync.StepList, Left: -1}
 		}),
-		with("creating", func(s *pipeline.Snapshot) {
+		with("creating", func(s *monitor.Snapshot) {
 			s.Copy.Progress = &initialsync.Progress{
 				Step: initialsync.StepCreate, Collections: 1000, TotalCollections: 10_000, TotalDocs: 5, TotalBytes: 50, Left: -1,
 			}
 		}),
-		with("nothing known, nothing moves", func(s *pipeline.Snapshot) {
+		with("nothing known, nothing moves", func(s *monitor.Snapshot) {
 			p := s.Copy.Progress
 			p.TotalCollections, p.TotalDocs, p.TotalBytes, p.TotalIndexes, p.DocsPerSecond, p.BytesPerSecond, p.Left = 0, 0, 0, 0, 0, 0, -1
 			p.Docs, p.Bytes = 1, 300
 			p.Current = []initialsync.CollectionProgress{{NS: "a.b", Docs: 1, Bytes: 300}}
 		}),
-		with("more than was expected", func(s *pipeline.Snapshot) {
+		with("more than was expected", func(s *monitor.Snapshot) {
 			p := s.Copy.Progress
 			p.Docs, p.Bytes, p.Left = 99_000_000, 500_000_000_000, 0
 			p.Current = nil
 		}),
-		with("resumed, by another copy", func(s *pipeline.Snapshot) {
+		with("resumed, by another copy", func(s *monitor.Snapshot) {
 			s.Copy.Number, s.Copy.Why, s.Copy.Started = 3, "the member db1.example.com:27017 rolled back", now.Add(-51*time.Hour)
 			p := s.Copy.Progress
 			p.DocsPerSecond, p.BytesPerSecond, p.Left = 0, 0, -1
 		}),
-		with("in trouble", func(s *pipeline.Snapshot) {
+		with("in trouble", func(s *monitor.Snapshot) {
 			s.Copy.Spool.Bytes, s.Copy.Spool.Full, s.Copy.Spool.Why = 64<<30, true, "its limit is reached"
 			s.Copy.Pace = pace.Status{BytesPerSecond: 100 << 20, OpsPerSecond: 5000, Factor: 0.0625, Side: clone.Target, Why: "22 % of its cache is dirty"}
 			s.Copy.Progress.Failed = []initialsync.FailedIndex{{NS: "a.b", Name: "x_1", Why: "no"}, {NS: "shop.items", Name: "name_text", Why: "language override unsupported: \x1b[31mklingon\n"}}
-			s.Window = pipeline.Window{Oldest: bson.Timestamp{T: 5}, Position: bson.Timestamp{T: 9}, At: now.Add(-10 * time.Second), Left: 25 * time.Minute}
+			s.Window = monitor.Window{Oldest: bson.Timestamp{T: 5}, Position: bson.Timestamp{T: 9}, At: now.Add(-10 * time.Second), Left: 25 * time.Minute}
 			s.LastError, s.LastErrorAt = "clone: insert into shop.orders: no answer from x:1: connection reset by peer", now.Add(-7*time.Second)
 		}),
-		with("names", func(s *pipeline.Snapshot) {
+		with("names", func(s *monitor.Snapshot) {
 			p := s.Copy.Progress
 			p.Current = nil
 			for i := range 8 {
@@ -128,14 +128,14 @@ func scenes(now time.Time) []struct {
 			p.Current[2].NS = "evil.\x1b[2J\x1b]0;title\a\r\nxx\xff\u202e"
 			p.Current[3].Indexes = true
 		}),
-		with("building indexes", func(s *pipeline.Snapshot) {
+		with("building indexes", func(s *monitor.Snapshot) {
 			p := s.Copy.Progress
 			p.Step, p.Collections, p.Left = initialsync.StepIndexes, 120, 0
 			p.Docs, p.Bytes, p.DocsPerSecond, p.BytesPerSecond = p.TotalDocs, p.TotalBytes, 0, 0
 			p.Current = p.Current[2:]
 		}),
 		replaying,
-		with("nothing to replay", func(s *pipeline.Snapshot) {
+		with("nothing to replay", func(s *monitor.Snapshot) {
 			s.Copy.Phase, s.Copy.Progress, s.Copy.Stop, s.Copy.Spool = checkpoint.Replaying, nil, copyTime(1000), nil
 		}),
 	}
@@ -209,12 +209,12 @@ func TestTexts(t *testing.T) {
 // fakeLink is a link whose state can be changed.
 type fakeLink struct {
 	mu sync.Mutex
-	s  pipeline.Snapshot
+	s  monitor.Snapshot
 }
 
-func (f *fakeLink) snapshot() pipeline.Snapshot { f.mu.Lock(); defer f.mu.Unlock(); return f.s }
+func (f *fakeLink) snapshot() monitor.Snapshot { f.mu.Lock(); defer f.mu.Unlock(); return f.s }
 
-func (f *fakeLink) set(s pipeline.Snapshot) { f.mu.Lock(); defer f.mu.Unlock(); f.s = s }
+func (f *fakeLink) set(s monitor.Snapshot) { f.mu.Lock(); defer f.mu.Unlock(); f.s = s }
 
 // runProgress runs f concurrently with a progress of some mode.
 func runProgress(t *testing.T, mode string, f func(link *fakeLink, m *terminal, log *slog.Logger)) string {
@@ -236,7 +236,7 @@ func runProgress(t *testing.T, mode string, f func(link *fakeLink, m *terminal, 
 	return m.String()
 }
 
-func done(now time.Time) pipeline.Snapshot {
+func done(now time.Time) monitor.Snapshot {
 	s := copyAt(now)
 	s.Copy.Phase, s.Copy.Progress, s.Copy.Stop, s.Log.Applied = checkpoint.Copied, nil, copyTime(6000), copyTime(6001)
 	return s
@@ -255,7 +255,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		if i, j := strings.Index(seen, "something happened"), strings.Index(seen, "Initial sync of rs0"); i < 0 || j < i || strings.Count(seen, "Initial sync") != 1 {
 			t.Errorf("%s", seen)
 		}
-		link.set(pipeline.Snapshot{}) // between two attempts
+		link.set(monitor.Snapshot{}) // between two attempts
 		time.Sleep(2500 * time.Millisecond)
 		if !strings.Contains(m.String(), "Initial sync of rs0") {
 			t.Errorf("between two attempts:\n%s", m)

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/status"
 )
@@ -212,7 +213,7 @@ func (d *Demo) setUp() error {
 func (d *Demo) observe(e event.Event) {
 	d.tracker.Observe(e)
 	// Until the target is consistent this is only set by the copy.
-	if e, ok := e.(pipeline.StateChanged); ok && (e.To == pipeline.Steady || e.To == pipeline.CatchingUp) {
+	if e, ok := e.(monitor.StateChanged); ok && (e.To == monitor.Steady || e.To == monitor.CatchingUp) {
 		d.copiedOnce.Do(func() { close(d.copied) })
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // errNotCaughtUp is the error of a target that did not catch up in time.
@@ -173,7 +173,7 @@ func (d *Demo) catchUp(ctx context.Context) error {
 }
 
 // consistent reports whether the copy is one.
-func consistent(s *pipeline.Snapshot) bool {
+func consistent(s *monitor.Snapshot) bool {
 	return s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 }
 

@@ -21,6 +21,13 @@ type Waits struct {
 	mu       sync.Mutex
 	flying   map[*flight]struct{} // under mu
 	refusals map[subject]*refusal // under mu
+	sets     map[string]set       // by side; under mu
+}
+
+// set is a replica set that knows its primary, as far as there is one.
+type set interface {
+	Primary() (host string, election bson.ObjectID)
+	Direct() bool
 }
 
 // Wait is a command, or something else, that waits.
@@ -80,6 +87,14 @@ const forgetAfter = 45 * time.Second
 // A hello to a member is not recorded: members that are down are checked forever, and
 // nothing waits for the result.
 func (w *Waits) Watch(c Caller, side, host string) Caller {
+	if s, ok := c.(set); ok && host == "" && !s.Direct() {
+		w.mu.Lock()
+		if w.sets == nil {
+			w.sets = map[string]set{}
+		}
+		w.sets[side] = s
+		w.mu.Unlock()
+	}
 	one := watched{c, w, side, host}
 	if p, ok := c.(Pipeliner); ok {
 		return watchedPipeliner{one, p}
@@ -218,6 +233,14 @@ func (w *Waits) Longer(d time.Duration) []Wait {
 			all = append(all, Wait{
 				Side: s.side, Host: s.host, Command: s.command, Namespace: s.namespace, Since: r.since, For: "refused: " + r.err.Error(),
 			})
+		}
+	}
+	for i := range all {
+		one := &all[i]
+		if s := w.sets[one.Side]; s != nil && one.Host == "" && !one.Noted {
+			if host, _ := s.Primary(); host == "" {
+				one.For = "no primary of it is known"
+			}
 		}
 	}
 	w.mu.Unlock()

@@ -24,6 +24,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -227,7 +228,7 @@ func (k *killed) once(t *testing.T, rng *rand.Rand, at point) *process {
 	final := newProcess(point{})
 	all = append(all, final)
 	final.begin(m)
-	m.await(time.Minute, "it is consistent", func(s pipeline.Snapshot) bool {
+	m.await(time.Minute, "it is consistent", func(s monitor.Snapshot) bool {
 		return s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 	})
 	if c := m.p.Snapshot().Copy; c.Number != 1 {
@@ -364,7 +365,7 @@ func (p *process) told(e event.Event) {
 		case strings.HasPrefix(e.Message(), "capped collection copied anew: "):
 			p.discarded += int(docs.Int64())
 		}
-	case pipeline.Consistent:
+	case monitor.Consistent:
 		close(p.consistent)
 	}
 }

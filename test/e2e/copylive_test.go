@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // TestCopyLive begins a link with a copy while many clients write to the source as
@@ -80,7 +81,7 @@ func (l *copyLive) run(t *testing.T) {
 	end()
 	l.whole(t)
 	last := l.last(t)
-	l.mirror.await(l.limit, "it is consistent", func(s pipeline.Snapshot) bool {
+	l.mirror.await(l.limit, "it is consistent", func(s monitor.Snapshot) bool {
 		return s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 	})
 	l.mirror.drain(l.limit, last)
@@ -150,7 +151,7 @@ func (l *copyLive) start(t *testing.T) {
 }
 
 func (l *copyLive) told(e event.Event) {
-	c, ok := e.(pipeline.Consistent)
+	c, ok := e.(monitor.Consistent)
 	if !ok {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/mongotest"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -47,7 +48,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 		m.begin()
 		defer m.end(errEnd)
 		// The link begins after what was written before it.
-		m.await(time.Minute, "the link exists", func(s pipeline.Snapshot) bool { return s.Attempts > 0 })
+		m.await(time.Minute, "the link exists", func(s monitor.Snapshot) bool { return s.Attempts > 0 })
 		// What is in the target from the start is reported as well, though nothing
 		// new comes.
 		reply := command(t, from, "feedback", bson.D{

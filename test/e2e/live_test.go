@@ -22,6 +22,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -130,7 +131,7 @@ func majorOf(t *testing.T, c cluster) int {
 func (l *live) run(t *testing.T) {
 	l.mirror.begin()
 	defer l.mirror.end(errEnd)
-	l.mirror.await(l.limit, "the link exists", func(s pipeline.Snapshot) bool { return s.Attempts > 0 })
+	l.mirror.await(l.limit, "the link exists", func(s monitor.Snapshot) bool { return s.Attempts > 0 })
 
 	end := l.write(t, traffic.Config{})
 	l.hurt(t, func() (string, error) { return l.injury(t) })

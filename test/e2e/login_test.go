@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/mongotest"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -33,7 +34,7 @@ func TestLoginRefusedForAWhile(t *testing.T) {
 	}}
 	m.begin()
 	defer m.end(errEnd)
-	m.await(time.Minute, "it is steady", func(s pipeline.Snapshot) bool { return s.State == pipeline.Steady })
+	m.await(time.Minute, "it is steady", func(s monitor.Snapshot) bool { return s.State == monitor.Steady })
 	sides := []*mongosim.Set{source.(embedded).Set, target.(embedded).Set}
 	for _, set := range sides {
 		refuse(t, set, bson.D{{Key: "mode", Value: "alwaysOn"}, {Key: "data", Value: bson.D{

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // TestUnusual copies and mirrors what is allowed and seldom met: updates that move
@@ -30,7 +31,7 @@ func TestUnusual(t *testing.T) {
 		l.mirror.cfg.Copy = initialsync.Options{Wanted: true, SpoolDir: t.TempDir()}
 		l.mirror.begin()
 		defer l.mirror.end(errEnd)
-		l.mirror.await(l.limit, "it is consistent", func(s pipeline.Snapshot) bool {
+		l.mirror.await(l.limit, "it is consistent", func(s monitor.Snapshot) bool {
 			return s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 		})
 		unusual(t, conn, "mirrored")
@@ -126,7 +127,7 @@ func TestFewTickets(t *testing.T) {
 		fewTickets(t, target, 5)
 		l.mirror.begin()
 		defer l.mirror.end(errEnd)
-		l.mirror.await(l.limit, "it runs", func(s pipeline.Snapshot) bool { return s.State == pipeline.Steady })
+		l.mirror.await(l.limit, "it runs", func(s monitor.Snapshot) bool { return s.State == monitor.Steady })
 		before := l.mirror.p.Snapshot().Attempts
 
 		stop := make(chan struct{})

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/mirrored"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // errEnd is the cause of what a test ends at once.
@@ -114,7 +115,7 @@ func (m *mirror) over() bool {
 }
 
 // await waits until the run is where it is wanted.
-func (m *mirror) await(limit time.Duration, what string, reached func(pipeline.Snapshot) bool) {
+func (m *mirror) await(limit time.Duration, what string, reached func(monitor.Snapshot) bool) {
 	m.t.Helper()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -137,7 +138,7 @@ func (m *mirror) await(limit time.Duration, what string, reached func(pipeline.S
 // drain waits until everything up to a time is applied, and ends the run in order.
 func (m *mirror) drain(limit time.Duration, until bson.Timestamp) {
 	m.t.Helper()
-	m.await(limit, "everything is applied", func(s pipeline.Snapshot) bool {
+	m.await(limit, "everything is applied", func(s monitor.Snapshot) bool {
 		return !s.Progress.Applied.TS.Before(until)
 	})
 	m.soft(errEnd)

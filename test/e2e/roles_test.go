@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/mongotest"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -101,7 +102,7 @@ func TestRolesOnPage(t *testing.T) {
 		}}
 		m.begin()
 		defer m.end(errEnd)
-		m.await(time.Minute, "it is steady", func(s pipeline.Snapshot) bool { return s.State == pipeline.Steady })
+		m.await(time.Minute, "it is steady", func(s monitor.Snapshot) bool { return s.State == monitor.Steady })
 		put(from, "system.users", "followed")
 		put(from, "system.roles", "followed")
 		command(t, from, "admin", bson.D{{Key: "update", Value: "system.users"}, {Key: "updates", Value: bson.A{bson.D{

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/internal/testkit/corpus"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -125,7 +126,7 @@ func (p *player) run(ctx context.Context, cfg pipeline.Config, o RunOptions, r *
 	defer to.Close()
 	source := tapped{Cluster: from, before: p.asked}
 	target := tapped{Cluster: to, before: p.asked}
-	snapshot, err := follow(ctx, cfg, source, target, func(s *pipeline.Snapshot) bool {
+	snapshot, err := follow(ctx, cfg, source, target, func(s *monitor.Snapshot) bool {
 		consistent := s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 		return p.failed() != nil || consistent && !s.Progress.Applied.Before(p.src.Last)
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // Connect opens a connection as the program does.
@@ -28,17 +29,17 @@ const glance = 2 * time.Millisecond
 // Follow runs a pipeline until everything up to an entry is applied, drains it,
 // and returns what it did. A failed and retried attempt is an error, unless the
 // run has failed otherwise.
-func Follow(ctx context.Context, cfg pipeline.Config, source, target pipeline.Cluster, until oplog.OpTime) (pipeline.Snapshot, error) {
-	return follow(ctx, cfg, source, target, func(s *pipeline.Snapshot) bool { return !s.Progress.Applied.Before(until) })
+func Follow(ctx context.Context, cfg pipeline.Config, source, target pipeline.Cluster, until oplog.OpTime) (monitor.Snapshot, error) {
+	return follow(ctx, cfg, source, target, func(s *monitor.Snapshot) bool { return !s.Progress.Applied.Before(until) })
 }
 
 // follow is Follow until a run satisfies a condition.
-func follow(ctx context.Context, cfg pipeline.Config, source, target pipeline.Cluster, reached func(s *pipeline.Snapshot) bool) (pipeline.Snapshot, error) {
+func follow(ctx context.Context, cfg pipeline.Config, source, target pipeline.Cluster, reached func(s *monitor.Snapshot) bool) (monitor.Snapshot, error) {
 	var warned warnings
 	cfg.Observer = warned.observe(cfg.Observer)
 	p, err := pipeline.New(cfg, source, target)
 	if err != nil {
-		return pipeline.Snapshot{}, err
+		return monitor.Snapshot{}, err
 	}
 	soft, drain := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer drain(nil)
@@ -87,7 +88,7 @@ func (w *warnings) observe(next event.Observer) event.Observer {
 }
 
 // explain adds context to an error.
-func (w *warnings) explain(err error, s pipeline.Snapshot) error {
+func (w *warnings) explain(err error, s monitor.Snapshot) error {
 	if err == nil {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -97,7 +98,7 @@ func (p *player) told(e event.Event) {
 	case pipeline.ReadEarlier:
 		// Before it begins, a copy asks which transactions are open.
 		p.fail(fmt.Errorf("a transaction of %s began before what a copy reads, at %s", e.For, e.From))
-	case pipeline.Consistent:
+	case monitor.Consistent:
 		p.some(p.chunk)
 		p.over = true
 		p.play(p.src.Entries())

@@ -1,4 +1,4 @@
-package pipeline
+package monitor
 
 import (
 	"context"
@@ -22,16 +22,37 @@ const (
 	shortLeft = 15 * time.Minute
 )
 
-// windowLoop watches how far the source's oldest entry is before the next entry to
-// read.
-func (p *Pipeline) windowLoop(ctx context.Context) error {
+// Window is the part of the source's oplog that is left for the link.
+type Window struct {
+	// Oldest is the member's oldest entry, Position the entry from which the link would
+	// read after a restart, At the time of the query.
+	Oldest, Position bson.Timestamp
+	At               time.Time
+	// Left is the time until Oldest passes Position at its present pace; negative if it
+	// does not move, or the pace is not known yet.
+	Left time.Duration
+}
+
+// WindowLoop observes, until ctx is done, how far the oldest entry of the member that is
+// read is before the next entry to read. It warns of a short window, once until it is
+// longer again.
+func (m *Monitor) WindowLoop(ctx context.Context) error {
 	tick := time.NewTicker(windowEvery)
 	defer tick.Stop()
 	var w windowWatch
+	warned := false
 	for {
-		if host, caller := p.readFromNow(); caller != nil {
+		if host, caller, position := m.reading(); caller != nil {
 			if oldest, err := replset.OldestEntry(ctx, caller); err == nil {
-				p.tellWindow(host, w.look(time.Now(), oldest.OpTime, p.position()), &w)
+				win := w.look(time.Now(), oldest.OpTime, position)
+				m.mu.Lock()
+				m.window = win
+				m.mu.Unlock()
+				short := win.Left >= 0 && win.Left < shortLeft
+				if short && !warned {
+					m.warnWindow(host, win)
+				}
+				warned = short
 			}
 		}
 		select {
@@ -42,11 +63,31 @@ func (p *Pipeline) windowLoop(ctx context.Context) error {
 	}
 }
 
-// windowWatch estimates when the oldest entry passes a position.
-type windowWatch struct {
-	looks  []look
-	warned bool
+// reading returns the member that is being read, and the entry from which the link would
+// read after a restart.
+func (m *Monitor) reading() (host string, caller mongo.Caller, position oplog.OpTime) {
+	m.mu.Lock()
+	host, caller, position = m.source.Host, m.source.Caller, m.progress.FetchFrom
+	spool := m.attempt.Spool
+	m.mu.Unlock()
+	if spool != nil {
+		if _, last, ok := spool.Bounds(); ok {
+			position = last
+		}
+	}
+	return host, caller, position
 }
+
+func (m *Monitor) warnWindow(host string, win Window) {
+	text := func(at bson.Timestamp) string { return fmt.Sprintf("%d:%d", at.T, at.I) }
+	m.cfg.Observer.Log(slog.LevelWarn,
+		"the source's oplog is about to lose what the link has not read; a larger oplog (replSetResizeOplog) gives it more time",
+		slog.String(keyHost, host), slog.String(keyOldest, text(win.Oldest)),
+		slog.String(keyPosition, text(win.Position)), slog.Duration(keyLeft, win.Left.Round(time.Second)))
+}
+
+// windowWatch estimates when the oldest entry passes a position.
+type windowWatch struct{ looks []look }
 
 // look is the oldest entry at one time.
 type look struct {
@@ -89,39 +130,3 @@ func (w *windowWatch) pace() (moved int64, passed time.Duration) {
 	}
 	return moved - most, passed - took
 }
-
-// tellWindow publishes a window, and warns of a short one, once until it is longer
-// again.
-func (p *Pipeline) tellWindow(host string, win Window, w *windowWatch) {
-	p.mu.Lock()
-	p.live.window = win
-	p.mu.Unlock()
-	short := win.Left >= 0 && win.Left < shortLeft
-	if short && !w.warned {
-		p.cfg.Observer.Log(slog.LevelWarn,
-			"the source's oplog is about to lose what the link has not read; a larger oplog (replSetResizeOplog) gives it more time",
-			slog.String(keyHost, host), slog.String(keyOldest, timestampText(win.Oldest)),
-			slog.String(keyPosition, timestampText(win.Position)), slog.Duration(keyLeft, win.Left.Round(time.Second)))
-	}
-	w.warned = short
-}
-
-// readFromNow returns the member that is being read.
-func (p *Pipeline) readFromNow() (string, mongo.Caller) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.live.host, p.live.caller
-}
-
-// position returns the entry from which the link would read after a restart.
-func (p *Pipeline) position() oplog.OpTime {
-	if s := p.shownSpool(); s != nil {
-		if _, last, ok := s.Bounds(); ok {
-			return last
-		}
-	}
-	return p.progress().FetchFrom
-}
-
-// timestampText returns the text of an optime whose term is not known.
-func timestampText(at bson.Timestamp) string { return fmt.Sprintf("%d:%d", at.T, at.I) }

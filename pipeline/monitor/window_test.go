@@ -1,4 +1,4 @@
-package pipeline
+package monitor
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
@@ -78,33 +79,22 @@ func (m *losing) Call(context.Context, mongo.Command) (bson.Raw, error) {
 func TestWindowShort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var told []event.Event // guarded by p.mu
-		p := &Pipeline{}
-		p.cfg.Observer = func(e event.Event) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			told = append(told, e)
-		}
+		var told []event.Event
+		m := New(Config{Waits: &mongo.Waits{}, Observer: func(e event.Event) { told = append(told, e) }})
 		at := func(seconds uint32) oplog.OpTime { return oplog.OpTime{TS: bson.Timestamp{T: seconds, I: 1}} }
-		reads := func(seconds uint32) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.live.progress.FetchFrom = at(seconds)
-		}
+		reads := func(seconds uint32) { m.Moved(checkpoint.Progress{FetchFrom: at(seconds)}) }
 		member := &losing{}
-		p.live.host, p.live.caller = "db1:27017", member
+		m.source.Host, m.source.Caller = "db1:27017", member
 		reads(100_000)
 		member.at(1000, 1)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
 		done := make(chan error, 1)
-		go func() { done <- p.windowLoop(ctx) }()
+		go func() { done <- m.WindowLoop(ctx) }()
 		after := func(d time.Duration, want int) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
-			p.mu.Lock()
-			defer p.mu.Unlock()
 			if len(told) != want {
 				t.Fatalf("%d warnings, want %d: %v", len(told), want, told)
 			}
@@ -113,9 +103,7 @@ func TestWindowShort(t *testing.T) {
 		reads(1000 + 5*60 + 15*60)
 		after(time.Second, 0) // it looks now and then only
 		after(10*time.Second, 1)
-		p.mu.Lock()
-		first, shown := told[0], p.live.window.Left
-		p.mu.Unlock()
+		first, shown := told[0], m.Snapshot().Window.Left
 		if got, want := first.LogValue().String(), "[host=db1:27017 oldest=1310:1 position=2200:1 left=14m50s]"; got != want || first.Level() != slog.LevelWarn {
 			t.Errorf("%s %s, want %s", first.Level(), got, want)
 		}

@@ -1,0 +1,212 @@
+package monitor
+
+import (
+	"sync"
+	"time"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Config says what a Monitor observes.
+type Config struct {
+	// Link is the link's name, MetaDB its metadata database on Target.
+	Link   string
+	MetaDB string
+	Target mongo.Caller
+	// Delay is how far behind the source the target is kept.
+	Delay time.Duration
+	// Waits tracks the commands to both clusters.
+	Waits    *mongo.Waits
+	Observer event.Observer
+}
+
+// Attempt is an attempt that has started.
+type Attempt struct {
+	// State is the link's, Set the name of the source's set, Start the progress that the
+	// attempt continues.
+	State checkpoint.State
+	Set   string
+	Start checkpoint.Progress
+	// Sync copies; otherwise, Applier applies the oplog.
+	Sync    *initialsync.Sync
+	Applier *applier.Applier
+	// Spool has the oplog if it is spooled, otherwise Queue has it.
+	Spool *spool.Spool
+	Queue *buffer.Queue
+}
+
+// Monitor records what happens to a link. It is safe for concurrent use.
+type Monitor struct {
+	cfg Config
+
+	mu     sync.Mutex // guards what follows
+	state  State
+	reason string
+	since  time.Time
+	// attempt is the present or last one, number attempts; resting means that it has
+	// ended with an error: the source's state does not matter.
+	attempt  Attempt
+	attempts int
+	resting  bool
+	// copy is the link's copy, nil if it has none.
+	copy *checkpoint.Copy
+	// gaps are what the target lacks at progress. Its Copying means that the target is
+	// not consistent yet.
+	gaps checkpoint.Gaps
+	// progress is how far the oplog was applied.
+	progress checkpoint.Progress
+	// source is the last status of the fetch stage. Its Metadata is retained from one
+	// attempt to the next; its HeardAt is zero until the first reply in an attempt.
+	source fetcher.Status
+	// caughtUp is when the source was last known to have no unapplied entries. durable
+	// is when everything applied was last found durable, or lastDurable last advanced.
+	// Both are zero until then in each attempt.
+	caughtUp, durable time.Time
+	window            Window
+	lacking           ddl.Lacking
+	err               string
+	errAt             time.Time
+}
+
+// New returns the Monitor of a link that does not run yet.
+func New(cfg Config) *Monitor { return &Monitor{cfg: cfg} }
+
+// Starting records that the next attempt is being prepared, and why.
+func (m *Monitor) Starting(reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resting = true
+	m.set(Starting, reason)
+}
+
+// Began records the start of an attempt, after SetGaps.
+func (m *Monitor) Began(a Attempt) {
+	m.mu.Lock()
+	old, now := m.copy, a.State.Copy
+	m.attempt, m.copy, m.progress = a, now, a.Start
+	m.attempts++
+	m.resting = false
+	m.source.Last, m.source.HeardAt = oplog.OpTime{}, time.Time{}
+	m.caughtUp, m.durable = time.Time{}, time.Time{}
+	if a.Sync != nil {
+		m.set(InitialSync, "")
+	}
+	m.mu.Unlock()
+	if old != nil && old.Phase != checkpoint.Copied && now != nil && now.Phase == checkpoint.Copied {
+		m.announceConsistent(now) // the last attempt did not learn that this was recorded
+	}
+}
+
+// Failed records why an attempt ended with an error, and that another one follows. It
+// returns the last entry that the attempt read, null if none.
+func (m *Monitor) Failed(err error) (fetched oplog.OpTime) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err, m.errAt = err.Error(), time.Now()
+	m.resting = true
+	m.set(Starting, "trying again: "+m.err)
+	return m.source.Last
+}
+
+// Ended records how the link's run ended.
+func (m *Monitor) Ended(as State, reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resting = true
+	m.set(as, reason)
+}
+
+// Moved records progress.
+func (m *Monitor) Moved(progress checkpoint.Progress) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.progress.Applied.After(m.progress.Durable) || progress.Durable.After(m.progress.Durable) {
+		m.durable = time.Now()
+	}
+	m.progress = progress
+	if !m.source.HeardAt.IsZero() && m.isCaughtUp() {
+		m.caughtUp = time.Now()
+	}
+	if m.source.Host != "" { // else nothing is known of what the source has now
+		m.judge()
+	}
+}
+
+// Consistent records that the copy c is consistent from now on, and announces it.
+func (m *Monitor) Consistent(c checkpoint.Copy) {
+	m.mu.Lock()
+	m.gaps.Copying = false
+	m.copy = &c
+	m.mu.Unlock()
+	m.announceConsistent(&c)
+}
+
+func (m *Monitor) announceConsistent(c *checkpoint.Copy) {
+	e := Consistent{OpTime: c.Stop}
+	for _, out := range m.Gaps().LeftOut {
+		e.LeftOut = append(e.LeftOut, out.NS)
+	}
+	m.cfg.Observer.Tell(e)
+}
+
+// SetGaps records what the target lacks at the link's position.
+func (m *Monitor) SetGaps(gaps checkpoint.Gaps) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gaps = gaps
+}
+
+// Gaps returns what the target lacks at the link's position.
+func (m *Monitor) Gaps() checkpoint.Gaps {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gaps
+}
+
+// Progress returns how far the oplog was applied.
+func (m *Monitor) Progress() checkpoint.Progress {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.progress
+}
+
+// IsSpooled reports whether the oplog is read from the spool.
+func (m *Monitor) IsSpooled() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.attempt.Spool != nil
+}
+
+// Source returns src with the newer information about the member that is read.
+func (m *Monitor) Source(src checkpoint.Source) checkpoint.Source {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if said := &m.source.Metadata; said.Host != "" {
+		src.Host, src.RBID = said.Host, said.RBID
+	}
+	return src
+}
+
+// Upstream implements feedback.Upstream: the member that is read.
+func (m *Monitor) Upstream() (feedback.Source, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.source.Caller == nil || m.source.HeardAt.IsZero() {
+		return feedback.Source{}, false
+	}
+	said := &m.source.Metadata
+	return feedback.Source{
+		Host: m.source.Host, Caller: m.source.Caller, Committed: said.Committed, CommittedWall: int64(said.CommittedWall),
+		ConfigVersion: said.ConfigVersion,
+	}, true
+}

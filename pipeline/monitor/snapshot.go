@@ -1,0 +1,172 @@
+package monitor
+
+import (
+	"time"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// Snapshot is the state of a link at one moment.
+type Snapshot struct {
+	Link   string
+	State  State
+	Reason string
+	Since  time.Time
+	// Attempts counts the attempts since the start, Term is the term of the last one.
+	Attempts int
+	Term     int64
+	// Progress is the position up to which everything that the link mirrors is in the
+	// target. Its optimes are null while a copy is not consistent, and do not advance
+	// while a collection is left out. It is the progress that may be reported;
+	// checkpoint.Gaps says how it differs from Log.
+	Progress checkpoint.Progress
+	checkpoint.Gaps
+	// Log is the progress of applying the oplog, whatever it was applied to: where the
+	// link continues.
+	Log checkpoint.Progress
+	// Copy is the link's copy, nil if it has none.
+	Copy *Copy
+	// Lacking lists the views and indexes that the target does not have at all, as read
+	// last.
+	Lacking ddl.Lacking
+	// Window is the source's oplog, as far as it is known.
+	Window Window
+	// Fetched is the last entry that was read.
+	Fetched oplog.OpTime
+	// SourceSet and SourceHost are the set and the member that is read, empty if none
+	// is. Source is the metadata of its last reply, received at HeardAt.
+	SourceSet  string
+	SourceHost string
+	Source     fetcher.Metadata
+	HeardAt    time.Time
+	// Lag is how far the target is behind the source's commit point, by the source's
+	// clock; 0 if nothing is missing. It is the lag of Progress while a collection is
+	// left out, and of Log while a copy is not consistent.
+	Lag time.Duration
+
+	Buffer   buffer.Stats
+	Applier  applier.Stats
+	Resolver syncsource.Status
+	// TargetHosts are the target's members.
+	TargetHosts []string
+	// Waits are the commands that have waited for longer than 5 s, the longest first.
+	Waits []mongo.Wait
+	// LastError is why the last attempt ended, empty if none has.
+	LastError   string
+	LastErrorAt time.Time
+}
+
+// Copy is the state of a link's copy.
+type Copy struct {
+	checkpoint.Copy
+	// Progress is the progress of copying documents, as of this process; nil from
+	// CopyPhase checkpoint.Replaying on.
+	Progress *initialsync.Progress
+	// Spool is the state of the spool on disk, nil if it is no longer in use.
+	Spool *spool.DiskStats
+	Pace  pace.Status
+}
+
+// Snapshot returns the present state of the link. It does not know Resolver and
+// TargetHosts.
+func (m *Monitor) Snapshot() Snapshot {
+	m.mu.Lock()
+	a, c := m.attempt, m.copy
+	s := Snapshot{
+		Link: m.cfg.Link, State: m.state, Reason: m.reason, Since: m.since, Attempts: m.attempts, Term: a.State.Term,
+		Progress: m.gaps.Reached(m.progress), Gaps: m.gaps, Log: m.progress,
+		Lacking: m.lacking, Window: m.window, Fetched: m.source.Last,
+		SourceSet: a.Set, SourceHost: m.source.Host, Source: m.source.Metadata, HeardAt: m.source.HeardAt,
+		Lag: m.lag(), LastError: m.err, LastErrorAt: m.errAt,
+	}
+	m.mu.Unlock()
+	s.Copy = a.snapshot(c)
+	if a.Applier != nil {
+		s.Applier = a.Applier.Stats()
+		if a.Spool != nil {
+			s.Buffer = a.Spool.Stats()
+		} else {
+			s.Buffer = a.Queue.Stats()
+		}
+	}
+	if s.Waits = m.cfg.Waits.Longer(waitsAfter); len(s.Waits) > 0 {
+		s.AddReason(s.Waits[0].String())
+	}
+	return s
+}
+
+// AddReason adds to the reason for the state of a link that has not ended.
+func (s *Snapshot) AddReason(why string) {
+	switch {
+	case s.State.ended() || why == "":
+	case s.Reason == "":
+		s.Reason = why
+	default:
+		s.Reason += "; " + why
+	}
+}
+
+// snapshot returns the state of a copy, nil if there is none.
+func (a *Attempt) snapshot(c *checkpoint.Copy) *Copy {
+	if c == nil {
+		return nil
+	}
+	s := &Copy{Copy: *c, Pace: pace.Status{Factor: 1}}
+	if a.Sync != nil {
+		progress := a.Sync.Progress()
+		s.Progress, s.Pace = &progress, a.Sync.Pace()
+	}
+	if a.Spool != nil {
+		disk := a.Spool.Disk()
+		s.Spool = &disk
+	}
+	return s
+}
+
+// Standing is the progress of a link, to find out whether a failed attempt advanced it.
+type Standing struct {
+	applied oplog.OpTime
+	// copy is the number of the copy that is being made, 0 if there is none; the rest
+	// is its progress.
+	copy                 int64
+	docs                 int64
+	collections, indexes int
+}
+
+// Standing returns the present progress of the link.
+func (m *Monitor) Standing() Standing {
+	m.mu.Lock()
+	at, sync := Standing{applied: m.progress.Applied}, m.attempt.Sync
+	if m.copy != nil {
+		at.copy = m.copy.Number
+	}
+	m.mu.Unlock()
+	if sync != nil {
+		p := sync.Progress()
+		at.docs, at.collections, at.indexes = p.Docs, p.Collections, p.Indexes
+	}
+	return at
+}
+
+// Beyond reports whether a link has advanced since before: in what it has applied or
+// copied. A copy that was started anew does not count, as otherwise one that becomes
+// void each time would be restarted without a pause.
+func (s Standing) Beyond(before Standing) bool {
+	if s.applied.After(before.applied) {
+		return true
+	}
+	if s.copy != before.copy && before.copy != 0 {
+		return false
+	}
+	return s.docs > before.docs || s.collections > before.collections || s.indexes > before.indexes
+}

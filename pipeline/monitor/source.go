@@ -1,0 +1,148 @@
+package monitor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/resync"
+)
+
+// behind is the lag at which a link that was steady counts as catching up again.
+const behind = 10 * time.Second
+
+// Fetch runs a fetch stage and records its status whenever that changes.
+func (m *Monitor) Fetch(ctx context.Context, f *fetcher.Fetcher, out chan<- oplog.Reply) error {
+	m.mu.Lock()
+	m.source.Replies = 0
+	m.mu.Unlock()
+	watching, end := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			changed := f.Changed()
+			m.heard(f.Status())
+			select {
+			case <-changed:
+			case <-watching.Done():
+				return
+			}
+		}
+	})
+	err := f.Run(ctx, out)
+	end(nil)
+	watch.Wait()
+	m.heard(f.Status())
+	return err
+}
+
+// heard records the status of the fetch stage.
+func (m *Monitor) heard(st fetcher.Status) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	answered := st.Replies != m.source.Replies
+	switch {
+	case !answered:
+		st.Metadata, st.HeardAt = m.source.Metadata, m.source.HeardAt
+	case !m.source.HeardAt.IsZero() && m.isCaughtUp():
+		// It answers as soon as it has something: until now it had not.
+		m.caughtUp = st.HeardAt
+	}
+	m.source = st
+	switch {
+	case st.Why == "":
+		if answered || st.Host != "" { // also if the stage has ended since that reply
+			m.judge()
+		}
+	case st.Pinned:
+		if m.state == InitialSync {
+			m.set(InitialSync, st.Why)
+		}
+	case m.state == Starting && (m.resting || !st.Stale):
+		m.set(Starting, st.Why)
+	case st.Stale:
+		m.set(Stale, st.Why)
+	case m.state != Stale:
+		// A stale link remains stale until a member has the position.
+		m.set(CatchingUp, st.Why)
+	}
+}
+
+// judge chooses between initial sync, catching up and steady, by the source's last reply.
+// mu is held.
+func (m *Monitor) judge() {
+	if m.resting || m.source.HeardAt.IsZero() {
+		return
+	}
+	switch {
+	case m.gaps.Copying || m.progress.Applied.Before(m.gaps.CopiedUntil):
+		m.set(InitialSync, "")
+	case len(m.gaps.LeftOut) > 0:
+		m.set(CatchingUp, resync.Describe(m.gaps.LeftOut))
+	case m.undurable() > behind:
+		m.set(CatchingUp, "no majority of the target has what was applied")
+	case m.isCaughtUp() || m.cfg.Delay > 0 && m.mostLag() <= m.cfg.Delay+behind:
+		m.set(Steady, "")
+	case m.state != Steady || m.mostLag() > m.cfg.Delay+behind:
+		m.set(CatchingUp, "")
+	}
+}
+
+// lag returns Snapshot.Lag. After an idle time, the wall clocks of two entries are far
+// apart although the later one has only just been written. So the target counts as up
+// to date until the last time that the source had no more entries. mu is held.
+func (m *Monitor) lag() time.Duration {
+	if m.source.HeardAt.IsZero() {
+		return 0
+	}
+	committed := int64(m.source.Metadata.CommittedWall)
+	if len(m.gaps.LeftOut) > 0 && !m.gaps.Copying {
+		if at := m.gaps.Reached(m.progress); at.Applied.Before(m.progress.Applied) {
+			return max(0, time.Duration(committed-m.leftOutWall())*time.Millisecond)
+		}
+	}
+	if m.isCaughtUp() {
+		return 0
+	}
+	return within(m.caughtUp, committed-m.progress.AppliedWall)
+}
+
+// leftOutWall returns the wall time of the entry since which something is left out.
+func (m *Monitor) leftOutWall() int64 {
+	wall := m.progress.AppliedWall
+	for i := range m.gaps.LeftOut {
+		wall = min(wall, m.gaps.LeftOut[i].Wall)
+	}
+	return wall
+}
+
+// isCaughtUp reports whether everything is applied that the source has reported as
+// committed.
+func (m *Monitor) isCaughtUp() bool {
+	return !m.source.Metadata.Committed.After(m.progress.Applied)
+}
+
+// mostLag returns the largest lag that the target can have: the known lag, and the time
+// since the source's last reply, as no reply may be due to back-pressure.
+func (m *Monitor) mostLag() time.Duration { return m.lag() + time.Since(m.source.HeardAt) }
+
+// undurable is how far the applied operations are ahead of the majority-committed ones
+// of the target.
+func (m *Monitor) undurable() time.Duration {
+	if !m.progress.Applied.After(m.progress.Durable) {
+		return 0
+	}
+	return within(m.durable, m.progress.AppliedWall-m.progress.DurableWall)
+}
+
+// within returns a difference of two clocks, given in milliseconds, but no more than
+// the time that has passed since a moment, if there was one.
+func within(since time.Time, millis int64) time.Duration {
+	d := max(0, time.Duration(millis)*time.Millisecond)
+	if since.IsZero() {
+		return d
+	}
+	return min(d, time.Since(since))
+}
