@@ -196,3 +196,41 @@ func TestStartingAfterFailure(t *testing.T) {
 		}
 	}
 }
+
+// An attempt is judged by what the source says during it.
+func TestNotSteadyByOldReply(t *testing.T) {
+	m := upTo10(10)
+	_ = m.Failed(errors.New("no primary"))
+	m.Began(Attempt{Start: at(10, 10)})
+	m.Moved(at(10, 10))
+	m.wants(t, Starting)
+	if up, ok := m.Upstream(); ok {
+		t.Errorf("progress would be reported to %s, which has not answered yet", up.Host)
+	}
+	m.says(10)
+	m.wants(t, Steady)
+}
+
+// While a copy is not consistent, the target has reached nothing, and a link that has
+// ended stays ended.
+func TestConsistentThenEnded(t *testing.T) {
+	m := upTo10(10)
+	m.SetGaps(checkpoint.Gaps{Copying: true})
+	m.Began(Attempt{Start: at(10, 10), State: checkpoint.State{Copy: &checkpoint.Copy{Phase: checkpoint.Replaying}}})
+	m.says(10)
+	if s := m.Snapshot(); s.State != InitialSync || !s.Progress.Applied.IsNull() || s.Log != at(10, 10) {
+		t.Errorf("%s at %s, in the log at %s", s.State, s.Progress.Applied, s.Log.Applied)
+	}
+	m.Consistent(checkpoint.Copy{Phase: checkpoint.Copied})
+	m.says(10)
+	if s := m.Snapshot(); s.State != Steady || s.Progress != at(10, 10) || s.Copy.Phase != checkpoint.Copied {
+		t.Errorf("%s at %s, its copy is %s", s.State, s.Progress.Applied, s.Copy.Phase)
+	}
+	m.Ended(Stopped, "drained")
+	m.says(10)
+	m.Moved(at(10, 10))
+	s := m.Snapshot()
+	if s.AddReason("a command waits"); s.State != Stopped || s.Reason != "drained" {
+		t.Errorf("%s: %s", s.State, s.Reason)
+	}
+}
