@@ -79,8 +79,13 @@ func (m *losing) Call(context.Context, mongo.Command) (bson.Raw, error) {
 func TestWindowShort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var told []event.Event
-		m := New(Config{Waits: &mongo.Waits{}, Observer: func(e event.Event) { told = append(told, e) }})
+		var mu sync.Mutex
+		var told []event.Event // guarded by mu
+		m := New(Config{Waits: &mongo.Waits{}, Observer: func(e event.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, e)
+		}})
 		at := func(seconds uint32) oplog.OpTime { return oplog.OpTime{TS: bson.Timestamp{T: seconds, I: 1}} }
 		reads := func(seconds uint32) { m.Moved(checkpoint.Progress{FetchFrom: at(seconds)}) }
 		member := &losing{}
@@ -95,6 +100,8 @@ func TestWindowShort(t *testing.T) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if len(told) != want {
 				t.Fatalf("%d warnings, want %d: %v", len(told), want, told)
 			}
@@ -103,7 +110,9 @@ func TestWindowShort(t *testing.T) {
 		reads(1000 + 5*60 + 15*60)
 		after(time.Second, 0) // it looks now and then only
 		after(10*time.Second, 1)
+		mu.Lock()
 		first, shown := told[0], m.Snapshot().Window.Left
+		mu.Unlock()
 		if got, want := first.LogValue().String(), "[host=db1:27017 oldest=1310:1 position=2200:1 left=14m50s]"; got != want || first.Level() != slog.LevelWarn {
 			t.Errorf("%s %s, want %s", first.Level(), got, want)
 		}
