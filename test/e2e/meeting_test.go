@@ -13,7 +13,6 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
