@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 )
 
 // cappedRig is a target with a capped collection and an ordinary one.
@@ -26,7 +27,7 @@ func cappedRig(t *testing.T) *rig {
 
 // isInsert reports whether a command inserts into a collection.
 func isInsert(cmd mongo.Command, coll string) bool {
-	return commandName(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == coll
+	return simcaller.Name(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == coll
 }
 
 // TestCappedBetweenTransactions: writes that transactions refuse do not share a barrier
@@ -84,7 +85,7 @@ type unconfirming struct {
 
 func (u *unconfirming) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	reply, err := u.target.send(ctx, cmd)
-	if err != nil || cmd.DB != "db" || commandName(cmd) != u.command {
+	if err != nil || cmd.DB != "db" || simcaller.Name(cmd) != u.command {
 		return reply, err
 	}
 	return mongo.With(reply, bsoncore.AppendDocumentElement(nil, "writeConcernError", bsoncore.NewDocumentBuilder().
@@ -148,7 +149,7 @@ func TestNotCappedAnyMore(t *testing.T) {
 		{Key: "o2", Value: bson.D{{Key: "_id", Value: 0}}},
 	})
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
-		if commandName(cmd) == "update" && cmd.DB == "db" {
+		if simcaller.Name(cmd) == "update" && cmd.DB == "db" {
 			return &mongo.LostError{Err: errCrash}, true
 		}
 		return nil, false

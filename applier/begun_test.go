@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -42,10 +43,10 @@ func begunRig(t *testing.T) (*rig, *sourceLog) {
 
 	wrote := false
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
-		if cmd.DB == "db" && commandName(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == "cap" {
+		if cmd.DB == "db" && simcaller.Name(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == "cap" {
 			wrote = true
 		}
-		if wrote && commandName(cmd) == "update" && cmd.DB == "replicator" {
+		if wrote && simcaller.Name(cmd) == "update" && cmd.DB == "replicator" {
 			return &mongo.LostError{Host: "x", Err: errors.New("gone")}, false
 		}
 		return nil, false

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -130,7 +131,7 @@ func TestCappedDoneAlready(t *testing.T) {
 		if wrote.Load() {
 			return &mongo.LostError{Host: "x", Err: errors.New("gone")}, false
 		}
-		wrote.Store(cmd.DB == "db" && commandName(cmd) == "insert")
+		wrote.Store(cmd.DB == "db" && simcaller.Name(cmd) == "insert")
 		return nil, false
 	})
 	a := must.Get(r.begin(t.Context(), nil))(t)

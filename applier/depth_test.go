@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 )
 
 // TestDepth: from the loop of a lane to the driver there are fewer than ten calls,
@@ -19,7 +20,7 @@ func TestDepth(t *testing.T) {
 	var mu sync.Mutex
 	var way []string
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
-		if commandName(cmd) != "insert" && commandName(cmd) != "update" {
+		if simcaller.Name(cmd) != "insert" && simcaller.Name(cmd) != "update" {
 			return nil, false
 		}
 		var pcs [64]uintptr

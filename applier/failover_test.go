@@ -13,6 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -54,7 +55,7 @@ func TestStepDown(t *testing.T) {
 					var n atomic.Int64
 					// In the middle of a transaction, so that it must be detected.
 					r.target.intercept(func(cmd mongo.Command) (error, bool) {
-						if commandName(cmd) == "commitTransaction" && n.Add(1) == 5 {
+						if simcaller.Name(cmd) == "commitTransaction" && n.Add(1) == 5 {
 							if err := r.target.set.Do(ctx, mongosim.Action{Verb: "stepdown"}); err != nil {
 								t.Error(err)
 							}
@@ -115,7 +116,7 @@ func TestLostFlushes(t *testing.T) {
 			var n atomic.Int64
 			if !drained {
 				r.target.intercept(func(cmd mongo.Command) (error, bool) {
-					if commandName(cmd) == "commitTransaction" && n.Add(1) == 6 {
+					if simcaller.Name(cmd) == "commitTransaction" && n.Add(1) == 6 {
 						failOver(ctx, t, r.target, old)
 					}
 					return nil, false

@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/applier/catalog"
@@ -22,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -117,34 +116,7 @@ func (g *simTarget) send(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 			return nil, &mongo.LostError{Err: err}
 		}
 	}
-	reply, err := to.Call(ctx, wholeCommand(cmd))
-	if err != nil {
-		return nil, &mongo.LostError{Host: to.Host(), Err: err}
-	}
-	return reply, mongo.Check(reply)
-}
-
-func wholeCommand(cmd mongo.Command) bson.Raw {
-	i, dst := bsoncore.AppendDocumentStart(nil)
-	dst = append(dst, cmd.Body[4:len(cmd.Body)-1]...)
-	if cmd.Sequence != "" {
-		var a int32
-		a, dst = bsoncore.AppendArrayElementStart(dst, cmd.Sequence)
-		for j, d := range cmd.Docs {
-			dst = bsoncore.AppendDocumentElement(dst, strconv.Itoa(j), d)
-		}
-		dst, _ = bsoncore.AppendArrayEnd(dst, a)
-	}
-	dst = bsoncore.AppendStringElement(dst, "$db", cmd.DB)
-	dst, _ = bsoncore.AppendDocumentEnd(dst, i)
-	return dst
-}
-
-// commandName is a command's first field.
-func commandName(cmd mongo.Command) string {
-	it := rawbson.NewIter(cmd.Body)
-	it.Next()
-	return string(it.Key)
+	return simcaller.Send(ctx, to, cmd)
 }
 
 // run sends a command that must succeed, without write errors.

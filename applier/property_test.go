@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -184,7 +185,7 @@ func hurt(target *simTarget, mishaps []mishap, cancel context.CancelCauseFunc) (
 			}
 			switch m.kind {
 			case "conflict":
-				switch commandName(cmd) {
+				switch simcaller.Name(cmd) {
 				case "insert", "update", "delete":
 					if cmd.Sequence != "" || cmd.Body.Lookup("autocommit").Type != 0 {
 						e := servererr.New(servererr.WriteConflict, "conflict")

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -122,7 +123,7 @@ func TestGuard(t *testing.T) {
 	})
 	var filters []string
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
-		if commandName(cmd) == "update" && cmd.DB == "db" {
+		if simcaller.Name(cmd) == "update" && cmd.DB == "db" {
 			filters = append(filters, cmd.Docs[0].Lookup("q").String())
 		}
 		return nil, false
@@ -217,7 +218,7 @@ func TestUniqueError(t *testing.T) {
 func refuse(g *simTarget, name string, times int, e *servererr.Error) {
 	var n atomic.Int64
 	g.intercept(func(cmd mongo.Command) (error, bool) {
-		if commandName(cmd) == name && cmd.DB == "db" && n.Add(1) <= int64(times) {
+		if simcaller.Name(cmd) == name && cmd.DB == "db" && n.Add(1) <= int64(times) {
 			return e, false
 		}
 		return nil, false
@@ -270,7 +271,7 @@ func TestTooLargeIsHalved(t *testing.T) {
 				}
 			}
 			r.target.intercept(func(cmd mongo.Command) (error, bool) {
-				if commandName(cmd) == "insert" && len(cmd.Docs) > 12 {
+				if simcaller.Name(cmd) == "insert" && len(cmd.Docs) > 12 {
 					return servererr.New(servererr.TransactionTooLarge, "too large"), false
 				}
 				return nil, false
@@ -314,7 +315,7 @@ func TestOpErrorNamesTheOperation(t *testing.T) {
 	l := inserts(t, 300)
 	bad := int32(137)
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
-		if commandName(cmd) != "insert" {
+		if simcaller.Name(cmd) != "insert" {
 			return nil, false
 		}
 		for _, d := range cmd.Docs {
@@ -378,7 +379,7 @@ func TestAloneIsTriedAgain(t *testing.T) {
 func TestCrowdIsCut(t *testing.T) {
 	r := prepared(t, 1)
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
-		if commandName(cmd) == "insert" && len(cmd.Docs) > 3 {
+		if simcaller.Name(cmd) == "insert" && len(cmd.Docs) > 3 {
 			return servererr.New(servererr.WriteConflict, "conflict").WithLabels(labelTransient), false
 		}
 		return nil, false

@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -340,7 +341,7 @@ func TestCopiedRefusedForAnotherReason(t *testing.T) {
 	l.add(insertOp("db.p", doc(1, 1)))
 	refusal := servererr.New(12345, "no")
 	tg.intercept(func(cmd mongo.Command) (error, bool) {
-		if cmd.DB == "db" && commandName(cmd) == "update" {
+		if cmd.DB == "db" && simcaller.Name(cmd) == "update" {
 			return refusal, false
 		}
 		return nil, false

@@ -14,6 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -130,7 +131,7 @@ func (g *simTarget) crashAfter(commits int) {
 	var left atomic.Int64 // counts in several lanes
 	left.Store(int64(commits))
 	g.intercept(func(cmd mongo.Command) (error, bool) {
-		if commandName(cmd) == "commitTransaction" {
+		if simcaller.Name(cmd) == "commitTransaction" {
 			if n := left.Add(-1); n < 0 {
 				return &mongo.LostError{Err: errCrash}, n%2 == 0
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -170,9 +171,9 @@ func TestOtherSpellingInOneTransaction(t *testing.T) {
 	l.add(insertOp("db.c", doc("a", 1)))
 	deleted := false
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
-		if commandName(cmd) == "delete" {
+		if simcaller.Name(cmd) == "delete" {
 			deleted = true
-		} else if deleted && commandName(cmd) == "update" && cmd.Sequence == "updates" {
+		} else if deleted && simcaller.Name(cmd) == "update" && cmd.Sequence == "updates" {
 			return &mongo.LostError{Err: errCrash}, false
 		}
 		return nil, false
@@ -206,7 +207,7 @@ func TestOtherSpellingDoneAgain(t *testing.T) {
 		if cmd.Sequence == "updates" && cmd.DB == "db" {
 			wrote++
 		}
-		lost = lost || wrote > 1 && commandName(cmd) != "update"
+		lost = lost || wrote > 1 && simcaller.Name(cmd) != "update"
 		if lost {
 			return &mongo.LostError{Err: errCrash}, false
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -24,7 +25,7 @@ func commits(g *simTarget) *[]int {
 		mu.Lock()
 		defer mu.Unlock()
 		session := cmd.Body.Lookup("lsid").String()
-		switch name := commandName(cmd); {
+		switch name := simcaller.Name(cmd); {
 		case name == "commitTransaction" && now[session] > 0:
 			sizes = append(sizes, now[session])
 			now[session] = 0

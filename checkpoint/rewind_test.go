@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -17,36 +16,10 @@ import (
 // member primary, so that the flush rolls back.
 func loseFlush(ctx context.Context, t *testing.T, g *target, l *Lane, next Position) {
 	t.Helper()
-	lose(ctx, t, g, func() { flush(ctx, t, l, next, "lost") })
+	g.Lose(ctx, t, func() { flush(ctx, t, l, next, "lost") })
 	if has(ctx, t, g, "lost") {
 		t.Fatal("the flush was not rolled back")
 	}
-}
-
-// lose writes on a partitioned primary, and makes another member primary.
-func lose(ctx context.Context, t *testing.T, g *target, write func()) {
-	t.Helper()
-	must.Succeed(t, g.Set.AwaitSynced(ctx))
-	old := must.Get(g.Set.AwaitPrimary(ctx))(t)
-	for _, m := range g.Set.Members() {
-		if m != old {
-			g.Set.Cut(old.ID(), m.ID())
-		}
-	}
-	g.Direct(old)
-	write()
-	g.Direct(nil)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for p := g.Set.Primary(); p == nil || p == old; p = g.Set.Primary() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("no other primary")
-		}
-	}
-	g.Set.HealAll()
-	must.Succeed(t, g.Set.AwaitReady(ctx))
 }
 
 // TestRewound: the first method that notices that the target lost a flush returns

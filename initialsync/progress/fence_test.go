@@ -145,7 +145,7 @@ func TestCopyRewound(t *testing.T) {
 			}
 			lost := ranges[1]
 			was := lost
-			lose(ctx, t, g, func() { move(ctx, t, h.Lane(1), &lost, !strings.Contains(name, "next move"), "lost") })
+			g.Lose(ctx, t, func() { move(ctx, t, h.Lane(1), &lost, !strings.Contains(name, "next move"), "lost") })
 			if has(ctx, t, g, "lost") {
 				t.Fatal("the move was not rolled back")
 			}

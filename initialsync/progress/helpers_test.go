@@ -150,32 +150,6 @@ func has(ctx context.Context, t tester, g *target, id string) bool {
 	return len(must.Get(metadata.Found(reply))(t)) > 0
 }
 
-// lose writes on a primary that is isolated, and makes another member primary.
-func lose(ctx context.Context, t *testing.T, g *target, write func()) {
-	t.Helper()
-	must.Succeed(t, g.Set.AwaitSynced(ctx))
-	old := must.Get(g.Set.AwaitPrimary(ctx))(t)
-	for _, m := range g.Set.Members() {
-		if m != old {
-			g.Set.Cut(old.ID(), m.ID())
-		}
-	}
-	g.Direct(old)
-	write()
-	g.Direct(nil)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for p := g.Set.Primary(); p == nil || p == old; p = g.Set.Primary() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("no other primary")
-		}
-	}
-	g.Set.HealAll()
-	must.Succeed(t, g.Set.AwaitReady(ctx))
-}
-
 var errCut = &mongo.LostError{Err: errors.New("cut")}
 
 // courseTime is how long one course may take: it takes a fraction of a second.

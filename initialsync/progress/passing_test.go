@@ -3,12 +3,8 @@ package progress
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 
-	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/mongo/servererr"
-	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -48,32 +44,5 @@ func TestRefusedOnce(t *testing.T) {
 	t.Parallel()
 	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
-	ctx := t.Context()
-	for _, e := range []*servererr.Error{
-		servererr.New(servererr.Interrupted, "operation was interrupted"),
-		servererr.New(servererr.NoSuchTransaction, "it does not exist").WithLabels(servererr.LabelTransient),
-		servererr.New(servererr.TemporarilyUnavailable, "no room"),
-	} {
-		for _, done := range []bool{false, true} {
-			met := true
-			for n := int64(1); met; n++ {
-				var calls atomic.Int64
-				met = false
-				what := ""
-				g.Intercept(func(cmd mongo.Command) (error, bool) {
-					if calls.Add(1) != n {
-						return nil, false
-					}
-					met, what = true, simcaller.Name(cmd)
-					if what == "commitTransaction" && (done || len(e.Labels) == 0) {
-						return nil, false // its outcome would be unknown
-					}
-					return e, done
-				})
-				if err := bookkeeping(ctx, link(t, g)); err != nil {
-					t.Fatalf("command %d, %s, refused with %s, done: %t: %v", n, what, e.Code, done, err)
-				}
-			}
-		}
-	}
+	g.RefuseEach(t, func() error { return bookkeeping(t.Context(), link(t, g)) })
 }
