@@ -44,9 +44,9 @@ type Commands interface {
 	InScope(op *oplog.Op) (bool, error)
 	// Apply executes op. Its effects are majority-committed when it returns.
 	Apply(ctx context.Context, op *oplog.Op, again ddl.Again) error
-	// HoldIndex defers an index of op that Apply could not build on a copy
+	// DeferBuild defers an index of op that Apply could not build on a copy
 	// (*ddl.IndexError).
-	HoldIndex(ctx context.Context, op *oplog.Op, index string) error
+	DeferBuild(ctx context.Context, op *oplog.Op, index string) error
 	// DeferIndexes drops those indexes of a collection of the target for which refuses
 	// returns true, because they may refuse the document that op makes of a copy's, and
 	// returns their names. EndCopy builds them again. Several lanes may call it, one at a
@@ -228,7 +228,7 @@ func (a *Applier) Run(ctx context.Context, in <-chan batch.Batch, out chan<- che
 func (a *Applier) run(ctx context.Context, in <-chan batch.Batch, out chan<- checkpoint.Applied) error {
 	defer close(out)
 	defer a.tracker.abandon()
-	if err := a.loadParked(ctx); err != nil {
+	if err := a.loadOversized(ctx); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -267,12 +267,12 @@ type link interface {
 type lane interface {
 	Session() *mongo.Session
 	Position() checkpoint.Position
-	Begun() checkpoint.Position
+	Announced() checkpoint.Position
 	Move(ctx context.Context, txn *mongo.Txn, next checkpoint.Position) error
 	MoveWith(ctx context.Context, txn *mongo.Txn, next checkpoint.Position, cmds []mongo.Command, each func(i int, reply bson.Raw) error) error
 	Moved(next checkpoint.Position)
-	BeginAlone(ctx context.Context, next checkpoint.Position, lanes []checkpoint.Position) error
-	EndAlone(ctx context.Context, next checkpoint.Position) error
+	Announce(ctx context.Context, next checkpoint.Position, lanes []checkpoint.Position) error
+	Complete(ctx context.Context, next checkpoint.Position) error
 	Reroute(ctx context.Context, at checkpoint.Position, lanes []checkpoint.Position, change checkpoint.Rerouting) error
 }
 

@@ -52,8 +52,8 @@ func (d *dispatcher) awaitQuiet(ctx context.Context, at oplog.OpTime) error {
 	return nil
 }
 
-// behindBarrier writes a span once all lanes are empty.
-func (d *dispatcher) behindBarrier(ctx context.Context, s span) error {
+// afterBarrier writes a span once all lanes are empty.
+func (d *dispatcher) afterBarrier(ctx context.Context, s span) error {
 	if len(s.ops) == 0 {
 		return nil
 	}
@@ -78,13 +78,13 @@ func (d *dispatcher) rise(to checkpoint.Position) {
 
 // gathered is a transaction of the source, or a plain entry, ready to be written.
 type gathered struct {
-	ops    []routed
-	bytes  int64
-	lane   int
-	spans  bool // several lanes
-	direct bool // some cannot be in a transaction
-	atomic bool // it was a transaction at the source
-	begun  bool // announced by their lane, so some may be in the target
+	ops       []routed
+	bytes     int64
+	lane      int
+	spans     bool // several lanes
+	direct    bool // some cannot be in a transaction
+	atomic    bool // it was a transaction at the source
+	announced bool // announced by their lane, so some may be in the target
 }
 
 // transaction applies the first of items, which is atomic, and returns how many items it
@@ -107,7 +107,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 	switch {
 	case len(first.ops) == 0:
 		return 1, nil
-	case first.begun:
+	case first.announced:
 		// Lanes announced it while transactions were relaxed, and only their positions
 		// show which part of it is in the target.
 		return 1, d.loose(ctx, t)
@@ -122,37 +122,37 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 	}
 	run := d.collect(span{}, &first)
 	size, upTo := first.bytes, 1
-	behind := run
-	for i := 1; i < len(items) && len(behind.ops) < d.cfg.FlushDocs && size < int64(d.cfg.FlushBytes); i++ {
+	together := run
+	for i := 1; i < len(items) && len(together.ops) < d.cfg.FlushDocs && size < int64(d.cfg.FlushBytes); i++ {
 		if tx := items[i].Txn; tx != nil && tx.Bytes > int64(d.cfg.FlushBytes) {
 			break
 		}
 		next, err := d.gather(ctx, &items[i], false)
 		size += next.bytes
 		other := len(next.ops) > 0 && next.ops[0].op.Mode != first.ops[0].op.Mode
-		if err != nil || next.direct || next.begun || other || len(behind.ops)+len(next.ops) > d.cfg.FlushDocs || size > int64(d.cfg.FlushBytes) {
+		if err != nil || next.direct || next.announced || other || len(together.ops)+len(next.ops) > d.cfg.FlushDocs || size > int64(d.cfg.FlushBytes) {
 			break // the error recurs when it is this item's turn
 		}
-		behind = d.collect(behind, &next)
+		together = d.collect(together, &next)
 		if next.spans && next.atomic {
-			run, upTo = behind, i+1
+			run, upTo = together, i+1
 		}
 	}
-	return upTo, d.behindBarrier(ctx, run)
+	return upTo, d.afterBarrier(ctx, run)
 }
 
 // isCrossed reports whether, at the start, a lane had announced a span that reaches as
 // far as this entry. There was no barrier at the entry then, and there must be none now:
 // only the complete span shows which part of it is in the target.
 func (d *dispatcher) isCrossed(at oplog.OpTime) bool {
-	return slices.ContainsFunc(d.begun, func(p checkpoint.Position) bool { return !at.After(p.OpTime) })
+	return slices.ContainsFunc(d.announced, func(p checkpoint.Position) bool { return !at.After(p.OpTime) })
 }
 
 // pass notifies the lanes whose announced spans end at last or before it: no more of them
 // follows.
 func (d *dispatcher) pass(last oplog.OpTime) {
 	for i := range d.handed {
-		if d.handed[i] != (checkpoint.Position{}) && !last.Before(d.begun[i].OpTime) {
+		if d.handed[i] != (checkpoint.Position{}) && !last.Before(d.announced[i].OpTime) {
 			d.writers[i].pass()
 			d.handed[i] = checkpoint.Position{}
 		}
@@ -216,7 +216,7 @@ func (d *dispatcher) gatherOne(g *gathered, o *routed, first bool) error {
 		g.lane = o.lane
 		g.bytes += o.bytes
 		g.direct = g.direct || isDirect(&o.op)
-		g.begun = g.begun || o.op.At.Compare(d.begun[o.lane]) <= 0
+		g.announced = g.announced || o.op.At.Compare(d.announced[o.lane]) <= 0
 		g.ops = append(g.ops, *o)
 		return nil
 	case first:
@@ -273,7 +273,7 @@ func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 	var s span
 	size := int64(0)
 	write := func() error {
-		err := d.behindBarrier(ctx, s)
+		err := d.afterBarrier(ctx, s)
 		s, size = span{}, 0
 		return err
 	}
@@ -307,7 +307,7 @@ func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 		}
 		// A span that an earlier term had announced is one chunk again: only the complete
 		// span shows which part of it is in the target.
-		uncertain := at.Compare(d.barrierBegun) <= 0
+		uncertain := at.Compare(d.barrierAnnounced) <= 0
 		full := len(s.ops) >= d.barrier.limit || size+o.bytes > int64(d.cfg.FlushBytes)
 		if len(s.ops) > 0 && (uncertain != s.uncertain || !uncertain && (full || isDirect(&o.op) != isDirect(&s.ops[0]))) {
 			if err := write(); err != nil {
@@ -342,8 +342,8 @@ func (d *dispatcher) individually(ctx context.Context, item *batch.Item) error {
 		if o.disposition != toApply {
 			return d.settle(&o)
 		}
-		s := span{ops: []plan.Op{o.op}, groups: []uint32{0}, uncertain: o.op.At.Compare(d.barrierBegun) <= 0}
-		return d.behindBarrier(ctx, s)
+		s := span{ops: []plan.Op{o.op}, groups: []uint32{0}, uncertain: o.op.At.Compare(d.barrierAnnounced) <= 0}
+		return d.afterBarrier(ctx, s)
 	default:
 		return d.command(ctx, op, checkpoint.Position{OpTime: op.OpTime})
 	}
@@ -368,16 +368,16 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	switch {
 	case !d.cfg.CopiedUntil.IsNull() && !at.OpTime.After(d.cfg.CopiedUntil):
 		again = ddl.Copied
-	case d.barrierBegun == at:
+	case d.barrierAnnounced == at:
 		again = ddl.Maybe
 	}
-	if err := d.barrier.beginAlone(ctx, s); err != nil {
+	if err := d.barrier.announce(ctx, s); err != nil {
 		return err
 	}
 	if err := d.carryOut(ctx, op, again); err != nil {
 		return err
 	}
-	if err := d.barrier.endAlone(ctx, s); err != nil {
+	if err := d.barrier.complete(ctx, s); err != nil {
 		return err
 	}
 	d.rise(at)
@@ -392,17 +392,17 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 // carryOut executes a command. Newer documents of a copy may prevent an index build: the
 // index is deferred then, because the log will drop it or remove the obstacle.
 func (d *dispatcher) carryOut(ctx context.Context, op *oplog.Op, again ddl.Again) error {
-	held := map[string]bool{}
+	deferred := map[string]bool{}
 	for {
 		err := d.cfg.Commands.Apply(ctx, op, again)
 		e, ok := errors.AsType[*ddl.IndexError](err)
-		if !ok || held[e.Index] {
+		if !ok || deferred[e.Index] {
 			return err
 		}
-		held[e.Index] = true
-		d.cfg.Observer.Log(slog.LevelWarn, "index cannot be built on the copy, and is held back", slog.String(keyOpTime, e.OpTime.String()),
+		deferred[e.Index] = true
+		d.cfg.Observer.Log(slog.LevelWarn, "index cannot be built on the copy, and is deferred", slog.String(keyOpTime, e.OpTime.String()),
 			slog.String(keyNS, string(e.NS)), slog.String(keyIndex, e.Index), slog.String(keyCause, e.Err.Error()))
-		if err := d.cfg.Commands.HoldIndex(ctx, op, e.Index); err != nil {
+		if err := d.cfg.Commands.DeferBuild(ctx, op, e.Index); err != nil {
 			return err
 		}
 	}

@@ -113,7 +113,7 @@ func settled(ops []plan.Op) []plan.Op {
 //
 // The newest documents may be older ones with the same content; those have the same
 // effect.
-func (w *writer) undone(ctx context.Context, c besideTxn, ops []plan.Op) ([]plan.Op, error) {
+func (w *writer) undone(ctx context.Context, c outsideTxn, ops []plan.Op) ([]plan.Op, error) {
 	inserts := map[oplog.Namespace][]*plan.Op{}
 	for i := range ops {
 		if op := &ops[i]; op.Kind == oplog.KindInsert && op.Collection.Capped {
@@ -191,7 +191,7 @@ func (w *writer) remove(ctx context.Context, c conn, op *plan.Op) error {
 }
 
 // tail reads the n newest documents of a capped collection, the newest first.
-func (w *writer) tail(ctx context.Context, c besideTxn, ns oplog.Namespace, n int) ([]bson.Raw, error) {
+func (w *writer) tail(ctx context.Context, c outsideTxn, ns oplog.Namespace, n int) ([]bson.Raw, error) {
 	reply, err := c.read(ctx, newest(ns, n))
 	var docs []bson.Raw
 	for err == nil {
@@ -213,7 +213,7 @@ func (w *writer) tail(ctx context.Context, c besideTxn, ns oplog.Namespace, n in
 // logs its own trimming as deletes, after the insert that caused it. The target has
 // trimmed itself on the same insert, which is written by now, so the document is gone
 // already.
-func (w *writer) trimmed(ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, t *tally) error {
+func (w *writer) trimmed(ctx context.Context, c outsideTxn, pw *plan.Write, ops []plan.Op, t *tally) error {
 	first := &ops[pw.Ops[0][0]]
 	again := map[string]bool{} // inserted after their delete, and written by now
 	for i := range ops {

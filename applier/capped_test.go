@@ -64,8 +64,8 @@ func TestAlreadyIn(t *testing.T) {
 		e := l.batches()[0].Items[0].Entry
 		return &plan.Op{Op: e.Op, Target: e.NS}
 	}
-	behind := ins(0) // its _id is not the first field
-	behind.O = raw(t, bson.D{{Key: "a", Value: 1}, {Key: "_id", Value: 7}, {Key: "b", Value: 2}})
+	moved := ins(0) // its _id is not the first field
+	moved.O = raw(t, bson.D{{Key: "a", Value: 1}, {Key: "_id", Value: 7}, {Key: "b", Value: 2}})
 	for _, c := range []struct {
 		name string
 		ops  []*plan.Op
@@ -79,8 +79,8 @@ func TestAlreadyIn(t *testing.T) {
 		{"not all there", []*plan.Op{ins(1), ins(2), ins(3)}, []bson.D{doc(2, 2)}, 0},
 		{"another one of that _id", []*plan.Op{ins(1), ins(2)}, []bson.D{doc(1, 7)}, 0},
 		{"an older one in between", []*plan.Op{ins(1), ins(2), ins(3)}, []bson.D{doc(3, 3), doc(1, 1), doc(0, 0)}, 0},
-		{"the _id put in front", []*plan.Op{ins(1), behind}, []bson.D{{{Key: "_id", Value: 7}, {Key: "a", Value: 1}, {Key: "b", Value: 2}}, doc(1, 1)}, 2},
-		{"other fields in another order", []*plan.Op{behind}, []bson.D{{{Key: "_id", Value: 7}, {Key: "b", Value: 2}, {Key: "a", Value: 1}}}, 0},
+		{"the _id put in front", []*plan.Op{ins(1), moved}, []bson.D{{{Key: "_id", Value: 7}, {Key: "a", Value: 1}, {Key: "b", Value: 2}}, doc(1, 1)}, 2},
+		{"other fields in another order", []*plan.Op{moved}, []bson.D{{{Key: "_id", Value: 7}, {Key: "b", Value: 2}, {Key: "a", Value: 1}}}, 0},
 	} {
 		var have []bson.Raw
 		for _, d := range c.have {

@@ -130,12 +130,12 @@ func (p *picky) Apply(_ context.Context, op *oplog.Op, again ddl.Again) error {
 	return nil
 }
 
-func (p *picky) HoldIndex(ctx context.Context, op *oplog.Op, index string) error {
+func (p *picky) DeferBuild(ctx context.Context, op *oplog.Op, index string) error {
 	if index == "never" {
-		return p.commands.HoldIndex(ctx, op, index) // it is still refused
+		return p.commands.DeferBuild(ctx, op, index) // it is still refused
 	}
 	p.refused = p.refused[1:]
-	return p.commands.HoldIndex(ctx, op, index)
+	return p.commands.DeferBuild(ctx, op, index)
 }
 
 // Indexes that a copy does not allow are deferred, and the run continues.
@@ -150,15 +150,15 @@ func TestIndexesOfCopyHeld(t *testing.T) {
 		{Key: "indexes", Value: bson.A{bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}}}},
 	}))
 	l.add(insertOp("db.c", doc(1, 0)))
-	var held []string
+	var deferred []string
 	run := func(refused ...string) (*picky, error) {
 		p := &picky{refused: refused}
 		a := must.Get(r.begin(t.Context(), func(c *Config) {
 			p.commands = c.Commands.(*commands)
 			c.Commands, c.CopiedUntil = p, l.optime()
 			c.Observer = func(e event.Event) {
-				if e.Message() == "index cannot be built on the copy, and is held back" {
-					held = append(held, event.Attr(e, keyIndex).String())
+				if e.Message() == "index cannot be built on the copy, and is deferred" {
+					deferred = append(deferred, event.Attr(e, keyIndex).String())
 				}
 			}
 		}))(t)
@@ -174,7 +174,7 @@ func TestIndexesOfCopyHeld(t *testing.T) {
 	if diff := cmp.Diff(want, p.applied); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"never", "a", "b"}, held); diff != "" {
+	if diff := cmp.Diff([]string{"never", "a", "b"}, deferred); diff != "" {
 		t.Error(diff)
 	}
 	if n := len(r.target.documents(t, "db.c")); n != 1 {

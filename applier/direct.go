@@ -15,18 +15,18 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// besideTxn sends writes as retryable writes of the lane's session, outside of a
+// outsideTxn sends writes as retryable writes of the lane's session, outside of a
 // transaction. They are majority-committed when they return.
-type besideTxn struct {
+type outsideTxn struct {
 	w     *writer
 	first *plan.Op // for errors
 }
 
-func (c besideTxn) read(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+func (c outsideTxn) read(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return c.w.cfg.Target.Call(ctx, cmd)
 }
 
-func (c besideTxn) write(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+func (c outsideTxn) write(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	reply, err := c.w.retry(c.w.cfg.RetryFor, nil).Write(ctx, c.w.lane.Session(), cmd)
 	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
 		return nil, c.w.stuck(stuck, c.first.At, len(cmd.Docs))
@@ -53,7 +53,7 @@ func (w *writer) direct(ctx context.Context, s span) error {
 
 func (w *writer) directPart(ctx context.Context, s span) error {
 	start := time.Now()
-	if err := w.beginAlone(ctx, s); err != nil {
+	if err := w.announce(ctx, s); err != nil {
 		return err
 	}
 	var t tally
@@ -68,7 +68,7 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 		}
 		s.uncertain = true // a part of it is applied
 	}
-	if err := w.endAlone(ctx, s); err != nil {
+	if err := w.complete(ctx, s); err != nil {
 		return err
 	}
 	w.record(s, &t, time.Since(start))
@@ -77,7 +77,7 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 
 // directOnce applies the rest of a span that is not applied yet.
 func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
-	c := besideTxn{w: w, first: &s.ops[0]}
+	c := outsideTxn{w: w, first: &s.ops[0]}
 	ops := settled(s.ops)
 	if s.uncertain {
 		var err error
@@ -99,7 +99,7 @@ func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 // directWrites sends the operations. They are planned as in initial sync mode, which
 // makes them idempotent, because a part of them may be applied again. Their results are
 // checked afterwards.
-func (w *writer) directWrites(ctx context.Context, c besideTxn, ops []plan.Op, uncertain bool, t *tally) error {
+func (w *writer) directWrites(ctx context.Context, c outsideTxn, ops []plan.Op, uncertain bool, t *tally) error {
 	if len(ops) == 0 {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (w *writer) directWrites(ctx context.Context, c besideTxn, ops []plan.Op, u
 	return nil
 }
 
-func (w *writer) directWrite(ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, uncertain bool, t *tally) error {
+func (w *writer) directWrite(ctx context.Context, c outsideTxn, pw *plan.Write, ops []plan.Op, uncertain bool, t *tally) error {
 	if pw.Kind == plan.Modify {
 		op := &ops[pw.Ops[0][0]]
 		t.docs++
@@ -189,7 +189,7 @@ func directError(op *plan.Op, err error) error {
 // checkUpdates looks for results that are impossible at the source: inserts, which were
 // sent as upserts, that matched a document, and updates that matched none.
 func (w *writer) checkUpdates(
-	ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, reply bson.Raw, short int, uncertain bool, t *tally,
+	ctx context.Context, c outsideTxn, pw *plan.Write, ops []plan.Op, reply bson.Raw, short int, uncertain bool, t *tally,
 ) error {
 	made := upserted(reply)
 	for i, of := range pw.Ops {
@@ -245,7 +245,7 @@ func (w *writer) missing(op *plan.Op, uncertain bool, t *tally) error {
 
 // cappedInserts appends to a capped collection. Refused documents are left out only if
 // divergences are to be reported.
-func (w *writer) cappedInserts(ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, t *tally) error {
+func (w *writer) cappedInserts(ctx context.Context, c outsideTxn, pw *plan.Write, ops []plan.Op, t *tally) error {
 	body, sequence := pw.Command()
 	for from := 0; from < len(pw.Docs); {
 		reply, err := c.write(ctx, mongo.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs[from:]})

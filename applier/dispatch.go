@@ -23,10 +23,10 @@ type dispatcher struct {
 	// starts are the lanes' positions at the start. Nothing is handed out twice after
 	// that.
 	starts []checkpoint.Position
-	// begun are the last positions that the lanes had announced, outside of transactions,
-	// at the start; barrierBegun is the barrier's. The zero Position means none.
-	begun        []checkpoint.Position
-	barrierBegun checkpoint.Position
+	// announced are the last positions that the lanes had announced, outside of transactions,
+	// at the start; barrierAnnounced is the barrier's. The zero Position means none.
+	announced        []checkpoint.Position
+	barrierAnnounced checkpoint.Position
 	// handed are the last operations that each lane was given of the span that it had
 	// announced, as long as more of it may follow.
 	handed []checkpoint.Position
@@ -59,11 +59,11 @@ func newDispatcher(a *Applier) *dispatcher {
 	}
 	// Before a span was announced individually, everything before its entry was applied.
 	for _, w := range a.writers {
-		d.begun = append(d.begun, w.lane.Begun())
+		d.announced = append(d.announced, w.lane.Announced())
 	}
-	d.handed = make([]checkpoint.Position, len(d.begun))
-	d.barrierBegun = a.barrier.lane.Begun()
-	if begun := d.barrierBegun; begun != (checkpoint.Position{}) {
+	d.handed = make([]checkpoint.Position, len(d.announced))
+	d.barrierAnnounced = a.barrier.lane.Announced()
+	if begun := d.barrierAnnounced; begun != (checkpoint.Position{}) {
 		if before := (checkpoint.Position{OpTime: begun.OpTime, Op: -1}); before.Compare(d.floor) > 0 {
 			d.floor = before
 		}
@@ -181,7 +181,7 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 		switch {
 		case t.MustBeProcessedIndividually:
 			return 0, item.Entry.Fault("o", errNotIndividually)
-		case t.OpTime == d.barrierBegun.OpTime:
+		case t.OpTime == d.barrierAnnounced.OpTime:
 			// It was announced after the barrier, whatever the settings were then, and
 			// only the barrier's lane shows which part is in the target.
 			return 1, d.chunks(ctx, t)
@@ -344,7 +344,7 @@ func (d *dispatcher) settle(o *routed) error {
 // the window already.
 func (d *dispatcher) append(o *routed) {
 	o.p, o.wall = d.current, d.wall
-	if o.op.At.Compare(d.begun[o.lane]) <= 0 {
+	if o.op.At.Compare(d.announced[o.lane]) <= 0 {
 		d.handed[o.lane] = o.op.At
 	}
 	d.ready[o.lane] = append(d.ready[o.lane], o.work)

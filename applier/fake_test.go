@@ -54,9 +54,9 @@ type fakeLane struct {
 	position checkpoint.Position
 }
 
-func (l *fakeLane) Session() *mongo.Session       { return l.session }
-func (l *fakeLane) Position() checkpoint.Position { return l.position }
-func (l *fakeLane) Begun() checkpoint.Position    { return checkpoint.Position{} }
+func (l *fakeLane) Session() *mongo.Session        { return l.session }
+func (l *fakeLane) Position() checkpoint.Position  { return l.position }
+func (l *fakeLane) Announced() checkpoint.Position { return checkpoint.Position{} }
 func (l *fakeLane) Move(context.Context, *mongo.Txn, checkpoint.Position) error {
 	return nil
 }
@@ -66,11 +66,11 @@ func (l *fakeLane) MoveWith(ctx context.Context, txn *mongo.Txn, _ checkpoint.Po
 }
 func (l *fakeLane) Moved(next checkpoint.Position) { l.position = next }
 
-func (l *fakeLane) BeginAlone(context.Context, checkpoint.Position, []checkpoint.Position) error {
+func (l *fakeLane) Announce(context.Context, checkpoint.Position, []checkpoint.Position) error {
 	return nil
 }
 
-func (l *fakeLane) EndAlone(_ context.Context, next checkpoint.Position) error {
+func (l *fakeLane) Complete(_ context.Context, next checkpoint.Position) error {
 	l.position = next
 	return nil
 }
@@ -132,7 +132,7 @@ func (c slowCommands) Apply(ctx context.Context, _ *oplog.Op, _ ddl.Again) error
 	return mongo.Pause(ctx, c.takes)
 }
 
-func (slowCommands) HoldIndex(context.Context, *oplog.Op, string) error { return nil }
+func (slowCommands) DeferBuild(context.Context, *oplog.Op, string) error { return nil }
 
 func (slowCommands) DeferIndexes(context.Context, *oplog.Op, oplog.Namespace, func(bson.Raw) bool) ([]string, error) {
 	return nil, nil

@@ -181,7 +181,7 @@ func (c *commands) Apply(ctx context.Context, op *oplog.Op, again ddl.Again) err
 	return c.catalog.Refresh(ctx, oplog.NewNamespace(op.NS.DB(), coll))
 }
 
-func (c *commands) HoldIndex(_ context.Context, op *oplog.Op, index string) error {
+func (c *commands) DeferBuild(_ context.Context, op *oplog.Op, index string) error {
 	c.applied = append(c.applied, fmt.Sprintf("%s %s without %s", op.Command, op.NS.DB(), index))
 	return nil
 }

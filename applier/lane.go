@@ -181,12 +181,12 @@ func (w *laneWriter) fit(queued []work, closed, passed bool) (n int, ready bool)
 		return 0, closed
 	}
 	first := &queued[0]
-	if w.isBegun(first.op.At) {
-		for n < len(queued) && w.isBegun(queued[n].op.At) {
+	if w.isAnnounced(first.op.At) {
+		for n < len(queued) && w.isAnnounced(queued[n].op.At) {
 			n++
 		}
 		last := queued[n-1].op.At
-		complete := n < len(queued) || last.Compare(w.lane.Begun()) == 0 || passed
+		complete := n < len(queued) || last.Compare(w.lane.Announced()) == 0 || passed
 		w.uncounted(queued[:n])
 		return n, complete
 	}
@@ -255,7 +255,7 @@ func (w *laneWriter) uncounted(queued []work) {
 
 // keep copies operations to the span.
 func (w *laneWriter) keep(items []work) {
-	w.span.uncertain, w.span.wall = w.isBegun(items[0].op.At), items[0].wall
+	w.span.uncertain, w.span.wall = w.isAnnounced(items[0].op.At), items[0].wall
 	w.span.ops, w.span.groups, w.metas = w.span.ops[:0], w.span.groups[:0], w.metas[:0]
 	for i := range items {
 		w.span.ops = append(w.span.ops, items[i].op)

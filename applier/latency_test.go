@@ -115,12 +115,12 @@ func TestHotDocument(t *testing.T) {
 		time.Sleep(time.Minute)
 		// One lane of 16 waits, and its operations, some on other documents, fill the
 		// window.
-		passed, held := target.others.Load(), a.Stats().WindowBytes
+		passed, used := target.others.Load(), a.Stats().WindowBytes
 		if passed < window*3/4 || passed > n/2*9/10 {
 			t.Errorf("%d others went on beside the hot document, of %d", passed, n/2)
 		}
-		if held > window*each {
-			t.Errorf("the window has %d bytes, at most %d", held, window*each)
+		if used > window*each {
+			t.Errorf("the window has %d bytes, at most %d", used, window*each)
 		}
 		close(target.free)
 		err := <-s.end

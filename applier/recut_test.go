@@ -109,7 +109,7 @@ func TestPropertyRecut(t *testing.T) {
 			err = a.run(ctx, batches, rapid.IntRange(0, 3).Draw(t, "advance"))
 			stop()
 			cancel(nil)
-			t.Logf("attempt %d: begun %v at %v, barrier %v begun %v: %v", attempts, state.LanesBegun, state.Lanes, state.Barrier, state.Begun, err)
+			t.Logf("attempt %d: begun %v at %v, barrier %v begun %v: %v", attempts, state.LanesAnnounced, state.Lanes, state.Barrier, state.Announced, err)
 			target.intercept(nil)
 			if err == nil && whole {
 				m.cappedTail(t, target, most, true)

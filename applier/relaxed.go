@@ -26,9 +26,9 @@ type copied struct {
 	// any is set once marked is not empty; only then marked is read.
 	any atomic.Bool
 	mu  sync.Mutex
-	// marked are the documents that may be parked: operations on them are applied one by
+	// marked are the documents that may be set aside: operations on them are applied one by
 	// one, after a check.
-	marked map[parkKey]struct{}
+	marked map[oversizedKey]struct{}
 }
 
 // copiedError is the refusal of an operation on a copy, final if ease cannot help.
@@ -42,13 +42,13 @@ func (e *copiedError) Error() string { return e.err.Error() }
 // Unwrap returns the *OpError.
 func (e *copiedError) Unwrap() error { return e.err }
 
-// errParked makes a flush apply its operations one by one, with a check for parked
+// errOversized makes a flush apply its operations one by one, with a check for oversized
 // documents.
-var errParked = errors.New("a document is parked")
+var errOversized = errors.New("a document is set aside")
 
 // ease removes the cause of a refusal on a copy. It returns true if the operations are to
 // be retried; otherwise the error is to be returned. Each true leaves one index less, or
-// one more document parked, so the retries end.
+// one more document set aside, so the retries end.
 func (w *writer) ease(ctx context.Context, err error) (bool, error) {
 	refused, ok := errors.AsType[*copiedError](err)
 	if !ok {
@@ -102,7 +102,7 @@ func (d *dispatcher) leaveCopy(ctx context.Context, at oplog.OpTime) error {
 }
 
 // endCopy builds the deferred indexes of the copy, once everything up to its end is in
-// the target, and checks that no document is parked. Nothing after the end has been
+// the target, and checks that no document is set aside. Nothing after the end has been
 // handed out, and no watermark has reached it. pass is not called for spans after it that
 // lanes announced in an earlier attempt: they follow.
 func (d *dispatcher) endCopy(ctx context.Context) error {
@@ -115,7 +115,7 @@ func (d *dispatcher) endCopy(ctx context.Context) error {
 	if err := d.awaitQuiet(ctx, until); err != nil {
 		return err
 	}
-	if err := d.checkParked(ctx); err != nil {
+	if err := d.checkOversized(ctx); err != nil {
 		return err
 	}
 	if err := d.cfg.Commands.EndCopy(ctx, until); err != nil {
@@ -133,7 +133,7 @@ func itemTime(item *batch.Item) oplog.OpTime {
 	return item.Entry.OpTime
 }
 
-// isMarked reports whether a document may be parked.
+// isMarked reports whether a document may be set aside.
 func (c *copied) isMarked(op *plan.Op) bool {
 	if !c.any.Load() || op.Mode != plan.ModeCopied || isDirect(op) {
 		return false

@@ -56,7 +56,7 @@ func TestCopiedRandom(t *testing.T) {
 		})
 	}
 	t.Log(seen)
-	for _, what := range []string{"deferred", "built", "parked"} {
+	for _, what := range []string{"deferred", "built", "oversized"} {
 		if seen[what] == 0 && !race.Enabled { // with the race detector there are few seeds
 			t.Errorf("nothing was ever %s", what)
 		}
@@ -244,7 +244,7 @@ func (m *moving) buildCopied(t *testing.T, exec *ddl.Executor) {
 		e := must.Get(oplog.ParseEntry(entry))(t)
 		err := exec.Apply(t.Context(), &e.Op, ddl.Copied)
 		if refused, ok := errors.AsType[*ddl.IndexError](err); ok {
-			err = exec.HoldIndex(t.Context(), &e.Op, refused.Index)
+			err = exec.DeferBuild(t.Context(), &e.Op, refused.Index)
 		}
 		must.Succeed(t, err)
 	}
@@ -279,8 +279,8 @@ func (m *moving) follow(t *testing.T, link string) {
 			m.told["deferred"]++
 		case indexBuilt:
 			m.told["built"]++
-		case "document is too large while the copy is not consistent, and is put aside":
-			m.told["parked"]++
+		case "document is too large while the copy is not consistent, and is set aside":
+			m.told["oversized"]++
 		}
 	}
 	for range 60 {
@@ -326,15 +326,15 @@ func (m *moving) compare(t *testing.T) {
 	if diff := cmp.Diff(docs(from), docs(to)); diff != "" {
 		t.Errorf("documents: -source +target:\n%s", diff)
 	}
-	held := must.Get(ddl.Held(t.Context(), m, "replicator", strings.Replace(m.to, "dst", "link", 1)))(t)
-	for _, h := range held {
+	deferred := must.Get(ddl.ReadDeferred(t.Context(), m, "replicator", strings.Replace(m.to, "dst", "link", 1)))(t)
+	for _, h := range deferred {
 		if h.Absent {
 			t.Errorf("the index %s is absent", h.Index)
 		}
 	}
 	specs := func(ns oplog.Namespace) []string {
 		list := must.Get(catalog.Indexes(t.Context(), m, ns))(t)
-		_, list = held.Overlay(ns, nil, list)
+		_, list = deferred.Overlay(ns, nil, list)
 		got := texts(list)
 		slices.Sort(got)
 		return got

@@ -156,8 +156,8 @@ func TestCopiedIndexRefuses(t *testing.T) {
 			if diff := cmp.Diff([]string{"deferred refuses", "built refuses"}, told); diff != "" {
 				t.Error(diff)
 			}
-			if held := must.Get(ddl.Held(t.Context(), tg, "replicator", "link"))(t); len(held) > 0 {
-				t.Errorf("still held: %v", held)
+			if deferred := must.Get(ddl.ReadDeferred(t.Context(), tg, "replicator", "link"))(t); len(deferred) > 0 {
+				t.Errorf("still deferred: %v", deferred)
 			}
 			if diff := cmp.Diff(texts([]bson.Raw{raw(t, tt.copied), raw(t, bson.D{{Key: "_id", Value: 2}})}), texts(tg.documents(t, "db.p"))); diff != "" {
 				t.Error(diff)
@@ -166,7 +166,7 @@ func TestCopiedIndexRefuses(t *testing.T) {
 	}
 }
 
-// The same, where the result is larger than a document may be: it is parked, in the
+// The same, where the result is larger than a document may be: it is oversized, in the
 // metadata, until it fits.
 func TestCopiedTooLarge(t *testing.T) {
 	t.Parallel()

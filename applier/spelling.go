@@ -75,7 +75,7 @@ func (w *writer) overwrite(ctx context.Context, c conn, op *plan.Op) error {
 
 // respellAll executes the statements of a command, starting at one that was refused
 // because it would have changed the spelling of an _id: operation by operation.
-func (w *writer) respellAll(ctx context.Context, c besideTxn, pw *plan.Write, from int, ops []plan.Op, uncertain bool, t *tally) error {
+func (w *writer) respellAll(ctx context.Context, c outsideTxn, pw *plan.Write, from int, ops []plan.Op, uncertain bool, t *tally) error {
 	for _, of := range pw.Ops[from:] {
 		for _, i := range of {
 			op := ops[i]

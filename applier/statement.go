@@ -173,7 +173,7 @@ func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 			return err
 		}
 	}
-	// A document that the target has in another spelling is not parked.
+	// A document that the target has in another spelling is not set aside.
 	if w.copied.isMarked(op) {
 		return w.oneMarked(ctx, c, op, t)
 	}

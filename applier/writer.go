@@ -66,10 +66,10 @@ func newWriter(a *Applier, name string, l lane) *writer {
 	return w
 }
 
-// isBegun reports whether an earlier term had announced the operation at a position,
+// isAnnounced reports whether an earlier term had announced the operation at a position,
 // outside of a transaction.
-func (w *writer) isBegun(at checkpoint.Position) bool {
-	begun := w.lane.Begun()
+func (w *writer) isAnnounced(at checkpoint.Position) bool {
+	begun := w.lane.Announced()
 	return begun != (checkpoint.Position{}) && at.Compare(begun) <= 0
 }
 
@@ -122,7 +122,7 @@ func (w *writer) undecided(s *span) error {
 // transact writes a span in one transaction, or in several if one is not enough.
 func (w *writer) transact(ctx context.Context, s span) error {
 	start := time.Now()
-	err := errParked
+	err := errOversized
 	if !w.copied.meets(s.ops) {
 		err = w.flush(ctx, s)
 	}
@@ -293,18 +293,18 @@ func (w *writer) committed(s span, t *tally, took time.Duration) {
 	w.record(s, t, took)
 }
 
-// beginAlone announces a span in the lane's document, endAlone records that it is
+// announce announces a span in the lane's document, complete records that it is
 // applied.
-func (w *writer) beginAlone(ctx context.Context, s span) error {
+func (w *writer) announce(ctx context.Context, s span) error {
 	var others []checkpoint.Position
 	if w.verify {
 		others = w.tracker.positions()
 	}
-	return w.lane.BeginAlone(ctx, s.last(), others)
+	return w.lane.Announce(ctx, s.last(), others)
 }
 
-func (w *writer) endAlone(ctx context.Context, s span) error {
-	return w.lane.EndAlone(ctx, s.last())
+func (w *writer) complete(ctx context.Context, s span) error {
+	return w.lane.Complete(ctx, s.last())
 }
 
 // tries limits the retries of a span while its failures are transient. After a part of

@@ -333,6 +333,6 @@ func (b *Batcher) send(ctx context.Context, out chan<- batch.Batch) error {
 
 // sent starts a new batch after the current one was received.
 func (b *Batcher) sent() {
-	b.metrics.sent(&b.current, b.assembler.HeldBytes(), b.current.isFull(&b.cfg))
+	b.metrics.sent(&b.current, b.assembler.Bytes(), b.current.isFull(&b.cfg))
 	b.current = draft{}
 }

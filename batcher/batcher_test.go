@@ -21,7 +21,7 @@ func TestConfig(t *testing.T) {
 	}
 	for _, part := range []string{
 		"set up the batcher: ", "operations of a batch: 1000001, possible are 1 to 1000000", "bytes of a batch: -1",
-		"delay: -1s", "wait for a batch to fill: -1ns", "memory for held transactions: -5 bytes",
+		"delay: -1s", "wait for a batch to fill: -1ns", "memory for open transactions: -5 bytes",
 	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not in %v", part, err)
@@ -87,11 +87,11 @@ replicator_batcher_batches_total{kind="individual"} 2
 replicator_batcher_batches_total{kind="empty"} 6
 replicator_batcher_batches_total{kind="full"} 4
 replicator_batcher_batches_total{kind="partial"} 2
-# HELP replicator_batcher_entries_total Oplog entries, by what came of them: pass, held, committed, aborted, past.
+# HELP replicator_batcher_entries_total Oplog entries, by what came of them: pass, partial, committed, aborted, past.
 # TYPE replicator_batcher_entries_total counter
 replicator_batcher_entries_total{outcome="aborted"} 2
 replicator_batcher_entries_total{outcome="committed"} 4
-replicator_batcher_entries_total{outcome="held"} 4
+replicator_batcher_entries_total{outcome="partial"} 4
 replicator_batcher_entries_total{outcome="past"} 0
 replicator_batcher_entries_total{outcome="pass"} 12
 # HELP replicator_batcher_oldest_transaction_age_seconds How much earlier than the newest entry the oldest open transaction began.

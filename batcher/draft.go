@@ -42,7 +42,7 @@ func (b *Batcher) piece(e *oplog.Entry, r *txn.Result) (piece, error) {
 			return p, r.Txn.Close()
 		}
 		p.txn, p.changes, p.individually, p.ops = r.Txn, true, r.Txn.MustBeProcessedIndividually, r.Txn.Count
-	case txn.Held, txn.Past, txn.Aborted:
+	case txn.Partial, txn.Past, txn.Aborted:
 	}
 	return p, nil
 }

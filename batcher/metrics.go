@@ -17,7 +17,7 @@ type metrics struct {
 	operations                       prometheus.Counter
 	perBatch                         prometheus.Histogram
 	keptBack                         prometheus.Counter
-	heldBytes, behind                prometheus.Gauge
+	chainBytes, oldestAge            prometheus.Gauge
 }
 
 // newMetrics registers the metrics, or returns those that an earlier Batcher
@@ -25,7 +25,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	entries := metric.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicator_batcher_entries_total",
-		Help: "Oplog entries, by what came of them: pass, held, committed, aborted, past.",
+		Help: "Oplog entries, by what came of them: pass, partial, committed, aborted, past.",
 	}, []string{"outcome"}))
 	batches := metric.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicator_batcher_batches_total",
@@ -44,10 +44,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		keptBack: metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "replicator_batcher_kept_back_total", Help: "Entries that had to wait for the delay.",
 		})),
-		heldBytes: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+		chainBytes: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "replicator_batcher_transactions_bytes", Help: "Memory that parts of transactions take, in bytes.",
 		})),
-		behind: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+		oldestAge: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "replicator_batcher_oldest_transaction_age_seconds",
 			Help: "How much earlier than the newest entry the oldest open transaction began.",
 		})),
@@ -69,7 +69,7 @@ func (m *metrics) flush() {
 }
 
 // sent counts a batch.
-func (m *metrics) sent(d *draft, heldBytes int64, isFull bool) {
+func (m *metrics) sent(d *draft, chainBytes int64, isFull bool) {
 	switch {
 	case d.Individually:
 		m.individual.Inc()
@@ -82,6 +82,6 @@ func (m *metrics) sent(d *draft, heldBytes int64, isFull bool) {
 	}
 	m.operations.Add(float64(d.Weight))
 	m.perBatch.Observe(float64(d.Weight))
-	m.heldBytes.Set(float64(heldBytes))
-	m.behind.Set(float64(d.Last.TS.T) - float64(d.FetchFrom.TS.T))
+	m.chainBytes.Set(float64(chainBytes))
+	m.oldestAge.Set(float64(d.Last.TS.T) - float64(d.FetchFrom.TS.T))
 }

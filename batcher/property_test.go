@@ -133,7 +133,7 @@ func check(t testing.TB, cfg Config, replies []oplog.Reply, want []wanted) int {
 	if in != out {
 		t.Fatalf("%d bytes came, %d are given back", in, out)
 	}
-	if n := b.assembler.HeldBytes(); n != 0 {
+	if n := b.assembler.Bytes(); n != 0 {
 		t.Fatalf("%d bytes are still held", n)
 	}
 	return len(got)

@@ -87,7 +87,7 @@ func play(t *testing.T, d *datadriven.TestData) string {
 	}
 	wg.Wait()
 	j.lines = append(j.lines, end) // it may come before the receiver's last line
-	if n := b.assembler.HeldBytes(); n != 0 {
+	if n := b.assembler.Bytes(); n != 0 {
 		j.note("%d bytes are still held", n)
 	}
 	return strings.Join(j.lines, "\n") + "\n"

@@ -111,7 +111,7 @@ func same(ctx context.Context, source, target *ends.End, name string, collection
 	if source.Is.Kind != result.EndEmbedded || target.Is.Kind != result.EndEmbedded || !source.Started() || !target.Started() {
 		return sameCounts(ctx, source, target, collections)
 	}
-	held, err := ddl.Held(ctx, target.Set, ends.MetaDB, name)
+	held, err := ddl.ReadDeferred(ctx, target.Set, ends.MetaDB, name)
 	if err != nil {
 		return err
 	}

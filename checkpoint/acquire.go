@@ -71,9 +71,9 @@ func newLink(s *Store, held *lease.Lease, link linkDoc) *Link {
 func (h *Link) found(link linkDoc) {
 	h.state, h.barrierAt, h.copy, h.leftOut = link.State, link.Barrier, link.Copy.clone(), link.LeftOut
 	for i, l := range h.lanes {
-		l.position, l.begun = link.Lanes[i], link.LanesBegun[i]
+		l.position, l.announced = link.Lanes[i], link.LanesAnnounced[i]
 		// It was read after all lanes were fenced, so it is majority-committed.
 		l.barrierSeen = link.Barrier
 	}
-	h.barrier.position, h.barrier.begun = link.Barrier, link.Begun
+	h.barrier.position, h.barrier.announced = link.Barrier, link.Announced
 }

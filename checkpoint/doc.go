@@ -13,17 +13,17 @@
 // writes (lease.ErrRewound), or has one whose reply was lost (ErrAhead).
 //
 //	         Move, Commit, Moved: in one transaction
-//	       ┌─────────────────────────────────────────┐
-//	       ▼                                         │
-//	┌────────────┐  BeginAlone  ┌───────────────┐    │
-//	│ at P       ├─────────────▶│ at P, begun N │    │
-//	│            ├──────────────┴───────┬───────┴────┘
-//	└────────────┘◀─────────────────────┘
-//	                EndAlone: at N
+//	       ┌────────────────────────────────────────┐
+//	       ▼                                        │
+//	┌────────────┐  Announce  ┌───────────────┐    │
+//	│ at P       ├────────────▶│ at P, begun N │    │
+//	│            ├─────────────┴───────┬───────┴────┘
+//	└────────────┘◀────────────────────┘
+//	                Complete: at N
 //
 // An operation that cannot be in a transaction (DDL, capped collections) is recorded
-// before and after it is executed (BeginAlone, EndAlone). A process that finds one begun
-// and not ended compares it with the state of the target.
+// before and after it is executed (Announce, Complete). A process that finds one
+// announced and not completed compares it with the state of the target.
 //
 // The barrier is one more lane, for operations that wait for every writer and for which
 // every writer waits. After a failover the target may have lost the barrier's last flush,

@@ -27,9 +27,9 @@ const fieldOf = "of"
 
 // laneDoc is a document of lanes.
 type laneDoc struct {
-	id              string
-	term            int64
-	position, begun Position
+	id                  string
+	term                int64
+	position, announced Position
 }
 
 // laneID returns the _id of a writer's lane.
@@ -96,8 +96,8 @@ func (l *laneDoc) marshal() bson.Raw {
 		dst = bsoncore.AppendStringElement(dst, "_id", l.id)
 		dst = bsoncore.AppendInt64Element(dst, "term", l.term)
 		dst = appendPosition(dst, l.position)
-		if l.begun != (Position{}) {
-			dst = metadata.AppendDoc(dst, "begun", func(dst []byte) []byte { return appendPosition(dst, l.begun) })
+		if l.announced != (Position{}) {
+			dst = metadata.AppendDoc(dst, "begun", func(dst []byte) []byte { return appendPosition(dst, l.announced) })
 		}
 		return dst
 	})
@@ -157,7 +157,7 @@ func readLane(link string, doc bson.Raw) (laneDoc, error) {
 	r := metadata.NewReader(doc)
 	l := laneDoc{id: r.Text("_id"), term: r.Int64("term"), position: readPosition(r)}
 	if sub, ok := r.Doc("begun", true); ok {
-		l.begun = readPosition(sub)
+		l.announced = readPosition(sub)
 		r.Take(sub)
 	}
 	if r.Err() != nil {

@@ -48,7 +48,7 @@ func TestDocuments(t *testing.T) {
 		}
 		lane := laneDoc{id: laneID("a", 3), term: want.Term, position: Position{OpTime: want.Applied, Op: rapid.Int64().Draw(t, "op")}}
 		if rapid.Bool().Draw(t, "begun") {
-			lane.begun = Position{OpTime: want.FetchFrom, Op: AllOps}
+			lane.announced = Position{OpTime: want.FetchFrom, Op: AllOps}
 		}
 		gotLane := must.Get(readLane("a", lane.marshal()))(t)
 		if diff := cmp.Diff(lane, gotLane, cmp.AllowUnexported(laneDoc{})); diff != "" {
@@ -104,7 +104,7 @@ func FuzzDocuments(f *testing.F) {
 	f.Add([]byte(link.marshal("a")))
 	link.State = copyState(2)
 	f.Add([]byte(link.marshal("a")))
-	lane := laneDoc{id: "a/0", begun: at(1, 1)}
+	lane := laneDoc{id: "a/0", announced: at(1, 1)}
 	f.Add([]byte(lane.marshal()))
 	f.Add([]byte(metadata.Document(func(dst []byte) []byte {
 		return metadata.AppendDoc(dst, "cursor", func(dst []byte) []byte {

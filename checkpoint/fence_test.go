@@ -100,8 +100,8 @@ func wantFenced(ctx context.Context, t *testing.T, old *Link, o opened) {
 	}
 	txn := old.Lane(3).Session().Begin()
 	must.Fail(t, old.Lane(3).Move(ctx, txn, at(103, 0)), lease.ErrFenced)
-	must.Fail(t, old.Lane(3).BeginAlone(ctx, at(103, 0), nil), lease.ErrFenced)
-	must.Fail(t, old.Barrier().BeginAlone(ctx, at(103, 0), positions(old)), lease.ErrFenced)
+	must.Fail(t, old.Lane(3).Announce(ctx, at(103, 0), nil), lease.ErrFenced)
+	must.Fail(t, old.Barrier().Announce(ctx, at(103, 0), positions(old)), lease.ErrFenced)
 	must.Fail(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
 	must.Fail(t, old.Resize(ctx, progress(101), 2), lease.ErrFenced)
 	_, err := old.store.Acquire(ctx, old.Term())

@@ -48,23 +48,23 @@ func TestBegunStays(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	must.Succeed(t, h.Lane(0).BeginAlone(ctx, at(110, AllOps), nil))
+	must.Succeed(t, h.Lane(0).Announce(ctx, at(110, AllOps), nil))
 	for _, part := range []uint32{105, 108} {
 		h = must.Get(link(t, g).Acquire(ctx, 0))(t)
-		must.Succeed(t, h.Lane(0).BeginAlone(ctx, at(part, AllOps), nil))
-		if got := h.Lane(0).Begun(); got != at(110, AllOps) {
+		must.Succeed(t, h.Lane(0).Announce(ctx, at(part, AllOps), nil))
+		if got := h.Lane(0).Announced(); got != at(110, AllOps) {
 			t.Errorf("begun up to %v", got)
 		}
-		must.Succeed(t, h.Lane(0).EndAlone(ctx, at(part, AllOps)))
-		if got := must.Get(link(t, g).Acquire(ctx, 0))(t).State().LanesBegun[0]; got != at(110, AllOps) {
+		must.Succeed(t, h.Lane(0).Complete(ctx, at(part, AllOps)))
+		if got := must.Get(link(t, g).Acquire(ctx, 0))(t).State().LanesAnnounced[0]; got != at(110, AllOps) {
 			t.Errorf("begun up to %v, found by the next term", got)
 		}
 	}
 }
 
-// TestBeginAloneAgain: BeginAlone writes even if the same operations were begun before: the
+// TestAnnounceAgain: Announce writes even if the same operations were begun before: the
 // commit of a transaction without changes does not confirm earlier writes.
-func TestBeginAloneAgain(t *testing.T) {
+func TestAnnounceAgain(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
@@ -82,8 +82,8 @@ func TestBeginAloneAgain(t *testing.T) {
 		return append(bson.Raw(nil), docs[0]...)
 	}
 	for name, begin := range map[string]func(h *Link) error{
-		"a/1":       func(h *Link) error { return h.Lane(1).BeginAlone(ctx, at(105, 0), nil) },
-		"a/barrier": func(h *Link) error { return h.Barrier().BeginAlone(ctx, at(105, 0), positions(h)) },
+		"a/1":       func(h *Link) error { return h.Lane(1).Announce(ctx, at(105, 0), nil) },
+		"a/barrier": func(h *Link) error { return h.Barrier().Announce(ctx, at(105, 0), positions(h)) },
 	} {
 		must.Succeed(t, begin(h))
 		was, before := newest(), doc(name)

@@ -20,11 +20,11 @@ type Lane struct {
 	link    *Link
 	id      string // of the document
 	session *mongo.Session
-	// position is the last one that the target acknowledged. Begun, if not the zero
-	// Position, is that of an operation that was begun outside of a transaction.
+	// position is the last one that the target acknowledged. Announced, if not the zero
+	// Position, is that of an operation that was announced outside of a transaction.
 	//
-	// Invariant: begun is zero or position < begun.
-	position, begun Position
+	// Invariant: announced is zero or position < announced.
+	position, announced Position
 	// barrierSeen is the position up to which committed transactions have verified
 	// the barrier, barrierRead that of the last transaction in which Move was called.
 	barrierSeen, barrierRead Position
@@ -37,10 +37,10 @@ func (l *Lane) Session() *mongo.Session { return l.session }
 // Position returns the position that the target acknowledged last.
 func (l *Lane) Position() Position { return l.position }
 
-// Begun returns the position up to which operations were begun outside of transactions
+// Announced returns the position up to which operations were announced outside of transactions
 // and not ended: each one after Position may or may not have been carried out. It is the
 // zero Position if there are none, and again once the lane has moved there.
-func (l *Lane) Begun() Position { return l.begun }
+func (l *Lane) Announced() Position { return l.announced }
 
 // Move must be the first statement of a transaction. It moves the lane's document from
 // Position to next, with a filter on the term and the position. If nothing matches, it
@@ -124,7 +124,7 @@ func (l *Lane) move(ctx context.Context, txn *mongo.Txn, next Position) error {
 func (l *Lane) forward(next Position) func(dst []byte) []byte {
 	return func(dst []byte) []byte {
 		dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, next) })
-		if l.begun != (Position{}) && next.Compare(l.begun) >= 0 {
+		if l.announced != (Position{}) && next.Compare(l.announced) >= 0 {
 			dst = metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "begun", "") })
 		}
 		return dst
@@ -220,8 +220,8 @@ func (l *Lane) findBarrier(ctx context.Context, txn *mongo.Txn, want Position) e
 // Moved records that the transaction with Move to next has committed.
 func (l *Lane) Moved(next Position) {
 	l.position, l.barrierSeen = next, l.barrierRead
-	if next.Compare(l.begun) >= 0 {
-		l.begun = Position{}
+	if next.Compare(l.announced) >= 0 {
+		l.announced = Position{}
 	}
 	if h := l.link; l == h.barrier {
 		h.mu.Lock()
@@ -230,26 +230,26 @@ func (l *Lane) Moved(next Position) {
 	}
 }
 
-// BeginAlone records, with write concern majority, that the lane is about to carry out
+// Announce records, with write concern majority, that the lane is about to carry out
 // the operations up to next outside of a transaction (a command, or writes that
 // transactions do not support). The barrier's lane verifies the given positions of lanes
 // in the same transaction; for a writer's lane, lanes is nil. Everything acknowledged
-// before is majority-committed when BeginAlone returns. If an earlier term had begun
-// operations after next, they stay begun.
-func (l *Lane) BeginAlone(ctx context.Context, next Position, lanes []Position) error {
-	begun := next
-	if l.begun.Compare(begun) > 0 {
-		begun = l.begun
+// before is majority-committed when Announce returns. If an earlier term had announced
+// operations after next, they stay announced.
+func (l *Lane) Announce(ctx context.Context, next Position, lanes []Position) error {
+	announced := next
+	if l.announced.Compare(announced) > 0 {
+		announced = l.announced
 	}
-	err := l.beginAlone(ctx, next, begun, lanes)
+	err := l.announce(ctx, next, announced, lanes)
 	if err != nil {
 		return l.Fail(err, "begin what is at %s, after %s", next, l.position)
 	}
-	l.begun, l.barrierSeen = begun, l.barrierRead
+	l.announced, l.barrierSeen = announced, l.barrierRead
 	return nil
 }
 
-func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Position) error {
+func (l *Lane) announce(ctx context.Context, next, announced Position, lanes []Position) error {
 	if next.Compare(l.position) <= 0 {
 		return errNotForward
 	}
@@ -259,7 +259,7 @@ func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Pos
 	return l.link.lease.InTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		err := l.change(ctx, txn, func(dst []byte) []byte {
 			dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
-				return metadata.AppendDoc(dst, "begun", func(dst []byte) []byte { return appendPosition(dst, begun) })
+				return metadata.AppendDoc(dst, "begun", func(dst []byte) []byte { return appendPosition(dst, announced) })
 			})
 			return lease.AppendCount(dst)
 		})
@@ -270,23 +270,23 @@ func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Pos
 	})
 }
 
-// EndAlone records, with write concern majority, that the operations that BeginAlone
+// Complete records, with write concern majority, that the operations that Announce
 // announced are done, and moves the lane. They must be majority-committed already. The
 // caller need not call Moved.
-func (l *Lane) EndAlone(ctx context.Context, next Position) error {
-	if err := l.endAlone(ctx, next); err != nil {
+func (l *Lane) Complete(ctx context.Context, next Position) error {
+	if err := l.complete(ctx, next); err != nil {
 		return l.Fail(err, "end what is at %s, after %s", next, l.position)
 	}
 	l.Moved(next)
 	return nil
 }
 
-func (l *Lane) endAlone(ctx context.Context, next Position) error {
+func (l *Lane) complete(ctx context.Context, next Position) error {
 	switch {
 	case next.Compare(l.position) <= 0:
 		return errNotForward
-	case next.Compare(l.begun) > 0:
-		return errors.New("it was not begun")
+	case next.Compare(l.announced) > 0:
+		return errors.New("it was not announced")
 	}
 	return l.link.lease.InTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		return l.move(ctx, txn, next)

@@ -44,7 +44,7 @@ type Link struct {
 // State returns the link as it was when the lease was acquired.
 func (h *Link) State() State {
 	st := h.state
-	st.Lanes, st.LanesBegun = slices.Clone(st.Lanes), slices.Clone(st.LanesBegun)
+	st.Lanes, st.LanesAnnounced = slices.Clone(st.Lanes), slices.Clone(st.LanesAnnounced)
 	st.Copy = st.Copy.clone()
 	return st
 }

@@ -182,7 +182,7 @@ func (c *course) begin(rt *rapid.T) {
 	if diff := cmp.Diff(c.model.lanes, append(st.Lanes, st.Barrier)); diff != "" {
 		rt.Fatalf("lanes: %s", diff)
 	}
-	if diff := cmp.Diff(c.model.begun, append(st.LanesBegun, st.Begun)); diff != "" {
+	if diff := cmp.Diff(c.model.begun, append(st.LanesAnnounced, st.Announced)); diff != "" {
 		rt.Fatalf("begun: %s", diff)
 	}
 	if st.Applied != c.model.applied {
@@ -314,7 +314,7 @@ func (c *course) alone(rt *rapid.T) {
 	if l == p.link.Barrier() {
 		lanes = positions(p.link)
 	}
-	if err := l.BeginAlone(c.ctx, next, lanes); c.stale(p) || err != nil {
+	if err := l.Announce(c.ctx, next, lanes); c.stale(p) || err != nil {
 		if c.between(p, err) {
 			return
 		}
@@ -327,7 +327,7 @@ func (c *course) alone(rt *rapid.T) {
 		c.model.begun[i] = next
 	}
 	if rapid.Bool().Draw(rt, "end") {
-		must.Succeed(rt, l.EndAlone(c.ctx, next))
+		must.Succeed(rt, l.Complete(c.ctx, next))
 		c.clock = far
 		c.moved(i, next, "")
 		delete(c.model.data, "")
@@ -344,7 +344,7 @@ func (c *course) resize(rt *rapid.T) {
 	c.clock++
 	writers := rapid.IntRange(1, 4).Draw(rt, "writers")
 	for i := range len(p.link.lanes) + 1 {
-		if c.lane(p, i).Begun() != (Position{}) {
+		if c.lane(p, i).Announced() != (Position{}) {
 			return
 		}
 	}

@@ -25,8 +25,8 @@ func bookkeeping(ctx context.Context, s *Store) error {
 	steps := []func() error{
 		func() error { return h.UpdateCopy(ctx, *c, nil) },
 		func() error { return l.Within(ctx, func(*mongo.Txn) error { return nil }) },
-		func() error { return l.BeginAlone(ctx, at(101, 0), nil) },
-		func() error { return l.EndAlone(ctx, at(101, 0)) },
+		func() error { return l.Announce(ctx, at(101, 0), nil) },
+		func() error { return l.Complete(ctx, at(101, 0)) },
 		func() error {
 			return h.Within(ctx, func(txn mongo.Caller) error {
 				_, err := txn.Call(ctx, metadata.Update("data", "c", metadata.Statement{

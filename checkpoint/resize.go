@@ -39,8 +39,8 @@ func (h *Link) resize(ctx context.Context, cp Progress, writers int) error {
 		switch {
 		case l.position.Compare(at) > 0:
 			return fmt.Errorf("lane %s is at %s already", l.id, l.position)
-		case l.begun != (Position{}):
-			return fmt.Errorf("lane %s has begun what is at %s and not ended it", l.id, l.begun)
+		case l.announced != (Position{}):
+			return fmt.Errorf("lane %s has announced operations up to %s and not completed them", l.id, l.announced)
 		case i < len(lanes):
 			lanes[i] = l.position
 		}

@@ -46,10 +46,10 @@ func TestRewound(t *testing.T) {
 			return h.Verify(ctx, txn, positions(h))
 		}},
 		"a barrier command": {idle, func(ctx context.Context, h *Link) error {
-			return h.Barrier().BeginAlone(ctx, at(106, 0), positions(h))
+			return h.Barrier().Announce(ctx, at(106, 0), positions(h))
 		}},
 		"the lane's own command": {idle, func(ctx context.Context, h *Link) error {
-			return h.Lane(1).BeginAlone(ctx, at(106, 0), nil)
+			return h.Lane(1).Announce(ctx, at(106, 0), nil)
 		}},
 		"resizing": {idle, func(ctx context.Context, h *Link) error {
 			return h.Resize(ctx, progress(105), 4)
@@ -62,7 +62,7 @@ func TestRewound(t *testing.T) {
 			return l.MoveWith(ctx, l.Session().Begin(), at(106, 0), []mongo.Command{insert("next")}, func(int, bson.Raw) error { return nil })
 		}},
 		"a command of a writer that waited for the lost barrier": {barrier, func(ctx context.Context, h *Link) error {
-			return h.Lane(0).BeginAlone(ctx, at(106, 0), nil)
+			return h.Lane(0).Announce(ctx, at(106, 0), nil)
 		}},
 		"the checkpoint, after a lost barrier": {barrier, func(ctx context.Context, h *Link) error {
 			return h.Advance(ctx, progress(105), positions(h), Source{})

@@ -46,9 +46,9 @@ func (s *State) Apart() (from, to Position, apart bool) {
 		}
 	}
 	later(s.Barrier)
-	if s.Begun != (Position{}) {
+	if s.Announced != (Position{}) {
 		// The command of the barrier has waited for everything before its entry.
-		later(Position{OpTime: s.Begun.OpTime, Op: -1})
+		later(Position{OpTime: s.Announced.OpTime, Op: -1})
 	}
 	for i, p := range s.Lanes {
 		if i == 0 || p.Compare(to) < 0 {
@@ -61,7 +61,7 @@ func (s *State) Apart() (from, to Position, apart bool) {
 			to = p
 		}
 	}
-	for _, p := range s.LanesBegun {
+	for _, p := range s.LanesAnnounced {
 		if p.Compare(to) > 0 {
 			to = p
 		}
@@ -135,7 +135,7 @@ type Rerouting struct {
 // Reroute records a change of the routing at the position at, in a transaction of the
 // barrier that commits with write concern majority. If at is after the barrier, the
 // barrier moves there, and the given positions of the writers' lanes, none of which may be
-// after at, are verified as in BeginAlone. Otherwise no operation of these collections may
+// after at, are verified as in Announce. Otherwise no operation of these collections may
 // lie between at and the barrier.
 func (l *Lane) Reroute(ctx context.Context, at Position, lanes []Position, change Rerouting) error {
 	moves := at.Compare(l.position) > 0

@@ -30,10 +30,10 @@ func TestApart(t *testing.T) {
 		"in the checkpoint's entry": {State{Lanes: []Position{at(100, 3), at(90, 0)}}, at(100, AllOps), at(100, 3), false},
 		"all ahead":                 {State{Lanes: []Position{at(105, 0), at(103, 0)}}, at(103, 0), at(105, 0), true},
 		"all ahead alike":           {State{Lanes: []Position{at(105, 0), at(105, 0)}}, at(105, 0), at(105, 0), false},
-		"begun":                     {State{Lanes: []Position{at(99, 0), at(99, 0)}, LanesBegun: []Position{{}, at(101, 0)}}, at(100, AllOps), at(101, 0), true},
+		"begun":                     {State{Lanes: []Position{at(99, 0), at(99, 0)}, LanesAnnounced: []Position{{}, at(101, 0)}}, at(100, AllOps), at(101, 0), true},
 		"before the barrier":        {State{Lanes: []Position{at(99, 0), at(105, 0)}, Barrier: at(106, 0)}, at(106, 0), at(105, 0), false},
 		"after the barrier":         {State{Lanes: []Position{at(99, 0), at(107, 0)}, Barrier: at(106, 0)}, at(106, 0), at(107, 0), true},
-		"before a command":          {State{Lanes: []Position{at(99, 0), at(105, 0)}, Begun: at(106, 0)}, at(106, -1), at(105, 0), false},
+		"before a command":          {State{Lanes: []Position{at(99, 0), at(105, 0)}, Announced: at(106, 0)}, at(106, -1), at(105, 0), false},
 		"without lanes":             {State{}, at(100, AllOps), Position{}, false},
 	} {
 		c.state.Applied = ot(100)

@@ -86,15 +86,15 @@ type State struct {
 	// Lanes are the positions of the writers' lanes. A lane that has not moved has the
 	// position {Applied at the link's creation, AllOps}.
 	Lanes []Position
-	// LanesBegun has, for each lane, the position up to which operations outside of
-	// transactions were begun and may or may not have been carried out; the zero
+	// LanesAnnounced has, for each lane, the position up to which operations outside of
+	// transactions were announced and may or may not have been applied; the zero
 	// Position if there are none.
-	LanesBegun []Position
+	LanesAnnounced []Position
 	// Barrier is the position of the barrier's lane: everything up to it, in any lane,
-	// is in the target. Begun, if not the zero Position, is that of a command after it
-	// that was begun and may or may not have been carried out.
-	Barrier Position
-	Begun   Position
+	// is in the target. Announced, if not the zero Position, is that of a command after it
+	// that was announced and may or may not have been applied.
+	Barrier   Position
+	Announced Position
 }
 
 // validate checks the argument of Create.
@@ -154,11 +154,11 @@ func checkDB(name string) error {
 	return nil
 }
 
-// Furthest returns the last entry of which a lane has applied, or begun, an operation.
+// Furthest returns the last entry of which a lane has applied, or announced, an operation.
 // It is not before the checkpoint.
 func (s *State) Furthest() oplog.OpTime {
 	ahead := s.Applied
-	for _, l := range slices.Concat(s.Lanes, s.LanesBegun, []Position{s.Barrier, s.Begun}) {
+	for _, l := range slices.Concat(s.Lanes, s.LanesAnnounced, []Position{s.Barrier, s.Announced}) {
 		if l.OpTime.After(ahead) {
 			ahead = l.OpTime
 		}

@@ -133,12 +133,12 @@ func (s *Store) readLanes(ctx context.Context, link *linkDoc) error {
 	if err != nil {
 		return err
 	}
-	link.Lanes, link.LanesBegun = make([]Position, link.Writers), make([]Position, link.Writers)
+	link.Lanes, link.LanesAnnounced = make([]Position, link.Writers), make([]Position, link.Writers)
 	for i, l := range lanes[:link.Writers] {
-		link.Lanes[i], link.LanesBegun[i] = l.position, l.begun
+		link.Lanes[i], link.LanesAnnounced[i] = l.position, l.announced
 	}
 	barrier := lanes[link.Writers]
-	link.Barrier, link.Begun = barrier.position, barrier.begun
+	link.Barrier, link.Announced = barrier.position, barrier.announced
 	link.lowest, link.highest = barrier.term, barrier.term
 	for _, l := range lanes {
 		link.lowest, link.highest = min(link.lowest, l.term), max(link.highest, l.term)
@@ -183,7 +183,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	return nil
 }
 
-// Create creates the link in the state first (except Term, Lanes, Barrier and Begun). If
+// Create creates the link in the state first (except Term, Lanes, Barrier and Announced). If
 // the link exists, Create returns ErrExists.
 func (s *Store) Create(ctx context.Context, first State) error {
 	if err := first.validate(); err != nil {

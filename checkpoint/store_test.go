@@ -82,7 +82,7 @@ func TestLink(t *testing.T) {
 
 	want := first(3)
 	start := at(100, AllOps)
-	want.Lanes, want.LanesBegun = []Position{start, start, start}, make([]Position, 3)
+	want.Lanes, want.LanesAnnounced = []Position{start, start, start}, make([]Position, 3)
 	want.Barrier = start
 	loads := func(when string) {
 		t.Helper()
@@ -291,45 +291,45 @@ func TestAlone(t *testing.T) {
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	flush(ctx, t, h.Lane(0), at(101, 0), "x")
-	if err := h.Barrier().BeginAlone(ctx, at(102, AllOps), nil); err == nil {
+	if err := h.Barrier().Announce(ctx, at(102, AllOps), nil); err == nil {
 		t.Error("a barrier that waits for nobody")
 	}
-	if err := h.Barrier().EndAlone(ctx, at(102, AllOps)); err == nil {
+	if err := h.Barrier().Complete(ctx, at(102, AllOps)); err == nil {
 		t.Error("ended what was not begun")
 	}
-	must.Succeed(t, h.Barrier().BeginAlone(ctx, at(102, AllOps), positions(h)))
-	must.Succeed(t, h.Barrier().EndAlone(ctx, at(102, AllOps)))
-	if b := h.Barrier(); b.Position() != at(102, AllOps) || b.Begun() != (Position{}) {
-		t.Errorf("the barrier is at %s, begun %s", b.Position(), b.Begun())
+	must.Succeed(t, h.Barrier().Announce(ctx, at(102, AllOps), positions(h)))
+	must.Succeed(t, h.Barrier().Complete(ctx, at(102, AllOps)))
+	if b := h.Barrier(); b.Position() != at(102, AllOps) || b.Announced() != (Position{}) {
+		t.Errorf("the barrier is at %s, begun %s", b.Position(), b.Announced())
 	}
-	must.Succeed(t, h.Barrier().BeginAlone(ctx, at(103, AllOps), positions(h)))
-	must.Succeed(t, h.Lane(1).BeginAlone(ctx, at(109, 3), nil))
-	if err := h.Resize(ctx, progress(110), 1); err == nil || !strings.Contains(err.Error(), "not ended") {
+	must.Succeed(t, h.Barrier().Announce(ctx, at(103, AllOps), positions(h)))
+	must.Succeed(t, h.Lane(1).Announce(ctx, at(109, 3), nil))
+	if err := h.Resize(ctx, progress(110), 1); err == nil || !strings.Contains(err.Error(), "not completed") {
 		t.Errorf("Resize in the middle: %v", err)
 	}
 
 	h = must.Get(s.Acquire(ctx, h.Term()))(t)
 	st := h.State()
-	if st.Begun != at(103, AllOps) || st.LanesBegun[1] != at(109, 3) || st.LanesBegun[0] != (Position{}) {
-		t.Errorf("begun %s, %v", st.Begun, st.LanesBegun)
+	if st.Announced != at(103, AllOps) || st.LanesAnnounced[1] != at(109, 3) || st.LanesAnnounced[0] != (Position{}) {
+		t.Errorf("begun %s, %v", st.Announced, st.LanesAnnounced)
 	}
-	must.Succeed(t, h.Barrier().BeginAlone(ctx, at(103, AllOps), positions(h)))
-	must.Succeed(t, h.Barrier().EndAlone(ctx, at(103, AllOps)))
+	must.Succeed(t, h.Barrier().Announce(ctx, at(103, AllOps), positions(h)))
+	must.Succeed(t, h.Barrier().Complete(ctx, at(103, AllOps)))
 
 	// The lane's batches now end at other operations.
 	l := h.Lane(1)
-	must.Succeed(t, l.BeginAlone(ctx, at(105, 0), nil))
-	must.Succeed(t, l.EndAlone(ctx, at(105, 0)))
-	if l.Begun() != at(109, 3) {
-		t.Errorf("begun %s: an earlier term's is forgotten too soon", l.Begun())
+	must.Succeed(t, l.Announce(ctx, at(105, 0), nil))
+	must.Succeed(t, l.Complete(ctx, at(105, 0)))
+	if l.Announced() != at(109, 3) {
+		t.Errorf("begun %s: an earlier term's is forgotten too soon", l.Announced())
 	}
 	flush(ctx, t, l, at(108, 0), "y")
-	if st, _, _ := s.Load(ctx); st.LanesBegun[1] != at(109, 3) || l.Begun() != at(109, 3) {
-		t.Errorf("begun %s, %s: an earlier term's is forgotten too soon", st.LanesBegun[1], l.Begun())
+	if st, _, _ := s.Load(ctx); st.LanesAnnounced[1] != at(109, 3) || l.Announced() != at(109, 3) {
+		t.Errorf("begun %s, %s: an earlier term's is forgotten too soon", st.LanesAnnounced[1], l.Announced())
 	}
 	flush(ctx, t, l, at(110, 0), "z")
-	if st, _, _ := s.Load(ctx); st.LanesBegun[1] != (Position{}) || l.Begun() != (Position{}) {
-		t.Errorf("begun %s, %s behind it", st.LanesBegun[1], l.Begun())
+	if st, _, _ := s.Load(ctx); st.LanesAnnounced[1] != (Position{}) || l.Announced() != (Position{}) {
+		t.Errorf("begun %s, %s behind it", st.LanesAnnounced[1], l.Announced())
 	}
 	_ = g
 }

@@ -23,7 +23,7 @@ type Commands interface {
 	Apply(ctx context.Context, op *oplog.Op) error
 	// HoldIndex records an index that cannot be built as deferred: later commands of
 	// the oplog on it find it there. It is idempotent.
-	HoldIndex(ctx context.Context, op *oplog.Op, index string) error
+	DeferBuild(ctx context.Context, op *oplog.Op, index string) error
 	// LeaveView records a view of a database of the source that is not copied, with its
 	// definition: the oplog may correct it. It is idempotent.
 	LeaveView(ctx context.Context, db string, def bson.Raw, why string) error

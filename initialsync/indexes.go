@@ -47,7 +47,7 @@ func (c *Copier) buildIndexes(ctx context.Context, cmds Commands, lane *turns, c
 			continue
 		}
 		// The process that left it out may have died before it recorded it as deferred.
-		if err := c.holdIndex(ctx, cmds, coll, spec); err != nil {
+		if err := c.deferBuild(ctx, cmds, coll, spec); err != nil {
 			return err
 		}
 	}
@@ -108,13 +108,13 @@ func (c *Copier) giveUp(ctx context.Context, cmds Commands, lane *turns, coll *c
 	c.board.fail(FailedIndex{NS: coll.doc.NS, Name: name, Why: why.Error()})
 	c.cfg.Observer.Log(slog.LevelWarn, "an index cannot be built on the target", slog.String(keyNS, string(coll.doc.NS)),
 		slog.String(keyIndex, name), slog.String(keyError, why.Error()))
-	return c.holdIndex(ctx, cmds, coll, spec)
+	return c.deferBuild(ctx, cmds, coll, spec)
 }
 
-func (c *Copier) holdIndex(ctx context.Context, cmds Commands, coll *collection, spec bson.Raw) error {
+func (c *Copier) deferBuild(ctx context.Context, cmds Commands, coll *collection, spec bson.Raw) error {
 	op, err := inventory.IndexesOp(&coll.doc, []bson.Raw{spec}, c.copy.Begin)
 	if err == nil {
-		err = cmds.HoldIndex(ctx, op, indexName(spec))
+		err = cmds.DeferBuild(ctx, op, indexName(spec))
 	}
 	if err != nil {
 		return fmt.Errorf("note that %s lacks the index %s: %w", coll.to, indexName(spec), err)

@@ -113,7 +113,7 @@ func (w *world) build(op *oplog.Op) error {
 
 func (c *worldCommands) LeaveView(context.Context, string, bson.Raw, string) error { return nil }
 
-func (c *worldCommands) HoldIndex(ctx context.Context, op *oplog.Op, index string) error {
+func (c *worldCommands) DeferBuild(ctx context.Context, op *oplog.Op, index string) error {
 	entry, err := op.IndexBuild()
 	if err != nil {
 		return err

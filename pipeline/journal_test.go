@@ -186,7 +186,7 @@ func (w *world) logged(e event.Line) (text, is string) {
 		return "not atomic: " + attr("ops") + " operations", ""
 	case "operations are applied one by one":
 		return "one by one: " + kind(event.Attr(e, "cause").Any().(error)), "slow"
-	case "command applied", "options held back until cutover", "index held back until cutover":
+	case "command applied", "options deferred until cutover", "index deferred until cutover":
 		return e.Message(), "command"
 	case "source failed":
 		return "source failed: " + kind(event.Attr(e, "error").Any().(error)), "denied"

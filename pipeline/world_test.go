@@ -331,7 +331,7 @@ func (w *world) equal(l *link) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	held, err := ddl.Held(w.t.Context(), w.target.conn, "replicator", l.linkName)
+	held, err := ddl.ReadDeferred(w.t.Context(), w.target.conn, "replicator", l.linkName)
 	if err != nil {
 		return "", err
 	}

@@ -129,7 +129,7 @@ func (c *collated) run(t *testing.T) int {
 
 func (c *collated) compare(t *testing.T, want []string, when string) {
 	t.Helper()
-	held, err := ddl.Held(t.Context(), c, "replicator", "link")
+	deferred, err := ddl.ReadDeferred(t.Context(), c, "replicator", "link")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func (c *collated) compare(t *testing.T, want []string, when string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, specs = held.Overlay(target, nil, specs)
+	_, specs = deferred.Overlay(target, nil, specs)
 	if diff := cmp.Diff(want, indexTexts(specs)); diff != "" {
 		t.Errorf("%s%s: -source +target:\n%s", c.name, when, diff)
 	}

@@ -23,11 +23,11 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 		return "", err
 	}
 	ns, _ := s.target(entry.NS)
-	coll, held, err := s.existing(ctx, ns)
+	coll, deferred, err := s.existing(ctx, ns)
 	if err != nil || coll == nil {
 		return ns, err
 	}
-	m := modification{step: s, coll: coll, held: held}
+	m := modification{step: s, coll: coll, deferred: deferred}
 	for _, f := range split(entry.Changes) {
 		if err := m.take(ctx, f); err != nil {
 			return ns, err
@@ -39,7 +39,7 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 		}
 	}
 	for i := range m.keepers {
-		_, was := held.find(m.keepers[i].Index)
+		_, was := deferred.find(m.keepers[i].Index)
 		if err := s.keep(ctx, &m.keepers[i], was); err != nil {
 			return ns, err
 		}
@@ -54,11 +54,11 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 // modification is a collMod, divided into its parts.
 type modification struct {
 	*step
-	coll *catalog.Collection
-	held Specs
+	coll     *catalog.Collection
+	deferred Specs
 	// send goes to the target, keepers is deferred from now on.
 	send    fields
-	keepers []HeldSpec
+	keepers []DeferredSpec
 	// index is the name of the index that changes.
 	index string
 }
@@ -66,7 +66,7 @@ type modification struct {
 // change sends the changes to the target. The granularity of a time series only ever gets
 // coarser: that of a copy may be newer.
 func (m *modification) change(ctx context.Context) error {
-	meant := m.coll
+	coll := m.coll
 	if m.coll.NS.IsBuckets() {
 		series, exists, err := m.cfg.Catalog.Get(ctx, m.coll.NS.Series())
 		if err != nil {
@@ -75,10 +75,10 @@ func (m *modification) change(ctx context.Context) error {
 		if !exists {
 			return m.diverged(m.coll.NS, "its time series is gone")
 		}
-		meant = series
+		coll = series
 	}
-	name := meant.NS
-	d := deed{db: name.DB(), name: "collMod", first: name.Collection(), rest: m.send, meant: meant}
+	name := coll.NS
+	d := change{db: name.DB(), name: "collMod", first: name.Collection(), rest: m.send, coll: coll}
 	_, err := m.step.send(ctx, d)
 	if _, coarser := m.send.get("timeseries"); !coarser || m.again != Copied || !says(err, servererr.IsOptionRefused) {
 		return err
@@ -120,14 +120,14 @@ func generic(name string) bool {
 // takeExpire changes the age at which the documents of a clustered or time-series
 // collection expire; "off" ends that.
 func (m *modification) takeExpire(v bson.RawValue) {
-	h, _ := m.held.find("")
+	h, _ := m.deferred.find("")
 	spec := split(h.Spec)
 	if text, isText := v.StringValueOK(); isText && text == "off" {
 		spec = spec.without(optionExpire)
 	} else {
 		spec = spec.set(optionExpire, v)
 	}
-	m.keepers = append(m.keepers, HeldSpec{NS: m.coll.NS, UUID: m.coll.UUID, Fields: spec.names(), Spec: spec.document()})
+	m.keepers = append(m.keepers, DeferredSpec{NS: m.coll.NS, UUID: m.coll.UUID, Fields: spec.names(), Spec: spec.document()})
 }
 
 // takeIndex changes an index.
@@ -141,17 +141,17 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 		return m.op.Fault("o.index.name", fmt.Errorf("%w: %w", oplog.ErrBadField, err))
 	}
 	m.index = name
-	present, err := catalog.Indexes(ctx, m.sight, m.coll.NS)
+	present, err := catalog.Indexes(ctx, m.reader, m.coll.NS)
 	if err != nil {
 		return err
 	}
 	at := slices.IndexFunc(present, func(doc bson.Raw) bool { return textOf(doc, "name") == name })
-	h, wasHeld := m.held.find(name)
+	h, wasDeferred := m.deferred.find(name)
 	switch {
 	case at < 0 && !h.Absent:
 		return m.absent(m.coll.NS, "there is no index "+name)
-	case !wasHeld:
-		h = HeldSpec{NS: m.coll.NS, UUID: m.coll.UUID, Index: name, Spec: present[at]}
+	case !wasDeferred:
+		h = DeferredSpec{NS: m.coll.NS, UUID: m.coll.UUID, Index: name, Spec: present[at]}
 	}
 	spec := split(h.Spec)
 	send := fields{{"name", stringValue(name)}}
@@ -168,12 +168,12 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 		default:
 			return m.op.Fault("o.index."+f.name, fmt.Errorf("%w: a change of an index with an unknown field", oplog.ErrUnsupported))
 		}
-		if !slices.Contains(m.heldFields(&h), f.name) {
+		if !slices.Contains(m.deferredFields(&h), f.name) {
 			send = append(send, f)
 		}
 	}
-	h.Spec, h.Fields = spec.document(), m.heldOf(&h, spec)
-	if slices.Contains(h.Fields, optionExpire) || wasHeld || len(h.Fields) > 0 {
+	h.Spec, h.Fields = spec.document(), m.deferredOf(&h, spec)
+	if slices.Contains(h.Fields, optionExpire) || wasDeferred || len(h.Fields) > 0 {
 		m.keepers = append(m.keepers, h)
 	}
 	if len(send) > 1 && at >= 0 {

@@ -66,14 +66,14 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 			return name, err
 		}
 	}
-	if err := s.paid(ctx, ns); err != nil {
+	if err := s.notMissing(ctx, ns); err != nil {
 		return name, err
 	}
 	if !there && s.again == Copied {
 		s.made[coll.UUID] = true
 	}
-	held := heldOptions(options)
-	h := HeldSpec{NS: ns, UUID: coll.UUID, Fields: held.names(), Spec: held.document()}
+	deferred := deferredOptions(options)
+	h := DeferredSpec{NS: ns, UUID: coll.UUID, Fields: deferred.names(), Spec: deferred.document()}
 	return name, s.keep(ctx, &h, there)
 }
 
@@ -81,7 +81,7 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 // collection by themselves. The log has it too where the source is such a server, as
 // an index like any other, and otherwise the source has none.
 func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection) error {
-	specs, err := catalog.Indexes(ctx, s.sight, buckets.NS)
+	specs, err := catalog.Indexes(ctx, s.reader, buckets.NS)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields
 			return err
 		}
 	}
-	_, err := s.send(ctx, deed{db: ns.DB(), name: "create", first: ns.Collection(), rest: options})
+	_, err := s.send(ctx, change{db: ns.DB(), name: "create", first: ns.Collection(), rest: options})
 	return err
 }
 
@@ -138,13 +138,13 @@ func (s *step) occupied(ctx context.Context, name, ns oplog.Namespace) (bool, er
 	return false, s.resync(source, "the copy has a %s in its place", coll.Type)
 }
 
-// heldOptions returns the options of a collection that are deferred.
-func heldOptions(options fields) fields {
-	held := options.only(optionTemp, optionExpire)
+// deferredOptions returns the options of a collection that are deferred.
+func deferredOptions(options fields) fields {
+	deferred := options.only(optionTemp, optionExpire)
 	if !options.truth(optionTemp) {
-		held = held.without(optionTemp)
+		deferred = deferred.without(optionTemp)
 	}
-	return held
+	return deferred
 }
 
 // collectionOptions returns the options of the command that creates a collection.

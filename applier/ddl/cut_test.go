@@ -69,9 +69,9 @@ func TestCutHistory(t *testing.T) {
 			t.Fatalf("%s: %v", op.O, err)
 		}
 	}
-	want, wantHeld := whole.state(t, false), whole.heldSpecs(t)
-	if len(wantHeld) == 0 {
-		t.Fatal("nothing is held")
+	want, wantDeferred := whole.state(t, false), whole.deferredSpecs(t)
+	if len(wantDeferred) == 0 {
+		t.Fatal("nothing is deferred")
 	}
 	for seed := range uint64(16) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestCutHistory(t *testing.T) {
 			for _, what := range memstore.Diff(want, b.state(t, false)) {
 				t.Error(what)
 			}
-			if diff := cmp.Diff(wantHeld, b.heldSpecs(t), cmpopts.IgnoreFields(ddl.HeldSpec{}, "UUID")); diff != "" {
-				t.Errorf("held (-want +got):\n%s", diff)
+			if diff := cmp.Diff(wantDeferred, b.deferredSpecs(t), cmpopts.IgnoreFields(ddl.DeferredSpec{}, "UUID")); diff != "" {
+				t.Errorf("deferred (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -111,7 +111,7 @@ func safe(cmd bson.Raw) error {
 	over := cmd.Lookup("dropTarget").Type == bson.TypeBinary
 	final := byName == nil && (name == "drop" || over)
 	if wants := !final && name != "commitTransaction" && name != "createIndexes"; (unlimited == nil) != wants {
-		return fmt.Errorf("%s: %s: a time limit is for what the server cannot hold to what is meant", name, cmd)
+		return fmt.Errorf("%s: %s: a time limit is for what the server cannot restrict to the intended collection", name, cmd)
 	}
 	if quorum := cmd.Lookup("commitQuorum").String(); name == "createIndexes" && quorum != `"majority"` {
 		return fmt.Errorf("%s with the quorum %s", name, quorum)
@@ -119,13 +119,13 @@ func safe(cmd bson.Raw) error {
 	return nil
 }
 
-func (b *bench) heldSpecs(t *testing.T) ddl.Specs {
+func (b *bench) deferredSpecs(t *testing.T) ddl.Specs {
 	t.Helper()
-	held, err := ddl.Held(t.Context(), b, "replicator", "link")
+	deferred, err := ddl.ReadDeferred(t.Context(), b, "replicator", "link")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return held
+	return deferred
 }
 
 // An index of an earlier attempt is listed from the start of its build. The executor

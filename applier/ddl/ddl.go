@@ -112,15 +112,15 @@ func (c *Config) validate() error {
 // Executor executes DDL, one operation at a time. It is for one goroutine.
 type Executor struct {
 	cfg Config
-	// gate is the only way to change the target; sight only reads it.
-	gate  *gate
-	sight readOnly
+	// gate is the only way to change the target; reader only reads it.
+	gate   *gate
+	reader readOnly
 	// made are the target's UUIDs of collections that the log created while it met a
 	// copy: the log refers to these, whatever else was copied.
 	made map[oplog.UUID]bool
-	// owed are the new names of renames for which a copy had neither name; nil until they
+	// missing are the new names of renames for which a copy had neither name; nil until they
 	// are read.
-	owed map[oplog.Namespace]oplog.OpTime
+	missing map[oplog.Namespace]oplog.OpTime
 }
 
 // New checks cfg. It does no I/O.
@@ -131,7 +131,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	g, r := &gate{target: cfg.Target, fence: cfg.Fence}, readOnly{cfg.Target}
 	cfg.Target, cfg.Fence = nil, nil // Nothing bypasses the gate.
-	return &Executor{cfg: cfg, gate: g, sight: r, made: map[oplog.UUID]bool{}}, nil
+	return &Executor{cfg: cfg, gate: g, reader: r, made: map[oplog.UUID]bool{}}, nil
 }
 
 // Again says which earlier effects an operation may meet.

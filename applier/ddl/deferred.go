@@ -36,11 +36,11 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 	if err != nil || !exists {
 		return nil, err
 	}
-	held, err := s.held(ctx, ns)
+	deferred, err := s.deferred(ctx, ns)
 	if err != nil {
 		return nil, err
 	}
-	present, err := catalog.Indexes(ctx, s.sight, ns)
+	present, err := catalog.Indexes(ctx, s.reader, ns)
 	if err != nil {
 		return nil, err
 	}
@@ -51,9 +51,9 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 			continue
 		}
 		name := strings.Clone(textOf(spec, "name"))
-		h, was := held.find(name)
+		h, was := deferred.find(name)
 		if !was {
-			h = HeldSpec{NS: ns, UUID: coll.UUID, Index: name, Spec: bytes.Clone(spec)}
+			h = DeferredSpec{NS: ns, UUID: coll.UUID, Index: name, Spec: bytes.Clone(spec)}
 		}
 		h.Absent = true
 		if err := s.store(ctx, &h); err != nil {
@@ -73,18 +73,18 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 // refused stays absent until cutover, and is logged.
 func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
 	s := e.step(&oplog.Op{Kind: oplog.KindCommand, OpTime: at}, Maybe)
-	if err := s.settle(ctx); err != nil {
+	if err := s.checkMissing(ctx); err != nil {
 		if isTyped(err) {
 			return err
 		}
 		return fmt.Errorf("ddl: end the copy at %s: %w", at, err)
 	}
-	held, err := Held(ctx, e.sight, e.cfg.MetaDB, e.cfg.Link)
+	deferred, err := ReadDeferred(ctx, e.reader, e.cfg.MetaDB, e.cfg.Link)
 	if err != nil {
 		return fmt.Errorf("ddl: end the copy at %s: %w", at, err)
 	}
 	var names []oplog.Namespace
-	for _, h := range held {
+	for _, h := range deferred {
 		// A collection that is left out for a resync may be a different one by now.
 		if _, in := e.cfg.Scope.Source(h.NS); in && h.Absent && !slices.Contains(names, h.NS) {
 			names = append(names, h.NS)

@@ -58,7 +58,7 @@ func TestAbsentOfOthers(t *testing.T) {
 		hold := func(coll string) {
 			t.Helper()
 			op := b.operation(t, `c db.$cmd {"createIndexes": "`+coll+`", "v": 2, "key": {"x": 1}, "name": "x_1"}`)
-			if err := b.exec.HoldIndex(t.Context(), op, "x_1"); err != nil {
+			if err := b.exec.DeferBuild(t.Context(), op, "x_1"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -88,12 +88,12 @@ func TestAbsentOfOthers(t *testing.T) {
 		if err := mine.EndCopy(t.Context(), oplog.OpTime{TS: b.read, Term: 1}); err != nil {
 			t.Errorf("%s: %v", dialect, err)
 		}
-		held, err := ddl.Held(t.Context(), b, "replicator", "link")
+		deferred, err := ddl.ReadDeferred(t.Context(), b, "replicator", "link")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(held) != 1 || held[0].NS != "db.other" || !held[0].Absent {
-			t.Errorf("%s: held is %v; told: %s", dialect, held, b.told())
+		if len(deferred) != 1 || deferred[0].NS != "db.other" || !deferred[0].Absent {
+			t.Errorf("%s: deferred is %v; told: %s", dialect, deferred, b.told())
 		}
 		for ns, want := range map[oplog.Namespace]int{"db.mine": 2, "db.other": 1} {
 			if got, err := catalog.Indexes(t.Context(), b, ns); err != nil || len(got) != want {

@@ -19,7 +19,7 @@
 //     the renamed collection is certainly the right one, because the log created it or
 //     because no other collection ever has its name. Otherwise it is a [ResyncError].
 //   - If neither name of a rename exists, the collection was not copied, or the source
-//     drops it before the end of the copy. [Executor.Owed] lists these collections, and
+//     drops it before the end of the copy. [Executor.Missing] lists these collections, and
 //     the copy does not end while one is missing. They are recorded in the metadata, in
 //     "missing", before the next operation.
 //
@@ -36,7 +36,7 @@
 // view, the view is newer and the log creates it again; the inverse is a divergence.
 //
 // An index that newer documents do not allow is an [IndexError]; the log will drop it or
-// change the documents, and [Executor.HoldIndex] defers it until then. A granularity that
+// change the documents, and [Executor.DeferBuild] defers it until then. A granularity that
 // is already coarser, and views that conflict with newer ones, are ignored.
 //
 // # Modes
@@ -88,15 +88,15 @@
 // They are left out on the target and stored in the collection "deferred" of the
 // metadata database, one document for each index and (index: "") each collection:
 //
-//	{_id: {link, ns, index}, uuid, held: [names], absent, spec: binary BSON}
+//	{_id: {link, ns, index}, uuid, deferred: [names], absent, spec: binary BSON}
 //
-// ns is the target's name, uuid that of the target's collection, held the names of the
+// ns is the target's name, uuid that of the target's collection, deferred the names of the
 // deferred options, and spec the whole index specification of the source, or the
 // collection's deferred options. It is binary, because servers up to 4.4 do not store
 // field names that begin with a dollar. An index that without its uniqueness equals
 // another one cannot be built: it is absent, and is built once the other one is dropped.
 // An index that was deferred because it could not be built is tried again when any other
-// is dropped. [Held] reads all documents, and [Specs.Overlay] returns a collection's
+// is dropped. [ReadDeferred] reads all documents, and [Specs.Overlay] returns a collection's
 // options and indexes as at the source.
 //
 // # Deferred indexes

@@ -31,7 +31,7 @@ func (s *step) emptyCapped(ctx context.Context) (oplog.Namespace, error) {
 	case !exists || coll.Type != catalog.TypeCollection:
 		return ns, s.absent(ns, "there is no such collection")
 	}
-	d := deed{db: ns.DB(), name: "emptycapped", first: ns.Collection(), meant: coll}
+	d := change{db: ns.DB(), name: "emptycapped", first: ns.Collection(), coll: coll}
 	_, err = s.send(ctx, d)
 	if !says(err, servererr.IsNoCommand) {
 		return ns, err
@@ -68,7 +68,7 @@ func (s *step) drop(ctx context.Context) (oplog.Namespace, error) {
 // dropOne removes a collection, or the time-series collection of buckets, and its
 // deferred specs.
 func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
-	if err := s.paid(ctx, ns); err != nil {
+	if err := s.notMissing(ctx, ns); err != nil {
 		return err
 	}
 	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
@@ -89,18 +89,18 @@ func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
 	case s.again == Copied:
 		s.tolerate(ns, "there is no such collection")
 	}
-	return s.release(ctx, s.heldFilter(ns))
+	return s.release(ctx, s.deferredFilter(ns))
 }
 
 // dropNow drops an existing namespace. Buckets are dropped with their time-series
 // collection, if that exists.
 func (s *step) dropNow(ctx context.Context, ns oplog.Namespace) error {
 	names := []oplog.Namespace{ns}
-	meant, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	dropped, exists, err := s.cfg.Catalog.Get(ctx, ns)
 	if err != nil {
 		return err
 	}
-	if exists && meant.Type == catalog.TypeTimeseries {
+	if exists && dropped.Type == catalog.TypeTimeseries {
 		names = append(names, ns.Buckets()) // they go with it, and may come again
 	}
 	if ns.IsBuckets() {
@@ -109,13 +109,13 @@ func (s *step) dropNow(ctx context.Context, ns oplog.Namespace) error {
 		if coll, exists, err := s.cfg.Catalog.Get(ctx, series); err != nil {
 			return err
 		} else if exists && coll.Type == catalog.TypeTimeseries {
-			ns, meant = series, coll
+			ns, dropped = series, coll
 		}
 	}
 	if !exists {
 		return s.diverged(ns, "it is gone")
 	}
-	if _, err := s.send(ctx, deed{db: ns.DB(), name: "drop", first: ns.Collection(), meant: meant}); err != nil {
+	if _, err := s.send(ctx, change{db: ns.DB(), name: "drop", first: ns.Collection(), coll: dropped}); err != nil {
 		return err
 	}
 	return s.cfg.Catalog.Refresh(ctx, names...)
@@ -183,7 +183,7 @@ func (s *step) dropDefinitions(ctx context.Context, db string) error {
 // refuses to create anything in that database.
 func (s *step) defines(ctx context.Context, ns oplog.Namespace) (bool, error) {
 	cmd := command("find", ns.Collection())
-	docs, err := catalog.ReadAll(ctx, s.sight, ns.DB(), bson.Raw(cmd.Build()))
+	docs, err := catalog.ReadAll(ctx, s.reader, ns.DB(), bson.Raw(cmd.Build()))
 	if err != nil {
 		return false, fmt.Errorf("look whether %s defines a view: %w", ns, err)
 	}
@@ -208,11 +208,11 @@ func (s *step) dropDatabase(ctx context.Context) (oplog.Namespace, error) {
 		}
 	}
 	// Not by the drops of this attempt: an interrupted one may have dropped more.
-	held, err := Held(ctx, s.sight, s.cfg.MetaDB, s.cfg.Link)
+	deferred, err := ReadDeferred(ctx, s.reader, s.cfg.MetaDB, s.cfg.Link)
 	if err != nil {
 		return "", err
 	}
-	for _, h := range held {
+	for _, h := range deferred {
 		if ns, in := s.cfg.Scope.Source(h.NS); !in || ns.DB() != db {
 			continue
 		}

@@ -58,7 +58,7 @@ func (e *UniqueError) Unwrap() error { return e.Err }
 
 // IndexError reports an index that the target refuses to build, of a command that meets a
 // copy: its documents, or its other indexes, may be newer. None of the command was
-// executed, or only some of its indexes were built. [Executor.HoldIndex] continues
+// executed, or only some of its indexes were built. [Executor.DeferBuild] continues
 // without the index.
 type IndexError struct {
 	OpTime oplog.OpTime

@@ -43,11 +43,11 @@ func (s *step) logWaiting(refusal error) {
 	s.log(slog.LevelInfo, "command waits for other work of the target", slog.String(keyCommand, s.name()), slog.Any(keyError, refusal))
 }
 
-// logHeld logs that options, or a whole index, are deferred until cutover.
-func (s *step) logHeld(h *HeldSpec) {
-	level, message := levelOf(s.again), "options held back until cutover"
+// logDeferred logs that options, or a whole index, are deferred until cutover.
+func (s *step) logDeferred(h *DeferredSpec) {
+	level, message := levelOf(s.again), "options deferred until cutover"
 	if h.Absent {
-		level, message = slog.LevelInfo, "index held back until cutover" // its refusal is logged as well
+		level, message = slog.LevelInfo, "index deferred until cutover" // its refusal is logged as well
 	}
 	s.log(level, message, slog.String(keyNS, string(h.NS)), slog.String(keyIndex, h.Index),
 		slog.Any(keyFields, h.Fields), slog.Bool(keyAbsent, h.Absent))

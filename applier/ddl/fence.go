@@ -43,7 +43,7 @@ const (
 	endWithin, endAtLast = 10 * time.Second, time.Hour
 	// tellWithin is the time limit for finding out that a command was late, and reporting
 	// it, after everything else has ended.
-	tellWithin = 30 * time.Second
+	reportWithin = 30 * time.Second
 	// uuidWire is the wire version of the first server that takes collectionUUID: 6.0.
 	uuidWire = 17
 )
@@ -80,24 +80,24 @@ func joined(names []oplog.Namespace) string {
 	return strings.Join(text, " and ")
 }
 
-// deed is a command that changes the target.
-type deed struct {
+// change is a command that changes the target.
+type change struct {
 	db   string
 	name string
 	// first is the value of the command's first field, rest are the other fields.
 	first string
 	rest  fields
-	// meant is the collection with the command's name, as the catalog has it; nil for
+	// coll is the collection with the command's name, as the catalog has it; nil for
 	// none.
-	meant *catalog.Collection
-	// over is the collection that a rename replaces, nil for none.
-	over *catalog.Collection
+	coll *catalog.Collection
+	// replaces is the collection that a rename replaces, nil for none.
+	replaces *catalog.Collection
 	// builds is set if the duration depends on the number of documents.
 	builds bool
 }
 
 // ns returns the command's namespace on the target.
-func (d *deed) ns() oplog.Namespace {
+func (d *change) ns() oplog.Namespace {
 	if d.name == "renameCollection" {
 		return oplog.Namespace(d.first)
 	}
@@ -105,7 +105,7 @@ func (d *deed) ns() oplog.Namespace {
 }
 
 // hits returns the names whose collections it changes, on the target.
-func (d *deed) hits() []oplog.Namespace {
+func (d *change) hits() []oplog.Namespace {
 	if to, named := d.rest.get("to"); named && d.name == "renameCollection" {
 		return []oplog.Namespace{d.ns(), oplog.Namespace(to.StringValue())}
 	}
@@ -114,16 +114,16 @@ func (d *deed) hits() []oplog.Namespace {
 
 // body builds the command, with limit where it needs one. By UUID it names the intended
 // collections.
-func (d *deed) body(byUUID bool, limit time.Duration) bson.Raw {
+func (d *change) body(byUUID bool, limit time.Duration) bson.Raw {
 	doc := d.rest.appendTo(command(d.name, d.first))
-	if d.over != nil && !byUUID {
+	if d.replaces != nil && !byUUID {
 		doc.AppendBoolean("dropTarget", true)
 	}
 	if byUUID {
-		if d.over != nil {
-			doc.AppendBinary("dropTarget", bson.TypeBinaryUUID, d.over.UUID[:])
+		if d.replaces != nil {
+			doc.AppendBinary("dropTarget", bson.TypeBinaryUUID, d.replaces.UUID[:])
 		}
-		doc.AppendBinary("collectionUUID", bson.TypeBinaryUUID, d.meant.UUID[:])
+		doc.AppendBinary("collectionUUID", bson.TypeBinaryUUID, d.coll.UUID[:])
 	}
 	if !d.builds && (!byUUID || !d.final()) {
 		doc.AppendInt64("maxTimeMS", limit.Milliseconds())
@@ -145,15 +145,15 @@ func (d *deed) body(byUUID bool, limit time.Duration) bson.Raw {
 //
 // since 6.0, under the feature compatibility version 6.0
 // (jstests/core/collection_uuid_*.js; drop_indexes.idl, coll_mod.cpp).
-func (d *deed) hasUUID() bool {
-	return d.meant != nil && d.meant.Type == catalog.TypeCollection && d.meant.NS == d.ns() && d.name != "emptycapped"
+func (d *change) hasUUID() bool {
+	return d.coll != nil && d.coll.Type == catalog.TypeCollection && d.coll.NS == d.ns() && d.name != "emptycapped"
 }
 
 // final reports whether the command, sent by UUID, can take effect at most once: it
 // removes a collection, and no other one will ever have its UUID. Any other command may
 // still find its collection after the next leader has executed the same operation and
 // later ones: an index dropped and built again, a collection renamed and renamed back.
-func (d *deed) final() bool { return d.name == "drop" || d.over != nil }
+func (d *change) final() bool { return d.name == "drop" || d.replaces != nil }
 
 // gate is the only way for commands to the target's data. Everything that changes it goes
 // through run or within.
@@ -204,7 +204,7 @@ func refusesUUID(err error) bool {
 }
 
 // run sends a command once, if the lease is not lost.
-func (s *step) run(ctx context.Context, d *deed) (bson.Raw, error) {
+func (s *step) run(ctx context.Context, d *change) (bson.Raw, error) {
 	if d.hasUUID() {
 		takes, err := s.gate.takesUUID(ctx)
 		if err != nil {
@@ -218,7 +218,7 @@ func (s *step) run(ctx context.Context, d *deed) (bson.Raw, error) {
 			*s.gate.uuids = false
 		}
 	}
-	if err := s.asMeant(ctx, d); err != nil {
+	if err := s.verifyCollections(ctx, d); err != nil {
 		return nil, err
 	}
 	reply, err := s.sendNow(ctx, d.db, d.body(false, s.limit))
@@ -227,7 +227,7 @@ func (s *step) run(ctx context.Context, d *deed) (bson.Raw, error) {
 
 // answered handles the outcome of a command that was sent. Fenced is set if the target
 // has restricted it to the intended collection.
-func (s *step) answered(ctx context.Context, d *deed, fenced bool, reply bson.Raw, err error) (bson.Raw, error) {
+func (s *step) answered(ctx context.Context, d *change, fenced bool, reply bson.Raw, err error) (bson.Raw, error) {
 	if fenced || errors.Is(err, errNotSent) || busy(err) {
 		return reply, err
 	}
@@ -240,8 +240,8 @@ func (s *step) answered(ctx context.Context, d *deed, fenced bool, reply bson.Ra
 // late checks whether another process had the lease when a command was executed (as err
 // says) that the target could not restrict to the intended collection. Only this process
 // can detect that, so it does not end with ctx.
-func (s *step) late(ctx context.Context, d *deed, err error) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
+func (s *step) late(ctx context.Context, d *change, err error) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), reportWithin)
 	defer stop()
 	check := mongo.Retry{For: mongo.Forever, Again: unanswered}
 	lost := check.Do(ctx, func() error { return s.gate.fence.Check(ctx) })
@@ -280,10 +280,10 @@ func (s *step) sendNow(ctx context.Context, db string, body bson.Raw) (bson.Raw,
 	return reply, err
 }
 
-// asMeant verifies that the command's name still refers to the intended collection. It is
+// verifyCollections verifies that the command's name still refers to the intended collection. It is
 // the closest substitute where the server does not verify that.
-func (s *step) asMeant(ctx context.Context, d *deed) error {
-	for _, want := range []*catalog.Collection{d.meant, d.over} {
+func (s *step) verifyCollections(ctx context.Context, d *change) error {
+	for _, want := range []*catalog.Collection{d.coll, d.replaces} {
 		if want == nil {
 			continue // the server does not overwrite an existing namespace
 		}
@@ -299,7 +299,7 @@ func (s *step) asMeant(ctx context.Context, d *deed) error {
 			if ns == want.NS {
 				known = want
 			}
-			found, err := catalog.Look(ctx, s.sight, ns)
+			found, err := catalog.Look(ctx, s.reader, ns)
 			if err != nil {
 				return err
 			}

@@ -98,12 +98,12 @@ func (s *server) wholeState(t *testing.T) string {
 			fmt.Fprintln(&out, docs)
 		}
 	}
-	held, err := ddl.Held(t.Context(), s, "replicator", "link")
+	deferred, err := ddl.ReadDeferred(t.Context(), s, "replicator", "link")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range held {
-		fmt.Fprintln(&out, "held", h.NS, h.Index, h.Fields, h.Absent, h.Spec)
+	for _, h := range deferred {
+		fmt.Fprintln(&out, "deferred", h.NS, h.Index, h.Fields, h.Absent, h.Spec)
 	}
 	return out.String()
 }
@@ -199,7 +199,7 @@ var frozenCases = []struct {
 		"c", "6.0",
 	},
 	{
-		"what is held of an index", "commitTransaction",
+		"the deferred spec of an index", "commitTransaction",
 		[]string{`c db.$cmd {"create": "c", ` + idIndex + `}`},
 		`c db.$cmd {"createIndexes": "c", "v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`,
 		[]string{`c db.$cmd {"drop": "c"}`},

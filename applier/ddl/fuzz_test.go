@@ -24,8 +24,8 @@ func (d found) Call(context.Context, mongo.Command) (bson.Raw, error) {
 	})
 }
 
-// FuzzHeld reads any document as a deferred spec and overlays a collection with it.
-func FuzzHeld(f *testing.F) {
+// FuzzDeferred reads any document as a deferred spec and overlays a collection with it.
+func FuzzDeferred(f *testing.F) {
 	spec, err := bson.Marshal(bson.D{{Key: "name", Value: "x_1"}, {Key: "unique", Value: true}})
 	if err != nil {
 		f.Fatal(err)
@@ -47,11 +47,11 @@ func FuzzHeld(f *testing.F) {
 		if rawbson.Validate(d) != nil {
 			return
 		}
-		held, err := ddl.Held(t.Context(), found(d), "meta", "l")
+		deferred, err := ddl.ReadDeferred(t.Context(), found(d), "meta", "l")
 		if err != nil {
 			return
 		}
-		options, indexes := held.Overlay(held[0].NS, doc(t, `{"temp": true}`), []bson.Raw{doc(t, `{"name": "x_1"}`)})
+		options, indexes := deferred.Overlay(deferred[0].NS, doc(t, `{"temp": true}`), []bson.Raw{doc(t, `{"name": "x_1"}`)})
 		if err := rawbson.Validate(options); err != nil {
 			t.Error(err)
 		}

@@ -140,7 +140,7 @@ func (s *server) databases(t testing.TB) []string {
 // state returns the target's catalog, overlaid with the deferred specs if requested.
 func (s *server) state(t testing.TB, overlay bool) memstore.State {
 	t.Helper()
-	held, err := ddl.Held(t.Context(), s, "replicator", "link")
+	deferred, err := ddl.ReadDeferred(t.Context(), s, "replicator", "link")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func (s *server) state(t testing.TB, overlay bool) memstore.State {
 				}
 			}
 			if overlay {
-				c.Options, c.Indexes = held.Overlay(c.NS, c.Options, c.Indexes)
+				c.Options, c.Indexes = deferred.Overlay(c.NS, c.Options, c.Indexes)
 			}
 			state.Collections = append(state.Collections, c)
 		}

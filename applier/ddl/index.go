@@ -24,15 +24,15 @@ func (s *step) createIndexes(ctx context.Context) (oplog.Namespace, error) {
 		return "", err
 	}
 	ns, _ := s.target(source)
-	coll, held, err := s.existing(ctx, ns)
+	coll, deferred, err := s.existing(ctx, ns)
 	if err != nil || coll == nil {
 		return ns, err
 	}
-	present, err := catalog.Indexes(ctx, s.sight, ns)
+	present, err := catalog.Indexes(ctx, s.reader, ns)
 	if err != nil {
 		return ns, err
 	}
-	b := build{step: s, coll: coll, present: present, held: held}
+	b := build{step: s, coll: coll, present: present, deferred: deferred}
 	for _, spec := range specs {
 		if err := b.add(split(spec).without("ns", "dropDups")); err != nil {
 			return ns, err
@@ -63,8 +63,8 @@ func (s *step) existing(ctx context.Context, ns oplog.Namespace) (*catalog.Colle
 	case !exists || coll.Type != catalog.TypeCollection:
 		return nil, nil, s.absent(ns, "there is no such collection")
 	}
-	held, err := s.held(ctx, ns)
-	return coll, held, err
+	deferred, err := s.deferred(ctx, ns)
+	return coll, deferred, err
 }
 
 // absent returns the error, if any, for a missing collection or index of a command: only
@@ -77,11 +77,11 @@ func (s *step) absent(ns oplog.Namespace, what string) error {
 	return s.diverged(ns, "%s", what)
 }
 
-// heldFields returns the fields of an index that are deferred, or stay deferred: h is its
+// deferredFields returns the fields of an index that are deferred, or stay deferred: h is its
 // spec so far. The documents of a copy are of different times, so together they may
 // violate a uniqueness that the source always had; an index that was built on them stays
 // without it.
-func (s *step) heldFields(h *HeldSpec) []string {
+func (s *step) deferredFields(h *DeferredSpec) []string {
 	if s.cfg.UniqueIndexes == Serialized && s.again != Copied && !h.isRelaxed() {
 		return []string{optionExpire}
 	}
@@ -89,31 +89,31 @@ func (s *step) heldFields(h *HeldSpec) []string {
 }
 
 // isRelaxed reports whether the index lacks the uniqueness that it has at the source.
-func (h *HeldSpec) isRelaxed() bool {
+func (h *DeferredSpec) isRelaxed() bool {
 	return slices.Contains(h.Fields, "unique") || slices.Contains(h.Fields, "prepareUnique")
 }
 
-// heldOf returns which fields of a spec are deferred.
-func (s *step) heldOf(h *HeldSpec, spec fields) []string {
-	held := spec.only(s.heldFields(h)...)
+// deferredOf returns which fields of a spec are deferred.
+func (s *step) deferredOf(h *DeferredSpec, spec fields) []string {
+	deferred := spec.only(s.deferredFields(h)...)
 	for _, flag := range []string{"unique", "prepareUnique"} {
-		if !held.truth(flag) {
-			held = held.without(flag)
+		if !deferred.truth(flag) {
+			deferred = deferred.without(flag)
 		}
 	}
-	return held.names()
+	return deferred.names()
 }
 
 // build builds some indexes of a collection.
 type build struct {
 	*step
-	coll    *catalog.Collection
-	present []bson.Raw
-	held    Specs
+	coll     *catalog.Collection
+	present  []bson.Raw
+	deferred Specs
 	// wanted are the indexes to build or to defer in part, missing says which of them are
 	// to be built.
-	wanted  []HeldSpec
-	missing []bool
+	wanted  []DeferredSpec
+	toBuild []bool
 }
 
 func hasIndex(specs []bson.Raw, name string) bool {
@@ -123,18 +123,18 @@ func hasIndex(specs []bson.Raw, name string) bool {
 // add adds one index.
 func (b *build) add(spec fields) error {
 	doc := spec.document()
-	h := HeldSpec{
-		NS: b.coll.NS, UUID: b.coll.UUID, Index: strings.Clone(textOf(doc, "name")), Fields: b.heldOf(&HeldSpec{}, spec), Spec: doc,
+	h := DeferredSpec{
+		NS: b.coll.NS, UUID: b.coll.UUID, Index: strings.Clone(textOf(doc, "name")), Fields: b.deferredOf(&DeferredSpec{}, spec), Spec: doc,
 	}
 	there := hasIndex(b.present, h.Index)
-	old, wasHeld := b.held.find(h.Index)
+	old, wasDeferred := b.deferred.find(h.Index)
 	switch {
 	case !there && !old.Absent:
-	case b.again == Once && !wasHeld && isThere(b.present, &h):
+	case b.again == Once && !wasDeferred && isThere(b.present, &h):
 		// There is nothing to do, whatever its origin.
 	case b.again == Once:
 		return b.diverged(h.NS, "there is an index %s already", h.Index)
-	case b.again == Copied && (wasHeld || !sameKey(b.present, &h)):
+	case b.again == Copied && (wasDeferred || !sameKey(b.present, &h)):
 		// It is a newer one of that name, or was built before: the log drops and builds
 		// it again, or the deferred spec is complete.
 		b.tolerate(h.NS, "it has an index "+h.Index)
@@ -145,12 +145,12 @@ func (b *build) add(spec fields) error {
 	b.wanted = append(b.wanted, h)
 	// An index of an earlier attempt may be listed while its build is still in progress:
 	// a repeated command waits for the build.
-	b.missing = append(b.missing, !h.Absent && (!there || b.again == Maybe))
+	b.toBuild = append(b.toBuild, !h.Absent && (!there || b.again == Maybe))
 	return nil
 }
 
 // isThere reports whether exactly that index exists, except for its deferred part.
-func isThere(present []bson.Raw, h *HeldSpec) bool {
+func isThere(present []bson.Raw, h *DeferredSpec) bool {
 	listed := func(spec bson.Raw) bson.Raw {
 		return arrange(listedIndex(split(spec).without("background").without(h.Fields...)), indexNames)
 	}
@@ -159,7 +159,7 @@ func isThere(present []bson.Raw, h *HeldSpec) bool {
 }
 
 // sameKey reports whether the existing index of that name has the same key.
-func sameKey(present []bson.Raw, h *HeldSpec) bool {
+func sameKey(present []bson.Raw, h *DeferredSpec) bool {
 	i := slices.IndexFunc(present, func(doc bson.Raw) bool { return textOf(doc, "name") == h.Index })
 	if i < 0 {
 		return false
@@ -172,9 +172,9 @@ func sameKey(present []bson.Raw, h *HeldSpec) bool {
 // run builds the missing indexes: together, in one scan of the collection, and one by one
 // if that is refused.
 func (b *build) run(ctx context.Context) error {
-	var all []*HeldSpec
+	var all []*DeferredSpec
 	for i := range b.wanted {
-		if b.missing[i] {
+		if b.toBuild[i] {
 			all = append(all, &b.wanted[i])
 		}
 	}
@@ -183,7 +183,7 @@ func (b *build) run(ctx context.Context) error {
 		switch {
 		case err != nil && len(all) > 1 && (conflicts(err) || says(err, servererr.IsDuplicateKey) || b.again == Copied && unbuildable(err)):
 			for _, h := range all {
-				if err := b.made(h, b.make(ctx, b.coll, []*HeldSpec{h})); err != nil {
+				if err := b.made(h, b.make(ctx, b.coll, []*DeferredSpec{h})); err != nil {
 					return err
 				}
 			}
@@ -194,7 +194,7 @@ func (b *build) run(ctx context.Context) error {
 		}
 	}
 	for i := range b.wanted {
-		if _, was := b.held.find(b.wanted[i].Index); len(b.wanted[i].Fields) > 0 || b.wanted[i].Absent || was {
+		if _, was := b.deferred.find(b.wanted[i].Index); len(b.wanted[i].Fields) > 0 || b.wanted[i].Absent || was {
 			if err := b.keep(ctx, &b.wanted[i], was); err != nil {
 				return err
 			}
@@ -204,15 +204,15 @@ func (b *build) run(ctx context.Context) error {
 }
 
 // make builds indexes of a collection without their deferred parts.
-func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*HeldSpec) error {
+func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*DeferredSpec) error {
 	list := bsoncore.NewArrayBuilder()
 	for _, h := range specs {
 		list.AppendDocument(bsoncore.Document(asked(coll, h).document()))
 	}
 	ns := coll.NS
 	// By default the build would wait for every voting member, even one that is down.
-	_, err := s.send(ctx, deed{
-		db: ns.DB(), name: "createIndexes", first: ns.Collection(), meant: coll, builds: true,
+	_, err := s.send(ctx, change{
+		db: ns.DB(), name: "createIndexes", first: ns.Collection(), coll: coll, builds: true,
 		rest: fields{{"indexes", bson.RawValue{Type: bson.TypeArray, Value: list.Build()}}, {"commitQuorum", stringValue("majority")}},
 	})
 	return err
@@ -221,7 +221,7 @@ func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*Held
 // asked returns an index as a client must request it. An index that is logged, or listed,
 // without a collation compares byte by byte; in a command it would inherit the
 // collection's collation. Version 1 has none, and the index on _id has the collection's.
-func asked(coll *catalog.Collection, h *HeldSpec) fields {
+func asked(coll *catalog.Collection, h *DeferredSpec) fields {
 	spec := split(h.Spec).without(h.Fields...)
 	_, collated := split(coll.Options).get("collation")
 	_, given := spec.get("collation")
@@ -253,7 +253,7 @@ func isIDIndex(spec bson.Raw) bool {
 func conflicts(err error) bool { return says(err, servererr.IsIndexConflict) }
 
 // made handles the outcome of building one index.
-func (b *build) made(h *HeldSpec, err error) error {
+func (b *build) made(h *DeferredSpec, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -275,7 +275,7 @@ func (b *build) made(h *HeldSpec, err error) error {
 }
 
 // unbuilt returns the error for an index that could not be built.
-func (s *step) unbuilt(h *HeldSpec, err error) error {
+func (s *step) unbuilt(h *DeferredSpec, err error) error {
 	if s.again == Copied && unbuildable(err) {
 		return &IndexError{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
 	}
@@ -286,24 +286,24 @@ func (s *step) unbuilt(h *HeldSpec, err error) error {
 // caused a refusal.
 func unbuildable(err error) bool { return says(err, servererr.IsDefinitionRefused) }
 
-// HoldIndex defers an index of a createIndexes or commitIndexBuild that cannot be built
+// DeferBuild defers an index of a createIndexes or commitIndexBuild that cannot be built
 // on the target: it is absent until cutover, and later commands of the log still find it.
 // If the index exists after all, nothing is done.
-func (e *Executor) HoldIndex(ctx context.Context, op *oplog.Op, index string) error {
+func (e *Executor) DeferBuild(ctx context.Context, op *oplog.Op, index string) error {
 	if op.Command != oplog.CommandCreateIndexes && op.Command != oplog.CommandCommitIndexBuild {
-		return fmt.Errorf("ddl: hold the index %s of %s: it is of no command that builds indexes", index, op.OpTime)
+		return fmt.Errorf("ddl: defer the index %s of %s: it is of no command that builds indexes", index, op.OpTime)
 	}
 	if in, err := e.InScope(op); err != nil || !in {
 		return err
 	}
 	s := e.step(op, Copied)
-	if ns, err := s.holdIndex(ctx, index); err != nil {
+	if ns, err := s.deferBuild(ctx, index); err != nil {
 		return s.wrap(ns, err)
 	}
 	return nil
 }
 
-func (s *step) holdIndex(ctx context.Context, index string) (oplog.Namespace, error) {
+func (s *step) deferBuild(ctx context.Context, index string) (oplog.Namespace, error) {
 	source, specs, err := s.indexSpecs()
 	if err != nil {
 		return "", err
@@ -313,15 +313,15 @@ func (s *step) holdIndex(ctx context.Context, index string) (oplog.Namespace, er
 	if err != nil || coll == nil {
 		return ns, err
 	}
-	present, err := catalog.Indexes(ctx, s.sight, ns)
+	present, err := catalog.Indexes(ctx, s.reader, ns)
 	if err != nil || hasIndex(present, index) {
 		return ns, err
 	}
 	for _, doc := range specs {
 		spec := split(doc).without("ns", "dropDups")
 		if textOf(doc, "name") == index {
-			return ns, s.hold(ctx, &HeldSpec{
-				NS: ns, UUID: coll.UUID, Index: index, Fields: s.heldOf(&HeldSpec{}, spec), Absent: true, Spec: spec.document(),
+			return ns, s.deferSpec(ctx, &DeferredSpec{
+				NS: ns, UUID: coll.UUID, Index: index, Fields: s.deferredOf(&DeferredSpec{}, spec), Absent: true, Spec: spec.document(),
 			})
 		}
 	}
@@ -330,8 +330,8 @@ func (s *step) holdIndex(ctx context.Context, index string) (oplog.Namespace, er
 
 // lostUnique reports whether the index, or another one of the collection, lacks the
 // uniqueness that it has at the source.
-func (b *build) lostUnique(h *HeldSpec) bool {
-	for _, other := range slices.Concat(Specs{*h}, b.held, b.wanted) {
+func (b *build) lostUnique(h *DeferredSpec) bool {
+	for _, other := range slices.Concat(Specs{*h}, b.deferred, b.wanted) {
 		if other.isRelaxed() {
 			return true
 		}
@@ -342,7 +342,7 @@ func (b *build) lostUnique(h *HeldSpec) bool {
 // revive builds the absent indexes of a collection, as far as nothing prevents it any
 // more: in one scan, and one by one if that is refused.
 func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
-	specs, err := s.held(ctx, ns)
+	specs, err := s.deferred(ctx, ns)
 	if err != nil {
 		return err
 	}
@@ -350,7 +350,7 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 	if err != nil || !exists {
 		return err
 	}
-	var absent []*HeldSpec
+	var absent []*DeferredSpec
 	for i := range specs {
 		if specs[i].Absent {
 			absent = append(absent, &specs[i])
@@ -359,7 +359,7 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 	together := len(absent) > 1 && s.make(ctx, coll, absent) == nil
 	for _, h := range absent {
 		if !together {
-			err = s.make(ctx, coll, []*HeldSpec{h})
+			err = s.make(ctx, coll, []*DeferredSpec{h})
 		}
 		switch {
 		case conflicts(err):
@@ -381,8 +381,8 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 
 // dropIndex removes an existing index.
 func (s *step) dropIndex(ctx context.Context, coll *catalog.Collection, name string) error {
-	_, err := s.send(ctx, deed{
-		db: coll.NS.DB(), name: "dropIndexes", first: coll.NS.Collection(), rest: fields{{"index", stringValue(name)}}, meant: coll,
+	_, err := s.send(ctx, change{
+		db: coll.NS.DB(), name: "dropIndexes", first: coll.NS.Collection(), rest: fields{{"index", stringValue(name)}}, coll: coll,
 	})
 	return err
 }
@@ -394,15 +394,15 @@ func (s *step) dropIndexes(ctx context.Context) (oplog.Namespace, error) {
 		return "", err
 	}
 	ns, _ := s.target(entry.NS)
-	coll, held, err := s.existing(ctx, ns)
+	coll, deferred, err := s.existing(ctx, ns)
 	if err != nil || coll == nil {
 		return ns, err
 	}
-	present, err := catalog.Indexes(ctx, s.sight, ns)
+	present, err := catalog.Indexes(ctx, s.reader, ns)
 	if err != nil {
 		return ns, err
 	}
-	h, wasHeld := held.find(entry.Name)
+	h, wasDeferred := deferred.find(entry.Name)
 	switch {
 	case hasIndex(present, entry.Name):
 		if err := s.dropIndex(ctx, coll, entry.Name); err != nil {
@@ -415,12 +415,12 @@ func (s *step) dropIndexes(ctx context.Context) (oplog.Namespace, error) {
 			return ns, err
 		}
 	}
-	if wasHeld {
+	if wasDeferred {
 		if err := s.releaseIndex(ctx, ns, entry.Name); err != nil {
 			return ns, err
 		}
 	}
-	if slices.ContainsFunc(held, func(h HeldSpec) bool { return h.Absent && h.Index != entry.Name }) {
+	if slices.ContainsFunc(deferred, func(h DeferredSpec) bool { return h.Absent && h.Index != entry.Name }) {
 		if err := s.revive(ctx, ns); err != nil {
 			return ns, err
 		}

@@ -54,7 +54,7 @@ func ReadLacking(ctx context.Context, target mongo.Caller, metaDB, link string) 
 	view := bsoncore.NewDocumentBuilder().AppendBoolean(fieldView, true).Build()
 	filter := bsoncore.NewDocumentBuilder().AppendString("_id.link", link).
 		AppendArray("$or", bsoncore.NewArrayBuilder().AppendDocument(absent).AppendDocument(view).Build()).Build()
-	docs, err := findHeld(ctx, target, metaDB, filter)
+	docs, err := findDeferred(ctx, target, metaDB, filter)
 	if err != nil {
 		return Lacking{}, err
 	}
@@ -63,14 +63,14 @@ func ReadLacking(ctx context.Context, target mongo.Caller, metaDB, link string) 
 		if isView(doc) {
 			v, err := parseLeftView(doc)
 			if err != nil {
-				return Lacking{}, heldFault(metaDB, doc, err)
+				return Lacking{}, deferredFault(metaDB, doc, err)
 			}
 			l.Views = append(l.Views, v)
 			continue
 		}
-		h, err := parseHeld(doc)
+		h, err := parseDeferred(doc)
 		if err != nil {
-			return Lacking{}, heldFault(metaDB, doc, err)
+			return Lacking{}, deferredFault(metaDB, doc, err)
 		}
 		l.Indexes = append(l.Indexes, h)
 	}
@@ -93,7 +93,7 @@ func parseLeftView(doc bson.Raw) (LeftView, error) {
 	}
 	_, def, ok := doc.Lookup("spec").BinaryOK()
 	if !ok || !v.NS.IsCollection() || !v.Source.IsCollection() {
-		return v, errHeld
+		return v, errDeferred
 	}
 	v.Def = bytes.Clone(def)
 	return v, rawbson.Validate(v.Def)
@@ -101,11 +101,11 @@ func parseLeftView(doc bson.Raw) (LeftView, error) {
 
 // leftViews reads the views of the source's database that are left out.
 func (s *step) leftViews(ctx context.Context, filter *bsoncore.DocumentBuilder) ([]LeftView, error) {
-	docs, err := findHeld(ctx, s.sight, s.cfg.MetaDB, filter.AppendBoolean(fieldView, true).Build())
+	docs, err := findDeferred(ctx, s.reader, s.cfg.MetaDB, filter.AppendBoolean(fieldView, true).Build())
 	list := make([]LeftView, len(docs))
 	for i := 0; i < len(docs) && err == nil; i++ {
 		if list[i], err = parseLeftView(docs[i]); err != nil {
-			err = heldFault(s.cfg.MetaDB, docs[i], err)
+			err = deferredFault(s.cfg.MetaDB, docs[i], err)
 		}
 	}
 	return list, err
@@ -113,7 +113,7 @@ func (s *step) leftViews(ctx context.Context, filter *bsoncore.DocumentBuilder) 
 
 // leftView returns the operation's view, if it is left out.
 func (s *step) leftView(ctx context.Context, ns oplog.Namespace) (*LeftView, error) {
-	list, err := s.leftViews(ctx, s.heldFilter(ns).AppendString("_id.index", ""))
+	list, err := s.leftViews(ctx, s.deferredFilter(ns).AppendString("_id.index", ""))
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (s *step) leaveView(ctx context.Context, v *LeftView) error {
 	update := bsoncore.NewDocumentBuilder().
 		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendDocument("_id", id).Build()).
 		AppendDocument("u", doc).AppendBoolean("upsert", true).Build()
-	cmd := command("update", heldCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
+	cmd := command("update", deferredCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
 	if err := s.write(ctx, cmd); err != nil {
 		return fmt.Errorf("note that the view %s is left out: %w", v.Name(), err)
 	}

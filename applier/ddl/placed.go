@@ -65,7 +65,7 @@ func (r *renaming) withoutSource(ctx context.Context, dst *catalog.Collection) e
 		}
 	}
 	r.tolerate(r.from, "it was dropped before it could be copied")
-	return r.owe(ctx, r.to)
+	return r.noteMissing(ctx, r.to)
 }
 
 // The rename that replaces another collection is recorded before it is sent: the names do
@@ -109,7 +109,7 @@ func (r *renaming) noted(ctx context.Context, uuid oplog.UUID) (bool, error) {
 	cmd := command("find", notesCollection).
 		AppendDocument("filter", bsoncore.Document(r.noteOf(uuid))).
 		AppendInt32("limit", 1).AppendBoolean("singleBatch", true)
-	docs, err := catalog.ReadAll(ctx, r.sight, r.cfg.MetaDB, bson.Raw(cmd.Build()))
+	docs, err := catalog.ReadAll(ctx, r.reader, r.cfg.MetaDB, bson.Raw(cmd.Build()))
 	if err != nil {
 		return false, fmt.Errorf("look whether %s was renamed to %s: %w", r.from, r.to, err)
 	}

@@ -279,7 +279,7 @@ func TestSideBySide(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if n := len(b.heldSpecs(t)); n != workers*each/4*(2+1+2) {
-		t.Errorf("%d specs are held", n)
+	if n := len(b.deferredSpecs(t)); n != workers*each/4*(2+1+2) {
+		t.Errorf("%d specs are deferred", n)
 	}
 }

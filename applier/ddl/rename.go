@@ -53,7 +53,7 @@ func (r *renaming) run(ctx context.Context) error {
 		return err
 	}
 	hasSrc = hasSrc && src.Type == catalog.TypeCollection
-	if err := r.paid(ctx, r.from); err != nil {
+	if err := r.notMissing(ctx, r.from); err != nil {
 		return err
 	}
 	if r.placed() {
@@ -72,7 +72,7 @@ func (r *renaming) run(ctx context.Context) error {
 		err = r.onto(ctx, src, dst)
 	case !hasDst && r.again == Copied:
 		r.tolerate(r.from, "there is neither it nor "+string(r.to))
-		return r.owe(ctx, r.to)
+		return r.noteMissing(ctx, r.to)
 	case !hasDst || r.again == Once || dst.Type != catalog.TypeCollection:
 		return r.absent(r.from, "there is no such collection to be renamed to "+string(r.to))
 	case r.again == Copied:
@@ -114,9 +114,9 @@ func (r *renaming) onto(ctx context.Context, src, dst *catalog.Collection) error
 
 // move renames a collection on the target. If over is not nil, it replaces that one.
 func (r *renaming) move(ctx context.Context, src, over *catalog.Collection) error {
-	_, err := r.send(ctx, deed{
+	_, err := r.send(ctx, change{
 		db: "admin", name: "renameCollection", first: string(r.from), rest: fields{{"to", stringValue(string(r.to))}},
-		meant: src, over: over,
+		coll: src, replaces: over,
 	})
 	return err
 }
@@ -133,10 +133,10 @@ func (r *renaming) follow(ctx context.Context) error {
 	if !exists || coll.Type != catalog.TypeCollection {
 		return r.diverged(r.to, "it is not there after the rename of %s", r.from)
 	}
-	if err := r.paid(ctx, r.to); err != nil {
+	if err := r.notMissing(ctx, r.to); err != nil {
 		return err
 	}
-	return r.moveHeld(ctx, r.from, r.to, coll.UUID, r.stayTemp)
+	return r.moveDeferred(ctx, r.from, r.to, coll.UUID, r.stayTemp)
 }
 
 // passing reports whether a collection has a temporary name that a server generates for

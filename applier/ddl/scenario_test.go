@@ -20,7 +20,7 @@ import (
 //
 //	start [dialect=V] [unique=serialized] [include=…] [exclude=…] [map=…] [placed]
 //	log [once|maybe|copied|twice]   a line each: KIND NS {o} {o2}
-//	hold INDEX                      the same, for HoldIndex
+//	defer INDEX                      the same, for DeferBuild
 //	leave DB                        a view that was not copied
 //	run DB [behind]                 a command of the target each line; with behind,
 //	                                the catalog is not refreshed
@@ -95,8 +95,8 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 		if err := b.exec.LeaveView(t.Context(), d.CmdArgs[0].Key, def, "refused"); err != nil {
 			fmt.Fprintf(&out, "%v\n", err)
 		}
-	case "hold":
-		if err := b.exec.HoldIndex(t.Context(), b.operation(t, d.Input), d.CmdArgs[0].Key); err != nil {
+	case "defer":
+		if err := b.exec.DeferBuild(t.Context(), b.operation(t, d.Input), d.CmdArgs[0].Key); err != nil {
 			fmt.Fprintf(&out, "  %T: %v\n", err, err)
 		}
 		out.WriteString(b.told())
@@ -120,7 +120,7 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 		b.show(t, &out, d.HasArg("overlay"))
 	case "owed":
 		b.restart(t)
-		owed, err := b.exec.Owed(t.Context())
+		owed, err := b.exec.Missing(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,16 +191,16 @@ func (b *bench) show(t *testing.T, out *strings.Builder, overlay bool) {
 	if overlay {
 		return
 	}
-	held, err := ddl.Held(t.Context(), b, "replicator", "link")
+	deferred, err := ddl.ReadDeferred(t.Context(), b, "replicator", "link")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range held {
+	for _, h := range deferred {
 		absent := ""
 		if h.Absent {
 			absent = " absent"
 		}
-		fmt.Fprintf(out, "held %s %q %v%s %s\n", h.NS, h.Index, h.Fields, absent, relaxed(h.Spec))
+		fmt.Fprintf(out, "deferred %s %q %v%s %s\n", h.NS, h.Index, h.Fields, absent, relaxed(h.Spec))
 	}
 	lacking, err := ddl.ReadLacking(t.Context(), b, "replicator", "link")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // send runs a command, adding write concern majority. While the target refuses it because
 // of other work, send retries, until ctx is done or the lease is lost.
-func (s *step) send(ctx context.Context, d deed) (bson.Raw, error) {
+func (s *step) send(ctx context.Context, d change) (bson.Raw, error) {
 	for tries := s.retry(busy).Start(); ; {
 		reply, err := s.run(ctx, &d)
 		if err == nil {

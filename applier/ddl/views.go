@@ -226,7 +226,7 @@ func (s *step) createView(ctx context.Context, ns oplog.Namespace, def viewDef) 
 	if def.collation != nil {
 		f = append(f, field{"collation", documentValue(def.collation)})
 	}
-	if _, err := s.send(ctx, deed{db: ns.DB(), name: "create", first: ns.Collection(), rest: f}); err != nil {
+	if _, err := s.send(ctx, change{db: ns.DB(), name: "create", first: ns.Collection(), rest: f}); err != nil {
 		return s.unlessLater(ns, err)
 	}
 	return s.cfg.Catalog.Refresh(ctx, ns)
@@ -338,7 +338,7 @@ func (s *step) redefineView(ctx context.Context, source, ns oplog.Namespace, col
 		return s.createView(ctx, ns, def)
 	}
 	f := fields{{"viewOn", stringValue(def.on)}, {"pipeline", bson.RawValue{Type: bson.TypeArray, Value: def.pipeline}}}
-	if _, err := s.send(ctx, deed{db: ns.DB(), name: "collMod", first: ns.Collection(), rest: f, meant: coll}); err != nil {
+	if _, err := s.send(ctx, change{db: ns.DB(), name: "collMod", first: ns.Collection(), rest: f, coll: coll}); err != nil {
 		return s.unlessLater(ns, err)
 	}
 	return s.cfg.Catalog.Refresh(ctx, ns)

@@ -164,7 +164,7 @@ func (s *server) take(t testing.TB, names scope.Config, begin oplog.OpTime) *inv
 // what is held.
 func (s *server) state(t testing.TB) memstore.State {
 	t.Helper()
-	held, err := ddl.Held(t.Context(), s, "replicator", "link")
+	held, err := ddl.ReadDeferred(t.Context(), s, "replicator", "link")
 	if err != nil {
 		t.Fatal(err)
 	}

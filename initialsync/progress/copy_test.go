@@ -415,7 +415,7 @@ func TestBeginCopy(t *testing.T) {
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	flush(ctx, t, h.Lane(0), at(130, 1), "x")
-	must.Succeed(t, h.Lane(1).BeginAlone(ctx, at(140, 0), nil))
+	must.Succeed(t, h.Lane(1).Announce(ctx, at(140, 0), nil))
 	flush(ctx, t, h.Barrier(), at(135, 1), "y")
 	must.Succeed(t, h.Advance(ctx, reached(120), positions(h), checkpoint.Source{}))
 	for i, begin := range []uint32{110, 105, 200} {
@@ -430,7 +430,7 @@ func TestBeginCopy(t *testing.T) {
 		want := first(2)
 		want.Term, want.Source, want.Copy = h.Term(), st.Source, c
 		want.Applied, want.AppliedWall, want.FetchFrom, want.CopiedUntil = ot(begin), int64(begin)*7, ot(begin-3), oplog.OpTime{}
-		want.Lanes, want.LanesBegun, want.Barrier = []Position{start, start}, make([]Position, 2), start
+		want.Lanes, want.LanesAnnounced, want.Barrier = []Position{start, start}, make([]Position, 2), start
 		if diff := gocmp.Diff(want, st); diff != "" {
 			t.Fatalf("copy %d: %s", number, diff)
 		}
@@ -456,8 +456,8 @@ func TestBeginCopy(t *testing.T) {
 		c.Phase, c.Stop = Replaying, ot(begin+50)
 		must.Succeed(t, h.UpdateCopy(ctx, *c))
 		flush(ctx, t, h.Lane(0), at(begin+40, 0), fmt.Sprint("log of ", number))
-		must.Succeed(t, h.Lane(1).BeginAlone(ctx, at(begin+45, 0), nil))
-		must.Succeed(t, h.Lane(1).EndAlone(ctx, at(begin+45, 0)))
+		must.Succeed(t, h.Lane(1).Announce(ctx, at(begin+45, 0), nil))
+		must.Succeed(t, h.Lane(1).Complete(ctx, at(begin+45, 0)))
 		must.Succeed(t, h.Advance(ctx, reached(begin+20), positions(h), checkpoint.Source{}))
 	}
 }

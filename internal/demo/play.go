@@ -191,7 +191,7 @@ func until(ctx context.Context, at time.Time) error {
 
 // heldBack returns the index options that the target defers until cutover.
 func heldBack(ctx context.Context, target mongo.Caller) (ddl.Specs, error) {
-	held, err := ddl.Held(ctx, target, metaDB, link)
+	held, err := ddl.ReadDeferred(ctx, target, metaDB, link)
 	if err != nil {
 		return nil, fmt.Errorf("read what the target keeps back: %w", err)
 	}

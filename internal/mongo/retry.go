@@ -144,10 +144,10 @@ func (t *Txn) End(ctx context.Context, majority bool, err error) error {
 			defer cancel()
 			t.Abort(ending)
 		}
-		return Aged(err, time.Since(t.begun))
+		return Aged(err, time.Since(t.start))
 	}
 	if _, err := t.Commit(ctx, majority); err != nil {
-		return Aged(&CommitError{Err: err}, time.Since(t.begun))
+		return Aged(&CommitError{Err: err}, time.Since(t.start))
 	}
 	return nil
 }

@@ -156,7 +156,7 @@ func (s *Session) send(ctx context.Context, cmd Command, extra []byte) (bson.Raw
 // command the server aborts an earlier transaction of the session that is still open.
 func (s *Session) Begin() *Txn {
 	s.wrote = false
-	t := &Txn{session: s, begun: time.Now()}
+	t := &Txn{session: s, start: time.Now()}
 	if !s.next() {
 		t.err = fmt.Errorf("begin a transaction after number %d: %w", s.number, errNumbers)
 	}
@@ -168,7 +168,7 @@ func (s *Session) Begin() *Txn {
 type Txn struct {
 	session *Session
 	number  int64
-	begun   time.Time
+	start   time.Time
 	// started reports that a command was sent, so the server may know the transaction.
 	started bool
 	// err is the reason why the transaction can only be aborted, or nil.

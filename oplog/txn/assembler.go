@@ -12,12 +12,12 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// DefaultMemoryBytes is the default memory budget for held parts.
+// DefaultMemoryBytes is the default memory budget for stored parts.
 const DefaultMemoryBytes = 64 << 20
 
 // Config configures an Assembler.
 type Config struct {
-	// MemoryBytes bounds the memory of held parts, in bytes, including those of
+	// MemoryBytes bounds the memory of stored parts, in bytes, including those of
 	// returned transactions that are not closed yet. Further parts are written to
 	// files. Zero means DefaultMemoryBytes. A closed transaction no longer counts,
 	// but an operation of it that is still in use keeps its part in memory: the bound
@@ -46,7 +46,7 @@ func (c *Config) setDefaults() {
 func (c *Config) validate() error {
 	var faults []error
 	if c.MemoryBytes < 0 {
-		faults = append(faults, fmt.Errorf("memory for held transactions: %d bytes", c.MemoryBytes))
+		faults = append(faults, fmt.Errorf("memory for open transactions: %d bytes", c.MemoryBytes))
 	}
 	return errors.Join(faults...)
 }
@@ -57,8 +57,8 @@ type Outcome uint8
 const (
 	// Pass is an entry that is not part of a group: apply it as it is.
 	Pass Outcome = iota + 1
-	// Held is a part of a transaction: nothing to apply yet.
-	Held
+	// Partial is a part of a transaction: nothing to apply yet.
+	Partial
 	// Committed is the end of a transaction, or all of it: apply Result.Txn.
 	Committed
 	// Aborted is the end of a transaction without effect: nothing to apply.
@@ -72,8 +72,8 @@ func (o Outcome) String() string {
 	switch o {
 	case Pass:
 		return "pass"
-	case Held:
-		return "held"
+	case Partial:
+		return "partial"
 	case Committed:
 		return "committed"
 	case Aborted:
@@ -94,7 +94,7 @@ type Result struct {
 	FetchFrom oplog.OpTime
 	// Txn is set for Committed only. The caller closes it.
 	Txn *Transaction
-	// Parts is the number of held parts that an abort dropped: 0 if the transaction
+	// Parts is the number of stored parts that an abort dropped: 0 if the transaction
 	// had logged nothing.
 	Parts int
 	// Dropped is the number of unprepared transactions that were dropped because the
@@ -111,9 +111,9 @@ type Assembler struct {
 
 	// first and last are the first and last entry added, null before the first.
 	first, last oplog.OpTime
-	// behind is set once Config.ApplyAfter was added: later entries are to be
+	// started is set once Config.ApplyAfter was added: later entries are to be
 	// applied.
-	behind bool
+	started bool
 
 	// byLast finds a chain by its last part's timestamp, which is unique in one
 	// history; the term is compared afterwards.
@@ -136,7 +136,7 @@ func New(cfg Config) (*Assembler, error) {
 	return &Assembler{
 		cfg: cfg, budget: &budget{limit: cfg.MemoryBytes},
 		segments: &segments{dir: cfg.SpillDir, limit: segmentBytes},
-		behind:   cfg.ApplyAfter.IsNull(),
+		started:  cfg.ApplyAfter.IsNull(),
 		byLast:   map[bson.Timestamp]*chain{}, sessions: map[string][]*chain{},
 	}, nil
 }
@@ -189,7 +189,7 @@ func (a *Assembler) add(e *oplog.Entry) (Result, error) {
 	if r.Dropped, err = a.moveOn(e); err != nil {
 		return Result{}, err
 	}
-	if !a.behind {
+	if !a.started {
 		r.Outcome = Past
 		if r.Txn != nil {
 			err = r.Txn.Close()
@@ -198,7 +198,7 @@ func (a *Assembler) add(e *oplog.Entry) (Result, error) {
 		if !e.OpTime.Equal(a.cfg.ApplyAfter) {
 			return r, err
 		}
-		a.behind = true
+		a.started = true
 		// A ghost has no operations, so no entry after ApplyAfter may continue it.
 		maps.DeleteFunc(a.byLast, func(_ bson.Timestamp, c *chain) bool { return c.ghost })
 	}
@@ -214,7 +214,7 @@ func (a *Assembler) add(e *oplog.Entry) (Result, error) {
 // history, and would be mistaken for applied.
 func (a *Assembler) checkResume(at oplog.OpTime) error {
 	want := a.cfg.ApplyAfter
-	if a.behind || at.Equal(want) || at.Before(want) && oplog.CompareTimestamps(at.TS, want.TS) < 0 {
+	if a.started || at.Equal(want) || at.Before(want) && oplog.CompareTimestamps(at.TS, want.TS) < 0 {
 		return nil
 	}
 	return &ResumeError{Want: want, Got: at}
@@ -242,7 +242,7 @@ func (a *Assembler) find(e *oplog.Entry) (*chain, error) {
 	if c != nil && c.last.Equal(e.PrevOpTime) {
 		return c, c.belongs(e)
 	}
-	if !a.behind && e.PrevOpTime.Before(a.first) {
+	if !a.started && e.PrevOpTime.Before(a.first) {
 		return a.begin(e, true), nil
 	}
 	return nil, &BrokenChainError{OpTime: e.OpTime, Prev: e.PrevOpTime}
@@ -274,7 +274,7 @@ func (a *Assembler) applyOps(e *oplog.Entry) (Result, error) {
 		if c == nil {
 			c = a.begin(e, false)
 		}
-		return Result{Outcome: Held}, a.extend(c, e, &group)
+		return Result{Outcome: Partial}, a.extend(c, e, &group)
 	case c == nil:
 		return a.single(e, &group)
 	default:
@@ -284,7 +284,7 @@ func (a *Assembler) applyOps(e *oplog.Entry) (Result, error) {
 
 // single processes a group that is one entry.
 func (a *Assembler) single(e *oplog.Entry, group *oplog.ApplyOps) (Result, error) {
-	if !a.behind {
+	if !a.started {
 		return Result{Outcome: Past}, nil
 	}
 	c := chain{
@@ -383,9 +383,9 @@ func (a *Assembler) abort(e *oplog.Entry) (Result, error) {
 	return r, err
 }
 
-// HeldBytes returns the memory of held parts, in bytes, including those of returned
+// Bytes returns the memory of stored parts, in bytes, including those of returned
 // transactions that are not closed yet.
-func (a *Assembler) HeldBytes() int64 { return a.budget.used.Load() }
+func (a *Assembler) Bytes() int64 { return a.budget.used.Load() }
 
 // Close drops all open transactions and frees their memory and files. Returned
 // transactions are not affected. It is idempotent.

@@ -74,14 +74,14 @@ func TestAdd(t *testing.T) {
 			{at: 3, prev: 1, cmd: list(ops("d3"), count(3))},
 			{at: 4, prev: 2, cmd: list(ops("d4"), count(2))},
 		},
-		want: []string{"held", "held", "committed applyOps d1 u1+ d3", "committed applyOps d2 d4"},
+		want: []string{"partial", "partial", "committed applyOps d1 u1+ d3", "committed applyOps d2 d4"},
 	}, {
 		name: "chains of one session at once are told apart by their links",
 		log: []line{
 			part(1, null, 1, 1, list(ops("i1"), partial)), part(2, null, 1, 1, list(ops("i2"), partial)),
 			part(3, 1, 1, 1, list(ops("i3"), count(2))), part(4, 2, 1, 1, list(ops("i4"), count(2))),
 		},
-		want: []string{"held", "held", "committed transaction i1 i3", "committed transaction i2 i4"},
+		want: []string{"partial", "partial", "committed transaction i1 i3", "committed transaction i2 i4"},
 	}, {
 		name: "a session that goes on drops what it left open",
 		log: []line{
@@ -100,8 +100,8 @@ func TestAdd(t *testing.T) {
 			part(14, 12, 1, 9, commitAt(12)),
 		},
 		want: []string{
-			"held", "held", "pass", "pass", "pass", "pass, dropped 1", "committed transaction i2 i4",
-			"held", "held", "committed transaction i7, dropped 2", "pass", "held", "pass", "committed transaction i9",
+			"partial", "partial", "pass", "pass", "pass", "pass, dropped 1", "committed transaction i2 i4",
+			"partial", "partial", "committed transaction i7, dropped 2", "pass", "partial", "pass", "committed transaction i9",
 		},
 	}, {
 		name: "aborts of transactions that logged nothing",
@@ -117,13 +117,13 @@ func TestAdd(t *testing.T) {
 			part(3, 1, 1, 1, list(ops("i3"), partial)), part(4, null, 1, 1, abortCmd),
 			part(5, 2, 2, 1, list(ops("i4"), count(2))),
 		},
-		want: []string{"held", "held", "held", "aborted 2 parts", "committed transaction i2 i4"},
+		want: []string{"partial", "partial", "partial", "aborted 2 parts", "committed transaction i2 i4"},
 	}, {
 		name: "an abort of another number leaves the transaction alone",
 		log: []line{
 			part(1, null, 1, 2, list(ops("i1"), partial)), part(2, null, 1, 1, abortCmd), part(3, 1, 1, 2, list(ops("i2"), count(2))),
 		},
-		want: []string{"held", "aborted 0 parts", "committed transaction i1 i2"},
+		want: []string{"partial", "aborted 0 parts", "committed transaction i1 i2"},
 	}, {
 		name: "a transaction with commands inside",
 		log:  []line{part(1, null, 1, 1, list(ops("c1 i1")))},
@@ -134,7 +134,7 @@ func TestAdd(t *testing.T) {
 			part(1, null, 1, 1, list(ops("i1 i2"), count(2))), part(2, null, 1, 2, list(ops("i3"), prepare, count(1))),
 			part(3, 2, 1, 2, commitAt(2)),
 		},
-		want: []string{"committed transaction i1 i2", "held", "committed transaction i3"},
+		want: []string{"committed transaction i1 i2", "partial", "committed transaction i3"},
 	}, {
 		name: "a chain over a change of term",
 		log: []line{
@@ -142,11 +142,11 @@ func TestAdd(t *testing.T) {
 			{at: 2, term: 2, prev: none, op: "n1"},
 			{at: 3, term: 2, prev: 1, session: 1, number: 1, cmd: commitAt(1)},
 		},
-		want: []string{"held", "pass", "committed transaction i1"},
+		want: []string{"partial", "pass", "committed transaction i1"},
 	}, {
 		name: "a commit timestamp between prepare and commit",
 		log:  []line{part(1, null, 1, 1, list(ops("i1"), prepare)), part(5, 1, 1, 1, commitAt(5))},
-		want: []string{"held", "committed transaction i1"},
+		want: []string{"partial", "committed transaction i1"},
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -139,7 +139,7 @@ func (a *Assembler) takePart(c *chain, e *oplog.Entry, group *oplog.ApplyOps) er
 			return err
 		}
 	}
-	return a.hold(c, e.O)
+	return a.store(c, e.O)
 }
 
 // enter registers a chain: in the list by start, and by its session.

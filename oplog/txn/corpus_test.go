@@ -82,7 +82,7 @@ func (s *sum) add(t *testing.T, e *oplog.Entry, r *Result) {
 	switch r.Outcome {
 	case Pass:
 		s.Pass++
-	case Held:
+	case Partial:
 		s.Held++
 	case Aborted:
 		s.Aborted++
@@ -154,8 +154,8 @@ func TestCorpusPrepared(t *testing.T) {
 		last.Bytes < 16<<20 {
 		t.Errorf("the last transaction: %+v", last)
 	}
-	if a.HeldBytes() < 16<<20 {
-		t.Errorf("%d bytes held before Close", a.HeldBytes())
+	if a.Bytes() < 16<<20 {
+		t.Errorf("%d bytes kept before Close", a.Bytes())
 	}
 	if err := last.Close(); err != nil {
 		t.Fatal(err)

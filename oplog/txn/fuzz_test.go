@@ -70,8 +70,8 @@ func FuzzAdd(f *testing.F) {
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if a.HeldBytes() != 0 {
-			t.Fatalf("%d bytes left", a.HeldBytes())
+		if a.Bytes() != 0 {
+			t.Fatalf("%d bytes left", a.Bytes())
 		}
 	})
 }

@@ -212,7 +212,7 @@ func part(at, prev int, session byte, number int64, cmd bson.Raw) line {
 	return line{at: at, prev: prev, session: session, number: number, cmd: cmd}
 }
 
-// tell formats a result in one line: "pass", "held", "past", "aborted 2 parts", or
+// tell formats a result in one line: "pass", "partial", "past", "aborted 2 parts", or
 // "committed transaction i1 u2", followed by "dropped 1".
 func tell(t testing.TB, r Result) string {
 	t.Helper()
@@ -272,7 +272,7 @@ func newAssembler(t testing.TB, cfg Config) *Assembler {
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
-		if n := a.HeldBytes(); n != 0 {
+		if n := a.Bytes(); n != 0 {
 			t.Errorf("%d bytes are still held after Close", n)
 		}
 	})

@@ -132,7 +132,7 @@ func (h *history) part(c *openChain, final bool, more ...func(*bsoncore.Document
 	}
 	e := event{
 		line: line{prev: c.last, session: c.session, number: c.number, cmd: list(all, more...)},
-		ops:  all, chain: c.id, disposition: Held,
+		ops:  all, chain: c.id, disposition: Partial,
 	}
 	if c.session == 0 {
 		e.ops = upserting(all)
@@ -386,9 +386,9 @@ func closeEmpty(rt *rapid.T, a *Assembler) {
 	if err := a.Close(); err != nil {
 		rt.Fatal(err)
 	}
-	if a.HeldBytes() != 0 || len(a.sessions) != 0 || len(a.byLast) != 0 || len(a.inMemory) != 0 || a.segments.current != nil {
+	if a.Bytes() != 0 || len(a.sessions) != 0 || len(a.byLast) != 0 || len(a.inMemory) != 0 || a.segments.current != nil {
 		rt.Fatalf("left behind: %d bytes, %d sessions, %d links, %d chains in memory, file %v",
-			a.HeldBytes(), len(a.sessions), len(a.byLast), len(a.inMemory), a.segments.current)
+			a.Bytes(), len(a.sessions), len(a.byLast), len(a.inMemory), a.segments.current)
 	}
 }
 
@@ -407,7 +407,7 @@ func checkMemory(rt *rapid.T, a *Assembler, at int) {
 	if inMemory != len(a.inMemory) {
 		rt.Fatalf("after entry %d %d chains have parts in memory, not %d", at, inMemory, len(a.inMemory))
 	}
-	if used := a.HeldBytes(); used > a.budget.limit || used < 0 {
+	if used := a.Bytes(); used > a.budget.limit || used < 0 {
 		rt.Fatalf("after entry %d %d bytes are held, of %d", at, used, a.budget.limit)
 	}
 }

@@ -41,19 +41,19 @@ func TestServerTransactionTests(t *testing.T) {
 			"MultiApplySingleApplyOpsPreparedTransactionRecovery",
 		},
 		log:  []line{part(1, null, s1, 1, list(ops("i1"), prepare)), part(2, 1, s1, 1, commitAt(1))},
-		want: []string{"held", "committed transaction i1"},
+		want: []string{"partial", "committed transaction i1"},
 	}, {
 		names: []string{"AbortPreparedTransaction", "MultiApplyAbortSingleApplyOpsPreparedTransaction"},
 		log:   []line{part(1, null, s1, 1, list(ops("i1"), prepare)), part(2, 1, s1, 1, abortCmd)},
-		want:  []string{"held", "aborted 1 parts"},
+		want:  []string{"partial", "aborted 1 parts"},
 	}, {
 		names: []string{"SinglePartialTxnOp"},
 		log:   []line{part(1, null, s1, 1, list(ops("i1"), partial))},
-		want:  []string{"held"},
+		want:  []string{"partial"},
 	}, {
 		names: []string{"MultiplePartialTxnOps"},
 		log:   three[:2],
-		want:  []string{"held", "held"},
+		want:  []string{"partial", "partial"},
 	}, {
 		names: []string{
 			"CommitUnpreparedTransactionWithPartialTxnOps", "CommitUnpreparedTransactionWithPartialTxnOpsAndDataPartiallyApplied",
@@ -61,14 +61,14 @@ func TestServerTransactionTests(t *testing.T) {
 			"MultiApplyUnpreparedTransactionTwoBatches",
 		},
 		log:  three,
-		want: []string{"held", "held", "committed transaction i1 i2 i3"},
+		want: []string{"partial", "partial", "committed transaction i1 i2 i3"},
 	}, {
 		names: []string{"CommitTwoUnpreparedTransactionsWithPartialTxnOpsAtOnce"},
 		log: []line{
 			part(1, null, s1, 1, list(ops("i1"), partial)), part(2, null, s2, 1, list(ops("i2"), partial)),
 			part(3, 2, s2, 1, list(ops("i3"), count(2))), part(4, 1, s1, 1, list(ops("i4"), count(2))),
 		},
-		want: []string{"held", "held", "committed transaction i2 i3", "committed transaction i1 i4"},
+		want: []string{"partial", "partial", "committed transaction i2 i3", "committed transaction i1 i4"},
 	}, {
 		names: []string{"MultiApplyTwoTransactionsOneBatch"}, // of one session, one after the other
 		log: []line{
@@ -77,22 +77,22 @@ func TestServerTransactionTests(t *testing.T) {
 			part(4, null, s1, 2, list(ops("i3"), partial)), part(5, 4, s1, 2, list(ops("i4"), partial)),
 			part(6, 5, s1, 2, list(nil, count(2))),
 		},
-		want: []string{"held", "held", "committed transaction i1 i2", "held", "held", "committed transaction i3 i4"},
+		want: []string{"partial", "partial", "committed transaction i1 i2", "partial", "partial", "committed transaction i3 i4"},
 	}, {
 		names: []string{"CommitAndAbortTwoTransactionsWithPartialTxnOpsAtOnce"},
 		log: []line{
 			part(1, null, s1, 1, list(ops("i1"), partial)), part(2, null, s2, 1, list(ops("i2"), partial)),
 			part(3, 2, s2, 1, abortCmd), part(4, 1, s1, 1, list(ops("i4"), count(2))),
 		},
-		want: []string{"held", "held", "aborted 1 parts", "committed transaction i1 i4"},
+		want: []string{"partial", "partial", "aborted 1 parts", "committed transaction i1 i4"},
 	}, {
 		names: []string{"PrepareTransactionWithPartialTxnOps"},
 		log:   preparedThree,
-		want:  []string{"held", "held", "held"},
+		want:  []string{"partial", "partial", "partial"},
 	}, {
 		names: []string{"EmptyPrepareTransaction", "MultiApplyEmptyApplyOpsPreparedTransaction"},
 		log:   []line{part(1, null, s1, 1, list(nil, prepare)), part(2, 1, s1, 1, commitAt(1))},
-		want:  []string{"held", "committed transaction"},
+		want:  []string{"partial", "committed transaction"},
 	}, {
 		names: []string{
 			"CommitPreparedTransactionWithPartialTxnOps", "CommitPreparedTransactionWithPartialTxnOpsAndDataPartiallyApplied",
@@ -100,7 +100,7 @@ func TestServerTransactionTests(t *testing.T) {
 			"MultiApplyPreparedTransactionRecovery",
 		},
 		log:  append(preparedThree[:3:3], part(9, 3, s1, 3, commitAt(7))),
-		want: []string{"held", "held", "held", "committed transaction i1 i2 i3"},
+		want: []string{"partial", "partial", "partial", "committed transaction i1 i2 i3"},
 	}, {
 		names: []string{"CommitTwoPreparedTransactionsWithPartialTxnOpsAtOnce"},
 		log: []line{
@@ -108,15 +108,15 @@ func TestServerTransactionTests(t *testing.T) {
 			part(3, 1, s1, 1, list(ops("i3"), prepare, count(2))), part(4, 2, s2, 1, list(ops("i4"), prepare, count(2))),
 			part(5, 4, s2, 1, commitAt(4)), part(6, 3, s1, 1, commitAt(4)),
 		},
-		want: []string{"held", "held", "held", "held", "committed transaction i2 i4", "committed transaction i1 i3"},
+		want: []string{"partial", "partial", "partial", "partial", "committed transaction i2 i4", "committed transaction i1 i3"},
 	}, {
 		names: []string{"AbortPreparedTransactionWithPartialTxnOps", "MultiApplyAbortPreparedTransactionCheckTxnTable"},
 		log:   append(preparedThree[:3:3], part(4, 3, s1, 3, abortCmd)),
-		want:  []string{"held", "held", "held", "aborted 3 parts"},
+		want:  []string{"partial", "partial", "partial", "aborted 3 parts"},
 	}, {
 		names: []string{"AbortInProgressTransaction"},
 		log:   append(three[:2:2], part(4, 2, s1, 3, abortCmd)),
-		want:  []string{"held", "held", "aborted 2 parts"},
+		want:  []string{"partial", "partial", "aborted 2 parts"},
 	}}
 	for _, tt := range tests {
 		for _, name := range tt.names {

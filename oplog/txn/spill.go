@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// budget limits the memory of held parts. It is shared by an Assembler and the
+// budget limits the memory of stored parts. It is shared by an Assembler and the
 // Transactions that it returned, which are used by other goroutines.
 type budget struct {
 	limit int64
@@ -130,12 +130,12 @@ func (s *store) release() error {
 	return errors.Join(faults...)
 }
 
-// hold keeps a part. If the budget does not allow it, the chain with the most bytes
+// store keeps a part. If the budget does not allow it, the chain with the most bytes
 // in memory is written to a file; the chain that grows, together with its new part.
 // That frees the most memory per write, and leaves small transactions, which are
 // likely to end soon, in memory: one that keeps growing becomes the largest itself.
 // No part is written twice.
-func (a *Assembler) hold(c *chain, part bson.Raw) error {
+func (a *Assembler) store(c *chain, part bson.Raw) error {
 	size := int64(len(part))
 	for a.budget.used.Load()+size > a.budget.limit {
 		largest := c

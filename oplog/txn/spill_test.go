@@ -35,8 +35,8 @@ func TestSpillKeepsToBudget(t *testing.T) {
 		if _, err := add(t, a, part(at, prev, session, 1, list(ops("i1 i2"), partial))); err != nil {
 			t.Fatal(err)
 		}
-		if held := a.HeldBytes(); held > 5*size {
-			t.Fatalf("%d bytes held after entry %d", held, at)
+		if held := a.Bytes(); held > 5*size {
+			t.Fatalf("%d bytes kept after entry %d", held, at)
 		}
 	}
 	add1(null, 1)
@@ -44,8 +44,8 @@ func TestSpillKeepsToBudget(t *testing.T) {
 	add1(2, 1)
 	add1(null, 2)
 	add1(4, 2)
-	if a.HeldBytes() != 5*size {
-		t.Fatalf("%d bytes held, want all of %d", a.HeldBytes(), 5*size)
+	if a.Bytes() != 5*size {
+		t.Fatalf("%d bytes kept, want all of %d", a.Bytes(), 5*size)
 	}
 	add1(5, 2) // the other chain is as large as this one gets: this one goes
 	infos := a.Open()
@@ -67,14 +67,14 @@ func TestSpillKeepsToBudget(t *testing.T) {
 	if got := strings.Join(opsOf(t, r.Txn), " "); got != "i1 i2 i1 i2 i1 i2 i1 i2 i1 i2 i9" {
 		t.Errorf("half from the file, half from memory: %s", got)
 	}
-	if a.HeldBytes() != 3*size { // until it is closed
-		t.Errorf("%d bytes held before Close, want %d", a.HeldBytes(), 3*size)
+	if a.Bytes() != 3*size { // until it is closed
+		t.Errorf("%d bytes kept before Close, want %d", a.Bytes(), 3*size)
 	}
 	if err := r.Txn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if a.HeldBytes() != size {
-		t.Errorf("%d bytes held after Close, want %d", a.HeldBytes(), size)
+	if a.Bytes() != size {
+		t.Errorf("%d bytes kept after Close, want %d", a.Bytes(), size)
 	}
 }
 

@@ -304,7 +304,7 @@ func (k *killed) same(t *testing.T, target cluster, link string) {
 	t.Helper()
 	to := connect(t, target.uriFor(admin))
 	defer to.Close()
-	held, err := ddl.Held(t.Context(), to, scope.DefaultMetaDB, link)
+	held, err := ddl.ReadDeferred(t.Context(), to, scope.DefaultMetaDB, link)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -316,7 +316,7 @@ func (l *live) kill(ctx context.Context, set cluster, member int) error {
 func (l *live) same(t *testing.T) {
 	t.Helper()
 	from, to := connect(t, l.source.uriFor(admin)), connect(t, l.target.uriFor(admin))
-	held, err := ddl.Held(t.Context(), to, scope.DefaultMetaDB, l.mirror.cfg.Link)
+	held, err := ddl.ReadDeferred(t.Context(), to, scope.DefaultMetaDB, l.mirror.cfg.Link)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func (h *harness) exists() bool { return !h.reached().IsNull() }
 
 // equal compares the sets.
 func (h *harness) equal() {
-	held, err := ddl.Held(h.Context(), h.to, "replicator", link)
+	held, err := ddl.ReadDeferred(h.Context(), h.to, "replicator", link)
 	if err != nil {
 		h.Fatal(err)
 	}

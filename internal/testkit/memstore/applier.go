@@ -50,7 +50,7 @@ func (g *Grouper) Add(e *oplog.Entry) (Group, error) {
 		group.Kind = result.Txn.Kind
 		group.Ops, err = collect(result.Txn)
 		return group, err
-	case txn.Held, txn.Aborted, txn.Past:
+	case txn.Partial, txn.Aborted, txn.Past:
 		return group, nil
 	default:
 		return group, fmt.Errorf("group operations of %s: unknown outcome %s", e.OpTime, result.Outcome)

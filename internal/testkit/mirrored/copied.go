@@ -139,7 +139,7 @@ func (p *player) run(ctx context.Context, cfg pipeline.Config, o RunOptions, r *
 	if err != nil {
 		return compare.Report{}, err
 	}
-	held, err := ddl.Held(ctx, to, scope.DefaultMetaDB, linkName)
+	held, err := ddl.ReadDeferred(ctx, to, scope.DefaultMetaDB, linkName)
 	if err != nil {
 		return compare.Report{}, err
 	}

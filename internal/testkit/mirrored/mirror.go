@@ -108,7 +108,7 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 	if _, err := Follow(ctx, cfg, from, to, s.Last); err != nil {
 		return compare.Report{}, err
 	}
-	held, err := ddl.Held(ctx, to, scope.DefaultMetaDB, linkName)
+	held, err := ddl.ReadDeferred(ctx, to, scope.DefaultMetaDB, linkName)
 	if err != nil {
 		return compare.Report{}, err
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// HeldSpec is the part of a collection, or of one of its indexes, that is deferred until
+// DeferredSpec is the part of a collection, or of one of its indexes, that is deferred until
 // cutover.
-type HeldSpec struct {
+type DeferredSpec struct {
 	// NS is the target's collection, UUID the target's UUID of it.
 	NS   oplog.Namespace
 	UUID oplog.UUID
@@ -33,19 +33,19 @@ type HeldSpec struct {
 }
 
 // Specs are all deferred specs of a link.
-type Specs []HeldSpec
+type Specs []DeferredSpec
 
-// heldCollection is the collection of deferred specs, in the metadata database.
-const heldCollection = metadata.Deferred
+// deferredCollection is the collection of deferred specs, in the metadata database.
+const deferredCollection = metadata.Deferred
 
-// Held reads the deferred specs of a link.
-func Held(ctx context.Context, target mongo.Caller, metaDB, link string) (Specs, error) {
+// ReadDeferred reads the deferred specs of a link.
+func ReadDeferred(ctx context.Context, target mongo.Caller, metaDB, link string) (Specs, error) {
 	filter := bsoncore.NewDocumentBuilder().AppendString("_id.link", link).Build()
-	return readHeld(ctx, target, metaDB, filter)
+	return readDeferred(ctx, target, metaDB, filter)
 }
 
-func readHeld(ctx context.Context, target mongo.Caller, metaDB string, filter bsoncore.Document) (Specs, error) {
-	docs, err := findHeld(ctx, target, metaDB, filter)
+func readDeferred(ctx context.Context, target mongo.Caller, metaDB string, filter bsoncore.Document) (Specs, error) {
+	docs, err := findDeferred(ctx, target, metaDB, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -54,34 +54,34 @@ func readHeld(ctx context.Context, target mongo.Caller, metaDB string, filter bs
 		if isView(doc) {
 			continue // see LeftView
 		}
-		h, err := parseHeld(doc)
+		h, err := parseDeferred(doc)
 		if err != nil {
-			return nil, heldFault(metaDB, doc, err)
+			return nil, deferredFault(metaDB, doc, err)
 		}
 		specs = append(specs, h)
 	}
 	return specs, nil
 }
 
-// findHeld reads documents of deferred specs, and of views that are left out.
-func findHeld(ctx context.Context, target mongo.Caller, metaDB string, filter bsoncore.Document) ([]bson.Raw, error) {
-	cmd := command("find", heldCollection).AppendDocument("filter", filter).
+// findDeferred reads documents of deferred specs, and of views that are left out.
+func findDeferred(ctx context.Context, target mongo.Caller, metaDB string, filter bsoncore.Document) ([]bson.Raw, error) {
+	cmd := command("find", deferredCollection).AppendDocument("filter", filter).
 		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build())
 	docs, err := catalog.ReadAll(ctx, target, metaDB, bson.Raw(cmd.Build()))
 	if err != nil {
-		return nil, fmt.Errorf("read held specs of %s.%s: %w", metaDB, heldCollection, err)
+		return nil, fmt.Errorf("read deferred specs of %s.%s: %w", metaDB, deferredCollection, err)
 	}
 	return docs, nil
 }
 
-func heldFault(metaDB string, doc bson.Raw, err error) error {
-	return fmt.Errorf("read held specs of %s.%s: %w: %s", metaDB, heldCollection, err, doc)
+func deferredFault(metaDB string, doc bson.Raw, err error) error {
+	return fmt.Errorf("read deferred specs of %s.%s: %w: %s", metaDB, deferredCollection, err, doc)
 }
 
-var errHeld = errors.New("a document that is no held spec")
+var errDeferred = errors.New("a document that is no deferred spec")
 
-func parseHeld(doc bson.Raw) (HeldSpec, error) {
-	var h HeldSpec
+func parseDeferred(doc bson.Raw) (DeferredSpec, error) {
+	var h DeferredSpec
 	id, _ := doc.Lookup("_id").DocumentOK()
 	ns := textOf(id, "ns")
 	h.NS, h.Index = oplog.Namespace(ns), textOf(id, "index")
@@ -90,7 +90,7 @@ func parseHeld(doc bson.Raw) (HeldSpec, error) {
 	h.Spec = spec
 	subtype, uuid, hasUUID := doc.Lookup("uuid").BinaryOK()
 	if !h.NS.IsCollection() || !hasSpec || !hasUUID || subtype != bson.TypeBinaryUUID || len(uuid) != len(h.UUID) {
-		return h, errHeld
+		return h, errDeferred
 	}
 	h.UUID = oplog.UUID(uuid)
 	names, _ := doc.Lookup("deferred").ArrayOK()
@@ -102,40 +102,40 @@ func parseHeld(doc bson.Raw) (HeldSpec, error) {
 	return h, rawbson.Validate(h.Spec)
 }
 
-// heldFilter selects the deferred specs of a collection.
-func (s *step) heldFilter(ns oplog.Namespace) *bsoncore.DocumentBuilder {
+// deferredFilter selects the deferred specs of a collection.
+func (s *step) deferredFilter(ns oplog.Namespace) *bsoncore.DocumentBuilder {
 	return bsoncore.NewDocumentBuilder().AppendString("_id.link", s.cfg.Link).AppendString("_id.ns", string(ns))
 }
 
-// held reads the deferred specs of a collection.
-func (s *step) held(ctx context.Context, ns oplog.Namespace) (Specs, error) {
-	return readHeld(ctx, s.sight, s.cfg.MetaDB, s.heldFilter(ns).Build())
+// deferred reads the deferred specs of a collection.
+func (s *step) deferred(ctx context.Context, ns oplog.Namespace) (Specs, error) {
+	return readDeferred(ctx, s.reader, s.cfg.MetaDB, s.deferredFilter(ns).Build())
 }
 
-func (h Specs) find(index string) (HeldSpec, bool) {
-	i := slices.IndexFunc(h, func(x HeldSpec) bool { return x.Index == index })
+func (h Specs) find(index string) (DeferredSpec, bool) {
+	i := slices.IndexFunc(h, func(x DeferredSpec) bool { return x.Index == index })
 	if i < 0 {
-		return HeldSpec{}, false
+		return DeferredSpec{}, false
 	}
 	return h[i], true
 }
 
-func (s *step) heldID(h *HeldSpec) bsoncore.Document {
+func (s *step) deferredID(h *DeferredSpec) bsoncore.Document {
 	return bsoncore.NewDocumentBuilder().
 		AppendString("link", s.cfg.Link).AppendString("ns", string(h.NS)).AppendString("index", h.Index).Build()
 }
 
-// hold stores a spec, in place of an earlier one of the same index, and logs it.
-func (s *step) hold(ctx context.Context, h *HeldSpec) error {
+// deferSpec stores a spec, in place of an earlier one of the same index, and logs it.
+func (s *step) deferSpec(ctx context.Context, h *DeferredSpec) error {
 	if err := s.store(ctx, h); err != nil {
 		return err
 	}
-	s.logHeld(h)
+	s.logDeferred(h)
 	return nil
 }
 
-func (s *step) store(ctx context.Context, h *HeldSpec) error {
-	id := s.heldID(h)
+func (s *step) store(ctx context.Context, h *DeferredSpec) error {
+	id := s.deferredID(h)
 	names := bsoncore.NewArrayBuilder()
 	for _, name := range h.Fields {
 		names.AppendString(name)
@@ -153,9 +153,9 @@ func (s *step) store(ctx context.Context, h *HeldSpec) error {
 		AppendDocument("u", doc.Build()).
 		AppendBoolean("upsert", true).
 		Build()
-	cmd := command("update", heldCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
+	cmd := command("update", deferredCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
 	if err := s.write(ctx, cmd); err != nil {
-		return fmt.Errorf("keep what is held of %s: %w", h.NS, err)
+		return fmt.Errorf("store the deferred spec of %s: %w", h.NS, err)
 	}
 	return nil
 }
@@ -163,9 +163,9 @@ func (s *step) store(ctx context.Context, h *HeldSpec) error {
 // release deletes the deferred specs that a filter selects.
 func (s *step) release(ctx context.Context, filter *bsoncore.DocumentBuilder) error {
 	statement := bsoncore.NewDocumentBuilder().AppendDocument("q", filter.Build()).AppendInt32("limit", 0).Build()
-	cmd := command("delete", heldCollection).AppendArray("deletes", bsoncore.NewArrayBuilder().AppendDocument(statement).Build())
+	cmd := command("delete", deferredCollection).AppendArray("deletes", bsoncore.NewArrayBuilder().AppendDocument(statement).Build())
 	if err := s.write(ctx, cmd); err != nil {
-		return fmt.Errorf("forget what is held: %w", err)
+		return fmt.Errorf("delete deferred specs: %w", err)
 	}
 	return nil
 }
@@ -173,30 +173,30 @@ func (s *step) release(ctx context.Context, filter *bsoncore.DocumentBuilder) er
 // releaseIndex deletes the deferred spec of one index, or, without a name, of the
 // collection's options.
 func (s *step) releaseIndex(ctx context.Context, ns oplog.Namespace, index string) error {
-	return s.release(ctx, s.heldFilter(ns).AppendString("_id.index", index))
+	return s.release(ctx, s.deferredFilter(ns).AppendString("_id.index", index))
 }
 
 // keep stores the deferred part of a spec, and deletes an earlier one if nothing is
 // deferred (any more).
-func (s *step) keep(ctx context.Context, h *HeldSpec, was bool) error {
+func (s *step) keep(ctx context.Context, h *DeferredSpec, was bool) error {
 	switch {
 	case len(h.Fields) > 0 || h.Absent:
-		return s.hold(ctx, h)
+		return s.deferSpec(ctx, h)
 	case was:
 		return s.releaseIndex(ctx, h.NS, h.Index)
 	}
 	return nil
 }
 
-// moveHeld renames the deferred specs after a rename that was executed. The target's UUID
+// moveDeferred renames the deferred specs after a rename that was executed. The target's UUID
 // distinguishes the renamed collection from the one that it replaced, so the call is
 // idempotent.
-func (s *step) moveHeld(ctx context.Context, from, to oplog.Namespace, uuid oplog.UUID, stayTemp bool) error {
+func (s *step) moveDeferred(ctx context.Context, from, to oplog.Namespace, uuid oplog.UUID, stayTemp bool) error {
 	other := bsoncore.NewDocumentBuilder().AppendBinary("$ne", bson.TypeBinaryUUID, uuid[:]).Build()
-	if err := s.release(ctx, s.heldFilter(to).AppendDocument("uuid", other)); err != nil {
+	if err := s.release(ctx, s.deferredFilter(to).AppendDocument("uuid", other)); err != nil {
 		return err
 	}
-	specs, err := s.held(ctx, from)
+	specs, err := s.deferred(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (s *step) moveHeld(ctx context.Context, from, to oplog.Namespace, uuid oplo
 			return err
 		}
 	}
-	return s.release(ctx, s.heldFilter(from)) // nothing has that name now
+	return s.release(ctx, s.deferredFilter(from)) // nothing has that name now
 }
 
 // Overlay returns the options and indexes of a collection of the target as the source has

@@ -38,10 +38,10 @@ c src.$cmd {"renameCollection": "src.gone", "to": "src.late"}
 c src.$cmd {"renameCollection": "src.late", "to": "src.hidden"}`, ""},
 }
 
-// TestOwedSurvives ends the process that applies the log at each command that it sends to
+// TestMissingSurvives ends the process that applies the log at each command that it sends to
 // the target, before or after it is executed. Another process continues with only the
 // stored state, and still finds at the end which collection the copy lacks.
-func TestOwedSurvives(t *testing.T) {
+func TestMissingSurvives(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{Map: []string{"src=dst"}, Exclude: []string{"src.hidden", "dst"}})
 	runs := 0
@@ -109,9 +109,9 @@ func (b *bench) owing(t *testing.T, log string, cut int, carriedOut bool) error 
 	return again(func() error { return b.exec.EndCopy(t.Context(), oplog.OpTime{TS: b.read, Term: 1}) })
 }
 
-// TestOwedToOthers: owed names of a collection are ignored while its resync copies it,
+// TestMissingOfOthers: owed names of a collection are ignored while its resync copies it,
 // and those of one link do not concern another one.
-func TestOwedToOthers(t *testing.T) {
+func TestMissingOfOthers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
 	rename := b.operation(t, `c db.$cmd {"renameCollection": "db.gone", "to": "db.late"}`)

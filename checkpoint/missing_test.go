@@ -8,9 +8,9 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// TestOwedGoes: the documents of missing collections are removed with their copy; those of
+// TestMissingGoes: the documents of missing collections are removed with their copy; those of
 // other links stay.
-func TestOwedGoes(t *testing.T) {
+func TestMissingGoes(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, _, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)

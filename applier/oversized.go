@@ -22,74 +22,74 @@ import (
 )
 
 // A document that becomes too large, because an update of the log meets a newer document
-// of a copy, is parked: it is stored in pieces in the metadata, in the transaction that
+// of a copy, is set aside: it is stored in pieces in the metadata, in the transaction that
 // moves the lane, and the target's document stays unchanged. Later operations change the
-// parked document, until it fits again and is written to the target. At the end of the
+// oversized document, until it fits again and is written to the target. At the end of the
 // copy none can be left, because the source has none.
 //
 //	{_id: {link, uuid, id: binary, part}, doc: binary}
 //
-// uuid is that of the target's collection, so that a rename changes nothing and parked
+// uuid is that of the target's collection, so that a rename changes nothing and oversized
 // documents of a dropped collection are ignored; id is the type and the bytes of the _id.
-const parkedCollection = metadata.Oversized
+const oversizedCollection = metadata.Oversized
 
 const (
 	// maxDocument is the largest document that a server stores, in bytes.
 	maxDocument = 16 << 20
-	// parkedPart is the size of a piece, in bytes.
-	parkedPart = 8 << 20
+	// oversizedPart is the size of a piece, in bytes.
+	oversizedPart = 8 << 20
 )
 
-// parkKey identifies a document that may be parked.
-type parkKey struct {
+// oversizedKey identifies a document that may be set aside.
+type oversizedKey struct {
 	uuid oplog.UUID
 	id   string // type and bytes of the _id
 }
 
-func keyOf(op *plan.Op) parkKey {
-	return parkKey{op.Collection.UUID, string(append([]byte{byte(op.ID.Type)}, op.ID.Value...))}
+func keyOf(op *plan.Op) oversizedKey {
+	return oversizedKey{op.Collection.UUID, string(append([]byte{byte(op.ID.Type)}, op.ID.Value...))}
 }
 
-// mark makes operations on a document check whether it is parked. It returns false if
+// mark makes operations on a document check whether it is set aside. It returns false if
 // they do already.
 func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
 	if w.copied.isMarked(op) {
 		return false, nil
 	}
 	// A transaction that created the collection would conflict with those of other lanes.
-	cmd := bsoncore.NewDocumentBuilder().AppendString("create", parkedCollection).Build()
+	cmd := bsoncore.NewDocumentBuilder().AppendString("create", oversizedCollection).Build()
 	_, err := w.cfg.Target.Call(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(cmd))})
 	if err != nil && !servererr.IsNamespaceThere(err) {
-		return false, fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, parkedCollection, err)
+		return false, fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, oversizedCollection, err)
 	}
 	w.copied.add(keyOf(op))
-	w.cfg.Observer.Log(slog.LevelInfo, "document is too large while the copy is not consistent, and is put aside",
+	w.cfg.Observer.Log(slog.LevelInfo, "document is too large while the copy is not consistent, and is set aside",
 		slog.String(keyOpTime, op.At.OpTime.String()), slog.String(keyNS, string(op.Target)), slog.String(keyID, showID(op.ID)))
 	return true, nil
 }
 
-func (c *copied) add(key parkKey) {
+func (c *copied) add(key oversizedKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.marked == nil {
-		c.marked = map[parkKey]struct{}{}
+		c.marked = map[oversizedKey]struct{}{}
 	}
 	c.marked[key] = struct{}{}
 	c.any.Store(true)
 }
 
-// oneMarked applies one operation on a document that may be parked.
+// oneMarked applies one operation on a document that may be set aside.
 func (w *writer) oneMarked(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 	t.docs++
-	doc, parked, err := w.readParked(ctx, c, op)
-	found := parked
-	if err == nil && !parked {
+	doc, oversized, err := w.readOversized(ctx, c, op)
+	found := oversized
+	if err == nil && !oversized {
 		doc, found, err = look(ctx, c, op.Target, op.ID)
 	}
 	if err != nil {
 		return err
 	}
-	upsert := parked || op.Upsert
+	upsert := oversized || op.Upsert
 	switch {
 	case op.Kind == oplog.KindDelete:
 		doc = nil
@@ -107,8 +107,8 @@ func (w *writer) oneMarked(ctx context.Context, c conn, op *plan.Op, t *tally) e
 			return opError(op, err)
 		}
 	}
-	if parked {
-		if err := w.unpark(ctx, c, op); err != nil {
+	if oversized {
+		if err := w.removeOversized(ctx, c, op); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func (w *writer) oneMarked(ctx context.Context, c conn, op *plan.Op, t *tally) e
 		}
 		return w.refusedOrNil(ctx, op, err)
 	case len(doc) > maxDocument:
-		return w.park(ctx, c, op, doc)
+		return w.storeOversized(ctx, c, op, doc)
 	default:
 		return w.replace(ctx, c, op, doc, upsert)
 	}
@@ -133,20 +133,20 @@ func (w *writer) refusedOrNil(ctx context.Context, op *plan.Op, err error) error
 	return w.refused(ctx, op, err)
 }
 
-// appendParkID appends the fields of a parked document's _id, without the part, each with
+// appendOversizedID appends the fields of an oversized document's _id, without the part, each with
 // a prefix.
-func (w *writer) appendParkID(dst []byte, prefix string, op *plan.Op) []byte {
+func (w *writer) appendOversizedID(dst []byte, prefix string, op *plan.Op) []byte {
 	key := keyOf(op)
 	dst = bsoncore.AppendStringElement(dst, prefix+"link", w.cfg.Link)
 	dst = bsoncore.AppendBinaryElement(dst, prefix+"uuid", bson.TypeBinaryUUID, key.uuid[:])
 	return bsoncore.AppendBinaryElement(dst, prefix+"id", 0, []byte(key.id))
 }
 
-// readParked returns the parked document of an operation, false if it is not parked.
-func (w *writer) readParked(ctx context.Context, c conn, op *plan.Op) (bson.Raw, bool, error) {
-	filter := bsoncore.BuildDocument(nil, w.appendParkID(nil, "_id.", op))
+// readOversized returns the oversized document of an operation, false if there is none.
+func (w *writer) readOversized(ctx context.Context, c conn, op *plan.Op) (bson.Raw, bool, error) {
+	filter := bsoncore.BuildDocument(nil, w.appendOversizedID(nil, "_id.", op))
 	// A reply has at least one piece, whatever its size.
-	cmd := bsoncore.NewDocumentBuilder().AppendString("find", parkedCollection).AppendDocument("filter", filter).
+	cmd := bsoncore.NewDocumentBuilder().AppendString("find", oversizedCollection).AppendDocument("filter", filter).
 		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build()).Build()
 	reply, err := c.read(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: bson.Raw(cmd)})
 	var doc []byte
@@ -159,14 +159,14 @@ func (w *writer) readParked(ctx context.Context, c conn, op *plan.Op) (bson.Raw,
 		for _, piece := range pieces {
 			_, part, ok := piece.Lookup("doc").BinaryOK()
 			if !ok {
-				return nil, false, fmt.Errorf("read what is parked of %s: a piece without data", op.Target)
+				return nil, false, fmt.Errorf("read the oversized document of %s: a piece without data", op.Target)
 			}
 			doc = append(doc, part...)
 		}
 		if cursor == 0 {
 			return doc, len(doc) > 0, rawbson.Validate(orEmpty(doc))
 		}
-		reply, err = c.read(ctx, getMore(oplog.NewNamespace(w.cfg.MetaDB, parkedCollection), cursor))
+		reply, err = c.read(ctx, getMore(oplog.NewNamespace(w.cfg.MetaDB, oversizedCollection), cursor))
 	}
 	return nil, false, err
 }
@@ -178,30 +178,30 @@ func orEmpty(doc bson.Raw) bson.Raw {
 	return doc
 }
 
-// unpark removes the pieces of a parked document.
-func (w *writer) unpark(ctx context.Context, c conn, op *plan.Op) error {
+// removeOversized removes the pieces of an oversized document.
+func (w *writer) removeOversized(ctx context.Context, c conn, op *plan.Op) error {
 	statement := bsoncore.NewDocumentBuilder().
-		AppendDocument("q", bsoncore.BuildDocument(nil, w.appendParkID(nil, "_id.", op))).AppendInt32("limit", 0).Build()
-	return w.parkedWrite(ctx, c, "delete", "deletes", []bson.Raw{bson.Raw(statement)})
+		AppendDocument("q", bsoncore.BuildDocument(nil, w.appendOversizedID(nil, "_id.", op))).AppendInt32("limit", 0).Build()
+	return w.writeOversized(ctx, c, "delete", "deletes", []bson.Raw{bson.Raw(statement)})
 }
 
-// park stores a document that is not parked yet.
-func (w *writer) park(ctx context.Context, c conn, op *plan.Op, doc bson.Raw) error {
+// storeOversized stores a document in pieces.
+func (w *writer) storeOversized(ctx context.Context, c conn, op *plan.Op, doc bson.Raw) error {
 	for part := 0; len(doc) > 0; part++ {
-		piece := doc[:min(len(doc), parkedPart)]
+		piece := doc[:min(len(doc), oversizedPart)]
 		doc = doc[len(piece):]
-		id := bsoncore.AppendInt32Element(w.appendParkID(nil, "", op), "part", int32(part))
+		id := bsoncore.AppendInt32Element(w.appendOversizedID(nil, "", op), "part", int32(part))
 		insert := bsoncore.NewDocumentBuilder().AppendDocument("_id", bsoncore.BuildDocument(nil, id)).
 			AppendBinary("doc", 0, piece).Build()
-		if err := w.parkedWrite(ctx, c, "insert", "documents", []bson.Raw{bson.Raw(insert)}); err != nil {
+		if err := w.writeOversized(ctx, c, "insert", "documents", []bson.Raw{bson.Raw(insert)}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *writer) parkedWrite(ctx context.Context, c conn, name, sequence string, docs []bson.Raw) error {
-	body := bsoncore.NewDocumentBuilder().AppendString(name, parkedCollection).Build()
+func (w *writer) writeOversized(ctx context.Context, c conn, name, sequence string, docs []bson.Raw) error {
+	body := bsoncore.NewDocumentBuilder().AppendString(name, oversizedCollection).Build()
 	reply, err := c.write(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: bson.Raw(body), Sequence: sequence, Docs: docs})
 	if err == nil {
 		_, err = mongo.Written(reply)
@@ -209,35 +209,35 @@ func (w *writer) parkedWrite(ctx context.Context, c conn, name, sequence string,
 	return err
 }
 
-// loadParked reads which documents an earlier attempt has parked.
-func (a *Applier) loadParked(ctx context.Context) error {
+// loadOversized reads which documents an earlier attempt has set aside.
+func (a *Applier) loadOversized(ctx context.Context) error {
 	if !a.meetsCopy() {
 		return nil
 	}
-	keys, err := a.allParked(ctx)
+	keys, err := a.allOversized(ctx)
 	for _, key := range keys {
 		a.copied.add(key)
 	}
 	return err
 }
 
-// allParked lists the parked documents of the link, each once.
-func (a *Applier) allParked(ctx context.Context) ([]parkKey, error) {
-	cmd := bsoncore.NewDocumentBuilder().AppendString("find", parkedCollection).
+// allOversized lists the oversized documents of the link, each once.
+func (a *Applier) allOversized(ctx context.Context) ([]oversizedKey, error) {
+	cmd := bsoncore.NewDocumentBuilder().AppendString("find", oversizedCollection).
 		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("_id.link", a.cfg.Link).AppendInt32("_id.part", 0).Build()).
 		AppendDocument("projection", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build()).Build()
 	docs, err := catalog.ReadAll(ctx, a.cfg.Target, a.cfg.MetaDB, bson.Raw(cmd))
 	if err != nil {
-		return nil, fmt.Errorf("read what is parked in %s.%s: %w", a.cfg.MetaDB, parkedCollection, err)
+		return nil, fmt.Errorf("read the oversized documents in %s.%s: %w", a.cfg.MetaDB, oversizedCollection, err)
 	}
-	keys := make([]parkKey, len(docs))
+	keys := make([]oversizedKey, len(docs))
 	for i, doc := range docs {
 		_, uuid, _ := doc.Lookup("_id", "uuid").BinaryOK()
 		_, id, ok := doc.Lookup("_id", "id").BinaryOK()
 		if !ok || len(uuid) != len(keys[i].uuid) || len(id) == 0 {
-			return nil, fmt.Errorf("read what is parked in %s.%s: a document that is none: %s", a.cfg.MetaDB, parkedCollection, doc)
+			return nil, fmt.Errorf("read the oversized documents in %s.%s: an invalid document: %s", a.cfg.MetaDB, oversizedCollection, doc)
 		}
-		keys[i] = parkKey{oplog.UUID(uuid), string(bytes.Clone(id))}
+		keys[i] = oversizedKey{oplog.UUID(uuid), string(bytes.Clone(id))}
 	}
 	return keys, nil
 }
@@ -245,10 +245,10 @@ func (a *Applier) allParked(ctx context.Context) ([]parkKey, error) {
 // errLarge reports a document that a copy cannot have at its end.
 var errLarge = errors.New("it is larger than " + strconv.Itoa(maxDocument) + " bytes, though the copy is at its end, and the source has no such document; copy the collection again")
 
-// checkParked returns an error if a document is parked at the end of a copy. Documents of
+// checkOversized returns an error if a document is set aside at the end of a copy. Documents of
 // collections that are dropped, or left out for a resync, are forgotten.
-func (d *dispatcher) checkParked(ctx context.Context) error {
-	keys, err := d.allParked(ctx)
+func (d *dispatcher) checkOversized(ctx context.Context) error {
+	keys, err := d.allOversized(ctx)
 	if err != nil || len(keys) == 0 {
 		return err
 	}
@@ -264,7 +264,7 @@ func (d *dispatcher) checkParked(ctx context.Context) error {
 	}
 	statement := bsoncore.NewDocumentBuilder().
 		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendString("_id.link", d.cfg.Link).Build()).AppendInt32("limit", 0).Build()
-	body := bsoncore.NewDocumentBuilder().AppendString("delete", parkedCollection).Build()
+	body := bsoncore.NewDocumentBuilder().AppendString("delete", oversizedCollection).Build()
 	reply, err := mongo.Twice(d.cfg.Target).Call(ctx, mongo.Command{
 		DB: d.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(body)), Sequence: "deletes", Docs: []bson.Raw{bson.Raw(statement)},
 	})
@@ -272,7 +272,7 @@ func (d *dispatcher) checkParked(ctx context.Context) error {
 		_, err = mongo.Written(reply)
 	}
 	if err != nil {
-		return fmt.Errorf("forget what is parked of collections that are gone, or left out: %w", err)
+		return fmt.Errorf("delete the oversized documents of collections that are gone, or left out: %w", err)
 	}
 	return nil
 }

@@ -122,8 +122,8 @@ func TestDirectUnconfirmed(t *testing.T) {
 			r.target.instead = nil
 			r.target.mu.Unlock()
 			st := r.endTransactions(t).State()
-			if !slices.ContainsFunc(st.LanesBegun, func(p checkpoint.Position) bool { return p == checkpoint.Position{OpTime: l.optime()} }) {
-				t.Errorf("no lane has begun it: %v, at %v", st.LanesBegun, st.Lanes)
+			if !slices.ContainsFunc(st.LanesAnnounced, func(p checkpoint.Position) bool { return p == checkpoint.Position{OpTime: l.optime()} }) {
+				t.Errorf("no lane has begun it: %v, at %v", st.LanesAnnounced, st.Lanes)
 			}
 			b := r.apply(t, l.batches(), nil)
 			if n := b.Stats().Skipped; n != 0 {

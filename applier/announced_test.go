@@ -18,7 +18,7 @@ import (
 // begunRig is a target with a capped collection, and a log of inserts into it around a
 // transaction that spans lanes. All of the inserts are in the target, but the attempt
 // ended before their lane recorded it.
-func begunRig(t *testing.T) (*rig, *sourceLog) {
+func announcedRig(t *testing.T) (*rig, *sourceLog) {
 	t.Helper()
 	r := prepared(t, 4)
 	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
@@ -68,7 +68,7 @@ func begunRig(t *testing.T) (*rig, *sourceLog) {
 // A drain inside of a span that an earlier attempt had announced applies nothing of it:
 // only the complete span shows which part of it is in the target.
 func TestDrainInsideOfWhatWasBegun(t *testing.T) {
-	r, l := begunRig(t)
+	r, l := announcedRig(t)
 	a := must.Get(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))(t)
 	err := a.run(t.Context(), l.batches()[:1], 0)
 	if !errors.Is(err, ErrCut) {
@@ -84,7 +84,7 @@ func TestDrainInsideOfWhatWasBegun(t *testing.T) {
 // Transactions that become atomic do not cut a span that an earlier attempt had
 // announced.
 func TestAtomicInsideOfWhatWasBegun(t *testing.T) {
-	r, l := begunRig(t)
+	r, l := announcedRig(t)
 	a := must.Get(r.begin(t.Context(), nil))(t)
 	must.Succeed(t, a.run(t.Context(), l.batches(), 0))
 	if n := len(r.target.documents(t, "db.cap")); n != 8 {
@@ -95,7 +95,7 @@ func TestAtomicInsideOfWhatWasBegun(t *testing.T) {
 // While a lane waits for the rest of a span that an earlier attempt had announced, the
 // batches in between release their memory budget: otherwise that rest might have no room.
 func TestBudgetWhileTheRestIsAwaited(t *testing.T) {
-	r, l := begunRig(t)
+	r, l := announcedRig(t)
 	given := make(chan int64, 10)
 	a := must.Get(r.begin(t.Context(), func(c *Config) {
 		c.Relaxed = true
@@ -126,7 +126,7 @@ func TestBudgetWhileTheRestIsAwaited(t *testing.T) {
 
 // A lane does not wait for the rest of an announced span once the log has passed it.
 func TestRestThatDoesNotCome(t *testing.T) {
-	r, l := begunRig(t)
+	r, l := announcedRig(t)
 	last := &l.entries[len(l.entries)-1]
 	other := newLog(t)
 	other.entries = make([]logged, len(l.entries)-1)

@@ -10,10 +10,10 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// TestMeant: commands name by UUID the intended collection, and the one they replace,
+// TestUUIDs: commands name by UUID the intended collection, and the one they replace,
 // where the server accepts that; and a collection is created in a transaction, which
 // commits only under the lease.
-func TestMeant(t *testing.T) {
+func TestUUIDs(t *testing.T) {
 	t.Parallel()
 	for dialect, takes := range map[string]bool{"5.0": false, "6.0": true} {
 		t.Run(dialect, func(t *testing.T) {
