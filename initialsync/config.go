@@ -21,7 +21,7 @@ import (
 type Commands interface {
 	// Apply carries out op. It is idempotent.
 	Apply(ctx context.Context, op *oplog.Op) error
-	// HoldIndex records an index that cannot be built as deferred: later commands of
+	// DeferBuild records an index that cannot be built as deferred: later commands of
 	// the oplog on it find it there. It is idempotent.
 	DeferBuild(ctx context.Context, op *oplog.Op, index string) error
 	// LeaveView records a view of a database of the source that is not copied, with its
