@@ -79,6 +79,9 @@ func TestResyncTakenOver(t *testing.T) {
 		await told copies again
 		await resync copying shop.a
 	`)
+	// Before that, a command of the resync (drop, create) may be in flight when it is
+	// fenced: then it is late, and the collection is copied once more.
+	w.awaitDocuments()
 	w.play("start b copy spool=other flush=20 workers=1")
 	a, b := w.links["a"], w.links["b"]
 	if err := w.until("the first one to be fenced", func() bool {

@@ -136,6 +136,17 @@ func testLate(t *testing.T, dialect, command, log string, late []oplog.Namespace
 	}
 }
 
+// awaitDocuments waits until some of the 600 documents of shop.a are copied again.
+func (w *world) awaitDocuments() {
+	w.t.Helper()
+	if err := w.until("some documents to be copied", func() bool {
+		n, err := w.target.count(w.t.Context(), "shop.a")
+		return err == nil && n > 20 && n < 600
+	}); err != nil {
+		w.fail("fault", "", err)
+	}
+}
+
 // TestHitWhileCopied: a collection that a late command hits while it is copied again is
 // copied once more afterwards: the new request is not mistaken for the one in progress.
 func TestHitWhileCopied(t *testing.T) {
@@ -150,12 +161,7 @@ func TestHitWhileCopied(t *testing.T) {
 		await told copies again
 		await resync copying shop.a
 	`)
-	if err := w.until("some documents to be copied", func() bool {
-		n, err := w.target.count(w.t.Context(), "shop.a")
-		return err == nil && n > 20 && n < 600
-	}); err != nil {
-		w.fail("fault", "", err)
-	}
+	w.awaitDocuments()
 	w.play(`target run shop {"delete": "a", "deletes": [{"q": {}, "limit": 0}]}`)
 	store, err := w.metadata()
 	if err == nil {
