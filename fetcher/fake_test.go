@@ -153,7 +153,7 @@ func (f *fake) answer(ctx context.Context, kind string, words []string) (bson.Ra
 			if err != nil {
 				f.t.Fatal(err)
 			}
-			if err := pause(ctx, d); err != nil {
+			if err := pause(ctx, d, nil); err != nil {
 				return nil, err
 			}
 		case "id":

@@ -102,7 +102,7 @@ func (f *Fetcher) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 		return f.noSource(ctx, member, err)
 	}
 	if src.Same && f.left {
-		if err := f.wait(ctx, syncsource.RetryInterval, false); err != nil {
+		if err := pause(ctx, syncsource.RetryInterval, nil); err != nil {
 			return err
 		}
 	}
@@ -213,23 +213,5 @@ func (f *Fetcher) hand(ctx context.Context, out chan<- oplog.Reply, r oplog.Repl
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-	}
-}
-
-// wait waits for d, or if orNews until more is known of the members.
-func (f *Fetcher) wait(ctx context.Context, d time.Duration, orNews bool) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	var news <-chan struct{}
-	if orNews {
-		news = f.cfg.Watcher.Changed()
-	}
-	select {
-	case <-timer.C:
-		return nil
-	case <-news:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

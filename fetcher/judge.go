@@ -69,7 +69,7 @@ func (f *Fetcher) judge(ctx context.Context, host string, err error) error {
 		f.cfg.Resolver.Deny(host, lasts, "could not be read from: "+err.Error())
 		return nil
 	}
-	return f.wait(ctx, syncsource.RetryInterval, false)
+	return pause(ctx, syncsource.RetryInterval, nil)
 }
 
 // missingEverywhere reports whether every member that can be asked now lacks the
@@ -112,13 +112,13 @@ func (f *Fetcher) noSource(ctx context.Context, member Member, err error) error 
 				s.Why = err.Error()
 			}
 		})
-		return f.wait(ctx, syncsource.RetryInterval, true)
+		return pause(ctx, syncsource.RetryInterval, f.cfg.Watcher.Changed())
 	case f.allSeen():
 		return err
 	}
 	// A member that is away now may have more of the log.
 	f.update(func(s *Status) { s.Stale, s.Why = true, err.Error() })
-	return f.wait(ctx, 10*syncsource.RetryInterval, true)
+	return pause(ctx, 10*syncsource.RetryInterval, f.cfg.Watcher.Changed())
 }
 
 // allSeen reports whether every member of the set serves, and none of them is denied

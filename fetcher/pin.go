@@ -58,5 +58,5 @@ func (f *Fetcher) memberAway(ctx context.Context, member Member, err error) erro
 		return err
 	}
 	f.update(func(s *Status) { s.Why = err.Error() })
-	return f.wait(ctx, syncsource.RetryInterval, true)
+	return pause(ctx, syncsource.RetryInterval, f.cfg.Watcher.Changed())
 }

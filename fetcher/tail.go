@@ -114,7 +114,7 @@ func (t *tail) follow(ctx context.Context) error {
 // next reads one more reply.
 func (t *tail) next(ctx context.Context, p *page) (stop bool, err error) {
 	if t.idle {
-		if err := pause(ctx, idlePause); err != nil {
+		if err := pause(ctx, idlePause, nil); err != nil {
 			return false, err
 		}
 	}
@@ -305,15 +305,14 @@ func (t *tail) leave(ctx context.Context) {
 	}
 }
 
-// pause waits for d.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
+// pause waits for d, or until news is closed.
+func pause(ctx context.Context, d time.Duration, news <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return nil
+	case <-news:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -20,9 +20,8 @@
 //
 //	not asked ──▶ up (its state, optimes, ping) ◀──▶ at fault (down, another set…)
 //
-// [Resolver] combines both. It reads the oldest entry of the chosen member, and the
-// entry that reading continues from, and denies the member for a while if it
-// cannot serve. While there is a source it reports whether to leave it.
+// [Resolver] combines both. It reads the oldest entry of the chosen member, and denies
+// the member for a while if it cannot serve. While there is a source it reports whether to leave it.
 //
 // The package trusts what a member reports about itself, and that the members can be
 // reached under the host names in the configuration. Reports of one member about

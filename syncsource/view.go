@@ -15,8 +15,8 @@ type View struct {
 	SetName string
 	// ReplicaSetID is settings.replicaSetId, with Type 0 if not known.
 	ReplicaSetID bson.RawValue
-	// ConfigTerm and ConfigVersion identify the set's configuration.
-	ConfigTerm, ConfigVersion int64
+	// ConfigVersion is the version of the set's configuration.
+	ConfigVersion int64
 	// NoChaining is set if settings.chainingAllowed is false. It is unset if the
 	// configuration cannot be read.
 	NoChaining bool
@@ -72,8 +72,6 @@ type Member struct {
 	// 0.
 	Ping  time.Duration
 	Pings int
-	// Heard is when it last answered.
-	Heard time.Time
 }
 
 // Up reports whether the member answered when it was last asked.

@@ -48,7 +48,6 @@ type seen struct {
 	itself bool
 	ping   time.Duration
 	pings  int
-	heard  time.Time
 }
 
 func newWatch(w *Watcher) *watch {
@@ -145,7 +144,7 @@ func (s *watch) heard(a answer) {
 		own.fault = faultOf(a.err)
 	} else {
 		own.fault = s.judge(a.host, a.hello)
-		own.hello, own.heard = a.hello, a.at
+		own.hello = a.hello
 		if a.timed {
 			// The average is the server's: a new sample has a weight of one fifth.
 			if own.pings++; own.pings == 1 {
@@ -309,7 +308,7 @@ func (s *watch) configured(a configAnswer) {
 // look builds the View.
 func (s *watch) look() View {
 	v := View{
-		SetName: s.setName, ReplicaSetID: s.replicaSetID, ConfigTerm: s.term, ConfigVersion: s.version,
+		SetName: s.setName, ReplicaSetID: s.replicaSetID, ConfigVersion: s.version,
 		ConfigFault: s.configFault, Answers: s.answers, Members: s.members(),
 	}
 	if s.config != nil {
@@ -350,7 +349,7 @@ func (s *watch) fill(m *Member) {
 	if own == nil {
 		return
 	}
-	m.Asked, m.Fault, m.Heard = own.asked, own.fault, own.heard
+	m.Asked, m.Fault = own.asked, own.fault
 	m.Ping, m.Pings = own.ping, own.pings
 	if own.hello != nil {
 		said := &own.hello.member

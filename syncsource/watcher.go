@@ -270,13 +270,10 @@ func (w *Watcher) askLoop(ctx context.Context, host string, out chan<- answer) {
 			continue
 		}
 		wait, wake := w.pause()
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-wake:
-			timer.Stop()
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
 	}

@@ -44,35 +44,3 @@ func TestAllocs(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkRecord measures a record of 1000 small entries, without the disk.
-func BenchmarkRecord(b *testing.B) {
-	h, payload := record1000(b)
-	record := append(make([]byte, headSize), payload...)
-	b.Run("encode", func(b *testing.B) {
-		b.SetBytes(int64(len(payload)))
-		b.ReportAllocs()
-		for b.Loop() {
-			h.encode(record, 1)
-		}
-	})
-	h.encode(record, 1)
-	b.Run("check", func(b *testing.B) {
-		b.SetBytes(int64(len(payload)))
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := h.check(payload, 1); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("parse", func(b *testing.B) {
-		b.SetBytes(int64(len(payload)))
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := h.parse(payload); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
