@@ -17,14 +17,14 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	const prefix = "replicator_feedback_"
 	return &metrics{
-		reports:  metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "reports_total", Help: "Reports that the source took."})),
-		failures: metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "failures_total", Help: "Reports that the source did not take, or did not answer."})),
+		reports:  metric.Counter(reg, prefix+"reports_total", "Reports that the source took."),
+		failures: metric.Counter(reg, prefix+"failures_total", "Reports that the source did not take, or did not answer."),
 		seconds: metric.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: prefix + "report_seconds", Help: "Time until the source answered a report.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 		})),
-		applied: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "applied_timestamp_seconds", Help: "Wall time of the last entry reported as applied, in seconds since the epoch."})),
-		durable: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "durable_timestamp_seconds", Help: "Wall time of the last entry reported as durable, in seconds since the epoch."})),
+		applied: metric.Gauge(reg, prefix+"applied_timestamp_seconds", "Wall time of the last entry reported as applied, in seconds since the epoch."),
+		durable: metric.Gauge(reg, prefix+"durable_timestamp_seconds", "Wall time of the last entry reported as durable, in seconds since the epoch."),
 	}
 }
 

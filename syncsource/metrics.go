@@ -19,15 +19,9 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	const prefix = "replicator_syncsource_"
 	return &metrics{
-		changes: metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
-			Name: prefix + "changes_total", Help: "How often another member was chosen to read from.",
-		})),
-		denials: metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
-			Name: prefix + "denials_total", Help: "How often a member was denied for a while.",
-		})),
-		candidates: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: prefix + "candidates", Help: "How many members would have done when the source was last looked for.",
-		})),
+		changes:    metric.Counter(reg, prefix+"changes_total", "How often another member was chosen to read from."),
+		denials:    metric.Counter(reg, prefix+"denials_total", "How often a member was denied for a while."),
+		candidates: metric.Gauge(reg, prefix+"candidates", "How many members would have done when the source was last looked for."),
 		ping: metric.Register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: prefix + "member_ping_seconds", Help: "Moving average of the time that a member takes to answer.",
 		}, []string{keyHost})),

@@ -25,3 +25,25 @@ func Register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	}
 	return c
 }
+
+// Counter registers a counter.
+func Counter(reg prometheus.Registerer, name, help string) prometheus.Counter {
+	return Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+}
+
+// Gauge registers a gauge.
+func Gauge(reg prometheus.Registerer, name, help string) prometheus.Gauge {
+	return Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+}
+
+// Computed registers a gauge whose value is computed on each scrape. It replaces the one
+// of an earlier stage. The result removes it.
+func Computed(reg prometheus.Registerer, name, help string, value func() float64) (remove func()) {
+	if reg == nil {
+		return func() {}
+	}
+	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	reg.Unregister(gauge)
+	Register(reg, gauge)
+	return func() { reg.Unregister(gauge) }
+}
