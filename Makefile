@@ -21,7 +21,7 @@ build: ## build the programs into bin/: replicator, replicator-lab
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
 
 .PHONY: test
-test: corpus ## apply every recorded scenario, by name, then run all tests
+test: corpus ## verify every recorded oplog (see corpus), then run all tests
 	@$(MAKE) -s skipped
 	$(GO) test -timeout 30m ./...
 

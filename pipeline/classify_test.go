@@ -36,54 +36,54 @@ func rewrite() bool { return flag.Lookup("rewrite").Value.String() == "true" }
 
 // samples has an error for each rule, wrapped as in production.
 var samples = map[string]error{
-	"stopped":                                      ErrStopped,
-	"another process took over":                    lease.ErrFenced,
-	"target lost acknowledged writes":              lease.ErrRewound,
-	"reply of a former primary of the target":      lease.ErrBehind,
-	"target has a write whose outcome was unknown": checkpoint.ErrAhead,
-	"announced writes not read to their end":       applier.ErrCut,
-	"writers changed, or a copy begun":             lease.ErrSpent,
-	"other source":                                 checkpoint.ErrOtherSource,
-	"link created concurrently":                    checkpoint.ErrExists,
-	"other settings than the link's":               ErrSettings,
-	"metadata of another release":                  &checkpoint.VersionError{},
-	"routing of another release":                   &checkpoint.RoutingError{},
-	"metadata damaged":                             &metadata.DamagedError{},
-	"newest entry older than before, at the start": &replset.WentBackError{},
-	"start older than the oplog":                   replset.ErrTooOld,
-	"too many copies":                              ErrCopies,
-	"copy void":                                    &origin.ChangedError{},
-	"feature compatibility version":                &origin.FCVError{},
-	"member that cannot be copied now":             origin.ErrState,
-	"start of a copy not committed":                origin.ErrUncommitted,
-	"no spool":                                     initialsync.ErrNoSpool,
-	"spool in use":                                 spool.ErrInUse,
-	"spool full":                                   &spool.FullError{},
-	"spool damaged":                                &spool.DamagedError{},
-	"no member to read from":                       syncsource.ErrNoSource,
-	"index that cannot be built":                   &ddl.IndexError{},
-	"too stale everywhere":                         &syncsource.TooStaleError{},
-	"history diverged":                             fmt.Errorf("%w: %w", fetcher.ErrOtherHistory, &fetcher.StartMissingError{}),
-	"oplog without the checkpoint's entry":         &txn.ResumeError{},
-	"transaction without its beginning":            &txn.BrokenChainError{},
-	"collection that needs a copy":                 &ddl.ResyncError{},
-	"divergence, in a command":                     &ddl.DivergedError{},
-	"divergence":                                   &applier.DivergenceError{},
-	"unique index, by a copy":                      &clone.UniqueError{Err: servererr.New(11000, "E11000")},
-	"document that the target refuses":             &clone.RefusedError{Err: servererr.New(servererr.BadValue, "no")},
-	"unique index":                                 &applier.UniqueError{Err: servererr.New(11000, "E11000")},
-	"unique index, by a command":                   &ddl.UniqueError{Err: servererr.New(11000, "E11000")},
-	"I/O error in the spill directory":             &txn.SpillError{Err: errors.New("no space left on device")},
-	"member with an empty oplog":                   replset.ErrEmptyOplog,
-	"member with an unreadable optime":             replset.ErrOpTime,
-	"entry not supported":                          &oplog.EntryError{Err: oplog.ErrUnknownOp},
-	"login":                                        &mongo.LostError{Err: &driver.AuthError{Err: errors.New("wrong password")}},
-	"privileges":                                   servererr.New(servererr.Unauthorized, "not authorized"),
-	"no answer":                                    &mongo.LostError{Host: "db1:27017", Err: errors.New("connection reset")},
-	"outcome not known":                            &mongo.UnconfirmedError{Err: servererr.New(servererr.WriteConcernTimeout, "waiting")},
-	"conflict that does not pass":                  &applier.StuckError{Err: servererr.New(servererr.WriteConflict, "conflict")},
-	"refusal that passes":                          servererr.New(servererr.NotWritablePrimary, "not primary"),
-	"deadline":                                     context.DeadlineExceeded,
+	"stopped":                                               ErrStopped,
+	"another process took over":                             lease.ErrFenced,
+	"target lost acknowledged writes":                       lease.ErrRewound,
+	"reply of a former primary of the target":               lease.ErrBehind,
+	"target has a write whose outcome was unknown":          checkpoint.ErrAhead,
+	"oplog ends before the last announced write":            applier.ErrCut,
+	"number of writers changed, or a copy began":            lease.ErrSpent,
+	"source is another replica set":                         checkpoint.ErrOtherSource,
+	"link created concurrently":                             checkpoint.ErrExists,
+	"settings differ from the link's":                       ErrSettings,
+	"metadata of another release":                           &checkpoint.VersionError{},
+	"document routing of another release":                   &checkpoint.RoutingError{},
+	"metadata damaged":                                      &metadata.DamagedError{},
+	"newest oplog entry is older than at the last start":    &replset.WentBackError{},
+	"start point is older than the oplog":                   replset.ErrTooOld,
+	"ten copies invalidated":                                ErrCopies,
+	"copy invalidated":                                      &origin.ChangedError{},
+	"feature compatibility version is changing, or unknown": &origin.FCVError{},
+	"member cannot be copied at present":                    origin.ErrState,
+	"start of a copy not majority-committed":                origin.ErrUncommitted,
+	"no spool":                                              initialsync.ErrNoSpool,
+	"spool in use":                                          spool.ErrInUse,
+	"spool full":                                            &spool.FullError{},
+	"spool damaged":                                         &spool.DamagedError{},
+	"no member to read from":                                syncsource.ErrNoSource,
+	"index that cannot be built":                            &ddl.IndexError{},
+	"no member's oplog reaches back to the link's position": &syncsource.TooStaleError{},
+	"oplog history diverged from the link's":                fmt.Errorf("%w: %w", fetcher.ErrOtherHistory, &fetcher.StartMissingError{}),
+	"checkpoint's entry is not in the oplog":                &txn.ResumeError{},
+	"transaction without its first entry":                   &txn.BrokenChainError{},
+	"collection must be copied":                             &ddl.ResyncError{},
+	"target diverged, found by a DDL command":               &ddl.DivergedError{},
+	"target diverged":                                       &applier.DivergenceError{},
+	"unique index of the target refuses a copied document":  &clone.UniqueError{Err: servererr.New(11000, "E11000")},
+	"document that the target refuses":                      &clone.RefusedError{Err: servererr.New(servererr.BadValue, "no")},
+	"unique index of the target refuses a write":            &applier.UniqueError{Err: servererr.New(11000, "E11000")},
+	"unique index cannot be created":                        &ddl.UniqueError{Err: servererr.New(11000, "E11000")},
+	"I/O error in the spill directory":                      &txn.SpillError{Err: errors.New("no space left on device")},
+	"member with an empty oplog":                            replset.ErrEmptyOplog,
+	"member with an unreadable optime":                      replset.ErrOpTime,
+	"entry not supported":                                   &oplog.EntryError{Err: oplog.ErrUnknownOp},
+	"login refused":                                         &mongo.LostError{Err: &driver.AuthError{Err: errors.New("wrong password")}},
+	"privilege missing":                                     servererr.New(servererr.Unauthorized, "not authorized"),
+	"no reply from a server":                                &mongo.LostError{Host: "db1:27017", Err: errors.New("connection reset")},
+	"outcome of a write unknown":                            &mongo.UnconfirmedError{Err: servererr.New(servererr.WriteConcernTimeout, "waiting")},
+	"conflict that lasts for 30 s":                          &applier.StuckError{Err: servererr.New(servererr.WriteConflict, "conflict")},
+	"temporary error of a server":                           servererr.New(servererr.NotWritablePrimary, "not primary"),
+	"time limit exceeded":                                   context.DeadlineExceeded,
 }
 
 func TestClassify(t *testing.T) {
@@ -141,7 +141,7 @@ applied, and the next start resumes there.
 
 ## When a link keeps retrying
 
-Errors that can pass (elections, lost connections, timeouts, conflicts) do not end a link. It logs them and begins a
+Temporary errors (elections, lost connections, timeouts, conflicts) do not end a link. It logs them and begins a
 new attempt. ` + "`reason` and `lastError` in `GET /status`" + ` say what it waits for; ` + "`/healthz`" + ` is 503 after a minute
 or two without progress. Restarting the process does not help; repairing what the reason names does.
 
@@ -159,13 +159,13 @@ the same one again after a second) and does not choose this one for a while.
 
 | what is wrong with the member | not chosen again for |
 |---|---|
-| it answers nothing, refuses a command or the login | 10 s |
+| it does not answer, or refuses a command or the login | 10 s |
 | it is shutting down | as long as it says |
 | its oplog is empty, or its replies or optimes are malformed | 10 s |
 | its oplog begins after the link's position, or does not have it; it belongs to another set; an entry is corrupt | 1 min |
 | it is behind the link's position; it was rolled back; its entries are out of order | 0 |
 
-If no member has the link's position, the run ends (too stale everywhere, history diverged). While a copy is not
+If no member has the link's position, the run ends (its position is in no oplog, or their history diverged). While a copy is not
 consistent, only the member that is copied is read.
 
 A refused login ends a run only before its first attempt. Later the link tries another member, or begins a new attempt: a
@@ -210,9 +210,10 @@ func writeKinds(b *strings.Builder) {
 ## Server error codes
 
 Each error code of a server has one kind (` + "`internal/mongo/servererr/kind.go`" + `); a code that is not listed is judged by its
-error labels. The kind alone decides what is done, so a code means the same wherever it occurs.
+error labels. The kind alone decides what is done, so a code means the same wherever it occurs. The table says what is done when the target
+answers with such a code: *again* repeats the command, *new attempt* is **retry** above.
 
-| kind | a flush | a command of the log | a link's own documents | the run | codes |
+| kind | transaction of a writer | DDL command | metadata of the link | the run | codes |
 |---|---|---|---|---|---|
 `)
 	for _, k := range servererr.Kinds() {
@@ -233,7 +234,7 @@ error labels. The kind alone decides what is done, so a code means the same wher
 
 // kindsWithout are the kinds without a list of codes.
 var kindsWithout = map[servererr.Kind]string{
-	servererr.Isolate: "all others", servererr.Lost: "the network's", servererr.Stuck: "what was tried for 30 s",
+	servererr.Isolate: "all others", servererr.Lost: "network errors", servererr.Stuck: "any *again* that lasts for 30 s",
 }
 
 // kindSample returns an error of a kind.
@@ -251,10 +252,10 @@ func kindSample(k servererr.Kind) error {
 
 // kindRows are the reactions of each layer to a kind; tests of the layers check them.
 var kindRows = map[servererr.Kind]struct{ flush, command, own string }{
-	servererr.Isolate:     {"one by one; alone, the run ends", "the run ends", "the run ends"},
-	servererr.Transient:   {"again; smaller if it lasts", "again", "again"},
-	servererr.Split:       {"in halves; alone, again", "again", "again"},
-	servererr.Expired:     {"again; smaller if it lasts", "new attempt", "again"},
+	servererr.Isolate:     {"each operation alone; the run ends if one is refused", "the run ends", "the run ends"},
+	servererr.Transient:   {"again; with fewer operations if it lasts", "again", "again"},
+	servererr.Split:       {"in halves; a single operation again", "again", "again"},
+	servererr.Expired:     {"again; with fewer operations if it lasts", "new attempt", "again"},
 	servererr.Ended:       {"new attempt", "new attempt", "again"},
 	servererr.NotPrimary:  {"new attempt", "new attempt", "new attempt"},
 	servererr.Leaving:     {"new attempt", "new attempt", "new attempt"},

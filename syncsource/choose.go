@@ -277,7 +277,7 @@ func (c *chooser) nearest(left []int, pass int, reasons []string) Choice {
 		}
 	}
 	if pass == 2 {
-		choice.Reason += ", once less is asked"
+		choice.Reason += ", as no member meets all requirements"
 	}
 	choice.Host, choice.Member = members[best].Host, members[best]
 	for i := range members {

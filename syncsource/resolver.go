@@ -141,7 +141,7 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 		choice := r.choose(lastFetched)
 		if tried[choice.Host] {
 			// Its denial ended while other members were asked.
-			choice = Choice{Reason: "all members were asked in vain", Refused: choice.Refused}
+			choice = Choice{Reason: "every suitable member was tried, and failed", Refused: choice.Refused}
 		}
 		if choice.Host == "" {
 			return Source{}, r.none(choice, lastFetched, asked)

@@ -193,7 +193,7 @@ func (s *watch) judge(host string, h *hello) string {
 	case s.replicaSetID.Type != 0 && h.replicaSetID.Type != 0 && !s.replicaSetID.Equal(h.replicaSetID):
 		return fmt.Sprintf("is a member of another set of the name %q: its id is %s, not %s", h.setName, h.replicaSetID, s.replicaSetID)
 	case isListed && !s.w.cfg.Direct && h.me != "" && !strings.EqualFold(h.me, host):
-		return "is not who answers at that address: that is " + h.me
+		return "is answered by another member: " + h.me
 	}
 	return ""
 }

@@ -169,7 +169,7 @@ func TestWatcherRefusesOthers(t *testing.T) {
 			`copy:1 DOWN 100:1 t1: is a member of another set of the name "rs0": its id is {"$oid":"020000000000000000000000"}, not {"$oid":"010000000000000000000000"}`,
 			"router:1 DOWN 0:0 t0: is a mongos, not a member of a replica set",
 			"single:1 DOWN 0:0 t0: is not a member of a replica set, or has no valid configuration of one",
-			"moved:1 DOWN 100:1 t1: is not who answers at that address: that is b:1",
+			"moved:1 DOWN 100:1 t1: is answered by another member: b:1",
 			`broken:1 DOWN 0:0 t0: cannot be asked: read the reply to hello: the field "secondaryDelaySecs" is not a whole number but string`,
 		})
 	})

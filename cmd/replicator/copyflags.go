@@ -85,7 +85,7 @@ const leastSpeed = 1 << 10
 // checkSpeed refuses a limit with which the copy would never end.
 func checkSpeed(n int64) error {
 	if n > 0 && n < leastSpeed {
-		return fmt.Errorf("--max-bytes-per-second: %d bytes is less than %s: put the unit behind the number, as in %[1]dMiB; or say 0 for no limit", n, cli.Size(leastSpeed))
+		return fmt.Errorf("--max-bytes-per-second: %d bytes is less than %s: add a unit, as in %[1]dMiB; 0 means no limit", n, cli.Size(leastSpeed))
 	}
 	return nil
 }

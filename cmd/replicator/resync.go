@@ -173,7 +173,7 @@ func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 			text += ": " + req.Why
 		}
 		if _, err := fmt.Fprintf(w.out.Results, "%s  %s %s\n", time.Now().UTC().Format(time.RFC3339), w.ns, printable.Text(text)); err != nil {
-			return true, fmt.Errorf("print what becomes of %s: %w", w.ns, err)
+			return true, fmt.Errorf("print the progress of %s: %w", w.ns, err)
 		}
 	}
 	if req.State == request.Done {
@@ -186,7 +186,7 @@ func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 func (w *resyncWatch) stands() string {
 	switch text, known := resyncTexts[w.state]; {
 	case w.state == request.Asked, w.state == "":
-		return "is not begun yet"
+		return "has not begun yet"
 	case known:
 		return text
 	}
@@ -205,7 +205,7 @@ func (w *resyncWatch) waits(ctx context.Context, req string) error {
 	case state.Copy != nil && state.Copy.Phase == checkpoint.Copying && req == request.Asked:
 		if !w.first {
 			w.first = true
-			w.out.Complain("Link %s has not finished its first copy; it begins with this behind that, if somebody runs it.", w.link)
+			w.out.Complain("Link %s has not finished its initial sync; this request follows it, once a process runs the link.", w.link)
 		}
 	case state.Applied != w.applied || state.Term != w.term:
 		w.applied, w.term, w.moved, w.said = state.Applied, state.Term, time.Now(), false

@@ -83,7 +83,7 @@ func TestResyncWatch(t *testing.T) {
 		},
 		"in the middle of the first copy": {
 			[]act{{state: request.Asked, applied: 1, phase: checkpoint.Copying}, {at: 90 * time.Second, state: request.Done, applied: 2, phase: checkpoint.Copied}},
-			"shop.a asked for\n! Link l has not finished its first copy\nshop.a is the same as the source's again\n", "", 90 * time.Second,
+			"shop.a asked for\n! Link l has not finished its initial sync\nshop.a is the same as the source's again\n", "", 90 * time.Second,
 		},
 		"refused": {
 			[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: request.Failed, why: "shop is not mirrored", applied: 1}},
@@ -105,7 +105,7 @@ func TestResyncWatch(t *testing.T) {
 		"not allowed":                {[]act{{state: request.Asked, applied: 1, err: &servererr.Error{Code: servererr.Unauthorized, Message: "not authorized"}}}, "", "not authorized", 0},
 		"the request is gone":        {[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: "", applied: 1}}, "shop.a asked for\n", "removed the request", time.Second},
 		"the link is gone":           {[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: request.Asked, applied: 1, gone: true}}, "shop.a asked for\n", "the link l was removed", time.Second},
-		"stopped, the request stays": {[]act{{state: request.Asked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "stopped waiting for shop.a to be copied again, which is not begun yet", 100 * time.Second},
+		"stopped, the request stays": {[]act{{state: request.Asked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "stopped waiting for shop.a to be copied again, which has not begun yet", 100 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

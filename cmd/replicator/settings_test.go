@@ -310,7 +310,7 @@ func TestWrongSettings(t *testing.T) {
 		{"spool", nil, []string{"--spool-bytes=1MiB"}, "--spool-bytes: 1MiB is not from 256MiB"},
 		{"disk", nil, []string{"--spool-free=0"}, "--spool-free: 0 is not from 16MiB"},
 		{"operations", nil, []string{"--max-ops-per-second=-1"}, "--max-ops-per-second: -1 is not from 0"},
-		{"a forgotten unit", nil, []string{"--max-bytes-per-second=20"}, "put the unit behind the number, as in 20MiB"},
+		{"a forgotten unit", nil, []string{"--max-bytes-per-second=20"}, "add a unit, as in 20MiB"},
 		{"bytes", nil, []string{"--max-bytes-per-second=fast"}, "write a number of bytes"},
 		{"wait", nil, []string{"--source-wait=1ms"}, "--source-wait: 1ms is less than 1s"},
 		{"indexes", nil, []string{"--indexes=never"}, "--indexes must be one of"},

@@ -120,7 +120,7 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target
 		log.LogAttrs(e.Hard, slog.LevelInfo, "serving status, health and metrics", slog.String(keyListen, ln.Addr().String()))
 		along.Go(func() {
 			if err := status.Serve(background, ln, status.Handler(tracker, registry)); err != nil {
-				log.LogAttrs(background, slog.LevelError, "status is served no more", slog.String(keyError, err.Error()))
+				log.LogAttrs(background, slog.LevelError, "status is no longer served", slog.String(keyError, err.Error()))
 			}
 		})
 	}
