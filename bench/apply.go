@@ -45,18 +45,12 @@ func ApplyWithCeiling(ctx context.Context, c Config) (apply, ceiling *result.Run
 	return runs[0], runs[1], nil
 }
 
-// errDiscard is the error of a run that needs a target.
-var errDiscard = errors.New("the target has to take commands; only the run pipeline does without one")
-
 // onTarget opens the target, measures the contenders made for it, and closes
 // it.
 func onTarget(ctx context.Context, c *Config, contenders func(t *target) ([]*contender, error)) (runs []*result.Run, err error) {
 	c.setDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
-	}
-	if c.Target == discardEnd {
-		return nil, &ConfigError{errDiscard}
 	}
 	t, err := openTarget(ctx, *c)
 	if err != nil {

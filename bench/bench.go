@@ -15,8 +15,7 @@ type Config struct {
 	// log in memory, for the run pipeline only.
 	Source string
 	// Target is a connection string; empty means an embedded set, null a server that
-	// acknowledges everything (the runs pipeline, apply and ceiling). The run pipeline
-	// also has discard, which is no server at all; there it is the default.
+	// acknowledges everything (the runs apply and ceiling). The run pipeline has none.
 	Target string
 	// Rounds is the number of rounds. Default 3.
 	Rounds int

@@ -76,8 +76,8 @@ func catchUp(ctx context.Context, c Config, secondary bool) (_ *result.Run, err 
 // setsOnly returns an error for ends that are not replica sets.
 func setsOnly(c Config) error {
 	switch {
-	case c.Target == nullEnd, c.Target == discardEnd, c.Source == memoryEnd:
-		return &ConfigError{errors.New("both ends have to be sets; the run pipeline takes others")}
+	case c.Target == nullEnd, c.Source == memoryEnd:
+		return &ConfigError{errors.New("both ends have to be sets")}
 	case c.Source != "" && c.Source == c.Target:
 		return &ConfigError{errors.New("the source and the target are the same set")}
 	}

@@ -109,7 +109,6 @@ func TestCatchUpElsewhere(t *testing.T) {
 func TestCatchUpRefuses(t *testing.T) {
 	for name, c := range map[string]Config{
 		"a null target":          {Workload: small(), Target: nullEnd},
-		"no target":              {Workload: small(), Target: discardEnd},
 		"a log in memory":        {Workload: small(), Source: memoryEnd},
 		"one set":                {Workload: small(), Source: "mongodb://a", Target: "mongodb://a"},
 		"a workload like none":   {Workload: workload.Workload{Name: "bad", Ops: -1}},

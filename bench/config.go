@@ -84,7 +84,7 @@ func (c *Config) validate() error {
 		}
 	}
 	for _, end := range []string{c.Source, c.Target} {
-		if end != "" && end != memoryEnd && end != nullEnd && end != discardEnd {
+		if end != "" && end != memoryEnd && end != nullEnd {
 			faults = append(faults, ends.CheckURI(end))
 		}
 	}

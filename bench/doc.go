@@ -1,6 +1,6 @@
 // Package bench measures the program and compares it with what is possible.
 //
-//	Pipeline   the log up to the writers, into nothing, or through them
+//	Pipeline   the log up to the writers, into nothing
 //	Apply      the applier alone, on any target
 //	Ceiling    the same operations, written by 16 goroutines of the plain driver
 //	Mirror     a link whose source is written to at a fixed rate: its lag

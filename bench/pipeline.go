@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -10,14 +9,13 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// Pipeline measures fetching, parsing, batching, hashing and dispatching,
-// without a target; or with the applier, into a target.
+// Pipeline measures fetching, parsing, batching, hashing and dispatching. It has no target:
+// what is dispatched is dropped.
 func Pipeline(ctx context.Context, c Config) (*result.Run, error) {
 	run, err := measurePipeline(ctx, c)
 	if err != nil {
@@ -27,37 +25,20 @@ func Pipeline(ctx context.Context, c Config) (*result.Run, error) {
 }
 
 func measurePipeline(ctx context.Context, c Config) (run *result.Run, err error) {
-	setDefault(&c.Target, discardEnd)
 	c.setDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
-	}
-	if c.Source != "" && c.Source == c.Target {
-		return nil, &ConfigError{errors.New("the source and the target are the same set")}
 	}
 	src, err := openSource(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("the source: %w", err)
 	}
-	defer func() {
-		err = errors.Join(err, src.done(ctx))
-	}()
+	defer src.close()
 	p := &contender{run: newRun("pipeline", c)}
 	p.run.Source, p.run.Target, p.run.Ops, p.run.Bytes = src.is, result.End{Kind: result.EndDiscard}, src.ops, src.bytes
-	if c.Target == discardEnd {
-		p.prepare = func(context.Context, int) (func(context.Context) error, error) {
-			src.rewind()
-			return src.discard, nil
-		}
-	} else {
-		t, err := openTarget(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		defer func() {
-			err = errors.Join(err, t.done(ctx))
-		}()
-		src.onto(p, t)
+	p.prepare = func(context.Context, int) (func(context.Context) error, error) {
+		src.rewind()
+		return src.discard, nil
 	}
 	nameAfter(p.run, c)
 	defer limitMemory(c, p)()
@@ -105,7 +86,7 @@ func (s *source) discard(ctx context.Context) error {
 		pace.SetLimit(rate.Limit(s.cfg.TakeRate))
 	}
 	err := s.run(ctx, func(ctx context.Context, batches <-chan batch.Batch, release func(int64)) error {
-		d := &dispatch{lanes: make([][]*oplog.Op, s.cfg.Writers), within: s.within}
+		d := &dispatch{lanes: make([][]*oplog.Op, s.cfg.Writers)}
 		for b := range batches {
 			if err := d.take(&b); err != nil {
 				return err
@@ -119,44 +100,6 @@ func (s *source) discard(ctx context.Context) error {
 		return nil
 	})
 	if err == nil && got != s.ops {
-		err = fmt.Errorf("%w: %d of %d", errShort, got, s.ops)
-	}
-	return err
-}
-
-// onto sets up p as the pipeline of the log to a target.
-func (s *source) onto(p *contender, t *target) {
-	p.run.Target = t.Is
-	p.prepare = func(ctx context.Context, round int) (func(context.Context) error, error) {
-		var l *targetLink
-		err := t.ready(ctx, func() (err error) {
-			l, err = t.makeLink(ctx, "pipeline", round)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		s.rewind()
-		return func(ctx context.Context) error { return s.apply(ctx, l) }, nil
-	}
-	p.note = func(ctx context.Context) error {
-		notes, err := t.note(ctx)
-		p.run.Notes = append(p.run.Notes, notes...)
-		return err
-	}
-}
-
-// apply reads the log and applies it.
-func (s *source) apply(ctx context.Context, l *targetLink) error {
-	var got int64
-	err := s.run(ctx, func(ctx context.Context, batches <-chan batch.Batch, release func(int64)) (err error) {
-		var a *applier.Applier
-		if a, err = l.applier(release); err == nil {
-			got, err = applied(ctx, a, batches)
-		}
-		return err
-	})
-	if err == nil && got != s.ops && s.within == nil {
 		err = fmt.Errorf("%w: %d of %d", errShort, got, s.ops)
 	}
 	return err

@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	discardEnd = "discard"
-	memoryEnd  = "memory"
-	nullEnd    = "null"
-	mebibyte   = 1 << 20
+	memoryEnd = "memory"
+	nullEnd   = "null"
+	mebibyte  = 1 << 20
 	// smallSize is of documents whose inserts are entries of some 200 bytes.
 	smallSize = 90
 	// slow is fewer operations a second than come, so that the buffer fills up.
@@ -24,7 +23,7 @@ func (s *suite) pipeline(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Source, c.Target = memoryEnd, discardEnd
+	c.Source = memoryEnd
 	c.Workload.Size = smallSize
 	few := c.Workload.Namespaces
 	memory, err := Pipeline(ctx, c)

@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/batcher"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/fetcher"
@@ -18,9 +17,7 @@ import (
 // dispatch counts operations, and assigns them to lanes.
 type dispatch struct {
 	lanes [][]*oplog.Op
-	// within, if set, says which namespaces count.
-	within applier.Scope
-	ops    int64
+	ops   int64
 }
 
 // take dispatches a batch, and drops it.
@@ -49,11 +46,6 @@ func (d *dispatch) take(b *batch.Batch) error {
 }
 
 func (d *dispatch) hand(op *oplog.Op) {
-	if d.within != nil {
-		if _, ok := d.within.Target(op.NS); !ok {
-			return
-		}
-	}
 	d.ops++
 	if op.Kind == oplog.KindCommand {
 		return // it goes to no lane
@@ -69,8 +61,6 @@ type upstream struct {
 	// start is the entry that reading begins at, which is not applied; last the one
 	// that ends it.
 	start, last oplog.OpTime
-	// within, if set, says which namespaces are the workload's; nil is all.
-	within applier.Scope
 }
 
 // errLast ends reading.

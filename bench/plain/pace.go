@@ -101,28 +101,16 @@ func nextUnit(gen *workload.Generator) ([]workload.Op, error) {
 // operation in flight are forgotten.
 const sweepAt = 10_000
 
-// start writes a unit once earlier units on the same documents have ended. A
-// command waits for everything, and everything for it.
+// start writes a unit once earlier units on the same documents have ended.
 func (p *pacer) start(ctx context.Context, unit []workload.Op) {
 	var before []chan struct{}
 	end := make(chan struct{})
-	if unit[0].Kind == oplog.KindCommand {
-		for _, other := range p.last {
+	for i := range unit {
+		key := keyOf(p.seed, &unit[i])
+		if other := p.last[key]; other != nil && other != end {
 			before = append(before, other)
 		}
-		clear(p.last)
-		p.last[everything] = end
-	} else {
-		if all := p.last[everything]; all != nil {
-			before = append(before, all)
-		}
-		for i := range unit {
-			key := keyOf(p.seed, &unit[i])
-			if other := p.last[key]; other != nil && other != end {
-				before = append(before, other)
-			}
-			p.last[key] = end
-		}
+		p.last[key] = end
 	}
 	if len(p.last) > sweepAt {
 		p.sweep()
@@ -150,10 +138,6 @@ func (p *pacer) start(ctx context.Context, unit []workload.Op) {
 		return nil
 	})
 }
-
-// everything is the key of commands. A document that has it by chance waits a
-// little longer than necessary.
-const everything = 0
 
 // sweep forgets operations that have ended.
 func (p *pacer) sweep() {
@@ -199,13 +183,11 @@ func (c *Client) writeOne(ctx context.Context, op *workload.Op) error {
 }
 
 func (c *Client) carryOut(ctx context.Context, op *workload.Op) (n int64, err error) {
-	db := c.client.Database(op.NS.DB())
-	if op.Kind == oplog.KindCommand {
-		return 1, db.RunCommand(ctx, op.Statement).Err()
-	}
-	coll := db.Collection(op.NS.Collection())
+	coll := c.client.Database(op.NS.DB()).Collection(op.NS.Collection())
 	var updated *mongo.UpdateResult
 	switch {
+	case op.Kind == oplog.KindCommand:
+		return 0, ErrCommands
 	case op.Kind == oplog.KindInsert:
 		_, err = coll.InsertOne(ctx, op.Doc)
 		return 1, err

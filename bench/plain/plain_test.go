@@ -60,10 +60,10 @@ func preset(t *testing.T, name string) workload.Workload {
 }
 
 // TestPace: what is written one by one is what the log of the workload says, with
-// hot documents, transactions and commands, however many are under way.
+// hot documents and transactions, however many are under way.
 func TestPace(t *testing.T) {
 	w := preset(t, "mixed")
-	w.Hot, w.HotShare, w.TxnShare, w.DDLEvery = 2, 0.5, 0.2, 90
+	w.Hot, w.HotShare, w.TxnShare = 2, 0.5, 0.2
 	want, _, err := ends.StartPlayed(t.Context(), 1, w)
 	if err != nil {
 		t.Fatal(err)
@@ -131,8 +131,11 @@ func TestPaceFails(t *testing.T) {
 // TestPrepare: each operation is there once, and all of a document are one writer's,
 // in their order.
 func TestPrepare(t *testing.T) {
-	for _, name := range []string{"coalesce", "many-namespaces"} {
+	for _, name := range []string{"coalesce", "small-inserts"} {
 		w := preset(t, name)
+		if name == "small-inserts" { // divided by collection
+			w.Namespaces = 1000
+		}
 		work, err := Prepare(w, 5)
 		if err != nil {
 			t.Fatal(err)
@@ -157,8 +160,7 @@ func TestPrepare(t *testing.T) {
 			t.Errorf("%s: only %d writers of 5 have something to do", name, busy)
 		}
 	}
-	w := preset(t, "mixed")
-	w.DDLEvery = 50
+	w := workload.Workload{Name: "types", File: "../../testdata/corpus/types/oplog.bson"}
 	if _, err := Prepare(w, 2); !errors.Is(err, ErrCommands) {
 		t.Errorf("commands: %v", err)
 	}

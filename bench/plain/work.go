@@ -38,7 +38,7 @@ type operation struct {
 const manyCollections = 8
 
 // ErrCommands is a workload that has commands.
-var ErrCommands = errors.New("it has commands, which cannot be written in bulk")
+var ErrCommands = errors.New("it has commands, which a plain client does not write")
 
 // Prepare divides a workload over writers. Transactions are taken apart: each
 // operation is written by itself. A workload with commands is refused.

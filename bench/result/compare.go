@@ -230,16 +230,21 @@ func differences(old, now *Run) string {
 	return strings.Join(list, "; ")
 }
 
-// differing calls differ for each field that is not the same in both.
+// differing calls differ for each field that is not the same in both. A field of its zero
+// value is the same as none: reports may be of programs that know different settings.
 func differing(old, now map[string]any, prefix string, differ func(what, a, b string)) {
 	names := maps.Clone(old)
 	maps.Copy(names, now)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		a, b := old[name], now[name]
-		if !reflect.DeepEqual(a, b) {
+		if !reflect.DeepEqual(a, b) && (!isZero(a) || !isZero(b)) {
 			differ(prefix+name, shown(a), shown(b))
 		}
 	}
+}
+
+func isZero(v any) bool {
+	return slices.Contains([]string{"null", `""`, "0", "false"}, shownJSON(v))
 }
 
 // asMap is a value in the form in which it would be read, so that one that was just
@@ -266,6 +271,10 @@ func shown(v any) string {
 	if s, ok := v.(string); ok {
 		return s
 	}
+	return shownJSON(v)
+}
+
+func shownJSON(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()

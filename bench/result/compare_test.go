@@ -84,6 +84,10 @@ func TestCompare(t *testing.T) {
 			"apply/hot/a very long name of what was varied in this run of many words run: not the same measurement, not compared: workload's seed: 18446744073709551615, now 1",
 			"mirror/mixed run: not the same measurement, not compared: workload's name: small-inserts, now none; workload's seed: 18446744073709551615, now none; workload's size: 200, now none; workload's zipf: 1.1, now none",
 		}},
+		{"settings that only one program knows, not set", func(old, now *Report) {
+			old.Runs[0].Workload = map[string]any{"name": "n", "ids": "", "zipf": 0, "distinct": false}
+			now.Runs[0].Workload = map[string]any{"name": "n", "seed": 0}
+		}, nil},
 		{"an embedded set, and now a real server", func(_, now *Report) {
 			now.Runs[1].Target = End{Kind: EndReal, Version: "5.0.7", Members: 1}
 			now.Runs[1].Rounds, now.Runs[1].AllocsPerOp = []float64{0.1}, 1e6

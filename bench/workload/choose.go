@@ -2,7 +2,6 @@ package workload
 
 import (
 	"errors"
-	"math"
 	"math/rand/v2"
 )
 
@@ -28,7 +27,6 @@ type documents struct {
 	elements int
 	hot      int
 	hotShare float64
-	rank     func() int // with a Zipf distribution
 	repeat   int
 	current  int // of live: what repeated operations fall on
 	left     int // how many still do
@@ -47,16 +45,13 @@ func newDocuments(w Workload, elements int) documents {
 		d.order = newWalk(0, uint32(w.Documents))
 		return d
 	}
-	d.tracked = w.Mix.Update+w.Mix.Delete+w.Mix.Replace > 0 || w.MassEvery > 0
+	d.tracked = w.Mix.Update+w.Mix.Delete+w.Mix.Replace > 0
 	if !d.tracked {
 		return d
 	}
 	d.live = make([]slot, w.Documents)
 	for i := range d.live {
 		d.live[i] = slot{number: uint32(i), elements: uint8(elements)}
-	}
-	if w.Zipf > 0 {
-		d.rank = newZipf(rand.New(rand.NewPCG(w.Seed, 2)), w.Zipf, w.Documents)
 	}
 	return d
 }
@@ -93,8 +88,6 @@ func (d *documents) pick(r *rand.Rand) (*slot, error) {
 		d.current = r.IntN(d.hot)
 	case d.hot > 0:
 		d.current = d.hot + r.IntN(n-d.hot)
-	case d.rank != nil:
-		d.current = d.rank() % n
 	default:
 		d.current = r.IntN(n)
 	}
@@ -102,9 +95,9 @@ func (d *documents) pick(r *rand.Rand) (*slot, error) {
 	return &d.live[d.current], nil
 }
 
-// remove takes a document away that is not hot: with repeated that on which
-// operations fall now, if there is one.
-func (d *documents) remove(r *rand.Rand, repeated bool) (uint32, error) {
+// remove takes a document away that is not hot: that on which operations fall now, if
+// there is one.
+func (d *documents) remove(r *rand.Rand) (uint32, error) {
 	if !d.tracked {
 		return d.choose(), nil
 	}
@@ -113,7 +106,7 @@ func (d *documents) remove(r *rand.Rand, repeated bool) (uint32, error) {
 		return 0, errNone
 	}
 	i := d.hot + r.IntN(n-d.hot)
-	if repeated && d.left > 0 && d.current >= d.hot {
+	if d.left > 0 && d.current >= d.hot {
 		i = d.current
 	}
 	number := d.live[i].number
@@ -154,33 +147,4 @@ func gcd(a, b uint64) uint64 {
 		a, b = b, a%b
 	}
 	return a
-}
-
-// newZipf returns a function that draws ranks from 0 to n-1: rank k has a weight of
-// 1/(k+1)^exponent.
-func newZipf(r *rand.Rand, exponent float64, n int) func() int {
-	if exponent > 1 {
-		z := rand.NewZipf(r, exponent, 1, uint64(n-1))
-		return func() int { return int(z.Uint64()) }
-	}
-	// Jim Gray et al., Quickly generating billion-record synthetic databases: it is
-	// exact for the two first ranks, and an approximation for the others.
-	var zeta float64
-	for k := 1; k <= n; k++ {
-		zeta += math.Pow(float64(k), -exponent)
-	}
-	second := 1 + math.Pow(0.5, exponent)
-	alpha := 1 / (1 - exponent)
-	eta := (1 - math.Pow(2/float64(n), 1-exponent)) / (1 - second/zeta)
-	return func() int {
-		u := r.Float64()
-		switch uz := u * zeta; {
-		case uz < 1:
-			return 0
-		case uz < second:
-			return min(1, n-1)
-		default:
-			return min(int(float64(n)*math.Pow(eta*u-eta+1, alpha)), n-1)
-		}
-	}
 }

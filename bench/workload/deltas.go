@@ -160,10 +160,9 @@ func (g *Generator) setDotted(op *Op) {
 }
 
 func (g *Generator) setText(op *Op, number uint32) {
-	name := g.texts[g.rand.IntN(len(g.texts))]
 	set := func(dst []byte) []byte {
 		g.pcg.Seed(g.seed^mix64(g.seq), uint64(number))
-		return g.appendText(dst, name, g.textBytes, g.seq)
+		return g.appendText(dst, g.textBytes, g.seq)
 	}
 	g.change(op, deltaSpace+g.textBytes,
 		func(dst []byte) []byte { return within(dst, "u", set) },

@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -32,17 +31,15 @@ type field struct {
 
 // layout is what the documents of a workload look like:
 //
-//	{_id, scalars…, in: {a, b}, l: [numbers], [x.y], s (or s0, s1, …): text, [p]}
+//	{_id, scalars…, in: {a, b}, l: [numbers], [x.y], s: text, [p]}
 //
 // The last field is there for updates that remove and add one: p turns to q and
 // back. A small document has few scalars, so that a size below a hundred bytes can be
 // had.
 type layout struct {
-	ids     IDType
 	scalars []field
 	// elements is how many an array has at first.
 	elements int
-	texts    []string
 	dotted   bool
 	toggled  bool
 	// least is the size without text, in bytes, size the median and spread that of
@@ -52,7 +49,7 @@ type layout struct {
 }
 
 func newLayout(w Workload) *layout {
-	l := &layout{ids: w.IDs, elements: 1, dotted: w.Deltas.Dotted > 0, toggled: w.Deltas.Unset > 0, size: w.Size, spread: w.Spread}
+	l := &layout{elements: 1, dotted: w.Deltas.Dotted > 0, toggled: w.Deltas.Unset > 0, size: w.Size, spread: w.Spread}
 	l.scalars = []field{{"at", bson.TypeDateTime}, {"n", bson.TypeInt32}}
 	if w.Size >= wideSize {
 		l.elements = 3
@@ -67,13 +64,6 @@ func newLayout(w Workload) *layout {
 			{"g", bson.TypeInt32},
 			{"k", bson.TypeInt64},
 			{"n", bson.TypeInt32},
-		}
-	}
-	l.texts = []string{"s"}
-	if w.Texts > 1 {
-		l.texts = nil
-		for i := range w.Texts {
-			l.texts = append(l.texts, "s"+strconv.Itoa(i))
 		}
 	}
 	measure := maker{layout: l, pcg: rand.NewPCG(0, 0), words: []byte{' '}}
@@ -127,7 +117,7 @@ func (m *maker) start(number uint32, version uint64) int {
 // fields take more. The random numbers are those that start has left.
 func (m *maker) appendDocument(dst []byte, number uint32, version uint64, size int) []byte {
 	start, dst := bsoncore.AppendDocumentStart(dst)
-	dst = appendID(dst, m.ids, m.seed, number)
+	dst = appendID(dst, m.seed, number)
 	for _, f := range m.scalars {
 		dst = m.appendFirst(dst, f)
 	}
@@ -140,15 +130,7 @@ func (m *maker) appendDocument(dst []byte, number uint32, version uint64, size i
 	if m.dotted {
 		dst = appendInt32(dst, "x.y", first32(m.pcg.Uint64()))
 	}
-	left := max(size-m.least, 0)
-	share := left / len(m.texts)
-	for i, name := range m.texts {
-		n := share
-		if i == len(m.texts)-1 {
-			n = left - share*i
-		}
-		dst = m.appendText(dst, name, n, version)
-	}
+	dst = m.appendText(dst, max(size-m.least, 0), version)
 	if m.toggled {
 		dst = appendInt32(dst, "p", first32(m.pcg.Uint64()))
 	}
@@ -181,8 +163,8 @@ func (m *maker) appendArray(dst []byte, r uint64) []byte {
 }
 
 // appendText appends a text of n bytes.
-func (m *maker) appendText(dst []byte, name string, n int, version uint64) []byte {
-	dst = append(append(append(dst, byte(bson.TypeString)), name...), 0)
+func (m *maker) appendText(dst []byte, n int, version uint64) []byte {
+	dst = append(dst, byte(bson.TypeString), 's', 0)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(n+1))
 	at := int(m.pcg.Uint64() % uint64(len(m.words)))
 	// The version comes first: an update never writes the text that is there.

@@ -27,16 +27,11 @@ type Generator struct {
 	// plain: the form that a client sends is not needed.
 	plain bool
 
-	done     int    // operations returned
-	next     uint32 // the number of the next document to be inserted
-	seq      uint64 // counts updates, so that each writes something new
-	txn      int    // the number of the latest transaction
-	txnLeft  int    // operations that the open transaction still has
-	massLeft int    // deletes that still follow each other
-	sinceDDL int    // operations since the last commands, and mass deletes
-	sinceDel int
-	commands []Op
-	ddl      int // collections that commands have made
+	done    int    // operations returned
+	next    uint32 // the number of the next document to be inserted
+	seq     uint64 // counts updates, so that each writes something new
+	txn     int    // the number of the latest transaction
+	txnLeft int    // operations that the open transaction still has
 }
 
 // weights are sums of weights, so that a random number below the last one chooses.
@@ -79,9 +74,9 @@ func New(w Workload) (*Generator, error) {
 		mix:    newWeights(w.Mix.Insert, w.Mix.Update, w.Mix.Delete, w.Mix.Replace),
 		deltas: newWeights(w.Deltas.Set, w.Deltas.Many, w.Deltas.Nested, w.Deltas.Array, w.Deltas.Unset, w.Deltas.Dotted, w.Deltas.Text),
 	}
-	g.idBytes = len(appendID(nil, w.IDs, w.Seed, 0)) - len("\x00_id\x00")
+	g.idBytes = len(appendID(nil, w.Seed, 0)) - len("\x00_id\x00")
 	// Long enough to begin with a number of its own.
-	g.textBytes = max(stampDigits, (w.Size-g.least)/w.Texts)
+	g.textBytes = max(stampDigits, w.Size-g.least)
 	g.docs = newDocuments(w, g.elements)
 	for i := range w.Namespaces {
 		g.collections = append(g.collections, g.newCollection("c"+strconv.Itoa(i), uint64(i)))
@@ -154,20 +149,9 @@ func (g *Generator) generate() (Op, error) {
 	if g.w.Phases {
 		return g.phase(), nil
 	}
-	if g.txnLeft == 0 && g.massLeft == 0 && len(g.commands) == 0 {
-		g.startGroup()
+	if g.txnLeft == 0 && g.w.TxnShare > 0 {
+		g.startTransaction()
 	}
-	switch {
-	case len(g.commands) > 0:
-		op := g.commands[0]
-		g.commands = g.commands[1:]
-		return op, nil
-	case g.massLeft > 0:
-		g.massLeft--
-		return g.deleteOne(false)
-	}
-	g.sinceDDL++
-	g.sinceDel++
 	op, err := g.mixed()
 	if g.txnLeft > 0 {
 		g.txnLeft--
@@ -176,22 +160,13 @@ func (g *Generator) generate() (Op, error) {
 	return op, err
 }
 
-// startGroup starts a group of consecutive operations, if one is due.
-func (g *Generator) startGroup() {
-	switch {
-	case g.w.DDLEvery > 0 && g.sinceDDL >= g.w.DDLEvery && g.w.Ops-g.done >= commandsInGroup:
-		g.sinceDDL = 0
-		g.commands = g.newCommands()
-	case g.w.MassEvery > 0 && g.sinceDel >= g.w.MassEvery:
-		g.sinceDel = 0
-		g.massLeft = g.w.MassDeletes
-	case g.w.TxnShare > 0:
-		// A transaction has more than one operation: fewer have to be begun.
-		share, ops := g.w.TxnShare, float64(g.w.TxnOps)
-		if g.rand.Float64() < share/(ops*(1-share)+share) {
-			g.txn++
-			g.txnLeft = g.w.TxnOps
-		}
+// startTransaction starts a transaction, if one is due. It has more than one operation:
+// fewer have to be begun.
+func (g *Generator) startTransaction() {
+	share, ops := g.w.TxnShare, float64(g.w.TxnOps)
+	if g.rand.Float64() < share/(ops*(1-share)+share) {
+		g.txn++
+		g.txnLeft = g.w.TxnOps
 	}
 }
 
@@ -226,7 +201,8 @@ func (g *Generator) mixed() (Op, error) {
 		g.docs.inserted(g.next - 1)
 		return op, nil
 	case 2:
-		return g.deleteOne(true)
+		number, err := g.docs.remove(g.rand)
+		return g.deleteNumber(number), err
 	}
 	s, err := g.docs.pick(g.rand)
 	if err != nil {
@@ -255,14 +231,6 @@ func (g *Generator) replace(s *slot) Op {
 	return op
 }
 
-func (g *Generator) deleteOne(repeated bool) (Op, error) {
-	number, err := g.docs.remove(g.rand, repeated)
-	if err != nil {
-		return Op{}, err
-	}
-	return g.deleteNumber(number), nil
-}
-
 func (g *Generator) deleteNumber(number uint32) Op {
 	return g.op(oplog.KindDelete, number, g.key(number))
 }
@@ -270,7 +238,7 @@ func (g *Generator) deleteNumber(number uint32) Op {
 // key makes the document that names a document.
 func (g *Generator) key(number uint32) bson.Raw {
 	start, key := bsoncore.AppendDocumentStart(g.mem.begin(idSpace))
-	return g.mem.end(endDocument(appendID(key, g.ids, g.seed, number), start))
+	return g.mem.end(endDocument(appendID(key, g.seed, number), start))
 }
 
 // op is an operation on a document, whose _id is the first field of first.
@@ -280,31 +248,5 @@ func (g *Generator) op(kind oplog.Kind, number uint32, first bson.Raw) Op {
 	return Op{
 		Kind: kind, NS: c.NS, UUID: c.UUID,
 		ID: bson.RawValue{Type: bson.Type(first[4]), Value: first[head : head+g.idBytes : head+g.idBytes]},
-	}
-}
-
-// commandsInGroup is how many commands come together: the last group is complete.
-const commandsInGroup = 3
-
-// newCommands are those that make a collection, give it an index, and drop it.
-func (g *Generator) newCommands() []Op {
-	name := "ddl" + strconv.Itoa(g.ddl)
-	c := g.newCollection(name, 1<<32+uint64(g.ddl))
-	g.ddl++
-	cmd := func(command, statement bsoncore.Document) Op {
-		return Op{
-			Kind: oplog.KindCommand, NS: oplog.NewNamespace(Database, "$cmd"), UUID: c.UUID,
-			Command: bson.Raw(command), Statement: bson.Raw(statement),
-		}
-	}
-	begin := bsoncore.NewDocumentBuilder
-	on := begin().AppendInt32("n", 1).Build()
-	index := begin().AppendDocument("key", on).AppendString("name", "n_1").Build()
-	return []Op{
-		cmd(begin().AppendString("create", name).AppendDocument("idIndex", bsoncore.Document(c.Indexes[0])).Build(),
-			begin().AppendString("create", name).Build()),
-		cmd(begin().AppendString("createIndexes", name).AppendInt32("v", 2).AppendDocument("key", on).AppendString("name", "n_1").Build(),
-			begin().AppendString("createIndexes", name).AppendArray("indexes", bsoncore.NewArrayBuilder().AppendDocument(index).Build()).Build()),
-		cmd(begin().AppendString("drop", name).Build(), begin().AppendString("drop", name).Build()),
 	}
 }

@@ -160,7 +160,7 @@ func keyOf(id bson.RawValue) string { return string(append([]byte{byte(id.Type)}
 func (c *client) do(i int, op *workload.Op) {
 	c.t.Helper()
 	docs, ok := c.docs[op.NS]
-	if !ok && op.Kind != oplog.KindCommand {
+	if !ok {
 		c.t.Fatalf("operation %d: no collection %s", i, op.NS)
 	}
 	key := keyOf(op.ID)
@@ -179,7 +179,6 @@ func (c *client) do(i int, op *workload.Op) {
 		if op.Kind == oplog.KindUpdate {
 			docs[key] = c.update(i, doc, op)
 		}
-	case oplog.KindCommand:
 	default:
 		c.t.Fatalf("operation %d: kind %v", i, op.Kind)
 	}

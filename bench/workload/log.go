@@ -92,7 +92,7 @@ func (l *Log) Next() (entry bson.Raw, ops int, ok bool, err error) {
 	return l.mem.end(dst), ops, true, nil
 }
 
-func payloadBytes(op *Op) int { return len(op.Doc) + len(op.Diff) + len(op.Command) }
+func payloadBytes(op *Op) int { return len(op.Doc) + len(op.Diff) }
 
 func (l *Log) appendPlain(dst []byte, op *Op, at oplog.OpTime) []byte {
 	start, dst := bsoncore.AppendDocumentStart(dst)
@@ -147,8 +147,6 @@ func (l *Log) appendOp(dst []byte, op *Op) []byte {
 		letter = "u"
 	case oplog.KindDelete:
 		letter = "d"
-	case oplog.KindCommand:
-		letter = "c"
 	default:
 	}
 	dst = bsoncore.AppendStringElement(dst, "op", letter)
@@ -163,12 +161,6 @@ func (l *Log) appendOp(dst []byte, op *Op) []byte {
 		dst = bsoncore.AppendInt32Element(dst, "$v", 2)
 		dst = bsoncore.AppendDocumentElement(dst, "diff", op.Diff)
 		dst = endDocument(dst, o)
-	case op.Command != nil:
-		dst = bsoncore.AppendDocumentElement(dst, "o", op.Command)
-		if name, _ := op.Command.IndexErr(0); name.Key() == "drop" {
-			o2 := bsoncore.NewDocumentBuilder().AppendInt32("numRecords", 0).Build()
-			dst = bsoncore.AppendDocumentElement(dst, "o2", o2)
-		}
 	default:
 		dst = appendKey(dst, "o", op.ID)
 	}

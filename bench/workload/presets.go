@@ -6,8 +6,7 @@ import (
 )
 
 // Presets returns the named workloads, in the order in which they are shown:
-// small-inserts, updates, deletes, mixed, hot, coalesce, large-docs, txn,
-// many-namespaces, ycsb-a, backlog.
+// small-inserts, updates, deletes, mixed, hot, coalesce, large-docs, txn, backlog.
 //
 // They are made to be changed: most often Ops and Documents, which go up and down
 // together where every document is met once.
@@ -43,18 +42,6 @@ func Presets() []Workload {
 		{
 			Name: "txn", Ops: 200_000, Documents: 50_000, TxnShare: 1,
 			Mix: Mix{Insert: 0.5, Update: 0.4, Delete: 0.1},
-		},
-		{
-			Name: "many-namespaces", Ops: 200_000, Documents: 20_000, Namespaces: 10_000,
-			Mix: Mix{Insert: 0.5, Update: 0.5},
-		},
-		{
-			// The writes of YCSB's workload A: each one of ten fields of 100 bytes
-			// of a document that is chosen with an exponent of 0.99. What documents
-			// here have in addition to texts comes on top, and documents that are near each
-			// other in popularity are not near in their _ids: that is as in YCSB.
-			Name: "ycsb-a", Ops: 200_000, Documents: 100_000, Size: 1_200, Texts: 10, IDs: String,
-			Namespaces: 1, Zipf: 0.99, Mix: Mix{Update: 1}, Deltas: Deltas{Text: 1},
 		},
 		{Name: "backlog", Ops: 1_000_000, Size: 250, Phases: true},
 	}

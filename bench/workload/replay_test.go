@@ -71,31 +71,20 @@ func TestAnyReplays(t *testing.T) {
 				Array: weight.Draw(r, "array"), Unset: weight.Draw(r, "unset"), Dotted: weight.Draw(r, "dotted"), Text: weight.Draw(r, "text"),
 			},
 			Size: rapid.SampledFrom([]int{100, 130, 250, 2_000}).Draw(r, "size"), Spread: rapid.SampledFrom([]float64{0, 0.7}).Draw(r, "spread"),
-			Texts: rapid.IntRange(0, 3).Draw(r, "texts"), Namespaces: rapid.IntRange(0, 9).Draw(r, "namespaces"),
-			IDs: rapid.SampledFrom([]workload.IDType{
-				"", workload.Int32, workload.Int64, workload.String, workload.UUID, workload.Decimal, workload.Document,
-			}).Draw(r, "ids"),
-			Indexes: rapid.IntRange(0, 4).Draw(r, "indexes"),
-			Repeat:  rapid.IntRange(0, 5).Draw(r, "repeat"),
+			Namespaces: rapid.IntRange(0, 9).Draw(r, "namespaces"),
+			Indexes:    rapid.IntRange(0, 4).Draw(r, "indexes"),
+			Repeat:     rapid.IntRange(0, 5).Draw(r, "repeat"),
 		}
-		switch rapid.IntRange(0, 4).Draw(r, "choice") {
+		switch rapid.IntRange(0, 3).Draw(r, "choice") {
 		case 1:
 			w.Distinct = true
 		case 2:
 			w.Hot, w.HotShare = rapid.IntRange(1, 20).Draw(r, "hot"), 0.5
 		case 3:
-			w.Zipf = rapid.SampledFrom([]float64{0.5, 0.99, 1.5}).Draw(r, "zipf")
-		case 4:
 			w.Phases = true
 		}
 		if rapid.Bool().Draw(r, "txn") {
 			w.TxnShare, w.TxnOps = rapid.SampledFrom([]float64{0.1, 0.9, 1}).Draw(r, "txnShare"), rapid.IntRange(0, 9).Draw(r, "txnOps")
-		}
-		if rapid.Bool().Draw(r, "ddl") {
-			w.DDLEvery = rapid.IntRange(1, 60).Draw(r, "ddlEvery")
-		}
-		if rapid.Bool().Draw(r, "mass") {
-			w.MassEvery, w.MassDeletes = rapid.IntRange(1, 60).Draw(r, "massEvery"), rapid.IntRange(1, 20).Draw(r, "massDeletes")
 		}
 		if w.Validate() != nil {
 			r.Skip()

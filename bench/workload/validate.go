@@ -15,7 +15,6 @@ const (
 	// maxTransaction is what the operations of a transaction may take at their
 	// median size, in bytes: one entry has to hold them.
 	maxTransaction = 4 << 20
-	maxTexts       = 100
 )
 
 // withDefaults returns the workload with its zero fields filled in.
@@ -30,14 +29,10 @@ func (w Workload) withDefaults() Workload {
 	}
 	set(&w.Ops, 100_000)
 	set(&w.Size, 200)
-	set(&w.Texts, 1)
 	set(&w.Namespaces, 4)
 	set(&w.Repeat, 1)
 	if w.TxnShare != 0 {
 		set(&w.TxnOps, 8)
-	}
-	if w.IDs == "" {
-		w.IDs = ObjectID
 	}
 	if w.Mix == (Mix{}) {
 		w.Mix.Insert = 1
@@ -100,18 +95,9 @@ func (w Workload) checkWeights(f *faults) {
 
 func (w Workload) checkDocuments(f *faults) {
 	f.check(w.Documents >= 0, "documents: %d is negative", w.Documents)
-	f.check(w.Texts > 0 && w.Texts <= maxTexts, "texts: %d is not in 1 to %d", w.Texts, maxTexts)
 	f.check(w.Namespaces > 0 && w.Namespaces <= maxNamespaces, "namespaces: %d is not in 1 to %d", w.Namespaces, maxNamespaces)
 	f.check(w.Spread >= 0 && w.Spread <= maxSpread, "spread: %v is not in 0 to %d", w.Spread, maxSpread)
-	f.check(w.IDs.known(), "ids: %q is none of %v", w.IDs, idTypes)
-	most := int64(math.MaxUint32)
-	if w.IDs == Int32 {
-		most = math.MaxInt32
-	}
-	f.check(int64(w.Documents)+int64(w.Ops) <= most, "documents and ops: more than %d documents of an _id of type %s", most, w.IDs)
-	if !w.IDs.known() || w.Texts <= 0 || w.Texts > maxTexts {
-		return
-	}
+	f.check(int64(w.Documents)+int64(w.Ops) <= math.MaxUint32, "documents and ops: more than %d documents", uint32(math.MaxUint32))
 	l := newLayout(w)
 	f.check(w.Size >= l.least && w.Size <= maxDocument,
 		"size: %d is not in %d, what a document has without text, to %d", w.Size, l.least, maxDocument)
@@ -123,15 +109,14 @@ func (w Workload) checkChoice(f *faults) {
 	f.check(w.Hot >= 0 && w.Hot <= w.Documents, "hot: %d is not in 0 to %d, the documents", w.Hot, w.Documents)
 	f.check(w.HotShare >= 0 && w.HotShare <= 1, "hotShare: %v is no share", w.HotShare)
 	f.check((w.Hot > 0) == (w.HotShare > 0), "hot and hotShare: one is nothing without the other")
-	f.check(w.Zipf >= 0 && w.Zipf != 1 && w.Zipf <= 10, "zipf: %v is not in 0 to 10, or is 1", w.Zipf)
 	f.check(w.Repeat >= 1, "repeat: %d is negative", w.Repeat)
 	ways := 0
-	for _, chosen := range []bool{w.Distinct, w.Hot > 0, w.Zipf > 0, w.Phases} {
+	for _, chosen := range []bool{w.Distinct, w.Hot > 0, w.Phases} {
 		if chosen {
 			ways++
 		}
 	}
-	f.check(ways <= 1, "distinct, hot, zipf and phases: each is a way to choose documents, and there can be one")
+	f.check(ways <= 1, "distinct, hot and phases: each is a way to choose documents, and there can be one")
 	f.check(w.Repeat == 1 || !w.Distinct && !w.Phases, "repeat: it does not go with distinct or phases")
 }
 
@@ -140,11 +125,7 @@ func (w Workload) checkGroups(f *faults) {
 	f.check(w.TxnOps >= 0, "txnOps: %d is negative", w.TxnOps)
 	f.check(w.TxnOps == 0 || w.TxnShare > 0, "txnOps: it is nothing without txnShare")
 	f.check(w.TxnOps*w.Size <= maxTransaction, "txnOps: %d operations of %d bytes are more than one entry may have", w.TxnOps, w.Size)
-	f.check(w.MassEvery >= 0 && w.MassDeletes >= 0 && (w.MassEvery > 0) == (w.MassDeletes > 0),
-		"massEvery and massDeletes: they are negative, or one is nothing without the other")
-	f.check(w.DDLEvery >= 0, "ddlEvery: %d is negative", w.DDLEvery)
-	f.check(!w.Phases || w.TxnShare == 0 && w.MassEvery == 0 && w.DDLEvery == 0,
-		"phases: they do not go with transactions, mass deletes or commands")
+	f.check(!w.Phases || w.TxnShare == 0, "phases: they do not go with transactions")
 }
 
 // checkSupply returns an error if there are too few documents for updates and
@@ -157,16 +138,12 @@ func (w Workload) checkSupply(f *faults) {
 	sum := m.Insert + m.Update + m.Delete + m.Replace
 	others := sum - m.Insert
 	if w.Distinct {
-		f.check(others == 0 && w.MassEvery == 0 || w.Documents >= w.Ops, "documents: %d are too few for %d operations on distinct ones", w.Documents, w.Ops)
+		f.check(others == 0 || w.Documents >= w.Ops, "documents: %d are too few for %d operations on distinct ones", w.Documents, w.Ops)
 		return
 	}
-	f.check(others == 0 && w.MassEvery == 0 || w.Documents > 0, "documents: updates and deletes need some")
+	f.check(others == 0 || w.Documents > 0, "documents: updates and deletes need some")
 	deletes := float64(w.Ops) * (m.Delete - m.Insert) / sum
-	if w.MassEvery > 0 {
-		share := float64(w.MassDeletes) / float64(w.MassEvery+w.MassDeletes)
-		deletes = deletes*(1-share) + float64(w.Ops)*share + float64(w.MassDeletes) // these in advance
-	}
-	if deletes > 0 && sum > m.Delete || w.MassEvery > 0 {
+	if deletes > 0 && sum > m.Delete {
 		deletes += 5 * math.Sqrt(float64(w.Ops)) // their number is random
 	}
 	f.check(deletes <= float64(w.Documents-w.Hot), "documents: %d, %d of them hot, are too few for about %.0f deletes", w.Documents, w.Hot, deletes)

@@ -9,20 +9,6 @@ import (
 // Database is the one in which generated workloads write.
 const Database = "bench"
 
-// IDType is the type of the documents' _id.
-type IDType string
-
-// The types of _id.
-const (
-	ObjectID IDType = "objectid"
-	Int32    IDType = "int32"
-	Int64    IDType = "int64"
-	String   IDType = "string"
-	UUID     IDType = "uuid"
-	Decimal  IDType = "decimal"
-	Document IDType = "document"
-)
-
 // Mix says how often each kind of operation comes, as weights. All zero means
 // inserts only.
 type Mix struct {
@@ -47,7 +33,7 @@ type Deltas struct {
 	// Dotted changes a field whose name modifiers cannot express, so that it takes
 	// a pipeline.
 	Dotted float64 `json:"dotted"`
-	// Text writes one of the texts anew.
+	// Text writes the text anew.
 	Text float64 `json:"text"`
 }
 
@@ -67,16 +53,11 @@ type Workload struct {
 	Deltas    Deltas `json:"deltas"`
 	// Size is the median size of a document in bytes, default 200. Spread is the
 	// standard deviation of its logarithm: 0 means all alike. Documents are no
-	// smaller than what they have in addition to their texts: see [Workload.Validate].
+	// smaller than what they have in addition to their text: see [Workload.Validate].
 	Size   int     `json:"size"`
 	Spread float64 `json:"spread"`
-	// Texts is the number of fields that a document's text is divided over. Default
-	// 1.
-	Texts int `json:"texts"`
 	// Namespaces is the number of collections, 1 to 10,000. Default 4.
 	Namespaces int `json:"namespaces"`
-	// IDs is the type of _id. Default ObjectID.
-	IDs IDType `json:"ids"`
 	// Indexes is how many a collection has, not counting that on _id.
 	Indexes int `json:"indexes"`
 	// Distinct makes no two operations of the measured span meet one document.
@@ -85,24 +66,13 @@ type Workload struct {
 	// Hot is how many documents HotShare of all updates fall on.
 	Hot      int     `json:"hot"`
 	HotShare float64 `json:"hotShare"`
-	// Zipf, if not 0, is the exponent of a Zipf distribution of updates over the
-	// documents: below 1 by the approximation that YCSB uses, above 1 exactly.
-	Zipf float64 `json:"zipf"`
 	// Repeat is how many operations in a row fall on one document, beginning with
 	// its insert or an update, and ending early with its delete. Default 1.
 	Repeat int `json:"repeat"`
 	// TxnShare is the share of operations that are in a transaction, TxnOps how
-	// many a transaction has. Default 8 where TxnShare is set. Commands and mass
-	// deletes are outside of transactions.
+	// many a transaction has. Default 8 where TxnShare is set.
 	TxnShare float64 `json:"txnShare"`
 	TxnOps   int     `json:"txnOps"`
-	// MassEvery: after so many operations MassDeletes follow each other. Zero
-	// means never.
-	MassEvery   int `json:"massEvery"`
-	MassDeletes int `json:"massDeletes"`
-	// DDLEvery: after so many operations a collection of its own is made, gets an
-	// index, and is dropped. Zero means never.
-	DDLEvery int `json:"ddlEvery"`
 	// Phases, if set, come one after the other instead of a mix: N inserts, N
 	// updates, N/2 deletes with Ops = 2.5 N, each of a document of its own and in
 	// another order. It is the backlog of the presets.
@@ -140,9 +110,8 @@ type Op struct {
 	Diff       bson.Raw
 	Modifier   bson.Raw
 	IsPipeline bool
-	// Command is the o of a command's entry, Statement what a client sends to the
-	// database of NS: nil for one of a recording.
-	Command, Statement bson.Raw
+	// Command is the o of a command's entry, which only recordings have.
+	Command bson.Raw
 	// Txn numbers the transaction from 1, 0 without one; TxnEnd is its last
 	// operation.
 	Txn    int

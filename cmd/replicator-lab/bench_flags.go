@@ -63,7 +63,6 @@ type workFlags struct {
 	Documents  *int   `placeholder:"N" help:"How many documents there are before that."`
 	Size       *int   `placeholder:"BYTES" help:"The median size of a document."`
 	Namespaces *int   `placeholder:"N" help:"In how many collections."`
-	IDs        string `name:"ids" placeholder:"TYPE" help:"The type of _id: objectid, int32, int64, string, uuid, decimal or document."`
 	Indexes    *int   `placeholder:"N" help:"How many indexes a collection has, not counting that on _id."`
 }
 
@@ -93,9 +92,6 @@ func (f *workFlags) make(preset string) (workload.Workload, error) {
 			return w, cli.Usage(fmt.Errorf("--%s=%d: want %d or more", v.flag, *v.given, v.least))
 		}
 		*v.to = *v.given
-	}
-	if f.IDs != "" {
-		w.IDs = workload.IDType(f.IDs)
 	}
 	if err := w.Validate(); err != nil {
 		return w, cli.Usage(err)
@@ -130,7 +126,7 @@ func (f *workFlags) named(preset string) (workload.Workload, error) {
 // check.
 func (f *workFlags) recorded() (workload.Workload, error) {
 	w := workload.Workload{Name: strings.TrimLeft(filepath.ToSlash(filepath.Clean(f.Oplog)), "/."), File: f.Oplog}
-	if f.Documents != nil || f.Size != nil || f.Namespaces != nil || f.IDs != "" || f.Indexes != nil {
+	if f.Documents != nil || f.Size != nil || f.Namespaces != nil || f.Indexes != nil {
 		return w, cli.Usage(errors.New("--oplog: of a recording nothing can be chosen but --ops"))
 	}
 	ops := 0

@@ -15,8 +15,7 @@ import (
 )
 
 type benchPipeline struct {
-	Source string   `default:"memory" help:"Where the log is: memory, embedded (an embedded set, over TCP), or a connection string."`
-	Target string   `default:"discard" enum:"discard,null" help:"Where it goes: discard, or null, a server that acknowledges everything."`
+	Source string   `default:"memory" enum:"memory,embedded" help:"Where the log is: memory, or embedded (an embedded set, over TCP)."`
 	Buffer cli.Size `default:"256MiB" placeholder:"SIZE" help:"The budget for what was read."`
 	Take   float64  `placeholder:"N" help:"Take so many operations a second and no more, so that the buffer fills up."`
 	workFlags
@@ -35,17 +34,12 @@ func (c *benchPipeline) Run(ctx context.Context, out cli.Output, line commandLin
 		return err
 	}
 	cfg.TakeRate = c.Take
-	cfg.Source, cfg.Target, cfg.BufferBytes = notEmbedded(c.Source), c.Target, int64(c.Buffer)
+	cfg.BufferBytes = int64(c.Buffer)
+	if c.Source == "memory" {
+		cfg.Source = c.Source
+	}
 	run, err := bench.Pipeline(ctx, cfg)
 	return b.finish(err, run)
-}
-
-// notEmbedded is the source as bench.Config has it.
-func notEmbedded(source string) string {
-	if source == "embedded" {
-		return ""
-	}
-	return source
 }
 
 type benchApply struct {

@@ -11,17 +11,14 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-const (
-	// logAwait is how long a member waits for a new entry before it answers.
-	logAwait = 2 * time.Second
-	// logPause is the pause before a broken read of the log is retried.
-	logPause = 500 * time.Millisecond
-)
+// logAwait is how long a member waits for a new entry before it answers.
+const logAwait = 2 * time.Second
 
 // readSource calls each with the majority-committed entries of a server.
 func (c *oplogCommand) readSource(ctx context.Context, out cli.Output, each func(bson.Raw) error) error {
@@ -38,28 +35,25 @@ func (c *oplogCommand) readSource(ctx context.Context, out cli.Output, each func
 	if c.Since.given() {
 		t.filter = bson.D{{Key: "$gte", Value: c.Since.at}}
 	}
-	for {
+	retry := mongo.Retry{
+		For: mongo.Forever,
+		Again: func(err error) bool {
+			return c.Follow && ctx.Err() == nil && pipeline.Classify(err).Action == pipeline.Retry
+		},
+		Failed: func(err error) {
+			out.Complain("%s: reading continues after %s", printable.Text(err.Error()), timestamp(t.last))
+		},
+	}
+	return retry.Do(ctx, func() error {
 		member, err := c.member(ctx, set)
-		if err == nil {
-			if c.Follow && len(t.filter) == 0 {
-				err = t.fromNewest(ctx, member)
-			}
-			if err == nil {
-				err = t.read(ctx, member)
-			}
+		if err == nil && c.Follow && len(t.filter) == 0 {
+			err = t.fromNewest(ctx, member)
 		}
-		if !c.Follow || err == nil || ctx.Err() != nil || pipeline.Classify(err).Action != pipeline.Retry {
+		if err != nil {
 			return err
 		}
-		out.Complain("%s: reading goes on after %s", printable.Text(err.Error()), timestamp(t.last))
-		timer := time.NewTimer(logPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		}
-	}
+		return t.read(ctx, member)
+	})
 }
 
 // member returns a reader of one member: a cursor exists on that member only.
@@ -67,18 +61,14 @@ func (c *oplogCommand) member(ctx context.Context, set *driver.Set) (mongo.Calle
 	if c.Host != "" {
 		return set.Member(c.Host), nil
 	}
-	hello, err := order(ctx, set, "admin", bson.D{{Key: "hello", Value: 1}})
+	id, err := replset.Identify(ctx, set)
+	if err == nil && id.Host == "" {
+		err = errors.New("it does not say its own name")
+	}
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := hello.Lookup("setName").StringValueOK(); !ok {
-		return nil, errors.New("it is no member of a replica set, so it has no oplog")
-	}
-	host, ok := hello.Lookup("me").StringValueOK()
-	if !ok {
-		return nil, errors.New("it does not say its own name")
-	}
-	return set.Member(host), nil
+	return set.Member(id.Host), nil
 }
 
 // tail reads the log of one member after the other.
@@ -91,76 +81,57 @@ type tail struct {
 
 // fromNewest makes reading begin with the newest entry.
 func (t *tail) fromNewest(ctx context.Context, member mongo.Caller) error {
-	reply, err := order(ctx, member, "local", bson.D{
-		{Key: "find", Value: "oplog.rs"},
-		{Key: "sort", Value: bson.D{{Key: "$natural", Value: -1}}},
-		{Key: "limit", Value: 1},
-		{Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}},
-		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
-	})
-	if err != nil {
-		return err
+	newest, err := replset.NewestEntry(ctx, member, replset.Majority)
+	if err == nil {
+		t.filter = bson.D{{Key: "$gte", Value: newest.OpTime.TS}}
 	}
-	s, i, _ := reply.Lookup("cursor", "firstBatch", "0", "ts").TimestampOK()
-	t.filter = bson.D{{Key: "$gte", Value: bson.Timestamp{T: s, I: i}}}
-	return nil
+	return err
 }
 
 // read reads until there are no more entries, or, if it follows, until ctx is
 // done.
 func (t *tail) read(ctx context.Context, member mongo.Caller) error {
-	find := bson.D{{Key: "find", Value: "oplog.rs"}}
+	cmd := bson.D{{Key: "find", Value: "oplog.rs"}}
 	if len(t.filter) > 0 {
-		find = append(find, bson.E{Key: "filter", Value: bson.D{{Key: "ts", Value: t.filter}}})
+		cmd = append(cmd, bson.E{Key: "filter", Value: bson.D{{Key: "ts", Value: t.filter}}})
 	}
-	find = append(find, bson.E{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}})
+	cmd = append(cmd, bson.E{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}})
 	if t.follow {
-		find = append(find, bson.E{Key: "tailable", Value: true}, bson.E{Key: "awaitData", Value: true})
+		cmd = append(cmd, bson.E{Key: "tailable", Value: true}, bson.E{Key: "awaitData", Value: true})
 	}
-	reply, err := order(ctx, member, "local", find)
-	for field := "firstBatch"; ; field = "nextBatch" {
-		if err != nil {
-			return err
+	cursor := int64(0)
+	for {
+		reply, err := order(ctx, member, "local", cmd)
+		if err == nil {
+			var b mongo.Batch
+			if b, err = mongo.ReadBatch(reply); err == nil {
+				cursor = b.Cursor
+				err = t.hand(b.Docs)
+			}
 		}
-		id, _ := reply.Lookup("cursor", "id").AsInt64OK()
-		if err := t.hand(reply, field); err != nil {
-			if id != 0 {
-				t.leave(ctx, member, id)
+		if err != nil {
+			if _, lost := errors.AsType[*mongo.LostError](err); cursor != 0 && (!lost || ctx.Err() != nil) {
+				t.leave(ctx, member, cursor)
 			}
 			return err
 		}
-		if id == 0 && !t.follow {
+		if cursor == 0 && !t.follow {
 			return nil
 		}
-		if id == 0 {
+		if cursor == 0 {
 			// An empty log, or one that rolled over past the cursor.
 			return &mongo.LostError{Err: errors.New("the cursor is gone")}
 		}
-		more := bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "oplog.rs"}}
+		cmd = bson.D{{Key: "getMore", Value: cursor}, {Key: "collection", Value: "oplog.rs"}}
 		if t.follow {
-			more = append(more, bson.E{Key: "maxTimeMS", Value: logAwait.Milliseconds()})
-		}
-		if reply, err = order(ctx, member, "local", more); err != nil && ctx.Err() != nil {
-			t.leave(ctx, member, id)
+			cmd = append(cmd, bson.E{Key: "maxTimeMS", Value: logAwait.Milliseconds()})
 		}
 	}
 }
 
 // hand passes on the entries of a reply.
-func (t *tail) hand(reply bson.Raw, field string) error {
-	list, ok := reply.Lookup("cursor", field).ArrayOK()
-	if !ok {
-		return fmt.Errorf("read a reply: it has no cursor.%s", field)
-	}
-	values, err := list.Values()
-	if err != nil {
-		return fmt.Errorf("read a reply: %w", err)
-	}
-	for _, v := range values {
-		doc, ok := v.DocumentOK()
-		if !ok {
-			return fmt.Errorf("read a reply: an entry is %s", v.Type)
-		}
+func (t *tail) hand(docs []bson.Raw) error {
+	for _, doc := range docs {
 		if s, i, ok := doc.Lookup("ts").TimestampOK(); ok {
 			ts := bson.Timestamp{T: s, I: i}
 			if oplog.CompareTimestamps(ts, t.last) <= 0 {
