@@ -59,6 +59,7 @@
 //   - geo, text and bit queries, $where, most of $jsonSchema
 //   - expressions but for those of field names, arrays, comparisons and logic,
 //     and $add, $subtract and $concat; arithmetic on decimals
+//   - writes to the database local
 //   - bulkWrite across collections, explain, mapReduce, dataSize
 //
 // Missing features are refused with the server's own error, CommandNotFound or

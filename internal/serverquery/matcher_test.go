@@ -250,31 +250,6 @@ func TestMatchIsCheap(t *testing.T) {
 	}
 }
 
-func BenchmarkMatch(b *testing.B) {
-	doc := parseJSON(b, `{"_id":7,"x":"abc","n":{"a":5}}`)
-	for _, filter := range []string{`{"_id":7}`, `{"_id":{"$gte":3,"$lt":9}}`, `{"n.a":5,"x":"abc"}`} {
-		b.Run(filter, func(b *testing.B) {
-			m := mustCompile(b, filter)
-			b.ReportAllocs()
-			for b.Loop() {
-				if ok, err := m.Match(doc); !ok || err != nil {
-					b.Fatal("not found")
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkCompile(b *testing.B) {
-	filter := parseJSON(b, `{"_id":7}`)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := Compile(filter, Options{}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func FuzzFilter(f *testing.F) {
 	for _, filter := range []string{
 		`{"a":1}`, `{"a":{"$in":[1,null]},"$or":[{"b":{"$not":{"$size":1}}}]}`, `{"a.0.b":{"$elemMatch":{"$gt":1}}}`,

@@ -223,21 +223,3 @@ func FuzzApply(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkApply(b *testing.B) {
-	doc := parseDoc(b, evalDoc)
-	for name, text := range map[string]string{
-		"pipeline":  `[{"$set": {"a.b": {"$literal": 3}, "x": {"$concatArrays": ["$l", [1]]}}}]`,
-		"modifiers": `{"$set": {"a.b": 3, "x": 1}, "$unset": {"s": 1}}`,
-	} {
-		u := parse(b, text)
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := Apply(doc, u); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -28,7 +28,4 @@
 // them. Most of them do not let a difference pass, but ask that it be consistent:
 // a recorded optime, for instance, must stand for one of ours wherever it occurs,
 // and both must be of the same entry of the log.
-//
-// Differences that are known and kept are in exceptions.go, each with its
-// reason. One that does not occur any more is a difference itself.
 package transcript

@@ -49,7 +49,7 @@ type player struct {
 	moved bool
 	// log is all that the member has logged.
 	log []bson.Raw
-	// found are all differences, the excepted ones included.
+	// found are all differences.
 	found []Difference
 }
 
@@ -115,7 +115,7 @@ func (p *player) run(ctx context.Context, s *corpus.Scenario) (err error) {
 		return err
 	}
 	p.report.count(p.found)
-	p.except(exceptions)
+	p.report.Differences, p.report.Reordered = p.found, p.pairs.reordered
 	return nil
 }
 

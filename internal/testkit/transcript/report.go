@@ -19,10 +19,10 @@ type Report struct {
 	// EqualEntries how many of them were found. Noops are those left out: a server
 	// writes them by the clock.
 	Entries, EqualEntries, Noops int
-	// Differences are the deviations from the recording, without exceptions.
+	// Differences are the deviations from the recording.
 	Differences []Difference
-	// Exceptions is how many named exceptions applied.
-	Exceptions int
+	// Reordered says that the columns of buckets have another order: see ruleColumns.
+	Reordered bool
 	// Skipped says why nothing was replayed, empty if it was.
 	Skipped string
 	// Err is why the recording could not be replayed to its end.
@@ -66,7 +66,7 @@ func (d Difference) String() string {
 	return printable.Text(where + ": " + d.What)
 }
 
-// OK reports whether everything was as recorded, or excepted.
+// OK reports whether everything was as recorded.
 func (r *Report) OK() bool { return r.Err == nil && len(r.Differences) == 0 }
 
 // count counts the replies and entries without differences.
@@ -99,8 +99,8 @@ func (r *Report) String() string {
 		if !r.OK() {
 			verdict = "FAIL"
 		}
-		fmt.Fprintf(&b, "%s %-22s replay: %5d/%d replies (%d refusals) %5d/%d entries   exceptions: %d   %.2fs",
-			verdict, printable.Text(r.Name), r.Equal, r.Commands, r.Refused, r.EqualEntries, r.Entries, r.Exceptions, r.Elapsed.Seconds())
+		fmt.Fprintf(&b, "%s %-22s replay: %5d/%d replies (%d refusals) %5d/%d entries   %.2fs",
+			verdict, printable.Text(r.Name), r.Equal, r.Commands, r.Refused, r.EqualEntries, r.Entries, r.Elapsed.Seconds())
 	}
 	for i, d := range r.Differences {
 		if i == shownDifferences {

@@ -73,7 +73,7 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			`{insert: "oplog.rs", documents: [{}], $db: "local"}`,
-			`{n: 0, writeErrors: [{index: 0, code: 73, errmsg: "cannot write to local.oplog.rs"}], ok: 1.0}`,
+			`{ok: 0.0, errmsg: "writing to the database local is not implemented here", code: 238, codeName: "NotImplemented"}`,
 		},
 	} {
 		m.want(t, tc.cmd, tc.reply)

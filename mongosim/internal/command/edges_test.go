@@ -16,9 +16,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/command/read"
 	"github.com/oplogrep/replicator/mongosim/internal/command/write"
-	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
-	"github.com/oplogrep/replicator/oplog"
 )
 
 func TestSetParameterWithoutAName(t *testing.T) {
@@ -193,15 +191,6 @@ func TestAnInsertGoesOnWithoutItsClient(t *testing.T) {
 	if n, _ := m.run(t, `{count: "c", $db: "d"}`).Lookup("n").AsInt64OK(); n != 3*write.Chunk {
 		t.Errorf("%d documents of %d", n, 3*write.Chunk)
 	}
-}
-
-func TestAWriteToLocalWaitsForNobody(t *testing.T) {
-	m := newMember(t, "5.0.7")
-	m.node.concern = func(context.Context, oplog.OpTime, repl.WriteConcern) error {
-		return servererr.New(servererr.NotWritablePrimary, "not primary")
-	}
-	m.node.become(func(v *repl.View) { v.State, v.Writable = oplog.MemberSecondary, false })
-	m.want(t, `{insert: "c", documents: [{_id: 1}], $db: "local"}`, `{n: 1, ok: 1.0}`)
 }
 
 func TestArgumentsThatWouldChangeSomething(t *testing.T) {

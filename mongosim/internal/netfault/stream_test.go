@@ -169,25 +169,3 @@ func TestTCPLeavesNoGoroutines(t *testing.T) {
 	}
 	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 }
-
-func BenchmarkPerfectLink(b *testing.B) {
-	for name, texts := range map[string][]string{"perfect": nil, "other": {"rate 1000000000"}} {
-		b.Run(name, func(b *testing.B) {
-			n := netfault.NewNetwork(1)
-			set(b, n, "a", "b", texts...)
-			conn, far := tcp(b, n)
-			go func() { _, _ = io.Copy(far, far) }()
-			p := make([]byte, 100)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := conn.Write(p); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := io.ReadFull(conn, p); err != nil {
-					b.Fatal(err)
-				}
-			}
-			_, _ = conn.Close(), far.Close()
-		})
-	}
-}

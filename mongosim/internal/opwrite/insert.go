@@ -21,9 +21,6 @@ func (b *Batch) Insert(coll *storage.Collection, docs []bson.Raw, stmts []Stmt) 
 	if stmts != nil && len(stmts) != len(docs) {
 		return 0, servererr.New(servererr.InternalError, "%d statements for %d documents", len(stmts), len(docs))
 	}
-	if unlogged(coll.NS) {
-		return b.insertLocally(coll, docs)
-	}
 	var session *Session
 	prev := nullOpTime
 	if len(stmts) > 0 && stmts[0].Session != nil {
@@ -53,22 +50,6 @@ func (b *Batch) Insert(coll *storage.Collection, docs []bson.Raw, stmts []Stmt) 
 				return n, err
 			}
 			n++
-		}
-	}
-	return n, nil
-}
-
-func (b *Batch) insertLocally(coll *storage.Collection, docs []bson.Raw) (n int, err error) {
-	for ; n < len(docs); n++ {
-		err = b.Local(func(u *storage.Unit) error {
-			_, err := u.Insert(coll.UUID, docs[n])
-			if err == nil && coll.CappedBytes > 0 {
-				err = Trim(u, coll.UUID)
-			}
-			return err
-		})
-		if err != nil {
-			return n, err
 		}
 	}
 	return n, nil

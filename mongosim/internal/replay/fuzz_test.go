@@ -10,16 +10,13 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/corpus"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/replay"
-	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
 )
-
-const corpusDir = "../../../testdata/corpus"
 
 // FuzzApply takes any valid document as an entry, and as an applyOps command: it
 // may be refused, but must not bring the member down.
 func FuzzApply(f *testing.F) {
-	scenarios, err := corpus.Open(corpusDir)
+	scenarios, err := corpus.Open("../../../testdata/corpus")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -59,54 +56,4 @@ func FuzzApply(f *testing.F) {
 			return err
 		})
 	})
-}
-
-// BenchmarkApply applies inserts of a recording, in batches of 500; the figures
-// are for one entry.
-func BenchmarkApply(b *testing.B) {
-	scenarios, err := corpus.Open(corpusDir)
-	if err != nil {
-		b.Fatal(err)
-	}
-	var entries []bson.Raw
-	for i := range scenarios {
-		if scenarios[i].Name != "mass" {
-			continue
-		}
-		for e, err := range scenarios[i].Oplog() {
-			if err != nil {
-				b.Fatal(err)
-			}
-			entries = append(entries, append(bson.Raw(nil), e.Raw...))
-		}
-	}
-	idSpec, err := bson.Marshal(bson.D{{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "_id", Value: int32(1)}}}, {Key: "name", Value: "_id_"}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for n := 0; b.Loop(); n++ {
-		if n%len(entries) != 0 {
-			continue
-		}
-		store := storage.New(storage.Options{})
-		err := store.Write(func(w *storage.Writer) error {
-			u := w.Begin(bson.Timestamp{})
-			err := u.Create(opwrite.TransactionsNS, oplog.UUID{0xff}, bson.Raw{5, 0, 0, 0, 0}, idSpec)
-			u.Commit(begun)
-			return err
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		a, err := replay.New(store)
-		if err != nil {
-			b.Fatal(err)
-		}
-		for from := 0; from < len(entries); from += 500 {
-			if _, err := a.Apply(entries[from:min(from+500, len(entries))]); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
 }

@@ -197,7 +197,7 @@ func (w *writer) stmt(index int) opwrite.Stmt {
 // it was.
 func (w *writer) section(ctx context.Context, fn func(ops opwrite.Ops) error) error {
 	if w.ns.DB() == "local" {
-		return w.r.WriteBatch(ctx, w.out, func(b *opwrite.Batch) error { return fn(localOps{b}) })
+		return servererr.New(servererr.NotImplemented, "writing to the database local is not implemented here")
 	}
 	return w.r.Write(ctx, w.out, fn)
 }
