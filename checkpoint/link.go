@@ -74,13 +74,20 @@ func (h *Link) barrierPosition() Position {
 	return h.barrierAt
 }
 
-// Touch keeps the server from forgetting the link's sessions. It must be called every
-// lease.TouchEvery.
-func (h *Link) Touch(ctx context.Context) error {
-	if err := h.lease.Touch(ctx); err != nil {
-		return h.store.wrap(err, "keep its sessions")
+// TouchLoop keeps the server from forgetting the link's sessions, until ctx is done.
+func (h *Link) TouchLoop(ctx context.Context) error {
+	tick := time.NewTicker(lease.TouchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := h.lease.Touch(ctx); err != nil && ctx.Err() == nil {
+				return h.store.wrap(err, "keep its sessions")
+			}
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	return nil
 }
 
 // Check returns lease.ErrFenced if another process has acquired the lease since, and

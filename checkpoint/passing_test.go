@@ -35,7 +35,7 @@ func bookkeeping(ctx context.Context, s *Store) error {
 				return err
 			})
 		},
-		func() error { return h.Touch(ctx) },
+		func() error { return h.lease.Touch(ctx) },
 		func() error { _, err := h.OneLane(ctx); return err },
 		func() error { return s.Remove(ctx) },
 	}

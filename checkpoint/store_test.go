@@ -100,7 +100,7 @@ func TestLink(t *testing.T) {
 	}
 
 	flush(ctx, t, h.Lane(1), at(101, 4), "x")
-	must.Succeed(t, h.Touch(ctx))
+	must.Succeed(t, h.lease.Touch(ctx))
 	src := Source{SetName: "rs0", RBID: 2, Host: "b:1"}
 	must.Succeed(t, h.Advance(ctx, progress(102), positions(h), src))
 	want.Source = src

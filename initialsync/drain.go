@@ -21,12 +21,13 @@ const (
 
 // Drained blocks until the target is consistent and little is left on disk, and returns
 // true: reading can continue without the spool. It returns false when ctx is done. The
-// target may be kept behind the source by delay; at returns the progress of applying.
+// target may be kept behind the source by delay; at returns the progress of applying, and
+// whether the target is still inconsistent.
 //
 // If everything is applied and nothing can be deleted, because an open transaction began
 // before it, no more entries come in. Then it returns true too, or an error if the target
 // is not consistent.
-func (l *Log) Drained(ctx context.Context, link *checkpoint.Link, delay time.Duration, at func() checkpoint.Progress) (bool, error) {
+func (l *Log) Drained(ctx context.Context, delay time.Duration, at func() (cp checkpoint.Progress, copying bool)) (bool, error) {
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()
 	drained := func() (bool, error) {
@@ -41,7 +42,7 @@ func (l *Log) Drained(ctx context.Context, link *checkpoint.Link, delay time.Dur
 			return false, nil
 		}
 		_, last, ok := l.spool.Bounds()
-		cp, copying := at(), link.Gaps().Copying
+		cp, copying := at()
 		behind := time.Duration(int64(last.TS.T)-int64(cp.FetchFrom.TS.T)) * time.Second
 		if !copying && (!ok || behind <= delay+nearlyDrained) {
 			return drained()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
-	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -168,7 +166,7 @@ func (p *Pipeline) alongside(ctx context.Context, link *checkpoint.Link, work fu
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	working, end := context.WithCancelCause(ctx)
-	loops = append(loops, p.monitor.WindowLoop, func(ctx context.Context) error { return p.touchLoop(ctx, link) })
+	loops = append(loops, p.monitor.WindowLoop, link.TouchLoop)
 	if p.cfg.part == nil { // otherwise, the pipeline of the whole link does this
 		loops = append(loops, p.monitor.LackingLoop)
 	}
@@ -234,22 +232,6 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	g.Go(named("checkpoint", func() error { return check.Run(ctx, applied, progress) }))
 	g.Go(named("feedback", func() error { return a.feedback.Run(ctx, progress) }))
 	return g.Wait()
-}
-
-// touchLoop keeps the link's sessions alive.
-func (p *Pipeline) touchLoop(ctx context.Context, link *checkpoint.Link) error {
-	beat := time.NewTicker(lease.TouchEvery)
-	defer beat.Stop()
-	for {
-		select {
-		case <-beat.C:
-			if err := link.Touch(ctx); err != nil && ctx.Err() == nil {
-				return fmt.Errorf("keep the link's sessions: %w", err)
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // named adds the name of its stage to an error that does not name it.

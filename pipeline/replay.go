@@ -66,7 +66,9 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 
 // drainedLoop ends the attempt in order once the next one needs no spool.
 func (a *attempt) drainedLoop(ctx context.Context) error {
-	drained, err := a.log.Drained(ctx, a.link, a.p.cfg.Delay, a.p.monitor.Progress)
+	drained, err := a.log.Drained(ctx, a.p.cfg.Delay, func() (checkpoint.Progress, bool) {
+		return a.p.monitor.Progress(), a.p.monitor.Gaps().Copying
+	})
 	if drained {
 		a.end(errDrain)
 	}

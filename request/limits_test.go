@@ -1,0 +1,71 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+)
+
+// limited is a target with a document of limits.
+type limited struct {
+	doc bson.D
+	err error
+}
+
+func (l *limited) Call(context.Context, mongo.Command) (bson.Raw, error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	batch := bson.A{}
+	if l.doc != nil {
+		batch = append(batch, l.doc)
+	}
+	return bson.Marshal(bson.D{{Key: "cursor", Value: bson.D{
+		{Key: "id", Value: int64(0)}, {Key: "ns", Value: "replicator.requests"}, {Key: "firstBatch", Value: batch},
+	}}, {Key: "ok", Value: 1}})
+}
+
+// TestLimitsLoop: each limit is the requested one or, where none is, the process's own. A
+// read that fails is repeated, unless the document cannot be understood.
+func TestLimitsLoop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		target := &limited{}
+		s := &Store{once: target, db: "replicator", link: "a", session: mongo.NewSessionID()}
+		var bytes, ops int64
+		done := make(chan error, 1)
+		go func() {
+			done <- s.LimitsLoop(t.Context(), Requests{BytesPerSecond: 10, OpsPerSecond: 20}, func(b, o int64) { bytes, ops = b, o })
+		}()
+		want := func(b, o int64) {
+			t.Helper()
+			time.Sleep(limitsEvery + time.Second)
+			synctest.Wait()
+			if bytes != b || ops != o {
+				t.Errorf("limits %d and %d, want %d and %d", bytes, ops, b, o)
+			}
+		}
+		want(10, 20)
+		target.doc = bson.D{{Key: "_id", Value: "a"}, {Key: bytesField, Value: int64(0)}}
+		want(0, 20)
+		target.err = &mongo.LostError{Host: "a:1", Err: errors.New("reset")}
+		target.doc = bson.D{{Key: "_id", Value: "a"}, {Key: opsField, Value: int64(7)}}
+		want(0, 20)
+		target.err = nil
+		want(10, 7)
+		target.doc = nil
+		want(10, 20)
+		target.doc = bson.D{{Key: "_id", Value: "a"}, {Key: opsField, Value: int64(-7)}}
+		time.Sleep(limitsEvery)
+		if _, damaged := errors.AsType[*metadata.DamagedError](<-done); !damaged {
+			t.Error("it continues with limits that it does not understand")
+		}
+	})
+}
