@@ -44,17 +44,12 @@ func testTrimmed(t *testing.T, opts mongosim.Options) {
 			}
 		}
 	})
-	if diff := cmp.Diff(texts(r.target.documents(t, "db.cap")), texts([]bson.Raw{raw(t, doc(int32(5), 0)), raw(t, doc(int32(6), 0)), raw(t, doc(int32(7), 0))})); diff != "" {
+	if diff := cmp.Diff(texts(r.target.documents(t, "db.cap")), texts([]bson.Raw{must.Marshal(t, doc(int32(5), 0)), must.Marshal(t, doc(int32(6), 0)), must.Marshal(t, doc(int32(7), 0))})); diff != "" {
 		t.Error(diff)
 	}
 	if len(kept) != 1 || event.Attr(kept[0], keyOps).Int64() != 1 || event.Attr(kept[0], keyNS).String() != "db.cap" {
 		t.Errorf("told %v, want one document of db.cap", kept)
 	}
-}
-
-func raw(t *testing.T, d bson.D) bson.Raw {
-	t.Helper()
-	return must.Get(bson.Marshal(d))(t)
 }
 
 func TestAlreadyIn(t *testing.T) {
@@ -65,7 +60,7 @@ func TestAlreadyIn(t *testing.T) {
 		return &plan.Op{Op: e.Op, Target: e.NS}
 	}
 	moved := ins(0) // its _id is not the first field
-	moved.O = raw(t, bson.D{{Key: "a", Value: 1}, {Key: "_id", Value: 7}, {Key: "b", Value: 2}})
+	moved.O = must.Marshal(t, bson.D{{Key: "a", Value: 1}, {Key: "_id", Value: 7}, {Key: "b", Value: 2}})
 	for _, c := range []struct {
 		name string
 		ops  []*plan.Op
@@ -84,7 +79,7 @@ func TestAlreadyIn(t *testing.T) {
 	} {
 		var have []bson.Raw
 		for _, d := range c.have {
-			have = append(have, raw(t, d))
+			have = append(have, must.Marshal(t, d))
 		}
 		if got := alreadyIn(c.ops, have); got != c.want {
 			t.Errorf("%s: %d are in, want %d", c.name, got, c.want)
@@ -106,7 +101,7 @@ func TestCopiedInTheWay(t *testing.T) {
 	r.apply(t, l.batches(), func(c *Config) { c.CopiedUntil = l.optime() })
 	var want []bson.Raw
 	for _, d := range []bson.D{doc(1, 1), doc(3, 1), doc(2, 2), doc(4, 2), doc(5, 2)} {
-		want = append(want, raw(t, d))
+		want = append(want, must.Marshal(t, d))
 	}
 	if diff := cmp.Diff(texts(want), texts(r.target.documents(t, "db.cap"))); diff != "" {
 		t.Error(diff)

@@ -130,7 +130,7 @@ func cappedCourse(t *testing.T, target *simTarget, dialect string, seed int) {
 	for _, c := range rings {
 		var want []bson.Raw
 		for _, d := range c.docs {
-			want = append(want, raw(t, d))
+			want = append(want, must.Marshal(t, d))
 		}
 		if diff := cmp.Diff(texts(want), texts(target.documents(t, oplog.Namespace(c.ns)))); diff != "" {
 			t.Errorf("%s of %d documents, copied %t (-want +got):\n%s", c.ns, c.max, copied, diff)

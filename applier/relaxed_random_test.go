@@ -89,7 +89,7 @@ var movingIndexes = []bson.D{
 // try runs a command that the source may refuse.
 func (m *moving) try(t *testing.T, cmd bson.D) {
 	t.Helper()
-	_, err := m.send(t.Context(), mongo.Command{DB: m.db, Body: raw(t, cmd)})
+	_, err := m.send(t.Context(), mongo.Command{DB: m.db, Body: must.Marshal(t, cmd)})
 	if _, refused := asServerError(err); err != nil && !refused {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func (m *moving) fill(t *testing.T) {
 // log returns the source's entries since the start.
 func (m *moving) log(t *testing.T) *sourceLog {
 	t.Helper()
-	docs := must.Get(catalog.ReadAll(t.Context(), m, "local", raw(t, bson.D{
+	docs := must.Get(catalog.ReadAll(t.Context(), m, "local", must.Marshal(t, bson.D{
 		{Key: "find", Value: "oplog.rs"},
 		{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: m.begin}}}}},
 	})))(t)
@@ -228,7 +228,7 @@ func (m *moving) log(t *testing.T) *sourceLog {
 func (m *moving) buildCopied(t *testing.T, exec *ddl.Executor) {
 	t.Helper()
 	for _, spec := range m.indexes[1:] {
-		entry := raw(t, bson.D{
+		entry := must.Marshal(t, bson.D{
 			{Key: "ts", Value: m.begin},
 			{Key: "t", Value: int64(1)},
 			{Key: "v", Value: int64(2)},
@@ -318,7 +318,7 @@ func (m *moving) compare(t *testing.T) {
 	from, to := oplog.NewNamespace(m.db, "c"), oplog.NewNamespace(m.to, "c")
 	docs := func(ns oplog.Namespace) map[string]string {
 		found := map[string]string{}
-		for _, d := range must.Get(catalog.ReadAll(t.Context(), m, ns.DB(), raw(t, bson.D{{Key: "find", Value: "c"}})))(t) {
+		for _, d := range must.Get(catalog.ReadAll(t.Context(), m, ns.DB(), must.Marshal(t, bson.D{{Key: "find", Value: "c"}})))(t) {
 			found[d.Lookup("_id").String()] = strings.ReplaceAll(d.String(), movingBig, "BIG")
 		}
 		return found

@@ -159,7 +159,7 @@ func TestCopiedIndexRefuses(t *testing.T) {
 			if deferred := must.Get(ddl.ReadDeferred(t.Context(), tg, "replicator", "link"))(t); len(deferred) > 0 {
 				t.Errorf("still deferred: %v", deferred)
 			}
-			if diff := cmp.Diff(texts([]bson.Raw{raw(t, tt.copied), raw(t, bson.D{{Key: "_id", Value: 2}})}), texts(tg.documents(t, "db.p"))); diff != "" {
+			if diff := cmp.Diff(texts([]bson.Raw{must.Marshal(t, tt.copied), must.Marshal(t, bson.D{{Key: "_id", Value: 2}})}), texts(tg.documents(t, "db.p"))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -253,7 +253,7 @@ func TestCopiedTooLarge(t *testing.T) {
 				must.Succeed(t, begin().run(t.Context(), batches, 0))
 				var want []bson.Raw
 				for _, d := range append(slices.Clone(tt.want), bson.D{{Key: "_id", Value: 2}}) {
-					want = append(want, raw(t, d))
+					want = append(want, must.Marshal(t, d))
 				}
 				if got := tg.documents(t, "db.p"); !slices.EqualFunc(want, got, func(a, b bson.Raw) bool { return string(a) == string(b) }) {
 					t.Errorf("%d documents, or others than %d", len(got), len(want))

@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -50,15 +51,7 @@ func playing(t testing.TB, n int) mongo.Caller {
 	if err := set.Member(0).Play(entries); err != nil {
 		t.Fatal(err)
 	}
-	opts, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := driver.Open(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(source.Close)
+	source := client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 	return source.Member(set.Member(0).Host())
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
@@ -40,15 +41,7 @@ type server struct {
 func start(t testing.TB, seed int64, dialect string) *server {
 	t.Helper()
 	set := mongosim.StartTest(t, mongosim.Options{Seed: seed, Dialect: dialect, TTLInterval: -1})
-	parsed, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := driver.Open(t.Context(), parsed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn := client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 	return &server{conn, set}
 }
 

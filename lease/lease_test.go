@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -50,9 +51,7 @@ func (s *store) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 func newStore(t *testing.T) *store {
 	t.Helper()
 	sim := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, Moods: mongosim.GentleMoods("nothing here begins another attempt")})
-	opts := must.Get(driver.Parse(driver.Config{URI: sim.URI()}))(t)
-	set := must.Get(driver.Open(t.Context(), opts))(t)
-	t.Cleanup(set.Close)
+	set := client.Open(t, driver.Config{URI: sim.URI()})
 	s := &store{t: t, Caller: set}
 	s.write("insert", "documents", metadata.Document(func(dst []byte) []byte {
 		r := Record{Instance: "1"}

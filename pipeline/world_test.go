@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/mongosim"
@@ -64,16 +65,7 @@ func connect(t *testing.T, set *mongosim.Set, app string) *driver.Set {
 
 func open(t *testing.T, cfg driver.Config) *driver.Set {
 	t.Helper()
-	o, err := driver.Parse(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := driver.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return s
+	return client.Open(t, cfg)
 }
 
 // world is what a scenario acts on.

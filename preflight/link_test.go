@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -16,15 +17,7 @@ import (
 // A link continues only with the source and the settings that it was created with.
 func TestLinkOfOthers(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1})
-	o, err := driver.Parse(driver.Config{URI: set.URI()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := driver.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(target.Close)
+	target := client.Open(t, driver.Config{URI: set.URI()})
 	setID := func(s string) bson.RawValue { return bson.RawValue{Type: bson.TypeObjectID, Value: []byte(s)} }
 	const mine, other = "123456789012", "210987654321"
 	store, err := checkpoint.New(checkpoint.Config{Target: target, Link: "l"})

@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -21,10 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newTarget(t *testing.T) mongo.Caller {
 	t.Helper()
 	sim := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, Moods: mongosim.GentleMoods("nothing here begins another attempt")})
-	opts := must.Get(driver.Parse(driver.Config{URI: sim.URI()}))(t)
-	set := must.Get(driver.Open(t.Context(), opts))(t)
-	t.Cleanup(set.Close)
-	return set
+	return client.Open(t, driver.Config{URI: sim.URI()})
 }
 
 // links returns the store of the link of that name.

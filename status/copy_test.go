@@ -21,6 +21,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
@@ -237,7 +238,7 @@ func TestWindow(t *testing.T) {
 		var asked atomic.Int32
 		source := callerFunc(func(string) (bson.Raw, error) {
 			asked.Add(1)
-			return raw(t, `{"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 300, "i": 1}}}]}}`), nil
+			return bsongen.FromJSON(t, `{"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 300, "i": 1}}}]}}`), nil
 		})
 		registry := prometheus.NewRegistry()
 		tr := newTracker(t, Config{Source: source, Registry: registry})

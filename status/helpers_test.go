@@ -75,19 +75,6 @@ func (f callerFunc) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
 	return f(c.Body.Index(0).Key())
 }
 
-func raw(t *testing.T, json string) bson.Raw {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(json), false, &d); err != nil {
-		t.Fatal(err)
-	}
-	doc, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return doc
-}
-
 func at(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 7) }
 
 func newTracker(t *testing.T, cfg Config) *Tracker {

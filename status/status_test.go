@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/syncsource"
@@ -32,10 +33,10 @@ func TestGolden(t *testing.T) {
 			if cmd != "find" {
 				t.Errorf("the source was asked %s", cmd)
 			}
-			return raw(t, `{"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 300, "i": 1}}}], "id": {"$numberLong": "0"}, "ns": "local.oplog.rs"}, "ok": 1}`), nil
+			return bsongen.FromJSON(t, `{"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 300, "i": 1}}}], "id": {"$numberLong": "0"}, "ns": "local.oplog.rs"}, "ok": 1}`), nil
 		})
 		target := callerFunc(func(string) (bson.Raw, error) {
-			return raw(t, `{"setName": "rs1", "primary": "x:1", "ok": 1}`), nil
+			return bsongen.FromJSON(t, `{"setName": "rs1", "primary": "x:1", "ok": 1}`), nil
 		})
 		tr := newTracker(t, Config{Version: "v1.2.3", Link: "l", Feedback: feedback.Member, Source: source, Target: target, Registry: registry})
 		var p fakePipeline
@@ -134,7 +135,7 @@ func TestAges(t *testing.T) {
 			if asked++; asked > 1 {
 				return nil, errors.New("away")
 			}
-			return raw(t, `{"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 300, "i": 1}}}]}}`), nil
+			return bsongen.FromJSON(t, `{"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 300, "i": 1}}}]}}`), nil
 		})
 		tr := newTracker(t, Config{Version: "v", Link: "l", Source: source})
 		var p fakePipeline

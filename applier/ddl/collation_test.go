@@ -12,6 +12,8 @@ import (
 	"github.com/oplogrep/replicator/initialsync/inventory"
 	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -99,7 +101,7 @@ func (c *collated) run(t *testing.T) int {
 	if c.way == "log of a build" {
 		c.must(t, "src", `{"insert": "c", "documents": [{"_id": 1, "t": {"$date": "2026-01-01T00:00:00Z"}}]}`)
 	}
-	_, err := c.Call(t.Context(), mongo.Command{DB: "src", Body: doc(t, fmt.Sprintf(`{"createIndexes": "%sc", "indexes": [%s]}`, c.buckets, c.index))})
+	_, err := c.Call(t.Context(), mongo.Command{DB: "src", Body: bsongen.FromJSON(t, fmt.Sprintf(`{"createIndexes": "%sc", "indexes": [%s]}`, c.buckets, c.index))})
 	if err != nil {
 		return 0 // no such index
 	}
@@ -181,7 +183,7 @@ func (c *collated) follow(t *testing.T, again ddl.Again) {
 // logged returns the entries after those returned before.
 func (c *collated) logged(t *testing.T) []bson.Raw {
 	t.Helper()
-	find := marshal(t, bson.D{
+	find := must.Marshal(t, bson.D{
 		{Key: "find", Value: "oplog.rs"},
 		{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: c.read}}}}},
 		{Key: "batchSize", Value: 10_000},

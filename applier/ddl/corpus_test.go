@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/corpus"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -88,7 +89,7 @@ func (b *bench) prepare(t *testing.T, s *corpus.Scenario) {
 
 func (b *bench) run(t *testing.T, db string, cmd bson.D) {
 	t.Helper()
-	if _, err := b.Call(t.Context(), mongo.Command{DB: db, Body: marshal(t, cmd)}); err != nil {
+	if _, err := b.Call(t.Context(), mongo.Command{DB: db, Body: must.Marshal(t, cmd)}); err != nil {
 		t.Fatalf("%v: %v", cmd, err)
 	}
 }

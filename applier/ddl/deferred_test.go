@@ -7,6 +7,7 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -38,7 +39,7 @@ func TestMayRefuse(t *testing.T) {
 	} {
 		var got []int
 		for i, key := range keys {
-			if ddl.MayRefuse(servererr.KeyFaultOf(servererr.New(code, "no")), doc(t, `{"key": `+key+`}`)) {
+			if ddl.MayRefuse(servererr.KeyFaultOf(servererr.New(code, "no")), bsongen.FromJSON(t, `{"key": `+key+`}`)) {
 				got = append(got, i)
 			}
 		}

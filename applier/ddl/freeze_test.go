@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
@@ -91,7 +92,7 @@ func (s *server) wholeState(t *testing.T) string {
 	for _, c := range s.state(t, false).Collections {
 		fmt.Fprintln(&out, c.NS, c.Type, c.Options, c.Indexes)
 		if c.Type == memstore.TypeCollection && !c.NS.IsSystemViews() {
-			docs, err := catalog.ReadAll(t.Context(), s, c.NS.DB(), doc(t, fmt.Sprintf(`{"find": %q}`, c.NS.Collection())))
+			docs, err := catalog.ReadAll(t.Context(), s, c.NS.DB(), bsongen.FromJSON(t, fmt.Sprintf(`{"find": %q}`, c.NS.Collection())))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -51,7 +52,7 @@ func FuzzDeferred(f *testing.F) {
 		if err != nil {
 			return
 		}
-		options, indexes := deferred.Overlay(deferred[0].NS, doc(t, `{"temp": true}`), []bson.Raw{doc(t, `{"name": "x_1"}`)})
+		options, indexes := deferred.Overlay(deferred[0].NS, bsongen.FromJSON(t, `{"temp": true}`), []bson.Raw{bsongen.FromJSON(t, `{"name": "x_1"}`)})
 		if err := rawbson.Validate(options); err != nil {
 			t.Error(err)
 		}
@@ -75,13 +76,13 @@ func FuzzApply(f *testing.F) {
 		`{"_id": "db.v", "viewOn": "a", "pipeline": [{"$facet": {"x": [{"$graphLookup": {"from": "y"}}]}}]}`,
 		`{"dropDatabase": 1}`,
 	} {
-		f.Add([]byte(doc(f, text)), uint8(0))
+		f.Add([]byte(bsongen.FromJSON(f, text)), uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, o []byte, again uint8) {
 		if rawbson.Validate(o) != nil {
 			return
 		}
-		target := found(doc(t, `{"name": "a", "type": "collection", "options": {}, "info": {"uuid": {"$uuid": "00000000-0000-4000-8000-000000000001"}}}`))
+		target := found(bsongen.FromJSON(t, `{"name": "a", "type": "collection", "options": {}, "info": {"uuid": {"$uuid": "00000000-0000-4000-8000-000000000001"}}}`))
 		cat, err := catalog.Load(t.Context(), target, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,9 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -94,7 +96,7 @@ func (s *server) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 // must runs a command in extended JSON.
 func (s *server) must(t testing.TB, db, cmd string) bson.Raw {
 	t.Helper()
-	reply, err := s.Call(t.Context(), mongo.Command{DB: db, Body: doc(t, cmd)})
+	reply, err := s.Call(t.Context(), mongo.Command{DB: db, Body: bsongen.FromJSON(t, cmd)})
 	if err != nil {
 		t.Fatalf("%s: %v", cmd, err)
 	}
@@ -102,24 +104,6 @@ func (s *server) must(t testing.TB, db, cmd string) bson.Raw {
 		t.Fatalf("%s: %v %v", cmd, refused, err)
 	}
 	return reply
-}
-
-func doc(t testing.TB, text string) bson.Raw {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(text), false, &d); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	return marshal(t, d)
-}
-
-func marshal(t testing.TB, d bson.D) bson.Raw {
-	t.Helper()
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
 }
 
 // databases returns those that may be mirrored to.
@@ -264,7 +248,7 @@ func (b *bench) operation(t testing.TB, line string) *oplog.Op {
 	if len(parts) > 1 {
 		e = append(e, bson.E{Key: "o2", Value: parts[1]})
 	}
-	entry, err := oplog.ParseEntry(marshal(t, e))
+	entry, err := oplog.ParseEntry(must.Marshal(t, e))
 	if err != nil {
 		t.Fatalf("%s: %v", line, err)
 	}

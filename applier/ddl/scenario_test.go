@@ -12,6 +12,8 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -91,7 +93,7 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 			b.apply(t, &out, d, line)
 		}
 	case "leave":
-		def := doc(t, d.Input)
+		def := bsongen.FromJSON(t, d.Input)
 		if err := b.exec.LeaveView(t.Context(), d.CmdArgs[0].Key, def, "refused"); err != nil {
 			fmt.Fprintf(&out, "%v\n", err)
 		}
@@ -102,7 +104,7 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 		out.WriteString(b.told())
 	case "run":
 		for line := range strings.Lines(d.Input) {
-			reply, err := b.Call(t.Context(), mongo.Command{DB: d.CmdArgs[0].Key, Body: doc(t, line)})
+			reply, err := b.Call(t.Context(), mongo.Command{DB: d.CmdArgs[0].Key, Body: bsongen.FromJSON(t, line)})
 			if err == nil {
 				var refused []mongo.WriteError
 				if refused, err = mongo.WriteErrors(reply); len(refused) > 0 {
@@ -179,7 +181,7 @@ func (b *bench) show(t *testing.T, out *strings.Builder, overlay bool) {
 			if err := bson.Unmarshal(options, &d); err != nil {
 				t.Fatal(err)
 			}
-			options = marshal(t, slices.DeleteFunc(d, func(e bson.E) bool { return e.Key == "validator" }))
+			options = must.Marshal(t, slices.DeleteFunc(d, func(e bson.E) bool { return e.Key == "validator" }))
 		}
 		fmt.Fprintf(out, "%s %s %s\n", c.Type, c.NS, relaxed(options))
 		for _, spec := range c.Indexes {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -12,15 +13,7 @@ import (
 func TestAskInternalApply(t *testing.T) {
 	for dialect, want := range map[string]bool{"4.4": false, "5.0": false, "6.0": true, "8.0": true} {
 		set := mongosim.StartTest(t, mongosim.Options{Members: 1, Dialect: dialect})
-		o, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
-		if err != nil {
-			t.Fatal(err)
-		}
-		target, err := driver.Open(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(target.Close)
+		target := client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 		got, err := plan.AskInternalApply(t.Context(), target, "replicator")
 		if err != nil || got != want {
 			t.Errorf("%s: %v, %v, want %v", dialect, got, err, want)

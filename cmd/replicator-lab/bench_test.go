@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -188,15 +189,7 @@ func TestBenchOfASet(t *testing.T) {
 	if !strings.Contains(uri, "sesame42") {
 		t.Fatalf("no password in %s", uri)
 	}
-	opts, err := driver.Parse(driver.Config{URI: uri, AppName: mongosim.Stage})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := driver.Open(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := client.Open(t, driver.Config{URI: uri, AppName: mongosim.Stage})
 	names := func() []string {
 		t.Helper()
 		reply := ask(t, client, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})

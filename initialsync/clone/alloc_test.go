@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -14,7 +15,7 @@ import (
 // numberedReply is a document of some 200 bytes as a reply has it, with its record
 // id, and room for as many copies of it.
 func numberedReply(t testing.TB, copies int) (one bson.Raw, docs []bson.Raw) {
-	doc := marshal(t, bson.D{
+	doc := must.Marshal(t, bson.D{
 		{Key: "_id", Value: bson.ObjectID{1, 2, 3}},
 		{Key: "n", Value: 42},
 		{Key: "at", Value: bson.DateTime(1_700_000_000_000)},
@@ -72,7 +73,7 @@ func TestAllocs(t *testing.T) {
 	})
 	budget("an insert of 1000 documents", 24, func() { commands(ns, docs, false, false) })
 	budget("1000 upserts", many+32, func() { commands(ns, docs, true, false) })
-	reply := marshal(t, bson.D{{Key: "n", Value: int32(many)}, {Key: "ok", Value: 1.0}})
+	reply := must.Marshal(t, bson.D{{Key: "n", Value: int32(many)}, {Key: "ok", Value: 1.0}})
 	list := commands(ns, docs, false, false)
 	budget("the reply to a command", 0, func() {
 		if refused, err := refusals(reply); err != nil || len(refused) > 0 {

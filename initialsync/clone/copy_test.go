@@ -61,7 +61,7 @@ func mixed(t fataler) []bson.Raw {
 	sortIDs(values)
 	values = slices.CompactFunc(values, func(a, b bson.RawValue) bool { return compareIDs(a, b) == 0 })
 	for i, v := range values {
-		docs = append(docs, marshal(t, bson.D{{Key: "_id", Value: v}, {Key: "n", Value: i}, {Key: "pad", Value: strings.Repeat("x", 1000)}}))
+		docs = append(docs, must.Marshal(t, bson.D{{Key: "_id", Value: v}, {Key: "n", Value: i}, {Key: "pad", Value: strings.Repeat("x", 1000)}}))
 	}
 	return docs
 }
@@ -198,7 +198,7 @@ func TestCopyCollated(t *testing.T) {
 		var docs []bson.Raw
 		for i := range 600 {
 			id := fmt.Sprintf("%c%d", "aBcDeF"[i%6], i)
-			docs = append(docs, marshal(t, bson.D{{Key: "_id", Value: id}}))
+			docs = append(docs, must.Marshal(t, bson.D{{Key: "_id", Value: id}}))
 		}
 		insertRaw(t, w.source, "d.c", docs...)
 		if order == byID {
@@ -227,7 +227,7 @@ func TestCopyBuckets(t *testing.T) {
 		const ns = "d.system.buckets.s"
 		var docs []bson.Raw
 		for i := range 500 {
-			docs = append(docs, marshal(t, bson.D{
+			docs = append(docs, must.Marshal(t, bson.D{
 				{Key: "_id", Value: bson.ObjectID{1, byte(i >> 8), byte(i)}},
 				{Key: "control", Value: bson.D{{Key: "version", Value: 1}, {Key: "min", Value: bson.D{{Key: "t", Value: bson.DateTime(i)}}}, {Key: "max", Value: bson.D{{Key: "t", Value: bson.DateTime(i)}}}}},
 				{Key: "data", Value: bson.D{{Key: "t", Value: bson.D{{Key: "0", Value: bson.DateTime(i)}}}}},

@@ -179,7 +179,7 @@ func TestDirectUnconfirmed(t *testing.T) {
 			if cmd.DB != "d" || name(cmd) != "insert" {
 				return reply
 			}
-			e := marshal(t, bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}})
+			e := must.Marshal(t, bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}})
 			return closeDocument(bsoncore.AppendDocumentElement(slices.Clone([]byte(reply[:len(reply)-1])), "writeConcernError", bsoncore.Document(e)), 0)
 		})
 		err := w.copyAll(ctx, coll)
@@ -253,7 +253,7 @@ func TestCopyDirect(t *testing.T) {
 	n := w.interruptEach(func(oplog.Namespace) *progress.Collection {
 		db++
 		ns := oplog.NewNamespace(fmt.Sprintf("d%d", db), "system.js")
-		insertRaw(t, w.source, ns, append(numbered(t, 0, 100, 100), marshal(t, bson.D{{Key: "_id", Value: "f"}, {Key: "value", Value: bson.JavaScript("function() {}")}}))...)
+		insertRaw(t, w.source, ns, append(numbered(t, 0, 100, 100), must.Marshal(t, bson.D{{Key: "_id", Value: "f"}, {Key: "value", Value: bson.JavaScript("function() {}")}}))...)
 		coll := w.collection(ns)
 		// Some of the documents exist already.
 		insertRaw(t, w.target, ns, numbered(t, 30, 20, 5)...)

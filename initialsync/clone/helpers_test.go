@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -136,9 +137,7 @@ func newWorldWith(t testing.TB, dialect string, targets int, moods ...mongosim.M
 			opts.Moods = moods[0]
 		}
 		w.sets[i] = mongosim.StartTest(t, opts)
-		o := must.Get(driver.Parse(driver.Config{URI: w.sets[i].URI(), AppName: mongosim.Stage}))(t)
-		s := must.Get(driver.Open(t.Context(), o))(t)
-		t.Cleanup(s.Close)
+		s := client.Open(t, driver.Config{URI: w.sets[i].URI(), AppName: mongosim.Stage})
 		ends[i] = &gate{Caller: s}
 	}
 	w.source, w.target = ends[0], ends[1]
@@ -223,18 +222,13 @@ func insertRaw(t fataler, c mongo.Caller, ns oplog.Namespace, docs ...bson.Raw) 
 	}
 }
 
-func marshal(t fataler, v any) bson.Raw {
-	t.Helper()
-	return must.Get(bson.Marshal(v))(t)
-}
-
 // numbered are n documents of about size bytes.
 func numbered(t fataler, from, n, size int) []bson.Raw {
 	t.Helper()
 	pad := string(bytes.Repeat([]byte("x"), size))
 	docs := make([]bson.Raw, n)
 	for i := range docs {
-		docs[i] = marshal(t, bson.D{{Key: "_id", Value: from + i}, {Key: "pad", Value: pad}})
+		docs[i] = must.Marshal(t, bson.D{{Key: "_id", Value: from + i}, {Key: "pad", Value: pad}})
 	}
 	return docs
 }
@@ -283,7 +277,7 @@ func (w *world) listed(ns oplog.Namespace) *progress.Collection {
 	_, id := doc.Lookup("info", "uuid").Binary()
 	coll := &progress.Collection{
 		UUID: oplog.UUID(id), NS: ns, Options: doc.Lookup("options").Document(), State: progress.Created,
-		IDIndex: marshal(w.t, bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "name", Value: "_id_"}}),
+		IDIndex: must.Marshal(w.t, bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "name", Value: "_id_"}}),
 	}
 	for _, d := range read(w.t, w.source, ns) {
 		coll.Docs++

@@ -34,7 +34,7 @@ type traffic struct {
 }
 
 func (f *traffic) doc(id int) bson.Raw {
-	d := marshal(f.t, bson.D{{Key: "_id", Value: id}, {Key: "v", Value: len(f.versions[id])}, {Key: "pad", Value: strings.Repeat("x", 100+f.rng.IntN(200))}})
+	d := must.Marshal(f.t, bson.D{{Key: "_id", Value: id}, {Key: "v", Value: len(f.versions[id])}, {Key: "pad", Value: strings.Repeat("x", 100+f.rng.IntN(200))}})
 	f.versions[id] = append(f.versions[id], d)
 	return d
 }

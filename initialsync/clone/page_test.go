@@ -47,7 +47,7 @@ func TestInspectRefuses(t *testing.T) {
 		{bson.D{{Key: "_id", Value: 1}, {Key: recordField, Value: int64(1)}, {Key: "a", Value: 1}}, true, true},
 		{bson.D{{Key: recordField, Value: int64(1)}}, true, false},
 	} {
-		_, err := inspect(marshal(t, c.doc), c.numbered)
+		_, err := inspect(must.Marshal(t, c.doc), c.numbered)
 		if err == nil || errors.Is(err, errNoRecord) != c.record {
 			t.Errorf("%v: error %v", c.doc, err)
 		}

@@ -42,10 +42,10 @@ func TestSpecialDocuments(t *testing.T) {
 	w := newWorld(t)
 	run(t, w.source, "d", bson.D{{Key: "create", Value: "c"}})
 	docs := []bson.Raw{
-		marshal(t, bson.D{{Key: "_id", Value: 1}, {Key: "zero", Value: bson.Timestamp{}}, {Key: "x", Value: 1}}),
-		marshal(t, bson.D{{Key: "_id", Value: 2}, {Key: "in", Value: bson.D{{Key: "zero", Value: bson.Timestamp{}}}}}),
-		marshal(t, bson.D{{Key: "_id", Value: 3}, {Key: "$x", Value: 1}, {Key: "a.b", Value: 2}}),
-		marshal(t, bson.D{{Key: "_id", Value: 4}}),
+		must.Marshal(t, bson.D{{Key: "_id", Value: 1}, {Key: "zero", Value: bson.Timestamp{}}, {Key: "x", Value: 1}}),
+		must.Marshal(t, bson.D{{Key: "_id", Value: 2}, {Key: "in", Value: bson.D{{Key: "zero", Value: bson.Timestamp{}}}}}),
+		must.Marshal(t, bson.D{{Key: "_id", Value: 3}, {Key: "$x", Value: 1}, {Key: "a.b", Value: 2}}),
+		must.Marshal(t, bson.D{{Key: "_id", Value: 4}}),
 	}
 	for _, d := range docs { // as a pipeline may write them
 		doc := must.Get(inspect(d, false))(t)
@@ -56,7 +56,7 @@ func TestSpecialDocuments(t *testing.T) {
 	must.Succeed(t, difference(docs, read(t, w.source, "d.c"), true))
 	coll := w.collection("d.c")
 	// Some of them exist already, as do others.
-	insertRaw(t, w.target, "d.c", marshal(t, bson.D{{Key: "_id", Value: 3}}), marshal(t, bson.D{{Key: "_id", Value: 1}}))
+	insertRaw(t, w.target, "d.c", must.Marshal(t, bson.D{{Key: "_id", Value: 3}}), must.Marshal(t, bson.D{{Key: "_id", Value: 1}}))
 	w.whole(coll)
 	if n := must.Get(w.ranges(t.Context()))(t)[0].Docs; n != 4 {
 		t.Errorf("%d documents", n)

@@ -30,9 +30,9 @@ func (w *world) createFolded(ns oplog.Namespace) {
 func lettered(t testing.TB, first rune, v int) []bson.Raw {
 	var docs []bson.Raw
 	for i := range 6 {
-		docs = append(docs, marshal(t, bson.D{{Key: "_id", Value: string(first + rune(i))}, {Key: "v", Value: v}}))
+		docs = append(docs, must.Marshal(t, bson.D{{Key: "_id", Value: string(first + rune(i))}, {Key: "v", Value: v}}))
 		if i%5 == 0 {
-			docs = append(docs, marshal(t, bson.D{{Key: "_id", Value: i}, {Key: "v", Value: v}, {Key: "at", Value: bson.Timestamp{}}}))
+			docs = append(docs, must.Marshal(t, bson.D{{Key: "_id", Value: i}, {Key: "v", Value: v}, {Key: "at", Value: bson.Timestamp{}}}))
 		}
 	}
 	return docs

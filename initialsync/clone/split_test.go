@@ -56,7 +56,7 @@ func TestSplitAsksLittle(t *testing.T) {
 	for _, coll := range []progress.Collection{
 		{NS: "d.c", Docs: 1000, Bytes: 600 << 20},
 		{NS: "d.c", Docs: 40, Bytes: 2 << 30}, // too few for samples
-		{NS: "d.c", Docs: 1 << 30, Bytes: 1 << 40, Options: marshal(t, bson.D{{Key: "capped", Value: true}})},
+		{NS: "d.c", Docs: 1 << 30, Bytes: 1 << 40, Options: must.Marshal(t, bson.D{{Key: "capped", Value: true}})},
 	} {
 		if ranges := must.Get(w.cloner().Split(t.Context(), &coll, "d.c", Since{}))(t); len(ranges) != 1 {
 			t.Errorf("%+v: %d ranges", coll, len(ranges))

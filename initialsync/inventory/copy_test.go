@@ -9,7 +9,9 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -74,12 +76,12 @@ func TestCopyOfCatalogue(t *testing.T) {
 						}
 						cmd = "{" + rest
 					}
-					if _, err := source.Call(t.Context(), mongo.Command{DB: "db", Body: doc(t, cmd)}); err != nil {
+					if _, err := source.Call(t.Context(), mongo.Command{DB: "db", Body: bsongen.FromJSON(t, cmd)}); err != nil {
 						t.Errorf("%s: %v", cmd, err)
 					}
 				}
 				for _, name := range strange {
-					if _, err := source.Call(t.Context(), mongo.Command{DB: "strange-Ü", Body: marshal(t, bson.D{{Key: "create", Value: name}})}); err != nil {
+					if _, err := source.Call(t.Context(), mongo.Command{DB: "strange-Ü", Body: must.Marshal(t, bson.D{{Key: "create", Value: name}})}); err != nil {
 						t.Errorf("%q: %v", name, err)
 					}
 				}

@@ -13,6 +13,8 @@ import (
 	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -119,7 +121,7 @@ func TestReplies(t *testing.T) {
 		{"find", cursor(``), "empty"},
 		{"find", cursor(`{"a": 1}`), "no timestamp"},
 	} {
-		i := &instead{alive(t, "create db.a"), test.command, func(bson.Raw) (bson.Raw, error) { return doc(t, test.reply), nil }}
+		i := &instead{alive(t, "create db.a"), test.command, func(bson.Raw) (bson.Raw, error) { return bsongen.FromJSON(t, test.reply), nil }}
 		if _, err := i.take(); err == nil || !strings.Contains(err.Error(), test.text) {
 			t.Errorf("%s: %v", test.reply, err)
 		}
@@ -176,7 +178,7 @@ func (s *splitter) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	}
 	reply := bson.D{{Key: "id", Value: id}, {Key: "ns", Value: "db.$cmd.listCollections"}, {Key: batch, Value: s.left[:1]}}
 	s.left = s.left[1:]
-	return marshal(s.t, bson.D{{Key: "cursor", Value: reply}, {Key: "ok", Value: 1}}), nil
+	return must.Marshal(s.t, bson.D{{Key: "cursor", Value: reply}, {Key: "ok", Value: 1}}), nil
 }
 
 // TestOldServer retries without the flag for unfinished indexes.
@@ -189,7 +191,7 @@ func TestOldServer(t *testing.T) {
 		if _, err := cmd.LookupErr("includeBuildUUIDs"); err == nil {
 			return nil, servererr.New(40415, "BSON field 'listIndexes.includeBuildUUIDs' is an unknown field.")
 		}
-		return doc(t, `{"cursor": {"id": 0, "ns": "db.a", "firstBatch": [{"v": 1, "key": {"b": 1}, "name": "b", "ns": "db.a"}]}, "ok": 1}`), nil
+		return bsongen.FromJSON(t, `{"cursor": {"id": 0, "ns": "db.a", "firstBatch": [{"v": 1, "key": {"b": 1}, "name": "b", "ns": "db.a"}]}, "ok": 1}`), nil
 	}
 	inv, err := i.take()
 	if err != nil || asked != 2 || len(inv.Collections) != 1 || len(inv.Collections[0].Indexes) != 1 {
@@ -242,7 +244,7 @@ func TestLog(t *testing.T) {
 func TestOps(t *testing.T) {
 	t.Parallel()
 	at := oplog.NewOpTime(100, 3, 7)
-	c := &progress.Collection{NS: "db.a.b", UUID: oplog.UUID{3}, Options: doc(t, `{"capped": true, "size": 10}`), IDIndex: doc(t, `{"v": 2, "key": {"_id": 1}, "name": "_id_"}`)}
+	c := &progress.Collection{NS: "db.a.b", UUID: oplog.UUID{3}, Options: bsongen.FromJSON(t, `{"capped": true, "size": 10}`), IDIndex: bsongen.FromJSON(t, `{"v": 2, "key": {"_id": 1}, "name": "_id_"}`)}
 	op, err := inventory.CreateOp(c, at)
 	if err != nil || op.OpTime != at || op.UI != c.UUID || op.NS != "db.$cmd" {
 		t.Fatalf("%+v, %v", op, err)
@@ -250,7 +252,7 @@ func TestOps(t *testing.T) {
 	if create, err := op.Create(); err != nil || create.NS != c.NS || create.Options.String() != c.Options.String() || create.IDIndex.String() != c.IDIndex.String() {
 		t.Errorf("%+v, %v", create, err)
 	}
-	spec := doc(t, `{"v": 2, "key": {"a": 1}, "name": "a"}`)
+	spec := bsongen.FromJSON(t, `{"v": 2, "key": {"a": 1}, "name": "a"}`)
 	if op, err = inventory.IndexesOp(c, []bson.Raw{spec}, at); err != nil || op.Command != oplog.CommandCommitIndexBuild {
 		t.Errorf("%+v, %v", op, err)
 	}
@@ -263,20 +265,22 @@ func TestOps(t *testing.T) {
 	if d, err := op.Drop(); err != nil || d.NS != "db.a.b" {
 		t.Errorf("%+v, %v", d, err)
 	}
-	view := doc(t, `{"_id": "db.v", "viewOn": "a.b", "pipeline": []}`)
+	view := bsongen.FromJSON(t, `{"_id": "db.v", "viewOn": "a.b", "pipeline": []}`)
 	if op, err = inventory.ViewOp(view, at); err != nil || op.Kind != oplog.KindInsert || op.NS != "db.system.views" || op.O.String() != view.String() {
 		t.Errorf("%+v, %v", op, err)
 	}
 	broken := bson.Raw{9, 0, 0, 0, 1, 'a', 0, 0, 0}
 	for what, build := range map[string]func() (*oplog.Op, error){
-		"no time":              func() (*oplog.Op, error) { return inventory.DropOp("db.a", oplog.OpTime{}) },
-		"no indexes":           func() (*oplog.Op, error) { return inventory.IndexesOp(c, nil, at) },
-		"an index with no key": func() (*oplog.Op, error) { return inventory.IndexesOp(c, []bson.Raw{doc(t, `{"name": "a"}`)}, at) },
+		"no time":    func() (*oplog.Op, error) { return inventory.DropOp("db.a", oplog.OpTime{}) },
+		"no indexes": func() (*oplog.Op, error) { return inventory.IndexesOp(c, nil, at) },
+		"an index with no key": func() (*oplog.Op, error) {
+			return inventory.IndexesOp(c, []bson.Raw{bsongen.FromJSON(t, `{"name": "a"}`)}, at)
+		},
 		"broken options": func() (*oplog.Op, error) {
 			return inventory.CreateOp(&progress.Collection{NS: "db.a", Options: broken}, at)
 		},
 		"broken index":      func() (*oplog.Op, error) { return inventory.IndexesOp(c, []bson.Raw{broken}, at) },
-		"a view of no name": func() (*oplog.Op, error) { return inventory.ViewOp(doc(t, `{"_id": "v"}`), at) },
+		"a view of no name": func() (*oplog.Op, error) { return inventory.ViewOp(bsongen.FromJSON(t, `{"_id": "v"}`), at) },
 	} {
 		if op, err := build(); err == nil {
 			t.Errorf("%s: %+v", what, op)

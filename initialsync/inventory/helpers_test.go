@@ -16,6 +16,8 @@ import (
 	"github.com/oplogrep/replicator/initialsync/inventory"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -47,43 +49,13 @@ func start(t testing.TB, opts mongosim.Options) *server {
 
 func open(t testing.TB, uri string) *driver.Set {
 	t.Helper()
-	parsed, err := driver.Parse(driver.Config{URI: uri, AppName: mongosim.Stage})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	set, err := driver.Open(ctx, parsed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(set.Close)
-	return set
-}
-
-func marshal(t testing.TB, v any) bson.Raw {
-	t.Helper()
-	raw, err := bson.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
-
-// doc reads extended JSON.
-func doc(t testing.TB, text string) bson.Raw {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(text), false, &d); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	return marshal(t, d)
+	return client.Open(t, driver.Config{URI: uri, AppName: mongosim.Stage})
 }
 
 // must runs a command in extended JSON.
 func (s *server) must(t testing.TB, db, cmd string) bson.Raw {
 	t.Helper()
-	reply, err := s.Call(t.Context(), mongo.Command{DB: db, Body: doc(t, cmd)})
+	reply, err := s.Call(t.Context(), mongo.Command{DB: db, Body: bsongen.FromJSON(t, cmd)})
 	if err != nil {
 		t.Fatalf("%s: %v", cmd, err)
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -88,7 +90,7 @@ func (m *model) log(op, ns string, ui oplog.UUID, o bson.D, more ...bson.E) oplo
 	if !ui.IsZero() {
 		e = append(e, bson.E{Key: "ui", Value: ui.Binary()})
 	}
-	m.entries = append(m.entries, marshal(m.t, append(e, more...)))
+	m.entries = append(m.entries, must.Marshal(m.t, append(e, more...)))
 	return at
 }
 
@@ -296,7 +298,7 @@ func (m *model) databases() []string {
 }
 
 func (m *model) listing(db string) []bson.Raw {
-	list := []bson.Raw{marshal(m.t, bson.D{
+	list := []bson.Raw{must.Marshal(m.t, bson.D{
 		{Key: "name", Value: "system.views"},
 		{Key: "type", Value: "collection"},
 		{Key: "options", Value: bson.D{}},
@@ -310,7 +312,7 @@ func (m *model) listing(db string) []bson.Raw {
 		if u.IsZero() {
 			kind, info, options = "view", bson.D{{Key: "readOnly", Value: true}}, bson.D{{Key: "viewOn", Value: "x"}, {Key: "pipeline", Value: bson.A{}}}
 		}
-		list = append(list, marshal(m.t, bson.D{
+		list = append(list, must.Marshal(m.t, bson.D{
 			{Key: "name", Value: ns.Collection()},
 			{Key: "type", Value: kind},
 			{Key: "options", Value: options},
@@ -350,7 +352,7 @@ func (m *model) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 		if !slices.Contains(slices.Collect(maps.Values(m.byName)), oplog.UUID(id)) {
 			return nil, servererr.New(servererr.NamespaceNotFound, "ns does not exist")
 		}
-		cursor(doc(m.t, `{"v": 2, "key": {"_id": 1}, "name": "_id_"}`))
+		cursor(bsongen.FromJSON(m.t, `{"v": 2, "key": {"_id": 1}, "name": "_id_"}`))
 	case "collStats":
 		size := m.byteSize[m.byName[oplog.NewNamespace(cmd.DB, first.Value().StringValue())]]
 		reply = append(reply, bson.E{Key: "size", Value: size}, bson.E{Key: "count", Value: float64(size / 2)})
@@ -361,12 +363,12 @@ func (m *model) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 				m.t.Errorf("the newest entry is read without the time of the lists: %s", cmd.Body)
 			}
 		}
-		cursor(marshal(m.t, bson.D{{Key: "ts", Value: at}}))
+		cursor(must.Marshal(m.t, bson.D{{Key: "ts", Value: at}}))
 	case "endSessions":
 	default:
 		return nil, servererr.New(servererr.CommandNotFound, "no such command: %s", first.Key())
 	}
-	return marshal(m.t, append(reply, bson.E{Key: "ok", Value: 1}, bson.E{Key: "operationTime", Value: at})), nil
+	return must.Marshal(m.t, append(reply, bson.E{Key: "ok", Value: 1}, bson.E{Key: "operationTime", Value: at})), nil
 }
 
 // WaitFor implements inventory.Log.

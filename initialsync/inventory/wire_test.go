@@ -17,8 +17,10 @@ import (
 	"github.com/oplogrep/replicator/initialsync/inventory"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/corpus"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -193,14 +195,14 @@ func TestBuilding(t *testing.T) {
 	first := oplog.NewOpTime(1_600_000_000, 1, 1)
 	uuid := oplog.UUID{15: 7}
 	source := start(t, mongosim.Options{Seed: 6, Recording: &mongosim.Recording{
-		First: first, Collections: []mongosim.StoredCollection{{NS: "db.c", UUID: uuid, Options: doc(t, `{}`)}},
+		First: first, Collections: []mongosim.StoredCollection{{NS: "db.c", UUID: uuid, Options: bsongen.FromJSON(t, `{}`)}},
 	}})
 	entry := func(second uint32, o string) bson.Raw {
-		return marshal(t, bson.D{
+		return must.Marshal(t, bson.D{
 			{Key: "op", Value: "c"},
 			{Key: "ns", Value: "db.$cmd"},
 			{Key: "ui", Value: uuid.Binary()},
-			{Key: "o", Value: doc(t, o)},
+			{Key: "o", Value: bsongen.FromJSON(t, o)},
 			{Key: "ts", Value: bson.Timestamp{T: second, I: 1}},
 			{Key: "t", Value: int64(1)},
 			{Key: "v", Value: int64(2)},
@@ -241,7 +243,7 @@ func TestThousands(t *testing.T) {
 	g.SetLimit(8)
 	for i := range many {
 		g.Go(func() error {
-			_, err := source.Call(ctx, mongo.Command{DB: fmt.Sprintf("db%d", i%3), Body: marshal(t, bson.D{{Key: "create", Value: fmt.Sprintf("c%d", i)}})})
+			_, err := source.Call(ctx, mongo.Command{DB: fmt.Sprintf("db%d", i%3), Body: must.Marshal(t, bson.D{{Key: "create", Value: fmt.Sprintf("c%d", i)}})})
 			return err
 		})
 	}
@@ -305,14 +307,14 @@ func (r *recorded) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 		if !c.UUID.IsZero() {
 			info = bson.D{{Key: "uuid", Value: c.UUID.Binary()}}
 		}
-		list = append(list, marshal(r.t, bson.D{
+		list = append(list, must.Marshal(r.t, bson.D{
 			{Key: "name", Value: c.NS.Collection()},
 			{Key: "type", Value: c.Type},
 			{Key: "options", Value: c.Options},
 			{Key: "info", Value: info},
 		}))
 	}
-	return marshal(r.t, bson.D{{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "a.b"}, {Key: "firstBatch", Value: list}}}, {Key: "ok", Value: 1}}), nil
+	return must.Marshal(r.t, bson.D{{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "a.b"}, {Key: "firstBatch", Value: list}}}, {Key: "ok", Value: 1}}), nil
 }
 
 // load makes the oplog of a recording that of the model, which begins before it.

@@ -14,6 +14,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -32,41 +34,13 @@ func within(t *testing.T) context.Context {
 // open connects as the program does.
 func open(t *testing.T, uri string) *driver.Set {
 	t.Helper()
-	parsed, err := driver.Parse(driver.Config{URI: uri, AppName: mongosim.Stage})
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := driver.Open(within(t), parsed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(set.Close)
-	return set
+	return client.Open(t, driver.Config{URI: uri, AppName: mongosim.Stage})
 }
 
-func marshal(t *testing.T, v any) bson.Raw {
+// command runs a command in extended JSON.
+func command(t *testing.T, c mongo.Caller, db, cmd string) bson.Raw {
 	t.Helper()
-	raw, err := bson.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
-
-// doc reads extended JSON.
-func doc(t *testing.T, text string) bson.Raw {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(text), false, &d); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	return marshal(t, d)
-}
-
-// must runs a command in extended JSON.
-func must(t *testing.T, c mongo.Caller, db, cmd string) bson.Raw {
-	t.Helper()
-	reply, err := c.Call(within(t), mongo.Command{DB: db, Body: doc(t, cmd)})
+	reply, err := c.Call(within(t), mongo.Command{DB: db, Body: bsongen.FromJSON(t, cmd)})
 	if err != nil {
 		t.Fatalf("%s: %v", cmd, err)
 	}
@@ -128,7 +102,7 @@ func (s *script) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if err, ok := next.(error); ok {
 		return nil, err
 	}
-	return doc(s.t, next.(string)), nil
+	return bsongen.FromJSON(s.t, next.(string)), nil
 }
 
 // found is a reply to a find.

@@ -13,6 +13,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -129,7 +131,7 @@ func TestIdentity(t *testing.T) {
 	// mark adds the rollback id to a reply.
 	mark := func(reply string) string { return strings.TrimSuffix(reply, "}") + `, "$oplogQueryData": {"rbid": 3}}` }
 	id := func(n string) string { return `{"cursor": {"firstBatch": [{"_id": ` + n + `}]}` + rbid }
-	was := Identity{Host: "m:1", RBID: 3, SyncID: marshal(t, bson.D{{Key: "", Value: int32(1)}}).Lookup(""), SyncMark: strings.Repeat("0", 32)}
+	was := Identity{Host: "m:1", RBID: 3, SyncID: must.Marshal(t, bson.D{{Key: "", Value: int32(1)}}).Lookup(""), SyncMark: strings.Repeat("0", 32)}
 	blind := Identity{Host: "m:1", RBID: 3, Unread: true}
 	if was.Blind() || !blind.Blind() {
 		t.Error("which identity is blind")
@@ -184,13 +186,13 @@ func TestSet(t *testing.T) {
 		{Name: "admin", Password: "pw", Roles: []mongosim.Role{{Name: "root", DB: "admin"}}},
 	}})
 	admin := open(t, set.URIFor("admin"))
-	must(t, admin, "admin", `{"createRole": "id", "roles": [], "privileges": [{"resource": {"db": "local", "collection": "replset.initialSyncId"}, "actions": ["find"]}]}`)
-	must(t, admin, "admin", `{"grantRolesToUser": "reader", "roles": ["id"]}`)
+	command(t, admin, "admin", `{"createRole": "id", "roles": [], "privileges": [{"resource": {"db": "local", "collection": "replset.initialSyncId"}, "actions": ["find"]}]}`)
+	command(t, admin, "admin", `{"grantRolesToUser": "reader", "roles": ["id"]}`)
 	for _, user := range []string{"mirror", "backup", "reader"} {
 		source := open(t, set.URIFor(user))
 		for _, m := range []*mongosim.Member{set.Primary(), secondary(t, set)} {
 			member := source.Member(m.Host())
-			must(t, admin, "db", `{"insert": "c", "documents": [{"a": 1}], "writeConcern": {"w": 3}}`)
+			command(t, admin, "db", `{"insert": "c", "documents": [{"a": 1}], "writeConcern": {"w": 3}}`)
 			was, err := Identify(ctx, member, m.Host())
 			if err != nil {
 				t.Fatalf("%s: %v", user, err)
@@ -205,7 +207,7 @@ func TestSet(t *testing.T) {
 			if err != nil || p.Begin.Before(before) || p.FetchFrom.After(p.Begin) || time.Since(time.UnixMilli(p.Wall)) > time.Minute {
 				t.Fatalf("%s: %+v, %v", user, p, err)
 			}
-			must(t, admin, "db", `{"insert": "c", "documents": [{"a": 2}], "writeConcern": {"w": 3}}`)
+			command(t, admin, "db", `{"insert": "c", "documents": [{"a": 2}], "writeConcern": {"w": 3}}`)
 			stop, err := Stop(ctx, member, p.Begin)
 			if err != nil || !stop.After(p.Begin) {
 				t.Errorf("%s: stop %s, %v", user, stop, err)
@@ -259,12 +261,12 @@ func TestTransactions(t *testing.T) {
 	ctx := within(t)
 	set := mongosim.StartTest(t, mongosim.Options{Seed: 32})
 	source := open(t, set.URI())
-	must(t, source, "db", `{"create": "c"}`)
+	command(t, source, "db", `{"create": "c"}`)
 	in := func(n, more string) string {
 		return ` "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAA` + n + `==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}, "autocommit": false` + more + `}`
 	}
 	insert := func(n string) {
-		must(t, source, "db", `{"insert": "c", "documents": [{"a": 1}],`+in(n, `, "startTransaction": true`))
+		command(t, source, "db", `{"insert": "c", "documents": [{"a": 1}],`+in(n, `, "startTransaction": true`))
 	}
 	insert("A")
 	p, err := Begin(ctx, source.Member(set.Primary().Host()))
@@ -272,18 +274,18 @@ func TestTransactions(t *testing.T) {
 		t.Fatalf("a transaction that has no entries: %+v, %v", p, err)
 	}
 	insert("Q")
-	must(t, source, "db", `{"insert": "c", "documents": [{"a": 2}]}`)
-	must(t, source, "admin", `{"prepareTransaction": 1, "writeConcern": {"w": "majority"},`+in("A", ""))
+	command(t, source, "db", `{"insert": "c", "documents": [{"a": 2}]}`)
+	command(t, source, "admin", `{"prepareTransaction": 1, "writeConcern": {"w": "majority"},`+in("A", ""))
 	v, _ := set.Primary().Status()
 	prepared := v.LastApplied
-	must(t, source, "admin", `{"prepareTransaction": 1, "writeConcern": {"w": "majority"},`+in("Q", ""))
-	must(t, source, "db", `{"insert": "c", "documents": [{"a": 3}]}`)
+	command(t, source, "admin", `{"prepareTransaction": 1, "writeConcern": {"w": "majority"},`+in("Q", ""))
+	command(t, source, "db", `{"insert": "c", "documents": [{"a": 3}]}`)
 	p, err = Begin(ctx, source.Member(set.Primary().Host()))
 	if err != nil || p.FetchFrom != prepared || !p.Begin.After(prepared) {
 		t.Errorf("prepared at %s: %+v, %v", prepared, p, err)
 	}
-	must(t, source, "admin", `{"abortTransaction": 1,`+in("A", ""))
-	must(t, source, "admin", `{"abortTransaction": 1,`+in("Q", ""))
+	command(t, source, "admin", `{"abortTransaction": 1,`+in("A", ""))
+	command(t, source, "admin", `{"abortTransaction": 1,`+in("Q", ""))
 	p, err = Begin(ctx, source.Member(set.Primary().Host()))
 	if err != nil || p.FetchFrom != p.Begin {
 		t.Errorf("after the aborts: %+v, %v", p, err)
@@ -298,8 +300,8 @@ func TestVersionChange(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Seed: 33})
 	source := open(t, set.URI())
 	member := source.Member(set.Primary().Host())
-	must(t, source, "admin", `{"configureFailPoint": "failDowngrading", "mode": "alwaysOn"}`)
-	cmd := mongo.Command{DB: "admin", Body: doc(t, `{"setFeatureCompatibilityVersion": "4.4"}`)}
+	command(t, source, "admin", `{"configureFailPoint": "failDowngrading", "mode": "alwaysOn"}`)
+	cmd := mongo.Command{DB: "admin", Body: bsongen.FromJSON(t, `{"setFeatureCompatibilityVersion": "4.4"}`)}
 	if _, err := source.Call(ctx, cmd); err == nil {
 		t.Fatal("the change was not held")
 	}
@@ -307,8 +309,8 @@ func TestVersionChange(t *testing.T) {
 	if e, ok := errors.AsType[*FCVError](err); !ok || !strings.Contains(e.Error(), "being changed") {
 		t.Errorf("%v", err)
 	}
-	must(t, source, "admin", `{"configureFailPoint": "failDowngrading", "mode": "off"}`)
-	must(t, source, "admin", `{"setFeatureCompatibilityVersion": "4.4"}`)
+	command(t, source, "admin", `{"configureFailPoint": "failDowngrading", "mode": "off"}`)
+	command(t, source, "admin", `{"setFeatureCompatibilityVersion": "4.4"}`)
 	if _, err := Begin(ctx, member); err != nil {
 		t.Error(err)
 	}
@@ -335,7 +337,7 @@ func TestUncommitted(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 34, HeartbeatInterval: 50 * time.Millisecond, ElectionTimeout: 500 * time.Millisecond})
 	old := set.Primary()
 	member := open(t, set.URI()).Member(old.Host())
-	must(t, member, "db", `{"insert": "c", "documents": [{"a": 1}], "writeConcern": {"w": 3}}`)
+	command(t, member, "db", `{"insert": "c", "documents": [{"a": 1}], "writeConcern": {"w": 3}}`)
 	if err := set.AwaitSynced(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +346,7 @@ func TestUncommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	set.Isolate(old.ID())
-	must(t, member, "db", `{"insert": "c", "documents": [{"a": 2}], "writeConcern": {"w": 1}}`)
+	command(t, member, "db", `{"insert": "c", "documents": [{"a": 2}], "writeConcern": {"w": 1}}`)
 	v, _ := old.Status()
 	lost := v.LastApplied
 	if _, err := begin(ctx, member, 200*time.Millisecond); !errors.Is(err, ErrUncommitted) || codeOf(err) != servererr.MaxTimeMSExpired {
@@ -352,7 +354,7 @@ func TestUncommitted(t *testing.T) {
 	}
 	eventually(t, "the others have a primary", func() bool { p := set.Primary(); return p != nil && p != old })
 	now := open(t, set.URI()).Member(set.Primary().Host())
-	must(t, now, "db", `{"insert": "c", "documents": [{"a": 3}], "writeConcern": {"w": "majority"}}`)
+	command(t, now, "db", `{"insert": "c", "documents": [{"a": 3}], "writeConcern": {"w": "majority"}}`)
 	waits, asked := make(chan error, 1), make(chan struct{}, 10)
 	go func() {
 		_, err := begin(ctx, telling{member, asked}, waiting)

@@ -75,19 +75,6 @@ func (j *journal) take() []event.Event {
 	return list
 }
 
-func raw(t testing.TB, json string) bson.Raw {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(json), false, &d); err != nil {
-		t.Fatal(err)
-	}
-	doc, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return doc
-}
-
 // recorded is the reply of an idle server.
 func recorded(t testing.TB) string {
 	t.Helper()

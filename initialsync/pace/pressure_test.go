@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
 const calmCache = `"cache": {"maximum bytes configured": 1000, "bytes currently in the cache": 950, "tracked dirty bytes in the cache": 200}`
@@ -54,7 +56,7 @@ func TestPressure(t *testing.T) {
 		},
 		{"other types", `{"flowControl": {"isLagged": 1}, "wiredTiger": "x", "queues": {"execution": [1]}, "globalLock": {"currentQueue": {"total": "99"}}}`, "", ""},
 	} {
-		kind, text, ok := pressure(raw(t, c.reply))
+		kind, text, ok := pressure(bsongen.FromJSON(t, c.reply))
 		if kind != c.kind || text != c.text || ok != (c.kind != "") {
 			t.Errorf("%s: %q %q %v", c.name, kind, text, ok)
 		}
@@ -63,9 +65,9 @@ func TestPressure(t *testing.T) {
 
 // FuzzPressure: no reply, whatever its bytes, makes the reader panic.
 func FuzzPressure(f *testing.F) {
-	f.Add([]byte(raw(f, recorded(f))))
-	f.Add([]byte(raw(f, `{"wiredTiger": {`+calmCache+`, "concurrentTransactions": {"write": {"available": 0, "totalTickets": 8, "normalPriority": {"queueLength": 1}}}}}`)))
-	f.Add([]byte(raw(f, `{"queues": {"execution": {"read": {"available": 0, "totalTickets": 8}}}}`)))
+	f.Add([]byte(bsongen.FromJSON(f, recorded(f))))
+	f.Add([]byte(bsongen.FromJSON(f, `{"wiredTiger": {`+calmCache+`, "concurrentTransactions": {"write": {"available": 0, "totalTickets": 8, "normalPriority": {"queueLength": 1}}}}}`)))
+	f.Add([]byte(bsongen.FromJSON(f, `{"queues": {"execution": {"read": {"available": 0, "totalTickets": 8}}}}`)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if kind, text, ok := pressure(bson.Raw(data)); ok != (kind != "") || ok != (text != "") {
 			t.Errorf("%q %q %v", kind, text, ok)

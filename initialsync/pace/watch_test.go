@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
 // watched is a Pacer that runs.
@@ -29,8 +30,8 @@ func watch(t *testing.T, f func(t *testing.T, w *watched)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{}
-		w.source.say(raw(t, recorded(t)), nil)
-		w.target.say(raw(t, recorded(t)), nil)
+		w.source.say(bsongen.FromJSON(t, recorded(t)), nil)
+		w.target.say(bsongen.FromJSON(t, recorded(t)), nil)
 		registry := prometheus.NewRegistry()
 		w.Pacer = newPacer(t, Config{Source: &w.source, Target: &w.target, Observer: w.told.observe, Registry: registry})
 		ctx, end := context.WithCancelCause(t.Context())
@@ -69,7 +70,7 @@ func TestSlowedAndRecovered(t *testing.T) {
 		if s, events := w.Status(), w.events(); s.Factor != 1 || events != "" {
 			t.Errorf("%+v %s", s, events)
 		}
-		w.source.say(raw(t, `{"globalLock": {"currentQueue": {"total": 40}}}`), nil)
+		w.source.say(bsongen.FromJSON(t, `{"globalLock": {"currentQueue": {"total": 40}}}`), nil)
 		w.rounds(1)
 		if s, events := w.Status(), w.events(); s != (Status{Factor: 0.5, Side: clone.Source, Why: "40 operations are queued"}) ||
 			events != "copy is slowed down [side=source why=40 operations are queued factor=0.5]" {
@@ -79,7 +80,7 @@ func TestSlowedAndRecovered(t *testing.T) {
 			t.Errorf("pressure of the source: %v", n)
 		}
 		// The target goes first where both have enough.
-		w.target.say(raw(t, `{"flowControl": {"isLagged": true}}`), nil)
+		w.target.say(bsongen.FromJSON(t, `{"flowControl": {"isLagged": true}}`), nil)
 		w.rounds(100)
 		if s := w.Status(); s.Factor != 1./16 || s.Side != clone.Target {
 			t.Errorf("%+v", s)
@@ -89,15 +90,15 @@ func TestSlowedAndRecovered(t *testing.T) {
 			t.Errorf("%s", events)
 		}
 		// A rise, and a fall below the earlier minimum, is announced once.
-		w.target.say(raw(t, `{}`), nil)
-		w.source.say(raw(t, `{}`), nil)
+		w.target.say(bsongen.FromJSON(t, `{}`), nil)
+		w.source.say(bsongen.FromJSON(t, `{}`), nil)
 		w.rounds(4)
 		if s := w.Status(); s.Factor != 5./16 || s.Why == "" {
 			t.Errorf("%+v", s)
 		}
-		w.target.say(raw(t, `{"flowControl": {"isLagged": true}}`), nil)
+		w.target.say(bsongen.FromJSON(t, `{"flowControl": {"isLagged": true}}`), nil)
 		w.rounds(1)
-		w.target.say(raw(t, `{}`), nil)
+		w.target.say(bsongen.FromJSON(t, `{}`), nil)
 		w.rounds(1)
 		if s, events := w.Status(), w.events(); s.Factor != 5./32+1./16 || events != "" {
 			t.Errorf("%+v %s", s, events)
@@ -136,7 +137,7 @@ func TestRefused(t *testing.T) {
 		if n := w.source.questions(); n != 2 || w.events() != "" {
 			t.Errorf("the source was asked %d times", n)
 		}
-		w.source.say(raw(t, `{"flowControl": {"isLagged": true}}`), nil)
+		w.source.say(bsongen.FromJSON(t, `{"flowControl": {"isLagged": true}}`), nil)
 		w.rounds(150)
 		if s := w.Status(); s.Side != clone.Source {
 			t.Errorf("%+v", s)
@@ -152,7 +153,7 @@ func TestSilent(t *testing.T) {
 		"hangs": (*server).hang,
 	} {
 		watch(t, func(t *testing.T, w *watched) {
-			w.target.say(raw(t, `{"flowControl": {"isLagged": true}}`), nil)
+			w.target.say(bsongen.FromJSON(t, `{"flowControl": {"isLagged": true}}`), nil)
 			w.rounds(2)
 			fall(&w.target)
 			w.rounds(silences)

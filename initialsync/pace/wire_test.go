@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -24,16 +25,7 @@ func TestWire(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	connect := func(user string) *driver.Set {
-		opts, err := driver.Parse(driver.Config{URI: set.URIFor(user), AppName: mongosim.Stage})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := driver.Open(ctx, opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Close)
-		return s
+		return client.Open(t, driver.Config{URI: set.URIFor(user), AppName: mongosim.Stage})
 	}
 	events := make(chan event.Event, 1000)
 	p := newPacer(t, Config{Source: connect("nobody"), Target: connect("mirror"), Every: 50 * time.Millisecond, Observer: func(e event.Event) { events <- e }})

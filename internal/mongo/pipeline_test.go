@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
@@ -47,7 +48,7 @@ func TestCallAll(t *testing.T) {
 		serial  []string // the commands sent if each waits for the previous one
 	}{
 		{"all", nil, 0, nil, []int{0, 1, 2}, []string{one, two, three}},
-		{"the second is refused", []any{raw(t, `{"ok": 1}`), refused}, 0, refused, []int{0}, []string{one, two}},
+		{"the second is refused", []any{bsongen.FromJSON(t, `{"ok": 1}`), refused}, 0, refused, []int{0}, []string{one, two}},
 		{"the first is refused", []any{refused}, 0, refused, nil, []string{one}},
 		{"a reply is not what it should be", nil, 2, unhappy, []int{0, 1}, []string{one, two}},
 	} {
@@ -58,11 +59,11 @@ func TestCallAll(t *testing.T) {
 			if !serial {
 				s.caller, want = pipe{r}, []string{one, two, three}
 			}
-			doc := raw(t, `{}`)
+			doc := bsongen.FromJSON(t, `{}`)
 			cmds := []Command{
-				{DB: "a", Body: raw(t, `{"insert": "c"}`), Sequence: "documents", Docs: []bson.Raw{doc}},
-				{DB: "b", Body: raw(t, `{"update": "d"}`), Sequence: "updates", Docs: []bson.Raw{doc, doc}},
-				{DB: "a", Body: raw(t, `{"delete": "c"}`), Sequence: "deletes"},
+				{DB: "a", Body: bsongen.FromJSON(t, `{"insert": "c"}`), Sequence: "documents", Docs: []bson.Raw{doc}},
+				{DB: "b", Body: bsongen.FromJSON(t, `{"update": "d"}`), Sequence: "updates", Docs: []bson.Raw{doc, doc}},
+				{DB: "a", Body: bsongen.FromJSON(t, `{"delete": "c"}`), Sequence: "deletes"},
 			}
 			var asked []int
 			txn := s.Begin()
@@ -95,10 +96,10 @@ func TestCallAllGoesOn(t *testing.T) {
 	s, r := session(t, 7)
 	ctx := t.Context()
 	txn := s.Begin()
-	must.Get(txn.Call(ctx, Command{DB: "a", Body: raw(t, `{"find": "c"}`)}))(t)
+	must.Get(txn.Call(ctx, Command{DB: "a", Body: bsongen.FromJSON(t, `{"find": "c"}`)}))(t)
 	none := func(int, bson.Raw) error { return nil }
 	for range 2 {
-		if err := txn.CallAll(ctx, []Command{{DB: "a", Body: raw(t, `{"insert": "c"}`)}}, none); err != nil {
+		if err := txn.CallAll(ctx, []Command{{DB: "a", Body: bsongen.FromJSON(t, `{"insert": "c"}`)}}, none); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +112,7 @@ func TestCallAllGoesOn(t *testing.T) {
 		`a {"insert":"c","txnNumber":7,"autocommit":false} 0`,
 	)
 	s.Begin()
-	if err := txn.CallAll(ctx, []Command{{DB: "a", Body: raw(t, `{"insert": "c"}`)}}, none); !errors.Is(err, ErrTxnEnded) {
+	if err := txn.CallAll(ctx, []Command{{DB: "a", Body: bsongen.FromJSON(t, `{"insert": "c"}`)}}, none); !errors.Is(err, ErrTxnEnded) {
 		t.Errorf("after the session went on: %v", err)
 	}
 	r.check()
@@ -132,7 +133,7 @@ func TestWritten(t *testing.T) {
 		{`{"n": 1, "writeErrors": [{"index": 1, "code": 11000, "errmsg": "dup", "keyValue": {"a": 1}}], "ok": 1}`, 0, servererr.DuplicateKey, true},
 		{`{"n": 1, "writeErrors": 1, "ok": 1}`, 0, 0, true},
 	} {
-		n, err := Written(raw(t, tc.reply))
+		n, err := Written(bsongen.FromJSON(t, tc.reply))
 		if (err != nil) != tc.fails || n != tc.n {
 			t.Errorf("%s: %d, %v", tc.reply, n, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
 // TestReadAll: after a transient error the read starts again, with a cursor of the same
@@ -47,11 +48,11 @@ func TestReadAll(t *testing.T) {
 						return nil, tt.refusals[n-1]
 					}
 					if elems[0].Key() == "find" {
-						return raw(t, first), nil
+						return bsongen.FromJSON(t, first), nil
 					}
-					return raw(t, rest), nil
+					return bsongen.FromJSON(t, rest), nil
 				})
-				docs, err := Retry{}.ReadAll(t.Context(), c, lsid, "d", raw(t, `{"find": "c"}`))
+				docs, err := Retry{}.ReadAll(t.Context(), c, lsid, "d", bsongen.FromJSON(t, `{"find": "c"}`))
 				if got := strings.Join(asked, " "); got != tt.want || tt.err != (err != nil) || err == nil && len(docs) != 2 {
 					t.Errorf("asked %s, got %d documents, %v; want %s", got, len(docs), err, tt.want)
 				}

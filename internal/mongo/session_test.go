@@ -11,17 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
-
-func raw(t testing.TB, json string) bson.Raw {
-	t.Helper()
-	var doc bson.D
-	if err := bson.UnmarshalExtJSON([]byte(json), false, &doc); err != nil {
-		t.Fatalf("%s: %v", json, err)
-	}
-	return must.Get(bson.Marshal(doc))(t)
-}
 
 // recorder is a Caller that records commands, and answers from a list.
 type recorder struct {
@@ -39,7 +31,7 @@ func (r *recorder) Call(_ context.Context, cmd Command) (bson.Raw, error) {
 	text = strings.Replace(text, `"lsid":{"id":{"$binary":{"base64":"MTIzNDU2Nzg5MDEyMzQ1Ng==","subType":"04"}}},`, "", 1)
 	r.sent = append(r.sent, fmt.Sprintf("%s %s %s%d", cmd.DB, text, cmd.Sequence, len(cmd.Docs)))
 	if len(r.replies) == 0 {
-		return raw(r.t, `{"ok": 1}`), nil
+		return bsongen.FromJSON(r.t, `{"ok": 1}`), nil
 	}
 	reply := r.replies[0]
 	r.replies = r.replies[1:]
@@ -67,7 +59,7 @@ func TestWrite(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, r := session(t, 100)
-	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`), Sequence: "documents", Docs: []bson.Raw{raw(t, `{}`)}}
+	cmd := Command{DB: "d", Body: bsongen.FromJSON(t, `{"insert": "c"}`), Sequence: "documents", Docs: []bson.Raw{bsongen.FromJSON(t, `{}`)}}
 	if _, err := s.Again(ctx, cmd); err == nil {
 		t.Error("repeated what was not written")
 	}
@@ -102,7 +94,7 @@ func TestTxn(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, r := session(t, 5)
-	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`)}
+	cmd := Command{DB: "d", Body: bsongen.FromJSON(t, `{"insert": "c"}`)}
 	txn := s.Begin()
 	if reply, err := txn.Commit(ctx, true); reply != nil || err != nil {
 		t.Errorf("commit of nothing: %v, %v", reply, err)
@@ -151,7 +143,7 @@ func TestTxnOutcomes(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, r := session(t, 5)
-	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`)}
+	cmd := Command{DB: "d", Body: bsongen.FromJSON(t, `{"insert": "c"}`)}
 	// The session has started another one: nothing is sent for the older transaction.
 	txn := s.Begin()
 	must.Get(txn.Call(ctx, cmd))(t)
@@ -168,7 +160,7 @@ func TestTxnOutcomes(t *testing.T) {
 
 	// Commits with an unknown outcome.
 	must.Get(later.Call(ctx, cmd))(t)
-	r.replies = []any{raw(t, `{"ok": 1, "writeConcernError": {"code": 64, "errmsg": "waiting"}}`)}
+	r.replies = []any{bsongen.FromJSON(t, `{"ok": 1, "writeConcernError": {"code": 64, "errmsg": "waiting"}}`)}
 	_, err := later.Commit(ctx, true)
 	e, ok := errors.AsType[*UnconfirmedError](err)
 	if !ok || e.Err.Code != servererr.WriteConcernTimeout || !strings.Contains(err.Error(), "outcome is unknown") {
@@ -188,7 +180,7 @@ func second[V any](_ V, err error) error { return err }
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`)}
+	cmd := Command{DB: "d", Body: bsongen.FromJSON(t, `{"insert": "c"}`)}
 	s, r := session(t, 3<<NumberBits|(1<<NumberBits-2))
 	must.Get(s.Write(ctx, cmd))(t)
 	must.Get(s.Write(ctx, cmd))(t)

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
 // slow answers each command after a time, with an error if it is set.
@@ -35,7 +36,7 @@ func (s *slow) CallAll(ctx context.Context, cmds []Command, _ func(int, bson.Raw
 
 func ask(t *testing.T, c Caller, json string) {
 	t.Helper()
-	_, _ = c.Call(t.Context(), Command{DB: "db", Body: raw(t, json)})
+	_, _ = c.Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, json)})
 }
 
 func waiting(w *Waits) string {
@@ -223,7 +224,9 @@ func TestWaitsPipeliner(t *testing.T) {
 		if !ok {
 			t.Fatal("it is none")
 		}
-		go func() { _ = p.CallAll(t.Context(), []Command{{DB: "db", Body: raw(t, `{"update": "c"}`)}}, nil) }()
+		go func() {
+			_ = p.CallAll(t.Context(), []Command{{DB: "db", Body: bsongen.FromJSON(t, `{"update": "c"}`)}}, nil)
+		}()
 		<-time.After(6 * time.Second)
 		if got := waiting(&w); !strings.Contains(got, "update on db.c") {
 			t.Errorf("got %q", got)

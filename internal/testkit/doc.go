@@ -5,6 +5,7 @@
 //	memstore    the oracle: applies oplog entries to collections in memory, slowly and obviously
 //	transcript  sends the recorded commands of a real server again and compares the replies
 //	mirrored    plays a recording as the source of a running link
+//	client      connects a test to a set
 //	compare     compares the data, options and indexes of two clusters
 //	bsongen     generates random BSON values and documents
 //	traffic     a workload that writes to a set, at a rate

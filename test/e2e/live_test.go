@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/internal/testkit/mongotest"
 	"github.com/oplogrep/replicator/internal/testkit/race"
@@ -460,16 +461,7 @@ func hashes(t *testing.T, c mongo.Caller, db string, without map[string]bool) st
 
 func connect(t *testing.T, uri string) *driver.Set {
 	t.Helper()
-	o, err := driver.Parse(driver.Config{URI: uri, AppName: "test"}) // which meets no moods
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := driver.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(set.Close)
-	return set
+	return client.Open(t, driver.Config{URI: uri, AppName: "test"}) // which meets no moods
 }
 
 func command(t *testing.T, c mongo.Caller, db string, cmd bson.D) bson.Raw {

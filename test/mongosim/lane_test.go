@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/mongosim/fault"
 )
@@ -115,7 +116,7 @@ func laneOutlivesFailures(t *testing.T, set *mongosim.Set, p *mongosim.Member, n
 	if err := set.Fault(n, mongosim.Client, fault.Fault{Kind: fault.Reset}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Call(t.Context(), marshal(t, append(commit(3, 1), arg("$db", "admin")))); err == nil {
+	if _, err := c.Call(t.Context(), must.Marshal(t, append(commit(3, 1), arg("$db", "admin")))); err == nil {
 		t.Error("the link was not reset")
 	}
 	set.Heal(n, mongosim.Client)

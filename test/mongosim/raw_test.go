@@ -10,6 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -34,22 +35,13 @@ func dial(t *testing.T, m *mongosim.Member) raw {
 	return raw{t, c}
 }
 
-func marshal(t *testing.T, cmd any) bson.Raw {
-	t.Helper()
-	body, err := bson.Marshal(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return body
-}
-
 // try runs a command and returns its reply, whatever it says. A command that
 // takes more than ten seconds fails the test.
 func (c raw) try(db string, cmd bson.D) bson.Raw {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
 	defer cancel()
-	reply, err := c.Call(ctx, marshal(c.t, append(slices.Clip(cmd), bson.E{Key: "$db", Value: db})))
+	reply, err := c.Call(ctx, must.Marshal(c.t, append(slices.Clip(cmd), bson.E{Key: "$db", Value: db})))
 	if err != nil {
 		c.t.Fatalf("%v: %v", cmd, err)
 	}
@@ -74,7 +66,7 @@ func (c raw) ok(db string, cmd bson.D) bson.Raw {
 // send sends a command whose reply is received later.
 func (c raw) send(db string, cmd d) {
 	c.t.Helper()
-	body := marshal(c.t, append(slices.Clip(cmd), bson.E{Key: "$db", Value: db}))
+	body := must.Marshal(c.t, append(slices.Clip(cmd), bson.E{Key: "$db", Value: db}))
 	if _, err := c.Send(c.t.Context(), wire.Request{Body: body}); err != nil {
 		c.t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -62,7 +63,7 @@ func TestRollbackSessions(t *testing.T) {
 	if after, _ := p.Status(); after.RollbackID != before.RollbackID+1 {
 		t.Errorf("rbid %d, before %d", after.RollbackID, before.RollbackID)
 	}
-	if r, err := c.Call(t.Context(), marshal(t, append(more(local, 1), arg("$db", "local")))); err == nil {
+	if r, err := c.Call(t.Context(), must.Marshal(t, append(more(local, 1), arg("$db", "local")))); err == nil {
 		t.Errorf("the connection outlived the rollback: %s", r)
 	}
 	dial(t, p).refused(175, "local", more(committed, 1))

@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -184,7 +185,7 @@ func TestTailExhaust(t *testing.T) {
 	}
 	c.ok("app", insert("c", nil, d{{Key: "_id", Value: "huge"}, {Key: "big", Value: strings.Repeat("x", 16<<20-100)}}))
 	id := cursorID(c.ok("local", tail(at, "local", arg("batchSize", 1))))
-	body := marshal(t, append(more(id, 20, meta()...), arg("batchSize", 13981013), arg("$db", "local")))
+	body := must.Marshal(t, append(more(id, 20, meta()...), arg("batchSize", 13981013), arg("$db", "local")))
 	if _, err := c.Send(t.Context(), wire.Request{Exhaust: true, Body: body}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -54,7 +55,7 @@ func TestConcerns(t *testing.T) {
 		t.Errorf("a causal read on the secondary: %v", got)
 	}
 	gone := insert("c", d{arg("writeConcern", d{arg("w", 0)}), arg("$db", "app")}, idDoc("w0"))
-	if _, err := c.Send(t.Context(), wire.Request{NoReply: true, Body: marshal(t, gone)}); err != nil {
+	if _, err := c.Send(t.Context(), wire.Request{NoReply: true, Body: must.Marshal(t, gone)}); err != nil {
 		t.Fatal(err)
 	}
 	if got := docs(t, c.ok("app", find("c", arg("filter", idDoc("w0"))))); len(got) != 1 {

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/mongosim"
@@ -79,16 +80,7 @@ func build(t testing.TB) string {
 
 func connect(t testing.TB, set *mongosim.Set) *driver.Set {
 	t.Helper()
-	o, err := driver.Parse(driver.Config{URI: set.URI(), AppName: "test"}) // without moods
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := driver.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return s
+	return client.Open(t, driver.Config{URI: set.URI(), AppName: "test"}) // without moods
 }
 
 // newest is the newest entry of the source.

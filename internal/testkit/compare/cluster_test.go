@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -23,15 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func cluster(t *testing.T) (*mongosim.Set, *driver.Set) {
 	t.Helper()
 	set := mongosim.StartTest(t, mongosim.Options{TTLInterval: -1, Moods: mongosim.NoMoods("a cursor is lost at its first getMore, and which one that is counts")})
-	o, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := driver.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn := client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 	return set, conn
 }
 

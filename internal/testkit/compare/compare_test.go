@@ -14,22 +14,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/oplog"
 )
-
-func doc(t testing.TB, json string) bson.Raw {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(json), false, &d); err != nil {
-		t.Fatalf("%s: %v", json, err)
-	}
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
 
 const idIndex = `{"v": 2, "key": {"_id": 1}, "name": "_id_"}`
 
@@ -37,24 +25,24 @@ const idIndex = `{"v": 2, "key": {"_id": 1}, "name": "_id_"}`
 func coll(t testing.TB, ns oplog.Namespace, options string, docs ...string) memstore.CollectionState {
 	t.Helper()
 	c := memstore.CollectionState{
-		NS: ns, Type: memstore.TypeCollection, Options: doc(t, options), Indexes: []bson.Raw{doc(t, idIndex)},
+		NS: ns, Type: memstore.TypeCollection, Options: bsongen.FromJSON(t, options), Indexes: []bson.Raw{bsongen.FromJSON(t, idIndex)},
 		Capped: strings.Contains(options, "capped"),
 	}
 	for _, d := range docs {
-		c.Documents = append(c.Documents, doc(t, d))
+		c.Documents = append(c.Documents, bsongen.FromJSON(t, d))
 	}
 	return c
 }
 
 func view(t testing.TB, ns oplog.Namespace, options string) memstore.CollectionState {
 	t.Helper()
-	return memstore.CollectionState{NS: ns, Type: memstore.TypeView, Options: doc(t, options)}
+	return memstore.CollectionState{NS: ns, Type: memstore.TypeView, Options: bsongen.FromJSON(t, options)}
 }
 
 func indexed(t testing.TB, c memstore.CollectionState, specs ...string) memstore.CollectionState {
 	t.Helper()
 	for _, s := range specs {
-		c.Indexes = append(c.Indexes, doc(t, s))
+		c.Indexes = append(c.Indexes, bsongen.FromJSON(t, s))
 	}
 	return c
 }
@@ -129,7 +117,7 @@ func TestCompare(t *testing.T) {
 			name: "what is held is put over it",
 			a:    state(indexed(t, coll(t, "d.a", `{}`), `{"v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`)),
 			b:    state(indexed(t, coll(t, "d.a", `{}`), `{"v": 2, "key": {"x": 1}, "name": "x_1"}`)),
-			opts: Options{Held: ddl.Specs{{NS: "d.a", Index: "x_1", Fields: []string{"unique"}, Spec: doc(t, `{"v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`)}}},
+			opts: Options{Held: ddl.Specs{{NS: "d.a", Index: "x_1", Fields: []string{"unique"}, Spec: bsongen.FromJSON(t, `{"v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`)}}},
 		},
 		{
 			name: "documents",

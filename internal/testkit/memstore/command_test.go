@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -392,7 +393,7 @@ func TestListedIndex(t *testing.T) {
 	}
 	want := `{"v":{"$numberInt":"2"},"key":{"b":{"$numberInt":"1"},"a":{"$numberDouble":"-1.0"}},"name":"n","unique":true,"hidden":true,` +
 		`"sparse":false,"expireAfterSeconds":{"$numberInt":"3600"},"bits":{"$numberInt":"26"},"min":{"$numberDouble":"-180.5"},"max":{"$numberDouble":"180.0"}}`
-	got, err := bson.MarshalExtJSON(listedIndex(raw(t, given)), true, false)
+	got, err := bson.MarshalExtJSON(listedIndex(must.Marshal(t, given)), true, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -197,7 +198,7 @@ func (h *history) step() {
 		case rapid.IntRange(0, 3).Draw(h.T, "delete") == 0:
 			h.do(h.log.delete(ns, u, id))
 		default:
-			post := raw(h, h.document(id))
+			post := must.Marshal(h, h.document(id))
 			diff, ok := update.Diff(old, post, 0)
 			switch {
 			case !ok:

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 )
@@ -21,15 +22,6 @@ type TB interface {
 type log struct {
 	t TB
 	n uint32
-}
-
-func raw(t TB, v any) bson.Raw {
-	t.Helper()
-	doc, err := bson.Marshal(v)
-	if err != nil {
-		t.Fatalf("marshal %v: %v", v, err)
-	}
-	return doc
 }
 
 // uid returns the nth UUID of the tests, none for 0.
@@ -53,7 +45,7 @@ func (l *log) entry(op string, ns oplog.Namespace, u oplog.UUID, o any, more ...
 		d, bson.E{Key: "ts", Value: bson.Timestamp{T: 1, I: l.n}}, bson.E{Key: "t", Value: int64(1)},
 		bson.E{Key: "v", Value: int64(2)}, bson.E{Key: "wall", Value: bson.DateTime(1)},
 	)
-	e, err := oplog.ParseEntry(raw(l.t, d))
+	e, err := oplog.ParseEntry(must.Marshal(l.t, d))
 	if err != nil {
 		l.t.Fatalf("parse %v: %v", d, err)
 	}

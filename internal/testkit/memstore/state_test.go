@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -166,9 +167,9 @@ func TestDiff(t *testing.T) {
 func TestDiffOfCatalog(t *testing.T) {
 	type E = bson.E
 	collection := func(options, spec bson.D) State {
-		c := CollectionState{NS: "d.c", Type: TypeCollection, Options: raw(t, options)}
+		c := CollectionState{NS: "d.c", Type: TypeCollection, Options: must.Marshal(t, options)}
 		if spec != nil {
-			c.Indexes = []bson.Raw{raw(t, append(bson.D{{Key: "name", Value: "x"}}, spec...))}
+			c.Indexes = []bson.Raw{must.Marshal(t, append(bson.D{{Key: "name", Value: "x"}}, spec...))}
 		}
 		return State{[]CollectionState{c}}
 	}
@@ -270,7 +271,7 @@ func TestLoad(t *testing.T) {
 	// Documents that a moving copy saw twice: the last one stays.
 	for i := range want.Collections {
 		if c := &want.Collections[i]; c.NS == "d.c" {
-			c.Documents = append(c.Documents, raw(t, bson.D{{Key: "_id", Value: 1.0}, {Key: "again", Value: true}}))
+			c.Documents = append(c.Documents, must.Marshal(t, bson.D{{Key: "_id", Value: 1.0}, {Key: "again", Value: true}}))
 		}
 	}
 	if s, err = Load(want, Config{}); err != nil {
@@ -280,7 +281,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestLoadRefuses(t *testing.T) {
-	empty := raw(t, bson.D{})
+	empty := must.Marshal(t, bson.D{})
 	coll := func(ns oplog.Namespace, u int, docs ...bson.Raw) CollectionState {
 		return CollectionState{NS: ns, Type: TypeCollection, UUID: uid(u), Options: empty, Documents: docs}
 	}

@@ -1,7 +1,11 @@
 // Package must ends a test that cannot go on after an error.
 package must
 
-import "errors"
+import (
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
 
 // T is a *testing.T, a *testing.B or a *rapid.T.
 type T interface {
@@ -32,4 +36,10 @@ func Fail(t T, err, want error) {
 	if !errors.Is(err, want) {
 		t.Fatalf("error %v, want %v", err, want)
 	}
+}
+
+// Marshal returns a value as a document.
+func Marshal(t T, v any) bson.Raw {
+	t.Helper()
+	return Get(bson.Marshal(v))(t)
 }

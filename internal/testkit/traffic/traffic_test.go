@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -19,15 +20,7 @@ import (
 func TestRun(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3})
-	o, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster, err := driver.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
+	cluster := client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 	w, err := traffic.New(traffic.Config{Cluster: cluster, Seed: 1, ChainBytes: 17 << 20, KeeperPause: 10 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

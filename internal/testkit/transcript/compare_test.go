@@ -7,20 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
-)
 
-func doc(t *testing.T, text string) bson.Raw {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(text), false, &d); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+)
 
 func TestCompare(t *testing.T) {
 	for _, tt := range []struct {
@@ -61,7 +50,7 @@ func TestCompare(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := comparer{rules: replyRules, pairs: newPairs()}
-			c.document("", doc(t, tt.want), doc(t, tt.got))
+			c.document("", bsongen.FromJSON(t, tt.want), bsongen.FromJSON(t, tt.got))
 			var paths []string
 			for _, d := range c.found {
 				paths = append(paths, d.Path)
@@ -88,7 +77,7 @@ func TestTemporaryNames(t *testing.T) {
 		{"db.tmpAbCd1.x", "db.a", false},
 	} {
 		c := comparer{rules: entryRules, pairs: newPairs()}
-		c.document("", doc(t, `{"ns":"`+tt.want+`"}`), doc(t, `{"ns":"`+tt.got+`"}`))
+		c.document("", bsongen.FromJSON(t, `{"ns":"`+tt.want+`"}`), bsongen.FromJSON(t, `{"ns":"`+tt.got+`"}`))
 		if same := len(c.found) == 0; same != tt.same {
 			t.Errorf("%s, %s: %v", tt.want, tt.got, c.found)
 		}
@@ -158,12 +147,12 @@ func TestColumns(t *testing.T) {
 		`{"ns":"d.system.buckets.m","o":{"_id":1,"data":{"b":{"0":2},"a":{"0":1},"c":{"0":1}}}}`: 1,
 	} {
 		c := comparer{rules: bucketRules, pairs: newPairs()}
-		c.document("", doc(t, want), doc(t, got))
+		c.document("", bsongen.FromJSON(t, want), bsongen.FromJSON(t, got))
 		if len(c.found) != differences {
 			t.Errorf("%s: %v", got, c.found)
 		}
 	}
-	like := doc(t, `{"_id":1,"data":{"a":1,"b":2}}`)
+	like := bsongen.FromJSON(t, `{"_id":1,"data":{"a":1,"b":2}}`)
 	for got, same := range map[string]bool{
 		`{"_id":1,"data":{"b":2,"a":1}}`:       true,
 		`{"_id":1,"data":{"b":2,"a":2}}`:       false,
@@ -171,7 +160,7 @@ func TestColumns(t *testing.T) {
 		`{"_id":1,"data":{"c":3,"b":2,"a":1}}`: false,
 		`{"data":{"b":2,"a":1},"_id":1}`:       false,
 	} {
-		if is := bytes.Equal(reordered(doc(t, got), like), like); is != same {
+		if is := bytes.Equal(reordered(bsongen.FromJSON(t, got), like), like); is != same {
 			t.Errorf("%s: %t", got, is)
 		}
 	}
