@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -108,19 +109,18 @@ func routeID(link string, ns oplog.Namespace) string { return link + "/" + strin
 // is safe. Read concern majority might return older ones on a newly elected primary.
 func (h *Link) OneLane(ctx context.Context) ([]oplog.Namespace, error) {
 	cfg := &h.store.cfg
-	var names []oplog.Namespace
-	all := metadata.Below(cfg.Link)
-	err := h.store.readAll(ctx, h.txns.ID(), metadata.Routes, "local", all, func(doc bson.Raw) error {
-		r := metadata.NewReader(doc)
-		ns := oplog.Namespace(r.Text("ns"))
-		if r.Err() != nil {
-			return &metadata.DamagedError{Link: cfg.Link, What: fmt.Sprintf("a document of %s: field %v", metadata.Routes, r.Err())}
-		}
-		names = append(names, ns)
-		return nil
-	})
+	docs, err := metadata.FindAll(ctx, h.store.patience(), h.store.once, h.txns.ID(), cfg.DB, metadata.Routes, "local", metadata.Below(cfg.Link))
 	if err != nil {
 		return nil, h.store.wrap(err, "read its routing")
+	}
+	var names []oplog.Namespace
+	for _, doc := range docs {
+		r := metadata.NewReader(doc)
+		names = append(names, oplog.Namespace(r.Text("ns")))
+		if r.Err() != nil {
+			err := &metadata.DamagedError{Link: cfg.Link, What: fmt.Sprintf("a document of %s: field %v", metadata.Routes, r.Err())}
+			return nil, h.store.wrap(err, "read its routing")
+		}
 	}
 	return names, nil
 }
@@ -178,34 +178,25 @@ func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Pos
 }
 
 func (s *Store) saveRoutes(ctx context.Context, txn *mongo.Txn, change Rerouting) error {
-	add := func(yield func(bson.Raw) bool) {
-		for _, ns := range change.OneLane {
-			doc := metadata.Insertion(routeID(s.cfg.Link, ns), func(dst []byte) []byte {
-				return bsoncore.AppendStringElement(dst, "ns", string(ns))
-			})
-			if !yield(doc) {
-				return
-			}
-		}
+	var add, remove []bson.Raw
+	for _, ns := range change.OneLane {
+		add = append(add, metadata.Insertion(routeID(s.cfg.Link, ns), func(dst []byte) []byte {
+			return bsoncore.AppendStringElement(dst, "ns", string(ns))
+		}))
 	}
-	for docs := range metadata.Chunks(add) {
+	for _, ns := range change.ByID {
+		remove = append(remove, metadata.Document(func(dst []byte) []byte {
+			dst = metadata.AppendDoc(dst, "q", metadata.ByID(routeID(s.cfg.Link, ns)))
+			return bsoncore.AppendInt32Element(dst, "limit", 1)
+		}))
+	}
+	for docs := range metadata.Chunks(slices.Values(add)) {
 		err := metadata.Run(ctx, txn, metadata.Write(s.cfg.DB, "update", metadata.Routes, "updates", docs...), int64(len(docs)))
 		if err != nil {
 			return err
 		}
 	}
-	remove := func(yield func(bson.Raw) bool) {
-		for _, ns := range change.ByID {
-			doc := metadata.Document(func(dst []byte) []byte {
-				dst = metadata.AppendDoc(dst, "q", metadata.ByID(routeID(s.cfg.Link, ns)))
-				return bsoncore.AppendInt32Element(dst, "limit", 1)
-			})
-			if !yield(doc) {
-				return
-			}
-		}
-	}
-	for docs := range metadata.Chunks(remove) {
+	for docs := range metadata.Chunks(slices.Values(remove)) {
 		err := metadata.Run(ctx, txn, metadata.Write(s.cfg.DB, "delete", metadata.Routes, "deletes", docs...), -1)
 		if err != nil {
 			return err

@@ -93,16 +93,6 @@ func TestReroute(t *testing.T) {
 	}
 	must.Succeed(t, again.Barrier().Reroute(ctx, at(105, AllOps), positions(again), Rerouting{OneLane: many}))
 	read(again, append([]oplog.Namespace{"x.b", "x.c"}, many...)...)
-	// They are removed with the link, and a new link does not have them.
-	must.Succeed(t, s.Remove(ctx))
-	reply := must.Get(g.Call(ctx, metadata.Find("replicator", metadata.Routes, 1, metadata.Below("a"))))(t)
-	if docs := must.Get(metadata.Found(reply))(t); len(docs) != 0 {
-		t.Errorf("left behind: %v", docs)
-	}
-	left := metadata.Insertion(routeID("a", "x.left"), func(dst []byte) []byte { return dst })
-	must.Get(g.Call(ctx, metadata.Majority(metadata.Write("replicator", "update", metadata.Routes, "updates", left))))(t)
-	must.Succeed(t, s.Create(ctx, first(2)))
-	read(must.Get(s.Acquire(ctx, 0))(t))
 }
 
 // TestRerouteRewound: the routing does not change on a target that has lost acknowledged

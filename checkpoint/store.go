@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/metadata"
@@ -144,16 +143,6 @@ func (s *Store) readLanes(ctx context.Context, link *linkDoc) error {
 		link.lowest, link.highest = min(link.lowest, l.term), max(link.highest, l.term)
 	}
 	return nil
-}
-
-// readAll calls yield for each document that the filter matches, a view into a reply. It
-// reads with the given read concern, with a cursor of the session with that id.
-func (s *Store) readAll(ctx context.Context, session bson.Raw, collection, concern string, filter func(dst []byte) []byte, yield func(doc bson.Raw) error) error {
-	docs, err := metadata.FindAll(ctx, s.patience(), s.once, session, s.cfg.DB, collection, concern, filter)
-	for i := 0; err == nil && i < len(docs); i++ {
-		err = yield(docs[i])
-	}
-	return err
 }
 
 // Prepare creates missing metadata collections: not every server creates collections

@@ -234,11 +234,6 @@ func TestRemovedLink(t *testing.T) {
 	must.Succeed(t, s.Create(ctx, first(2)))
 	again := must.Get(s.Acquire(ctx, 0))(t)
 	flush(ctx, t, again.Lane(1), at(101, 0), "x")
-	// The lanes of the earlier link were removed.
-	reply := must.Get(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 100, func(dst []byte) []byte { return dst })))(t)
-	if docs := must.Get(metadata.Found(reply))(t); len(docs) != 3 {
-		t.Errorf("%d lanes", len(docs))
-	}
 }
 
 // TestDamaged: documents that this program would not write are errors that describe the

@@ -38,44 +38,18 @@ func replyFault(field, what string) error {
 // parsePage reads a reply of a cursor, whose documents are in the array batch.
 func parsePage(raw bson.Raw, batch string) (page, error) {
 	p := page{raw: raw}
-	var cursor bson.Raw
-	found := false
-	it := rawbson.NewIter(raw)
-	for it.Next() {
-		if !it.Is("cursor") {
-			continue
-		}
-		if cursor, found = it.Document(); !found {
-			return p, replyFault("cursor", "not a document but "+it.Type.String())
-		}
+	e, _ := rawbson.Lookup(raw, "cursor")
+	cursor, ok := e.Document()
+	if !ok {
+		return p, replyFault("cursor", "missing, or not a document")
 	}
-	if err := it.Err(); err != nil {
-		return p, replyFault("the reply", err.Error())
+	e, _ = rawbson.Lookup(cursor, "id")
+	if p.cursor, ok = e.Int64(); !ok {
+		return p, replyFault("cursor.id", "missing, or not a number")
 	}
-	if !found {
-		return p, replyFault("cursor", "missing")
-	}
-	var hasID, hasDocs bool
-	it = rawbson.NewIter(cursor)
-	for it.Next() {
-		switch it.Name() {
-		case "id":
-			if p.cursor, hasID = it.Int64(); !hasID {
-				return p, replyFault("cursor.id", "not a number but "+it.Type.String())
-			}
-		case batch:
-			if p.docs, hasDocs = it.Array(); !hasDocs {
-				return p, replyFault("cursor."+batch, "not an array but "+it.Type.String())
-			}
-		}
-	}
-	switch err := it.Err(); {
-	case err != nil:
-		return p, replyFault("cursor", err.Error())
-	case !hasID:
-		return p, replyFault("cursor.id", "missing")
-	case !hasDocs:
-		return p, replyFault("cursor."+batch, "missing")
+	e, _ = rawbson.Lookup(cursor, batch)
+	if p.docs, ok = e.Array(); !ok {
+		return p, replyFault("cursor."+batch, "missing, or not an array")
 	}
 	docs := rawbson.NewIter(p.docs)
 	for docs.Next() {
