@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/resync"
 )
 
 // glance is the polling interval for a link's position. It bounds the precision of the
@@ -32,9 +33,9 @@ type link struct {
 
 // linkConfig returns the configuration of a link without a copy that begins
 // after start.
-func linkConfig(c Config, name string, names pipeline.Scope, start oplog.OpTime) pipeline.Config {
+func linkConfig(c Config, name string, names resync.Scope, start oplog.OpTime) pipeline.Config {
 	return pipeline.Config{
-		Link: name, MetaDB: ends.MetaDB, Scope: names, StartAt: pipeline.StartAt{Timestamp: start.TS},
+		Link: name, MetaDB: ends.MetaDB, Scope: names, StartAt: start.TS,
 		Writers: c.Writers, BatchOps: c.BatchOps, FlushDocs: c.FlushDocs, BufferBytes: c.BufferBytes,
 	}
 }

@@ -22,9 +22,9 @@ type collection struct {
 	capped bool
 	// since identifies the documents that were inserted into a capped one since Begin.
 	since clone.Since
-	// begun: an earlier process created it, so documents of it may be in the target
+	// started: an earlier process created it, so documents of it may be in the target
 	// already.
-	begun bool
+	started bool
 	// ranges are as they were read or created; later progress is not in them.
 	ranges []progress.Range
 	// indexed: this process has built its indexes.
@@ -64,7 +64,7 @@ func (c *collection) loaded() {
 			c.rangesDone++
 		}
 	}
-	c.begun = c.doc.State != progress.Planned
+	c.started = c.doc.State != progress.Planned
 	ended := c.doc.State == progress.Done
 	if ended {
 		c.rangesDone = c.rangesAll // as far as there is anything to copy

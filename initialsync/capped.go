@@ -49,7 +49,7 @@ func (c *Copier) bound(ctx context.Context, planned []*collection) error {
 func (c *Copier) copyRange(ctx context.Context, l lane, p part) error {
 	coll, r := p.coll, p.r
 	whole := coll.capped && c.cfg.NoHoles
-	for anew := whole && coll.begun; ; anew = true {
+	for anew := whole && coll.started; ; anew = true {
 		if anew {
 			if err := c.makeAgain(ctx, coll); err != nil {
 				return fmt.Errorf("make %s for %s again: %w", coll.to, coll.doc.NS, err)

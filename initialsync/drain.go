@@ -43,8 +43,8 @@ func (l *Log) Drained(ctx context.Context, delay time.Duration, at func() (cp ch
 		}
 		_, last, ok := l.spool.Bounds()
 		cp, copying := at()
-		behind := time.Duration(int64(last.TS.T)-int64(cp.FetchFrom.TS.T)) * time.Second
-		if !copying && (!ok || behind <= delay+nearlyDrained) {
+		lag := time.Duration(int64(last.TS.T)-int64(cp.FetchFrom.TS.T)) * time.Second
+		if !copying && (!ok || lag <= delay+nearlyDrained) {
 			return drained()
 		}
 		if !ok || cp.Durable.Before(last) {

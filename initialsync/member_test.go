@@ -93,8 +93,11 @@ type same struct{}
 func (same) Call(context.Context, mongo.Command) (bson.Raw, error) {
 	cursor := bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "local.x"}, {Key: "firstBatch", Value: bson.A{}}}
 	return bson.Marshal(bson.D{
-		{Key: "setName", Value: "rs0"}, {Key: "secondary", Value: true}, {Key: "cursor", Value: cursor},
-		{Key: "$oplogQueryData", Value: bson.D{{Key: "rbid", Value: 7}}}, {Key: "ok", Value: 1},
+		{Key: "setName", Value: "rs0"},
+		{Key: "secondary", Value: true},
+		{Key: "cursor", Value: cursor},
+		{Key: "$oplogQueryData", Value: bson.D{{Key: "rbid", Value: 7}}},
+		{Key: "ok", Value: 1},
 	})
 }
 

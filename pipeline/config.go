@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -15,8 +14,8 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -31,33 +30,6 @@ type Cluster interface {
 	Direct() bool
 }
 
-// StartAt says where a new link starts to read.
-type StartAt struct {
-	// Timestamp is the last point in time that the target already has: the link starts
-	// after the newest entry that is not later. Zero means now.
-	Timestamp bson.Timestamp
-}
-
-// find finds the start point of a link that copies nothing.
-func (at StartAt) find(ctx context.Context, source mongo.Caller) (replset.Start, error) {
-	if at.Timestamp.T != 0 {
-		return replset.StartAt(ctx, source, at.Timestamp)
-	}
-	return replset.FindStart(ctx, source, replset.Majority)
-}
-
-// Scope decides what is mirrored, and under which name: *scope.Scope.
-type Scope interface {
-	// Target returns where ns goes, false where it is not mirrored.
-	Target(ns oplog.Namespace) (oplog.Namespace, bool)
-	// Source is the inverse of Target.
-	Source(target oplog.Namespace) (oplog.Namespace, bool)
-	// TargetDBs returns all databases that collections of a database go to.
-	TargetDBs(db string) []string
-	// Fingerprint is equal for all scopes that decide the same.
-	Fingerprint() string
-}
-
 // Config is the configuration of a link. Zero values mean the defaults given.
 type Config struct {
 	// Link is the link's name. Required.
@@ -65,10 +37,11 @@ type Config struct {
 	// MetaDB is the metadata database of the target. Default "replicator".
 	MetaDB string
 	// Scope says what is mirrored and under which names. Required.
-	Scope Scope
+	Scope resync.Scope
 
-	// StartAt is where a new link starts. Default: now.
-	StartAt StartAt
+	// StartAt is where a new link starts that does not copy: after the newest entry that is
+	// not later. Default: now.
+	StartAt bson.Timestamp
 	// CopiedUntil: the target holds a copy that was taken while writes continued, until
 	// this time. It applies to a new link only.
 	CopiedUntil oplog.OpTime

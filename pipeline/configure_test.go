@@ -50,7 +50,7 @@ func (w *world) configure(name string, args []string) error {
 		case "flush":
 			cfg.FlushDocs, cfg.CoalesceWindow = n, n
 		case "start-at":
-			cfg.StartAt.Timestamp = w.marks[value]
+			cfg.StartAt = w.marks[value]
 		default:
 			if err := w.configureCopy(&cfg, key, value); err != nil {
 				return err

@@ -21,7 +21,7 @@ func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error
 // copyAnew starts another copy in place of a void one.
 func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *checkpoint.Copy, why error) error {
 	if p.copies >= p.cfg.Copy.MaxCopies {
-		return fmt.Errorf("%w: %d were begun since the start, copy %d was the last: %w", ErrCopies, p.copies, old.Number, why)
+		return fmt.Errorf("%w: %d were started since the start, copy %d was the last: %w", ErrCopies, p.copies, old.Number, why)
 	}
 	p.cfg.Observer.Log(slog.LevelWarn, "the copy is void, and made anew", slog.Int64(keyNumber, old.Number), slog.Any(keyError, why))
 	p.monitor.Starting("the copy has to be made anew: " + why.Error())

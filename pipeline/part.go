@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
@@ -19,7 +21,7 @@ import (
 type part struct {
 	// link is the name of the other link, scope what that mirrors.
 	link  string
-	scope Scope
+	scope resync.Scope
 	// until, if not null, is the entry at which the run ends.
 	until oplog.OpTime
 }
@@ -59,7 +61,7 @@ func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
 	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, until: of.Until}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
 	cfg.Copy.SpoolDir = filepath.Join(p.log.Dir(), of.Link)
-	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, StartAt{}, 0
+	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, bson.Timestamp{}, 0
 	cfg.Feedback, cfg.Registry = 0, nil
 	cfg.BufferBytes = min(cfg.BufferBytes, partBuffer)
 	cfg.Observer = func(e event.Event) { p.cfg.Observer.Tell(resync.PartEvent{NS: of.NS, Event: e}) }

@@ -432,12 +432,20 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 		p.copies++
 		return nil
 	}
-	start, err := p.cfg.StartAt.find(ctx, p.source)
+	start, err := p.findStart(ctx)
 	if err != nil {
 		return fmt.Errorf("find where the link begins: %w", err)
 	}
 	st.Applied, st.AppliedWall, st.FetchFrom, st.CopiedUntil = start.Begin, start.Wall, start.FetchFrom, p.cfg.CopiedUntil
 	return p.store.Create(ctx, st)
+}
+
+// findStart finds the start point of a link that copies nothing.
+func (p *Pipeline) findStart(ctx context.Context) (replset.Start, error) {
+	if p.cfg.StartAt.T != 0 {
+		return replset.StartAt(ctx, p.source, p.cfg.StartAt)
+	}
+	return replset.FindStart(ctx, p.source, replset.Majority)
 }
 
 // checkLink refuses a link that does not match the source or the settings.

@@ -66,7 +66,7 @@ func flagTable(pemFile, secret, dir string) []flagRow {
 		{flag: "map=shop=store", with: []string{"--include=shop"}, want: both("Scope.cfg.Map=[shop=store]")},
 		{flag: "users-and-roles", want: append(both("Scope.cfg.UsersAndRoles=true"), "Preflight.UsersAndRoles=true")},
 
-		{flag: "start-at=1600000000,3", want: append(noCopy, "Pipeline.StartAt.Timestamp={1600000000 3}", "Preflight.StartAt={1600000000 3}")},
+		{flag: "start-at=1600000000,3", want: append(noCopy, "Pipeline.StartAt={1600000000 3}", "Preflight.StartAt={1600000000 3}")},
 		{flag: "allow-existing", want: append(noCopy, "Preflight.AllowExisting=true")},
 		{
 			flag: "copied-until=1600000005,2", with: []string{at, "--allow-existing"},
@@ -167,7 +167,6 @@ var noFlag = map[string]string{
 	"Pipeline.OnFlush":           "for bench",
 	"Pipeline.Observer":          "set by mirror",
 	"Pipeline.Registry":          "set by mirror",
-	"Pipeline.StartAt.OpTime":    "of a link whose start is known with its term",
 	"Pipeline.Copy.MaxCopies":    "a server's own",
 	"Pipeline.Rules.AcceptEqual": "always so in a link",
 	"Preflight.Now":              "tests change it",

@@ -317,7 +317,7 @@ func checkAddress(flag, address string) error {
 func (f *runFlags) pipeline(p *plan) pipeline.Config {
 	cfg := pipeline.Config{
 		Link: f.Link, MetaDB: f.MetadataDB, Scope: p.scope,
-		StartAt: pipeline.StartAt{Timestamp: f.StartAt.at}, Copy: f.copying(),
+		StartAt: f.StartAt.at, Copy: f.copying(),
 		Await: f.Await, Rules: f.rules(p.source),
 		BufferBytes: int64(f.BufferBytes), BatchOps: f.BatchOps, BatchBytes: int64(f.BatchBytes), Delay: f.Delay, SpillDir: f.SpillDir,
 		Writers: f.Writers, Relaxed: f.Transactions == "relaxed", ReportDivergence: f.OnDivergence == "report",

@@ -25,12 +25,12 @@ const (
 
 // latency compares the duration of work with its usual duration.
 type latency struct {
-	// spent, work and calls are of the sample in progress; begun is when the previous
+	// spent, work and calls are of the sample in progress; since is when the previous
 	// sample ended.
 	spent time.Duration
 	work  float64
 	calls int
-	begun time.Time
+	since time.Time
 	// usual is the baseline, last the newest sample, in nanoseconds per unit of work;
 	// samples counts them up to learned.
 	usual, last float64
@@ -46,19 +46,19 @@ func (l *latency) took(d time.Duration, docs, bytes int) {
 
 // sample ends a sample, if it is large enough.
 func (l *latency) sample(now time.Time) (fresh bool) {
-	if l.begun.IsZero() {
-		l.begun = now
+	if l.since.IsZero() {
+		l.since = now
 	}
-	age := now.Sub(l.begun)
+	age := now.Sub(l.since)
 	if l.calls < sampleCalls || l.work < sampleWork {
 		if age >= idleAfter {
-			l.strikes, l.begun = 0, now
+			l.strikes, l.since = 0, now
 			l.spent, l.work, l.calls = 0, 0, 0
 		}
 		return false
 	}
 	cost := float64(l.spent) / l.work
-	l.spent, l.work, l.calls, l.begun, l.last = 0, 0, 0, now, cost
+	l.spent, l.work, l.calls, l.since, l.last = 0, 0, 0, now, cost
 	if l.samples < learned {
 		l.samples++
 		l.usual += (cost - l.usual) / float64(l.samples)

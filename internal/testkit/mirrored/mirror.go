@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -93,7 +94,7 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 		return compare.Report{}, err
 	}
 	cfg := pipeline.Config{
-		Link: linkName, Scope: everything, StartAt: pipeline.StartAt{Timestamp: s.First.TS},
+		Link: linkName, Scope: everything, StartAt: s.First.TS,
 		Writers: v.Writers, BatchOps: v.BatchOps, Relaxed: v.Relaxed, UniqueIndexes: v.Unique, Observer: o.Observer,
 	}
 	if s.Moving {
@@ -131,7 +132,7 @@ func (o *RunOptions) target(ctx context.Context) (uri string, end func(), err er
 
 // renamed is what of a state a scope has, under the names of the target.
 // Collections that views read must keep their names.
-func renamed(state memstore.State, names pipeline.Scope) memstore.State {
+func renamed(state memstore.State, names resync.Scope) memstore.State {
 	var in memstore.State
 	for _, c := range state.Collections {
 		var ok bool
