@@ -103,7 +103,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	}
 	a.start = start
 	p.monitor.Began(monitor.Attempt{
-		State: st, Set: src.SetName, Start: start, Applier: a.applier, Spool: a.spool, Queue: a.queue,
+		State: st, Set: src.SetName, Start: start, Counts: a.applier.Stats, Spool: a.spool, Queue: a.queue,
 	})
 	return a, nil
 }

@@ -104,10 +104,7 @@ func (t *Tracker) addTarget(s *Snapshot, p *monitor.Snapshot) {
 }
 
 func (t *Tracker) addApplier(s *Snapshot, p *monitor.Snapshot) {
-	c := t.banked
-	if p.Attempts > t.bankedTo {
-		c = sum(c, p.Applier)
-	}
+	c := p.Applier
 	s.Applier = Applier{
 		Writers: c.Writers, OpsApplied: p.Progress.Ops, Flushes: c.Flushes, Coalesced: c.Coalesced,
 		Commands: c.Commands, Barriers: c.Barriers, Divergences: c.Divergences,

@@ -15,12 +15,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
-	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -164,32 +162,6 @@ func TestAges(t *testing.T) {
 		stop(nil)
 		<-done
 	})
-}
-
-// TestCounts: the counts of an attempt stay when the next one begins.
-func TestCounts(t *testing.T) {
-	t.Parallel()
-	tr := newTracker(t, Config{Version: "v", Link: "l"})
-	var p fakePipeline
-	tr.Follow(p.Snapshot)
-	p.set(func(s *monitor.Snapshot) {
-		s.Attempts, s.Applier = 1, applier.Stats{Flushes: 5, Divergences: 2, Writers: 4}
-	})
-	ended := pipeline.AttemptEnded{Attempt: 1, Err: errors.New("x")}
-	tr.Observe(ended)
-	want := func(flushes, divergences int64) {
-		t.Helper()
-		if a := tr.Snapshot().Applier; a.Flushes != flushes || a.Divergences != divergences || a.Writers != 4 {
-			t.Errorf("%+v", a)
-		}
-	}
-	want(5, 2)
-	tr.Observe(ended) // acquiring the lease failed: it is still the same attempt
-	want(5, 2)
-	p.set(func(s *monitor.Snapshot) { s.Attempts, s.Applier = 2, applier.Stats{Flushes: 1, Writers: 4} })
-	want(6, 2)
-	tr.Observe(ended)
-	want(6, 2)
 }
 
 func TestFeedback(t *testing.T) {

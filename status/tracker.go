@@ -11,12 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -118,9 +116,6 @@ type Tracker struct {
 	report Feedback
 	// problems are by message.
 	problems map[string]*Problem
-	// banked are the counts of the attempts up to number bankedTo.
-	banked   applier.Stats
-	bankedTo int
 	rate     []sample
 	// heard is when the source last answered, in any attempt.
 	heard time.Time
@@ -168,11 +163,6 @@ func (t *Tracker) Follow(live func() monitor.Snapshot) {
 
 // Observe is an event.Observer: it records the events of the stages.
 func (t *Tracker) Observe(e event.Event) {
-	// The counts of an attempt are lost when the next one begins.
-	switch e.(type) {
-	case pipeline.AttemptEnded, pipeline.ReadEarlier:
-		t.bank()
-	}
 	now := time.Now().UTC()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -219,37 +209,10 @@ func addFields(fields map[string]string, prefix string, v slog.Value) {
 	}
 }
 
-// bank adds the counts of an attempt that has ended to those of the ones before.
-func (t *Tracker) bank() {
-	live := t.follows()
-	if live == nil {
-		return
-	}
-	s := live() // it has locks of its own
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s.Attempts > t.bankedTo {
-		t.banked, t.bankedTo = sum(t.banked, s.Applier), s.Attempts
-	}
-}
-
 func (t *Tracker) follows() func() monitor.Snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.live
-}
-
-// sum adds the counts of two attempts.
-func sum(a, b applier.Stats) applier.Stats {
-	b.Flushes += a.Flushes
-	b.Coalesced += a.Coalesced
-	b.Retries += a.Retries
-	b.Divergences += a.Divergences
-	b.DeletesEmpty += a.DeletesEmpty
-	b.Skipped += a.Skipped
-	b.Commands += a.Commands
-	b.Barriers += a.Barriers
-	return b
 }
 
 // Run samples operations and queries the source and the target until ctx is done;

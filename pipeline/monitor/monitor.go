@@ -37,9 +37,9 @@ type Attempt struct {
 	State checkpoint.State
 	Set   string
 	Start checkpoint.Progress
-	// Sync copies; otherwise, Applier applies the oplog.
-	Sync    *initialsync.Sync
-	Applier *applier.Applier
+	// Sync copies; otherwise, the oplog is applied, and Counts returns the applier's.
+	Sync   *initialsync.Sync
+	Counts func() applier.Stats
 	// Spool has the oplog if it is spooled, otherwise Queue has it.
 	Spool *spool.Spool
 	Queue *buffer.Queue
@@ -58,6 +58,8 @@ type Monitor struct {
 	attempt  Attempt
 	attempts int
 	resting  bool
+	// counted are the counts of the earlier attempts.
+	counted applier.Stats
 	// copy is the link's copy, nil if it has none.
 	copy *checkpoint.Copy
 	// gaps are what the target lacks at progress. Its Copying means that the target is
@@ -93,6 +95,7 @@ func (m *Monitor) Starting(reason string) {
 func (m *Monitor) Began(a Attempt) {
 	m.mu.Lock()
 	old, now := m.copy, a.State.Copy
+	m.counted = m.attempt.counts(m.counted)
 	m.attempt, m.copy, m.progress = a, now, a.Start
 	m.attempts++
 	m.resting = false

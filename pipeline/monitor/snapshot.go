@@ -54,7 +54,8 @@ type Snapshot struct {
 	// left out, and of Log while a copy is not consistent.
 	Lag time.Duration
 
-	Buffer   buffer.Stats
+	Buffer buffer.Stats
+	// Applier has the counts of all attempts since the start.
 	Applier  applier.Stats
 	Resolver syncsource.Status
 	// TargetHosts are the target's members.
@@ -81,7 +82,7 @@ type Copy struct {
 // TargetHosts.
 func (m *Monitor) Snapshot() Snapshot {
 	m.mu.Lock()
-	a, c := m.attempt, m.copy
+	a, c, counted := m.attempt, m.copy, m.counted
 	s := Snapshot{
 		Link: m.cfg.Link, State: m.state, Reason: m.reason, Since: m.since, Attempts: m.attempts, Term: a.State.Term,
 		Progress: m.gaps.Reached(m.progress), Gaps: m.gaps, Log: m.progress,
@@ -90,14 +91,12 @@ func (m *Monitor) Snapshot() Snapshot {
 		Lag: m.lag(), LastError: m.err, LastErrorAt: m.errAt,
 	}
 	m.mu.Unlock()
-	s.Copy = a.snapshot(c)
-	if a.Applier != nil {
-		s.Applier = a.Applier.Stats()
-		if a.Spool != nil {
-			s.Buffer = a.Spool.Stats()
-		} else {
-			s.Buffer = a.Queue.Stats()
-		}
+	s.Copy, s.Applier = a.snapshot(c), a.counts(counted)
+	switch {
+	case a.Queue != nil:
+		s.Buffer = a.Queue.Stats()
+	case a.Sync == nil && a.Spool != nil:
+		s.Buffer = a.Spool.Stats()
 	}
 	if s.Waits = m.cfg.Waits.Longer(waitsAfter); len(s.Waits) > 0 {
 		s.AddReason(s.Waits[0].String())
@@ -130,6 +129,25 @@ func (a *Attempt) snapshot(c *checkpoint.Copy) *Copy {
 		disk := a.Spool.Disk()
 		s.Spool = &disk
 	}
+	return s
+}
+
+// counts returns the counts of an attempt, added to those of the ones before.
+func (a *Attempt) counts(before applier.Stats) applier.Stats {
+	if a.Counts == nil {
+		return before
+	}
+	s := a.Counts()
+	s.Ops += before.Ops
+	s.Flushes += before.Flushes
+	s.Coalesced += before.Coalesced
+	s.Retries += before.Retries
+	s.Divergences += before.Divergences
+	s.DeletesEmpty += before.DeletesEmpty
+	s.Ignored += before.Ignored
+	s.Skipped += before.Skipped
+	s.Commands += before.Commands
+	s.Barriers += before.Barriers
 	return s
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/event"
@@ -233,4 +234,26 @@ func TestConsistentThenEnded(t *testing.T) {
 	if s.AddReason("a command waits"); s.State != Stopped || s.Reason != "drained" {
 		t.Errorf("%s: %s", s.State, s.Reason)
 	}
+}
+
+// The counts of an attempt stay when the next one begins, and while a copy is made.
+func TestCounts(t *testing.T) {
+	m := New(Config{Waits: &mongo.Waits{}})
+	wants := func(flushes, divergences int64) {
+		t.Helper()
+		if s := m.Snapshot().Applier; s.Flushes != flushes || s.Divergences != divergences {
+			t.Errorf("%+v", s)
+		}
+	}
+	counts := applier.Stats{Flushes: 5, Divergences: 2}
+	m.Began(Attempt{Counts: func() applier.Stats { return counts }})
+	wants(5, 2)
+	counts.Flushes++
+	m.Failed(errors.New("no primary")) // the lease may then not be acquired: it is still the same attempt
+	m.Failed(errors.New("no primary"))
+	wants(6, 2)
+	m.Began(Attempt{})
+	wants(6, 2)
+	m.Began(Attempt{Counts: func() applier.Stats { return applier.Stats{Flushes: 1} }})
+	wants(7, 2)
 }
