@@ -64,9 +64,9 @@ type Verdict struct {
 
 var (
 	// ErrStopped is the cause of a context that ends a run at once.
-	ErrStopped = errors.New("stopped before everything was applied; nothing is lost, the next start goes on from the checkpoint")
+	ErrStopped = errors.New("stopped before everything was applied; nothing is lost, the next start resumes from the checkpoint")
 	// ErrSettings reports a link that was created with other settings.
-	ErrSettings = errors.New("the link was made with other settings")
+	ErrSettings = errors.New("the link was created with other settings")
 	// errDrain is the cause with which reading ends when a run drains.
 	errDrain = errors.New("draining")
 )
@@ -106,9 +106,9 @@ var rules = []struct {
 	{"feature compatibility version is changing, or unknown", as[*origin.FCVError], Verdict{Action: Retry}},
 	{"member cannot be copied at present", is(origin.ErrState), Verdict{Action: Retry}},
 	{"start of a copy not majority-committed", is(origin.ErrUncommitted), Verdict{Action: Retry}},
-	{"no spool", is(initialsync.ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, preferably that with which the copy began: what is in it need not be read again."}},
+	{"no spool", is(initialsync.ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, preferably the directory with which the copy was started: what is in it need not be read again."}},
 	{"spool in use", is(spool.ErrInUse), Verdict{Action: Retry}}, // by the process that this one has just fenced
-	{"spool full", as[*spool.FullError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Give it more room, with --spool-bytes or on its disk, and start the link again: it resumes."}},
+	{"spool without room at the start", as[*spool.FullError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Give it more room, with --spool-bytes or on its disk, and start the link again: it resumes."}},
 	{"spool damaged", as[*spool.DamagedError], Verdict{Action: Retry}},
 
 	{"no member's oplog reaches back to the link's position", as[*syncsource.TooStaleError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},

@@ -58,7 +58,7 @@ var samples = map[string]error{
 	"start of a copy not majority-committed":                origin.ErrUncommitted,
 	"no spool":                                              initialsync.ErrNoSpool,
 	"spool in use":                                          spool.ErrInUse,
-	"spool full":                                            &spool.FullError{},
+	"spool without room at the start":                       &spool.FullError{},
 	"spool damaged":                                         &spool.DamagedError{},
 	"no member to read from":                                syncsource.ErrNoSource,
 	"index that cannot be built":                            &ddl.IndexError{},
@@ -128,7 +128,7 @@ Read the exit code, then the last line of the log: it says what failed, on what,
 | code | what happened | what to do |
 |---|---|---|
 | 5 | Another process runs this link now. | Do not restart: that would take the link back. Make sure that only one process is started. |
-| 6 | The oplog alone cannot bring the target up to date. | Copy again: a new ` + "`--link`" + ` with ` + "`--drop-existing`" + `. First give the source a larger oplog. |
+| 6 | The link cannot continue from its checkpoint, or ten copies in one run became void. | Do what the message says. Usually: give the source a larger oplog, then copy again under a new ` + "`--link`" + ` with ` + "`--drop-existing`" + `. |
 | 7 | The target differs from what the link wrote to it. | Find out what else writes to the target. The message names the collection, the ` + "`_id`" + ` and the entry. |
 | 8 | A server cannot be reached, or refuses the login or a privilege. | Fix that, then start the link again. See [privileges.md](privileges.md). |
 | 9 | A startup check failed, or the link cannot run with these settings or this spool. | Do what the ` + "`FAIL`" + ` lines, or the message, say. |
@@ -136,12 +136,12 @@ Read the exit code, then the last line of the log: it says what failed, on what,
 | 11 | The source has an entry or a document that cannot be applied. | Look for a newer release, or do what the message says. |
 | 1 | Any other error, such as a full disk under ` + "`--spill-dir`" + `. | Do what the message says and start it again; if it makes no sense, report it. |
 
-All codes are in [exit-codes.md](exit-codes.md). Whatever the code, the checkpoint in the target says exactly what was
-applied, and the next start resumes there.
+All codes are in [exit-codes.md](exit-codes.md). The target records exactly what each writer has applied, and except
+after code 6 the next start resumes there.
 
 ## When a link keeps retrying
 
-Temporary errors (elections, lost connections, timeouts, conflicts) do not end a link. It logs them and begins a
+Temporary errors (elections, lost connections, timeouts, conflicts) do not end a link. It logs them and starts a
 new attempt. ` + "`reason` and `lastError` in `GET /status`" + ` say what it waits for; ` + "`/healthz`" + ` is 503 after a minute
 or two without progress. Restarting the process does not help; repairing what the reason names does.
 
@@ -150,25 +150,25 @@ or two without progress. Restarting the process does not help; repairing what th
 One function, ` + "`pipeline.Classify`" + `, maps every error of a running link to an action. It tries these rules in order, and the
 first that matches decides. (` + "`go test ./pipeline -run TestErrorTable -rewrite`" + ` generates this page from them.)
 
-- **retry**: a new attempt begins, after a pause of at most 30 s. It raises the link's term, reads the lanes, and reads
+- **retry**: a new attempt starts, after a pause of at most 30 s. It raises the link's term, reads the lanes, and reads
   the oplog again from the checkpoint, so nothing is lost and nothing is applied twice.
-- **resync**, **exit**: the run ends with the exit code given. Only what the checkpoint covers counts as applied.
+- **exit**: the run ends with the exit code given. Only what the checkpoint covers counts as applied.
 
 Errors of reading a member of the source do not end an attempt: the link chooses another member (or, if there is none,
-the same one again after a second) and does not choose this one for a while.
+the same one again after a second). It does not choose the failed member again for some time:
 
 | what is wrong with the member | not chosen again for |
 |---|---|
 | it does not answer, or refuses a command or the login | 10 s |
 | it is shutting down | as long as it says |
 | its oplog is empty, or its replies or optimes are malformed | 10 s |
-| its oplog begins after the link's position, or does not have it; it belongs to another set; an entry is corrupt | 1 min |
-| it is behind the link's position; it was rolled back; its entries are out of order | 0 |
+| its oplog begins after the entry from which the link resumes, or lacks that entry; it belongs to another set; an entry is corrupt | 1 min |
+| it does not have that entry yet; it was rolled back; its entries are out of order | 1 s |
 
-If no member has the link's position, the run ends (its position is in no oplog, or their history diverged). While a copy is not
+If no member has that entry, the run ends. While a copy is not
 consistent, only the member that is copied is read.
 
-A refused login ends a run only before its first attempt. Later the link tries another member, or begins a new attempt: a
+A refused login ends a run only before its first attempt. Later the link tries another member, or starts a new attempt: a
 server that cannot read its users (during a rollback, an initial sync or a shutdown) refuses valid logins as well.
 
 | what | action | code | what to do |
@@ -180,11 +180,11 @@ func TestErrorTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(errorsPage)
 	for _, r := range rules {
-		code, hint := "", r.verdict.Hint
+		code, action := "", r.verdict.Action
 		if r.verdict.Code != 0 {
-			code = strconv.Itoa(r.verdict.Code)
+			code, action = strconv.Itoa(r.verdict.Code), Exit
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.name, r.verdict.Action, code, hint)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.name, action, code, r.verdict.Hint)
 	}
 	last := Classify(errors.New("anything else"))
 	fmt.Fprintf(&b, "| anything else | %s | %d | %s |\n", last.Action, last.Code, last.Hint)
@@ -227,8 +227,11 @@ answers with such a code: *again* repeats the command, *new attempt* is **retry*
 		if said, ok := kindsWithout[k]; ok {
 			list = said
 		}
-		row := kindRows[k]
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", k, row.flush, row.command, row.own, Classify(kindSample(k)).Action, list)
+		row, run := kindRows[k], Classify(kindSample(k)).Action.String()
+		if k == servererr.Auth {
+			run += " (a login that is refused after the first attempt: retry)"
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", k, row.flush, row.command, row.own, run, list)
 	}
 }
 

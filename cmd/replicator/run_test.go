@@ -285,7 +285,7 @@ func TestRunStops(t *testing.T) {
 	l := startLink(t, append(uris(source, target), "--await=100ms")...)
 	awaitLink(l)
 	l.kill(pipeline.ErrStopped)
-	if code := l.end(); code != pipeline.ExitNotDrained || !strings.Contains(l.log.String(), "goes on from the checkpoint") {
+	if code := l.end(); code != pipeline.ExitNotDrained || !strings.Contains(l.log.String(), "resumes from the checkpoint") {
 		t.Errorf("code %d\n%s", code, &l.log)
 	}
 }
