@@ -14,7 +14,7 @@ const staleAnswers = 3
 // askLoop queries both sides until ctx is done. An unanswered query makes a value
 // unknown; reporting an unreachable side is left to the pipeline.
 func (t *Tracker) askLoop(ctx context.Context) {
-	tick := time.NewTicker(t.cfg.AskEvery)
+	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for {
 		t.askSource(ctx)
@@ -37,7 +37,7 @@ func (t *Tracker) askSource(ctx context.Context) {
 	if t.cfg.Source == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.cfg.AskEvery)
+	ctx, cancel := context.WithTimeout(ctx, askEvery)
 	defer cancel()
 	oldest, err := replset.OldestEntry(ctx, t.cfg.Source)
 	if err != nil {
@@ -53,7 +53,7 @@ func (t *Tracker) askTarget(ctx context.Context) {
 	if t.cfg.Target == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.cfg.AskEvery)
+	ctx, cancel := context.WithTimeout(ctx, askEvery)
 	defer cancel()
 	reply, err := replset.Hello(ctx, t.cfg.Target)
 	if err != nil {

@@ -243,7 +243,7 @@ func (t *Tracker) addWindow(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	if from.IsNull() {
 		from = p.Progress.FetchFrom
 	}
-	if !from.IsNull() && !t.asked.IsZero() && now.Sub(t.asked) <= staleAnswers*t.cfg.AskEvery {
+	if !from.IsNull() && !t.asked.IsZero() && now.Sub(t.asked) <= staleAnswers*askEvery {
 		left := max(0, float64(from.TS.T)-float64(t.oldest.T))
 		s.OplogWindowLeftSeconds = &left
 	}

@@ -349,13 +349,6 @@ func TestShortages(t *testing.T) {
 	})
 }
 
-func TestCopyConfig(t *testing.T) {
-	t.Parallel()
-	if _, err := New(Config{FullGrace: -1, LeastRollover: -1}); err == nil || strings.Count(err.Error(), "\n") != 1 {
-		t.Errorf("%v", err)
-	}
-}
-
 func leftOut(names ...oplog.Namespace) []checkpoint.LeftOut {
 	var list []checkpoint.LeftOut
 	for _, ns := range names {

@@ -15,7 +15,7 @@
 // # Health
 //
 //	initial-sync, catching-up, steady   yes
-//	starting                            for as long as Config.StartingGrace
+//	starting                            for a minute
 //	stale, failed, stopped              no
 //
 // A link is also unhealthy while a collection is left out because its resync has failed,

@@ -26,12 +26,12 @@ const index = `replicator
 //
 // /healthz answers 503, and says why, if
 //   - the link is stale, failed or stopped, or starting for longer than
-//     Config.StartingGrace,
+//     a minute,
 //   - a collection could not be copied again, and is left out,
-//   - the source has not answered for longer than Config.SilentGrace,
-//   - the spool of a copy is full for longer than Config.FullGrace: the log is not
+//   - the source has not answered for longer than a minute,
+//   - the spool of a copy is full for longer than a minute: the log is not
 //     read meanwhile, and may roll over,
-//   - the source's oplog rolls over in less than Config.LeastRollover: at its
+//   - the source's oplog rolls over in less than two minutes: at its
 //     current pace the oldest entry will pass the position from which a restart
 //     would read. An oplog whose whole window is shorter than that counts too.
 //
@@ -92,7 +92,7 @@ func (t *Tracker) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	if !t.healthy(&s) {
 		code = http.StatusServiceUnavailable
 	}
-	if silent := t.silence(&s); silent > t.cfg.SilentGrace {
+	if silent := t.silence(&s); silent > silentGrace {
 		code = http.StatusServiceUnavailable
 		body += fmt.Sprintf("nothing was heard of the source for %s\n", silent.Round(time.Second))
 	}
@@ -125,7 +125,7 @@ func (t *Tracker) healthy(s *Snapshot) bool {
 	case monitor.InitialSync, monitor.CatchingUp, monitor.Steady:
 		return true
 	case monitor.Starting:
-		return s.At.Sub(s.Since) < t.cfg.StartingGrace
+		return s.At.Sub(s.Since) < startingGrace
 	default:
 		return false
 	}
@@ -135,7 +135,7 @@ func (t *Tracker) healthy(s *Snapshot) bool {
 func (t *Tracker) shortages(s *Snapshot) []string {
 	var list []string
 	if s.Copy != nil && s.Copy.Spool != nil && s.Copy.Spool.FullSeconds != nil {
-		if full := ofSeconds(*s.Copy.Spool.FullSeconds); full > t.cfg.FullGrace {
+		if full := ofSeconds(*s.Copy.Spool.FullSeconds); full > fullGrace {
 			list = append(list, fmt.Sprintf("the spool is full for %s: %s", full.Round(time.Second), s.Copy.Spool.Why))
 		}
 	}
@@ -143,7 +143,7 @@ func (t *Tracker) shortages(s *Snapshot) []string {
 		switch left := ofSeconds(*s.OplogRolloverSeconds); {
 		case s.OplogWindowLeftSeconds != nil && *s.OplogWindowLeftSeconds <= 0:
 			list = append(list, "the source's oplog has rolled over what is still to be read")
-		case left < t.cfg.LeastRollover:
+		case left < leastRollover:
 			list = append(list, fmt.Sprintf("the source's oplog rolls over in about %s", left.Round(time.Second)))
 		}
 	}

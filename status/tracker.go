@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -27,68 +26,29 @@ type Config struct {
 	Link string
 	// Feedback is the state of reporting to the source.
 	Feedback feedback.Mode
-	// Source and Target are queried every AskEvery, for the oldest entry of the
-	// oplog and for the set's name. May be nil: then these are unknown.
+	// Source and Target are queried every 10 s, for the oldest entry of the oplog and for
+	// the set's name. May be nil: then these are unknown.
 	Source, Target mongo.Caller
 	// TargetPrimary returns the target's primary as currently known; may be nil.
 	// (*driver.Set).Primary is one.
 	TargetPrimary func() (host string, election bson.ObjectID)
-	// StartingGrace is how long a starting link counts as healthy. Default 1
-	// minute.
-	StartingGrace time.Duration
-	// SilentGrace is how long a link counts as healthy without an answer from the
-	// source. Default 1 minute.
-	SilentGrace time.Duration
-	// FullGrace is how long a link counts as healthy while the spool of its copy is
-	// full. Default 1 minute.
-	FullGrace time.Duration
-	// LeastRollover is the least time until the source's oplog rolls over with which
-	// a link counts as healthy. Default 2 minutes.
-	LeastRollover time.Duration
-	// AskEvery is the interval between queries of Source and Target. Default 10
-	// s.
-	AskEvery time.Duration
 	// Registry gets the metrics. May be nil.
 	Registry prometheus.Registerer
 }
 
-func (c *Config) setDefaults() {
-	if c.StartingGrace == 0 {
-		c.StartingGrace = time.Minute
-	}
-	if c.SilentGrace == 0 {
-		c.SilentGrace = time.Minute
-	}
-	if c.FullGrace == 0 {
-		c.FullGrace = time.Minute
-	}
-	if c.LeastRollover == 0 {
-		c.LeastRollover = 2 * time.Minute
-	}
-	if c.AskEvery == 0 {
-		c.AskEvery = 10 * time.Second
-	}
-}
-
-func (c *Config) validate() error {
-	var faults []error
-	if c.StartingGrace < 0 {
-		faults = append(faults, fmt.Errorf("status: starting for %s: want 0 or more", c.StartingGrace))
-	}
-	if c.SilentGrace < 0 {
-		faults = append(faults, fmt.Errorf("status: silent for %s: want 0 or more", c.SilentGrace))
-	}
-	if c.FullGrace < 0 {
-		faults = append(faults, fmt.Errorf("status: full for %s: want 0 or more", c.FullGrace))
-	}
-	if c.LeastRollover < 0 {
-		faults = append(faults, fmt.Errorf("status: a rollover within %s: want 0 or more", c.LeastRollover))
-	}
-	if c.AskEvery < 0 {
-		faults = append(faults, fmt.Errorf("status: ask every %s: want 0 or more", c.AskEvery))
-	}
-	return errors.Join(faults...)
-}
+const (
+	// startingGrace is how long a starting link counts as healthy.
+	startingGrace = time.Minute
+	// silentGrace is how long a link counts as healthy without an answer from the source.
+	silentGrace = time.Minute
+	// fullGrace is how long a link counts as healthy while the spool of its copy is full.
+	fullGrace = time.Minute
+	// leastRollover is the least time until the source's oplog rolls over with which a
+	// link counts as healthy.
+	leastRollover = 2 * time.Minute
+	// askEvery is the interval between queries of Config.Source and Config.Target.
+	askEvery = 10 * time.Second
+)
 
 const (
 	// sampleEvery is how often the operations are counted, and samples how many of
@@ -135,12 +95,8 @@ type sample struct {
 	ops int64
 }
 
-// New checks cfg and registers metrics. It does no I/O and starts nothing.
+// New registers metrics. It does no I/O and starts nothing.
 func New(cfg Config) (*Tracker, error) {
-	cfg.setDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
 	t := &Tracker{cfg: cfg, started: time.Now(), heard: time.Now(), problems: map[string]*Problem{}}
 	t.report = Feedback{Mode: cfg.Feedback.String(), State: "off"}
 	if cfg.Feedback != feedback.None {

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// Limits say how much worse than a baseline a figure may be.
-type Limits struct {
-	// Allocs is how much allocations per operation may grow, as a share: what has
-	// none may get none. Less than a hundredth of an allocation per operation more
-	// is what the runtime itself does meanwhile, and never too much. It does not
-	// apply to runs with an embedded end, or that depend on time.
-	Allocs float64
-	// Ratio is how much a goal's measured ratio may fall, as a share; or rise, where
-	// less is better. It does not apply to goals in units of time or memory, which
-	// depend on the machine, nor to embedded ones.
-	Ratio float64
-}
+// How much worse than a baseline a figure may be, as a share.
+const (
+	// moreAllocs is how much allocations per operation may grow: what has none may get
+	// none. Less than a hundredth of an allocation per operation more is what the runtime
+	// itself does meanwhile, and never too much. It does not apply to runs with an embedded
+	// end, or that depend on time.
+	moreAllocs = 0.1
+	// lessRatio is how much a goal's measured ratio may fall; or rise, where less is
+	// better. It does not apply to goals in units of time or memory, which depend on the
+	// machine, nor to embedded ones.
+	lessRatio = 0.4
+)
 
 // Change is one figure of two reports.
 type Change struct {
@@ -52,8 +52,8 @@ const (
 // or ends are not compared, and figures that depend on the machine only on the same
 // one; a Change says so. A run or a goal that the newer report has no more is
 // worse.
-func Compare(old, now *Report, limits Limits) []Change {
-	c := comparison{limits: limits}
+func Compare(old, now *Report) []Change {
+	c := comparison{}
 	c.machines(&old.Machine, &now.Machine)
 	pairs(old.Runs, now.Runs, func(r *Run) string { return r.Name }, c.runs)
 	pairs(old.Goals, now.Goals, func(g *Goal) string { return g.Name }, c.goals)
@@ -62,7 +62,6 @@ func Compare(old, now *Report, limits Limits) []Change {
 
 // comparison collects what differs.
 type comparison struct {
-	limits Limits
 	// elsewhere: the reports are of two machines.
 	elsewhere bool
 	changes   []Change
@@ -173,7 +172,7 @@ func (c *comparison) allocs(old, now *Run) {
 	if now.Target.Kind == EndNull {
 		few = fewOverANetwork
 	}
-	worse, note := grown(a, b, c.limits.Allocs, few), ""
+	worse, note := grown(a, b, few), ""
 	if why := notHeld(now); why != "" {
 		worse, note = false, why
 	}
@@ -181,8 +180,8 @@ func (c *comparison) allocs(old, now *Run) {
 }
 
 // grown reports whether allocations grew by more than a share, and by more than a few.
-func grown(old, now, share, few float64) bool {
-	return now-old >= few && now > old*(1+share)
+func grown(old, now, few float64) bool {
+	return now-old >= few && now > old*(1+moreAllocs)
 }
 
 // notHeld returns why a run's allocations have no limit, empty if they have one.

@@ -34,11 +34,11 @@ func (c *comparison) goals(old, now *Goal) {
 	switch {
 	case now.Embedded:
 	case kind == allocations:
-		worse = grown(old.Measured, now.Measured, c.limits.Allocs, fewAllocs)
+		worse = grown(old.Measured, now.Measured, fewAllocs)
 	case kind == proportion && now.Most != nil:
-		worse = now.Measured > old.Measured*(1+c.limits.Ratio)
+		worse = now.Measured > old.Measured*(1+lessRatio)
 	case kind == proportion:
-		worse = now.Measured < old.Measured*(1-c.limits.Ratio)
+		worse = now.Measured < old.Measured*(1-lessRatio)
 	}
 	c.figure(old.Name, "goal, "+orNone(now.Unit), old.Measured, now.Measured, worse, goalNote(old, now))
 }

@@ -11,7 +11,6 @@ import (
 
 // TestCompare: what differs after a change to the sample, a line each.
 func TestCompare(t *testing.T) {
-	limits := Limits{Allocs: 0.1, Ratio: 0.4}
 	for _, c := range []struct {
 		name   string
 		change func(old, now *Report)
@@ -172,7 +171,7 @@ func TestCompare(t *testing.T) {
 			old, now := sample(), sample()
 			c.change(old, now)
 			var got []string
-			for _, change := range Compare(old, now, limits) {
+			for _, change := range Compare(old, now) {
 				got = append(got, changeLine(change))
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
@@ -213,7 +212,7 @@ func TestCompareComplete(t *testing.T) {
 		goals := rapid.IntRange(0, len(now.Goals)).Draw(t, "goals left")
 		lost := len(now.Runs) - runs + len(now.Goals) - goals
 		now.Runs, now.Goals = now.Runs[:runs], now.Goals[:goals]
-		changes := Compare(old, now, Limits{})
+		changes := Compare(old, now)
 		for _, c := range changes {
 			if !c.Worse || !c.Uncompared {
 				t.Fatalf("%+v", c)
@@ -235,7 +234,7 @@ func TestWriteChanges(t *testing.T) {
 	now.Goals[0].Measured, now.Goals[1].Measured = 500_000, 0
 	old.Goals[3].Measured = -1
 	var out strings.Builder
-	for _, changes := range [][]Change{Compare(old, now, Limits{Allocs: 0.1, Ratio: 0.4}), Compare(old, old, Limits{}), {{Name: "a/run", Figure: "ops/s", Old: 2, New: 4000}}} {
+	for _, changes := range [][]Change{Compare(old, now), Compare(old, old), {{Name: "a/run", Figure: "ops/s", Old: 2, New: 4000}}} {
 		if err := WriteChanges(&out, changes); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func TestFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changes := Compare(want, got, Limits{}); len(changes) > 0 {
+	if changes := Compare(want, got); len(changes) > 0 {
 		t.Errorf("it differs from what was read: %+v", changes)
 	}
 	for i := range want.Runs { // Of a workload the fields are read, whatever it was.

@@ -58,9 +58,6 @@ func newBenchRun(ctx context.Context, out cli.Output, line commandLine, seed uin
 	b := &benchRun{ctx: ctx, out: out, to: to, report: &result.Report{
 		Format: 1, Started: time.Now().UTC().Truncate(time.Second), Command: line.shown(), Seed: seed, Machine: meter.Machine(cli.Version()),
 	}}
-	if err := to.checkLimits(); err != nil {
-		return nil, err
-	}
 	if to.Benchstat != "-" {
 		files = append(files, to.Benchstat)
 	}
@@ -112,7 +109,7 @@ func (b *benchRun) end() error {
 	if b.old == nil {
 		return nil
 	}
-	return compareResults(b.out, b.old, b.report, b.to.limits())
+	return compareResults(b.out, b.old, b.report)
 }
 
 func (b *benchRun) print(benchstat string) error {
@@ -146,18 +143,10 @@ func (b *benchRun) add(err error, runs ...*result.Run) error {
 	return cli.Stopped(b.ctx, err)
 }
 
-// finish is add, then end.
-func (b *benchRun) finish(err error, runs ...*result.Run) error {
-	if err := b.add(err, runs...); err != nil {
-		return err
-	}
-	return b.end()
-}
-
 // compareResults prints the differences; it returns a worseError if a figure is
 // worse.
-func compareResults(out cli.Output, old, now *result.Report, limits result.Limits) error {
-	changes := result.Compare(old, now, limits)
+func compareResults(out cli.Output, old, now *result.Report) error {
+	changes := result.Compare(old, now)
 	if err := result.WriteChanges(out.Results, changes); err != nil {
 		return fmt.Errorf("print the comparison: %w", err)
 	}
@@ -168,7 +157,7 @@ func compareResults(out cli.Output, old, now *result.Report, limits result.Limit
 		}
 	}
 	if worse > 0 {
-		return worseError(fmt.Errorf("%d figures are worse than --worse-allocs and --worse-ratio allow", worse))
+		return worseError(fmt.Errorf("%d figures are worse than the limits allow", worse))
 	}
 	return nil
 }

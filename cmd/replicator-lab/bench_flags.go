@@ -28,24 +28,6 @@ type outFlags struct {
 	JSON      string `name:"json" default:"bench.json" placeholder:"FILE" help:"Write the results here. Empty: nowhere."`
 	Benchstat string `placeholder:"FILE" help:"Write them in the format of benchstat too; - is standard output, in place of the table."`
 	Compare   string `placeholder:"FILE" help:"Compare with these earlier results, and end with 4 if something has become worse."`
-	limitFlags
-}
-
-// limitFlags say how much worse is too much.
-type limitFlags struct {
-	WorseAllocs float64 `default:"0.1" placeholder:"SHARE" help:"How much allocations of an operation may grow."`
-	WorseRatio  float64 `default:"0.4" placeholder:"SHARE" help:"How much a ratio within a run may fall."`
-}
-
-func (f *limitFlags) limits() result.Limits {
-	return result.Limits{Allocs: f.WorseAllocs, Ratio: f.WorseRatio}
-}
-
-func (f *limitFlags) checkLimits() error {
-	if f.WorseAllocs < 0 || f.WorseRatio < 0 {
-		return cli.Usage(errors.New("--worse-allocs and --worse-ratio are shares: want 0 or more"))
-	}
-	return nil
 }
 
 // seedFlag is for commands with a workload.
@@ -165,16 +147,69 @@ func readWorkload(name string) (workload.Workload, error) {
 
 // watchFlags say how measurements are observed.
 type watchFlags struct {
-	Profile  string `placeholder:"FILE" help:"Write a CPU profile of the last round."`
-	InOne    bool   `name:"in-one-process" help:"Keep embedded ends in this process: what they cost is counted then."`
-	Progress bool   `default:"true" negatable:"" help:"Say on standard error what is being done."`
+	InOne    bool `name:"in-one-process" help:"Keep embedded ends in this process: what they cost is counted then."`
+	Progress bool `default:"true" negatable:"" help:"Say on standard error what is being done."`
 }
 
-// roundFlags are for commands that measure several rounds.
-type roundFlags struct {
-	Rounds int `default:"3" help:"How often it is done; the median counts."`
-	watchFlags
+// progress is where progress is reported, serve what starts embedded ends.
+func (f *watchFlags) progress(out cli.Output) io.Writer {
+	if f.Progress {
+		return out.Complaints
+	}
+	return io.Discard
 }
+
+func (f *watchFlags) serve() benchends.Serve {
+	if f.InOne {
+		return nil
+	}
+	return serveElsewhere
+}
+
+// measureFlags are those of each single measurement.
+type measureFlags struct {
+	workFlags
+	Rounds  int    `default:"3" help:"How often it is done; the median counts."`
+	Profile string `placeholder:"FILE" help:"Write a CPU profile of the last round."`
+	watchFlags
+	outFlags
+}
+
+// measure makes the workload, of the preset if none is named, puts the settings together,
+// runs the measurement and writes its results.
+func (f *measureFlags) measure(ctx context.Context, out cli.Output, line commandLine, preset string,
+	run func(bench.Config) ([]*result.Run, error), settings ...func(*bench.Config) error,
+) error {
+	w, err := f.make(preset)
+	if err != nil {
+		return err
+	}
+	cfg := bench.Config{
+		Workload: w, Profile: f.Profile, Rounds: f.Rounds, Progress: f.progress(out), Serve: f.serve(),
+	}
+	if err := positive(map[string]int{"rounds": f.Rounds}); err != nil {
+		return err
+	}
+	b, err := newBenchRun(ctx, out, line, w.Seed, &f.outFlags, f.Profile)
+	if err != nil {
+		return err
+	}
+	for _, set := range settings {
+		if err := set(&cfg); err != nil {
+			return err
+		}
+	}
+	runs, err := run(cfg)
+	if err := b.add(err, runs...); err != nil {
+		return err
+	}
+	return b.end()
+}
+
+// one and two make a list of a measurement's runs.
+func one(run *result.Run, err error) ([]*result.Run, error) { return []*result.Run{run}, err }
+
+func two(a, b *result.Run, err error) ([]*result.Run, error) { return []*result.Run{a, b}, err }
 
 // targetFlag names the target.
 type targetFlag struct {
@@ -186,6 +221,11 @@ type targetFlag struct {
 // sourceFlag names the source.
 type sourceFlag struct {
 	Source string `placeholder:"URI" help:"The source: a connection string. Empty: an embedded set."`
+}
+
+func (f *sourceFlag) into(c *bench.Config) error {
+	c.Source = f.Source
+	return nil
 }
 
 // writersFlag is for commands that write.
@@ -209,24 +249,6 @@ func positive[T int | float64 | time.Duration](pairs map[string]T) error {
 		}
 	}
 	return nil
-}
-
-// config puts the flags together.
-func (f *roundFlags) config(w workload.Workload, out cli.Output) (bench.Config, error) {
-	c, _ := f.watchFlags.config(w, out) // they cannot be wrong
-	c.Rounds = f.Rounds
-	return c, positive(map[string]int{"rounds": f.Rounds})
-}
-
-func (f *watchFlags) config(w workload.Workload, out cli.Output) (bench.Config, error) {
-	c := bench.Config{Workload: w, Profile: f.Profile, Progress: io.Discard}
-	if f.Progress {
-		c.Progress = out.Complaints
-	}
-	if !f.InOne {
-		c.Serve = serveElsewhere
-	}
-	return c, nil
 }
 
 func (f *writersFlag) into(c *bench.Config) error {
@@ -264,26 +286,3 @@ func (f *targetFlag) check() error {
 	}
 	return nil
 }
-
-// watcher is implemented by watchFlags and roundFlags.
-type watcher interface {
-	config(w workload.Workload, out cli.Output) (bench.Config, error)
-	profile() string
-}
-
-// begin makes the workload, of the preset if none is named, and the settings of the
-// shared flags.
-func (f *workFlags) begin(ctx context.Context, out cli.Output, line commandLine, to *outFlags, how watcher, preset string) (*benchRun, bench.Config, error) {
-	w, err := f.make(preset)
-	if err != nil {
-		return nil, bench.Config{}, err
-	}
-	cfg, err := how.config(w, out)
-	if err != nil {
-		return nil, cfg, err
-	}
-	b, err := newBenchRun(ctx, out, line, w.Seed, to, how.profile())
-	return b, cfg, err
-}
-
-func (f *watchFlags) profile() string { return f.Profile }

@@ -13,14 +13,10 @@ import (
 type benchCompare struct {
 	Old string `arg:"" help:"The earlier results."`
 	New string `arg:"" help:"The newer ones."`
-	limitFlags
 }
 
 // Run compares two files of results.
 func (c *benchCompare) Run(out cli.Output) error {
-	if err := c.checkLimits(); err != nil {
-		return err
-	}
 	old, err := result.Read(c.Old)
 	if err != nil {
 		return benchFileError(err)
@@ -29,7 +25,7 @@ func (c *benchCompare) Run(out cli.Output) error {
 	if err != nil {
 		return benchFileError(err)
 	}
-	return compareResults(out, old, now, c.limits())
+	return compareResults(out, old, now)
 }
 
 type benchReport struct {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/bench"
+	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/internal/cli"
 )
@@ -18,89 +18,51 @@ type benchPipeline struct {
 	Source string   `default:"memory" enum:"memory,embedded" help:"Where the log is: memory, or embedded (an embedded set, over TCP)."`
 	Buffer cli.Size `default:"256MiB" placeholder:"SIZE" help:"The budget for what was read."`
 	Take   float64  `placeholder:"N" help:"Take so many operations a second and no more, so that the buffer fills up."`
-	workFlags
 	laneFlags
-	roundFlags
-	outFlags
+	measureFlags
 }
 
 // Run measures the pipeline.
 func (c *benchPipeline) Run(ctx context.Context, out cli.Output, line commandLine) error {
-	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
-	if err != nil {
-		return err
-	}
-	if err := c.into(&cfg); err != nil {
-		return err
-	}
-	cfg.TakeRate = c.Take
-	cfg.BufferBytes = int64(c.Buffer)
-	if c.Source == "memory" {
-		cfg.Source = c.Source
-	}
-	run, err := bench.Pipeline(ctx, cfg)
-	return b.finish(err, run)
+	return c.measure(ctx, out, line, "small-inserts", func(cfg bench.Config) ([]*result.Run, error) {
+		cfg.TakeRate, cfg.BufferBytes = c.Take, int64(c.Buffer)
+		if c.Source == "memory" {
+			cfg.Source = c.Source
+		}
+		return one(bench.Pipeline(ctx, cfg))
+	}, c.into)
 }
 
 type benchApply struct {
 	targetFlag
 	Ceiling bool `help:"Time the plain driver too, alternating with the applier, on the same target."`
 	ceilingFlag
-	workFlags
 	laneFlags
-	roundFlags
-	outFlags
+	measureFlags
 }
 
 // Run measures the applier.
 func (c *benchApply) Run(ctx context.Context, out cli.Output, line commandLine) error {
-	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
-	if err != nil {
-		return err
-	}
-	if err := c.laneFlags.into(&cfg); err != nil {
-		return err
-	}
-	if err := c.ceilingFlag.into(&cfg); err != nil {
-		return err
-	}
-	if err := c.targetFlag.into(&cfg); err != nil {
-		return err
-	}
-	if c.Ceiling {
-		apply, ceiling, err := bench.ApplyWithCeiling(ctx, cfg)
-		return b.finish(err, apply, ceiling)
-	}
-	run, err := bench.Apply(ctx, cfg)
-	return b.finish(err, run)
+	return c.measure(ctx, out, line, "small-inserts", func(cfg bench.Config) ([]*result.Run, error) {
+		if c.Ceiling {
+			return two(bench.ApplyWithCeiling(ctx, cfg))
+		}
+		return one(bench.Apply(ctx, cfg))
+	}, c.laneFlags.into, c.ceilingFlag.into, c.targetFlag.into)
 }
 
 type benchCeiling struct {
 	targetFlag
 	ceilingFlag
-	workFlags
 	writersFlag
-	roundFlags
-	outFlags
+	measureFlags
 }
 
 // Run measures the plain driver.
 func (c *benchCeiling) Run(ctx context.Context, out cli.Output, line commandLine) error {
-	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
-	if err != nil {
-		return err
-	}
-	if err := c.writersFlag.into(&cfg); err != nil {
-		return err
-	}
-	if err := c.ceilingFlag.into(&cfg); err != nil {
-		return err
-	}
-	if err := c.targetFlag.into(&cfg); err != nil {
-		return err
-	}
-	run, err := bench.Ceiling(ctx, cfg)
-	return b.finish(err, run)
+	return c.measure(ctx, out, line, "small-inserts", func(cfg bench.Config) ([]*result.Run, error) {
+		return one(bench.Ceiling(ctx, cfg))
+	}, c.writersFlag.into, c.ceilingFlag.into, c.targetFlag.into)
 }
 
 type benchMirror struct {
@@ -108,10 +70,8 @@ type benchMirror struct {
 	targetFlag
 	Rate float64       `default:"1000" help:"Operations per second that the source is written with."`
 	For  time.Duration `name:"for" default:"10s" placeholder:"DURATION" help:"For how long."`
-	workFlags
 	laneFlags
-	roundFlags
-	outFlags
+	measureFlags
 }
 
 // Run measures the lag of a link.
@@ -119,59 +79,35 @@ func (c *benchMirror) Run(ctx context.Context, out cli.Output, line commandLine)
 	if c.Rate <= 0 || c.For <= 0 {
 		return cli.Usage(fmt.Errorf("--rate=%g, --for=%s: want more than 0", c.Rate, c.For))
 	}
-	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.watchFlags, "mixed")
-	if err != nil {
-		return err
-	}
-	if err := c.laneFlags.into(&cfg); err != nil {
-		return err
-	}
-	if err := c.targetFlag.into(&cfg); err != nil {
-		return err
-	}
-	cfg.Source, cfg.Rate, cfg.Duration = c.Source, c.Rate, c.For
-	run, err := bench.Mirror(ctx, cfg)
-	return b.finish(err, run)
+	return c.measure(ctx, out, line, "mixed", func(cfg bench.Config) ([]*result.Run, error) {
+		cfg.Rate, cfg.Duration = c.Rate, c.For
+		return one(bench.Mirror(ctx, cfg))
+	}, c.laneFlags.into, c.sourceFlag.into, c.targetFlag.into)
 }
 
 type benchCatchUp struct {
 	sourceFlag
 	targetFlag
 	Secondary bool `help:"Time a secondary on the same backlog too: a real one with --mongod, else a member of an embedded set."`
-	workFlags
 	laneFlags
-	roundFlags
-	outFlags
+	measureFlags
 }
 
 // Run measures how fast a link catches up with a backlog.
 func (c *benchCatchUp) Run(ctx context.Context, out cli.Output, line commandLine) error {
-	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "backlog")
-	if err != nil {
-		return err
-	}
-	if err := c.laneFlags.into(&cfg); err != nil {
-		return err
-	}
-	if err := c.targetFlag.into(&cfg); err != nil {
-		return err
-	}
-	cfg.Source = c.Source
-	if c.Secondary {
-		ours, secondary, err := bench.CatchUpWithSecondary(ctx, cfg)
-		return b.finish(err, ours, secondary)
-	}
-	run, err := bench.CatchUp(ctx, cfg)
-	return b.finish(err, run)
+	return c.measure(ctx, out, line, "backlog", func(cfg bench.Config) ([]*result.Run, error) {
+		if c.Secondary {
+			return two(bench.CatchUpWithSecondary(ctx, cfg))
+		}
+		return one(bench.CatchUp(ctx, cfg))
+	}, c.laneFlags.into, c.sourceFlag.into, c.targetFlag.into)
 }
 
 type benchClone struct {
 	sourceFlag
 	targetFlag
 	Workers int `default:"8" help:"How many ranges are copied at a time, and how many bare loops there are."`
-	workFlags
-	roundFlags
-	outFlags
+	measureFlags
 }
 
 // Run measures a copy.
@@ -179,29 +115,22 @@ func (c *benchClone) Run(ctx context.Context, out cli.Output, line commandLine) 
 	if docs := 200_000; c.Documents == nil && c.Workload == "" && c.Oplog == "" {
 		c.Documents = &docs
 	}
-	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
-	if err != nil {
+	if err := positive(map[string]int{"workers": c.Workers}); err != nil {
 		return err
 	}
-	if cfg.CloneWorkers, err = c.Workers, positive(map[string]int{"workers": c.Workers}); err != nil {
-		return err
-	}
-	if err := c.into(&cfg); err != nil {
-		return err
-	}
-	cfg.Source = c.Source
-	ours, bare, err := bench.Clone(ctx, cfg)
-	return b.finish(err, ours, bare)
+	return c.measure(ctx, out, line, "small-inserts", func(cfg bench.Config) ([]*result.Run, error) {
+		cfg.CloneWorkers = c.Workers
+		return two(bench.Clone(ctx, cfg))
+	}, c.sourceFlag.into, c.targetFlag.into)
 }
 
 type benchGoals struct {
 	sourceFlag
 	targetFlag
 	seedFlag
-	Scale    float64  `default:"1" help:"Make all workloads smaller, or larger, by this."`
-	Only     []string `placeholder:"PART" help:"Only this part: pipeline, apply, sweep, ceiling, catch-up, mirror or clone. May be given again."`
-	InOne    bool     `name:"in-one-process" help:"Keep embedded ends in this process: what they cost is counted then."`
-	Progress bool     `default:"true" negatable:"" help:"Say on standard error what is being done."`
+	Scale float64  `default:"1" help:"Make all workloads smaller, or larger, by this."`
+	Only  []string `placeholder:"PART" help:"Only this part: pipeline, apply, sweep, ceiling, catch-up, mirror or clone. May be given again."`
+	watchFlags
 	outFlags
 }
 
@@ -224,13 +153,7 @@ func (c *benchGoals) Run(ctx context.Context, out cli.Output, line commandLine) 
 	}
 	cfg := bench.SuiteConfig{
 		Seed: c.Seed, Source: c.Source, Target: c.Target, Mongod: c.Mongod, Overwrite: c.Overwrite,
-		Scale: c.Scale, Only: c.Only, Progress: io.Discard,
-	}
-	if c.Progress {
-		cfg.Progress = out.Complaints
-	}
-	if !c.InOne {
-		cfg.Serve = serveElsewhere
+		Scale: c.Scale, Only: c.Only, Progress: c.progress(out), Serve: c.serve(),
 	}
 	if err := bench.Suite(ctx, cfg, b.report); err != nil {
 		// The results took minutes to measure: they are shown, but not usable as a

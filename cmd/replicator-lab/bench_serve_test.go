@@ -78,7 +78,7 @@ func TestBenchProcesses(t *testing.T) {
 
 // runBench runs the command bench. Once it has said that both ends are there, it sends the signal,
 // if any. It returns the processes of the ends, the output and the exit code.
-func runBench(t *testing.T, args []string, says string, signal os.Signal) (ends []int, said string, code int) {
+func runBench(t *testing.T, args []string, says string, signal os.Signal) (ends []int, output string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"bench"}, args...)...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
@@ -89,8 +89,9 @@ func runBench(t *testing.T, args []string, says string, signal os.Signal) (ends 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	var said strings.Builder
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		said += lines.Text() + "\n"
+		said.WriteString(lines.Text() + "\n")
 		if ends != nil || !strings.Contains(lines.Text(), says) {
 			continue
 		}
@@ -105,7 +106,7 @@ func runBench(t *testing.T, args []string, says string, signal os.Signal) (ends 
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %s to end", took)
 	}
-	return ends, said, cmd.ProcessState.ExitCode()
+	return ends, said.String(), cmd.ProcessState.ExitCode()
 }
 
 // childrenOf finds the processes that a process started.

@@ -63,7 +63,6 @@ func TestBenchRefuses(t *testing.T) {
 		{"bench apply --json=" + dir, cli.ExitUsage, "it is a folder"},
 		{"bench apply --benchstat=/nobody/x", cli.ExitUsage, "write to /nobody/x"},
 		{"bench apply --profile=/nobody/x", cli.ExitUsage, "write to /nobody/x"},
-		{"bench apply --worse-allocs=-1", cli.ExitUsage, "shares"},
 		{"bench ceiling --ceiling-batch=0", cli.ExitUsage, "--ceiling-batch=0"},
 		{"bench ceiling --oplog=" + recording + " --in-one-process", cli.ExitUsage, "has commands"},
 		{"bench mirror --rate=0", cli.ExitUsage, "--rate=0"},

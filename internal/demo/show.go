@@ -97,7 +97,7 @@ func (d *Demo) showLoop(ctx context.Context) {
 			continue
 		}
 		s := d.tracker.Snapshot()
-		lag := "not known"
+		lag := "unknown"
 		if s.LagSeconds != nil {
 			lags = append(lags, *s.LagSeconds)
 			lag = strconv.FormatFloat(*s.LagSeconds, 'f', 3, 64) + " s"
@@ -106,12 +106,12 @@ func (d *Demo) showLoop(ctx context.Context) {
 		if s.Applier.OpsPerSecond != nil {
 			perSecond = *s.Applier.OpsPerSecond
 		}
-		host := s.Source.Host
-		if host == "" {
-			host = "nobody"
+		text := fmt.Sprintf("%4.1f s  %-12s  %s operations, %s/s, lag %s",
+			time.Since(began).Seconds(), s.State, grouped(s.Applier.OpsApplied), grouped(int64(perSecond)), lag)
+		if s.Source.Host != "" {
+			text += ", from " + s.Source.Host
 		}
-		d.screen.progress(fmt.Sprintf("%4.1f s  %-12s  %s operations, %s/s, lag %s, from %s",
-			time.Since(began).Seconds(), s.State, grouped(s.Applier.OpsApplied), grouped(int64(perSecond)), lag, host))
+		d.screen.progress(text)
 	}
 }
 
@@ -150,7 +150,11 @@ func (r *Result) addLags(lags []float64) {
 func (r *Result) String() string {
 	var b strings.Builder
 	w := &r.Written
-	fmt.Fprintf(&b, "\ncopied     about %s documents while they were written to; consistent after %.1f s\n", grouped(r.Copied), r.CopiedIn.Seconds())
+	consistent := fmt.Sprintf("consistent after %.1f s", r.CopiedIn.Seconds())
+	if r.CopiedIn == 0 {
+		consistent = "consistent after the last write"
+	}
+	fmt.Fprintf(&b, "\ncopied     about %s documents while they were written to; %s\n", grouped(r.Copied), consistent)
 	fmt.Fprintf(&b, "mirrored   %s operations in %.1f s, %.1f s of it after the last write\n",
 		grouped(r.Ops), r.Took.Seconds(), r.CaughtUpIn.Seconds())
 	fmt.Fprintf(&b, "written    %s statements, %s transactions (%s of them large), %s changes of collections and indexes\n",
