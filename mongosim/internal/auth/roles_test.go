@@ -184,7 +184,6 @@ func TestUserCommands(t *testing.T) {
 		{"app", "bob", []string{"app.bob"}},
 		{"app", "ann", nil},
 		{"app", bson.D{{Key: "user", Value: "ann"}, {Key: "db", Value: "admin"}}, []string{"admin.ann"}},
-		{"app", bson.D{{Key: "forAllDBs", Value: true}}, []string{"admin.ann", "app.bob"}},
 		{"local", 1, nil},
 	} {
 		if diff := cmp.Diff(c.want, info(c.db, c.first)); diff != "" {

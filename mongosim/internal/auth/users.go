@@ -117,35 +117,17 @@ func (m *Manager) UsersInfo(db string, cmd bson.Raw) (bson.Raw, error) {
 	return array, nil
 }
 
-// wantedUsers reads the first argument of usersInfo: 1, a name, {user, db}, an
-// array of those, or {forAllDBs: true}.
+// wantedUsers reads the first argument of usersInfo: 1, a name, or {user, db}.
 func wantedUsers(db string, e *rawbson.Elem) (func(userName) bool, error) {
 	if n, ok := e.Int64(); ok && n == 1 {
 		return func(name userName) bool { return name.db == db }, nil
 	}
-	if doc, ok := e.Document(); ok {
-		if _, all := rawbson.Lookup(doc, "forAllDBs"); all {
-			return func(userName) bool { return true }, nil
-		}
+	doc, _ := e.Document()
+	if _, all := rawbson.Lookup(doc, "forAllDBs"); all || e.Type == bson.TypeArray {
+		return nil, servererr.New(servererr.NotImplemented, "usersInfo of several users is not implemented here")
 	}
-	var names []userName
-	if array, ok := e.Array(); ok {
-		it := rawbson.NewIter(array)
-		for it.Next() {
-			name, err := nameOf(db, "user", &it.Elem)
-			if err != nil {
-				return nil, err
-			}
-			names = append(names, name)
-		}
-	} else {
-		name, err := nameOf(db, "user", e)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	return func(name userName) bool { return slices.Contains(names, name) }, nil
+	wanted, err := nameOf(db, "user", e)
+	return func(name userName) bool { return name == wanted }, err
 }
 
 // nameOf reads "name" or {what: "name", db: "db"}.

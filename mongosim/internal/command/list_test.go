@@ -56,9 +56,6 @@ func TestLists(t *testing.T) {
 	if reply.Lookup("cursor", "firstBatch", "0", "count").AsInt64() != 3 {
 		t.Errorf("%s", reply)
 	}
-	if reply = m.must(t, "db", obj("validate", "c")); !reply.Lookup("valid").Boolean() {
-		t.Errorf("%s", reply)
-	}
 }
 
 func TestListOrder(t *testing.T) {

@@ -42,10 +42,7 @@ func TestPrivilegesOfAll(t *testing.T) {
 		{`{renameCollection: "d.c", to: "e.y", $db: "admin"}`, []string{"find d c", "dropCollection d c", "insert e y", "createIndex e y"}},
 		{`{renameCollection: "d.c", to: "d.y", $db: "admin"}`, []string{"renameCollectionSameDB d"}},
 		{`{renameCollection: "d.c", to: "d.y", dropTarget: true, $db: "admin"}`, []string{"renameCollectionSameDB d", "dropCollection d y"}},
-		{
-			`{usersInfo: ["x", {user: "x", db: "e"}, {user: "me", db: "d"}], $db: "d"}`,
-			[]string{"viewUser d", "viewUser e"},
-		},
+		{`{usersInfo: {user: "x", db: "e"}, $db: "d"}`, []string{"viewUser e"}},
 	} {
 		for out := -1; out < len(c.take); out++ {
 			g := &rules{may: slices.Clone(c.take)}
@@ -108,7 +105,7 @@ func TestRefusedAggregateOptions(t *testing.T) {
 // TestPipelinesEnd ends stages that would run for very long.
 func TestPipelinesEnd(t *testing.T) {
 	m := newMember(t, "5.0.7")
-	docs := make(bson.A, 20_000)
+	docs := make(bson.A, 50_000)
 	for i := range docs {
 		docs[i] = bson.D{}
 	}
@@ -117,13 +114,13 @@ func TestPipelinesEnd(t *testing.T) {
 		t.Fatalf("%s", reply)
 	}
 	// Millions of sums, none of which comes out.
-	const args = `pipeline: [{$set: {a: {$map: {input: {$range: [0, 1000]}, in: {$add: ["$$this", 1]}}}}}, {$match: {a: -1}}], cursor: {}, $db: "d"}`
+	const args = `pipeline: [{$set: {a: {$map: {input: {$range: [0, 100]}, in: {$add: ["$$this", 1]}}}}}, {$match: {a: -1}}], cursor: {}, $db: "d"}`
 	start := time.Now()
-	reply := m.run(t, `{aggregate: "c", maxTimeMS: 200, `+args)
+	reply := m.run(t, `{aggregate: "c", maxTimeMS: 50, `+args)
 	if code, _ := reply.Lookup("code").AsInt64OK(); code != int64(servererr.MaxTimeMSExpired) {
 		t.Errorf("maxTimeMS: %s", reply)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if reply := m.CallOn(ctx, m.conn, parse(t, `{aggregate: "c", `+args)); succeeded(reply) {
 		t.Errorf("hang-up: %s", reply)

@@ -43,45 +43,6 @@ func extJSON(t testing.TB, v any) string {
 	return string(text)
 }
 
-// TestTimeseriesBuckets writes what a real server was seen to be sent, and wants
-// what it wrote, apart from ids.
-func TestTimeseriesBuckets(t *testing.T) {
-	t.Parallel()
-	m := newMember(t, "5.0.7")
-	m.want(t, `{"create": "m", "timeseries": {"timeField": "t", "metaField": "dev", "granularity": "minutes"}, "$db": "ts"}`, `{"ok": 1.0}`)
-	for i, at := range []int64{1700000000000, 1700000037000, 1700000111000} {
-		reply := m.run(t, fmt.Sprintf(`{"insert": "m", "documents": [{"_id": %d, "t": {"$date": {"$numberLong": "%d"}}, "dev": {"id": %d}, "v": %d.5, "s": "x"}], "$db": "ts"}`,
-			i, at, i%2, i))
-		if n := reply.Lookup("n").AsInt64(); n != 1 {
-			t.Fatalf("insert %d: %s", i, reply)
-		}
-	}
-	entries := m.logged(t, "ts.system.buckets.m")
-	if len(entries) != 3 {
-		t.Fatalf("%d entries, want 3: %v", len(entries), entries)
-	}
-	for i, want := range []string{
-		`{"control":{"version":1,"min":{"_id":0,"t":{"$date":"2023-11-14T22:00:00Z"},"v":0.5,"s":"x"},"max":{"_id":0,"t":{"$date":"2023-11-14T22:13:20Z"},"v":0.5,"s":"x"}},` +
-			`"meta":{"id":0},"data":{"_id":{"0":0},"v":{"0":0.5},"s":{"0":"x"},"t":{"0":{"$date":"2023-11-14T22:13:20Z"}}}}`,
-		`{"control":{"version":1,"min":{"_id":1,"t":{"$date":"2023-11-14T22:00:00Z"},"v":1.5,"s":"x"},"max":{"_id":1,"t":{"$date":"2023-11-14T22:13:57Z"},"v":1.5,"s":"x"}},` +
-			`"meta":{"id":1},"data":{"_id":{"0":1},"v":{"0":1.5},"s":{"0":"x"},"t":{"0":{"$date":"2023-11-14T22:13:57Z"}}}}`,
-		`{"$v":2,"diff":{"scontrol":{"smax":{"u":{"_id":2,"t":{"$date":"2023-11-14T22:15:11Z"},"v":2.5}}},` +
-			`"sdata":{"s_id":{"i":{"1":2}},"sv":{"i":{"1":2.5}},"ss":{"i":{"1":"x"}},"st":{"i":{"1":{"$date":"2023-11-14T22:15:11Z"}}}}}}`,
-	} {
-		o := entries[i][1].Value.(bson.D)
-		if i < 2 {
-			id := o[0].Value.(bson.ObjectID)
-			if at := id.Timestamp().Unix(); at != 1699999200 {
-				t.Errorf("bucket %d has the id %s, of %d", i, id.Hex(), at)
-			}
-			o = o[1:]
-		}
-		if got := extJSON(t, o); got != want {
-			t.Errorf("entry %d\n got %s\nwant %s", i, got, want)
-		}
-	}
-}
-
 // newSeries makes a member with a time-series collection ts.m of granularity
 // seconds.
 func newSeries(t testing.TB, version string) *member {

@@ -320,10 +320,3 @@ func appendLogin(r *dispatch.Request, out *dispatch.Reply) error {
 	}
 	return nil
 }
-
-// runIsSelf answers _isSelf, by which a member finds out which host of a
-// configuration it is.
-func runIsSelf(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
-	out.Buf = bsoncore.AppendObjectIDElement(out.Buf, "id", r.Self.ProcessID)
-	return nil
-}

@@ -98,26 +98,6 @@ func runWhatsMyURI(_ context.Context, r *dispatch.Request, out *dispatch.Reply) 
 	return nil
 }
 
-// runListCommands lists the commands with their requirements, without help
-// texts.
-func runListCommands(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
-	i, buf := bsoncore.AppendDocumentElementStart(out.Buf, "commands")
-	for _, name := range r.Server.CommandNames() {
-		c := r.Server.Commands[name]
-		j, sub := bsoncore.AppendDocumentElementStart(buf, name)
-		if len(c.Aliases) > 0 {
-			sub = dispatch.AppendTexts(sub, "aliases", c.Aliases)
-		}
-		sub = bsoncore.AppendStringElement(sub, "help", "")
-		sub = bsoncore.AppendBooleanElement(sub, "requiresAuth", !c.BeforeAuth)
-		sub = bsoncore.AppendBooleanElement(sub, "secondaryOk", c.Secondary == dispatch.AnyMember)
-		sub = bsoncore.AppendBooleanElement(sub, "adminOnly", c.AdminOnly)
-		buf, _ = bsoncore.AppendDocumentEnd(sub, j)
-	}
-	out.Buf, _ = bsoncore.AppendDocumentEnd(buf, i)
-	return nil
-}
-
 func runHostInfo(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
 	host, _, err := net.SplitHostPort(r.Server.Config.Host)
 	if err != nil {

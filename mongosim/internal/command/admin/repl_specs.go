@@ -6,7 +6,6 @@ func replSpecs() []dispatch.Spec {
 	return []dispatch.Spec{
 		{Name: "hello", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runHello},
 		{Name: "isMaster", Aliases: []string{"ismaster"}, Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runHello},
-		{Name: "_isSelf", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runIsSelf},
 
 		{
 			Name: "replSetGetStatus", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runReplSetGetStatus,

@@ -11,7 +11,7 @@ func adminSpecs() []dispatch.Spec {
 		{Name: "ping", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runPing},
 		{Name: "buildInfo", Aliases: []string{"buildinfo"}, Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runBuildInfo},
 		{Name: "whatsmyuri", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runWhatsMyURI},
-		{Name: "listCommands", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runListCommands},
+		{Name: "listCommands", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runMissing},
 		{Name: "hostInfo", Secondary: dispatch.AnyMember, Run: runHostInfo, Check: dispatch.NeedsCluster("hostInfo")},
 		{Name: "getCmdLineOpts", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runGetCmdLineOpts, Check: dispatch.NeedsCluster("getCmdLineOpts")},
 		{Name: "getLog", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runGetLog, Check: dispatch.NeedsCluster("getLog")},

@@ -61,33 +61,10 @@ func needsRoles(action, perRole string) func(*dispatch.Request) error {
 	}
 }
 
-// mayViewUsers asks for viewUser where the users are that the command is about;
-// users may view themselves.
+// mayViewUsers asks for viewUser where the users are that the command is about: "name",
+// {user, db}, or all users of its database. Users may view themselves.
 func mayViewUsers(r *dispatch.Request) error {
-	const view = "viewUser"
-	first := dispatch.FirstElem(r.Cmd)
-	if array, ok := first.Array(); ok {
-		if err := r.Allowed("", "", ""); err != nil { // the array may be empty
-			return err
-		}
-		it := rawbson.NewIter(array)
-		for it.Next() {
-			if err := mayViewUser(r, view, &it.Elem); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	doc, _ := first.Document()
-	if _, all := rawbson.Lookup(doc, "forAllDBs"); all {
-		return r.Allowed(view, "", "")
-	}
-	return mayViewUser(r, view, &first)
-}
-
-// mayViewUser is mayViewUsers for "name" or {user, db}; anything else means all
-// users of the command's database.
-func mayViewUser(r *dispatch.Request, action string, e *rawbson.Elem) error {
+	e := dispatch.FirstElem(r.Cmd)
 	name, isName := e.Text()
 	db := r.DB
 	if doc, ok := e.Document(); ok {
@@ -101,5 +78,5 @@ func mayViewUser(r *dispatch.Request, action string, e *rawbson.Elem) error {
 	if isName && r.Server.Config.Auth != nil && r.UserID() == sha256.Sum256([]byte(name+"@"+db)) {
 		return nil
 	}
-	return r.Allowed(action, db, "")
+	return r.Allowed("viewUser", db, "")
 }

@@ -115,7 +115,7 @@ func (r *Request) runChecked(ctx context.Context, out *Reply) error {
 }
 
 func (r *Request) runInSession(ctx context.Context, out *Reply) error {
-	if r.TxnNumber == nil || r.Spec.Name == "coordinateCommitTransaction" {
+	if r.TxnNumber == nil {
 		return r.runMoody(ctx, out)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

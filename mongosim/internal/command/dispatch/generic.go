@@ -80,7 +80,7 @@ var handshakes = map[string]bool{"hello": true, "isMaster": true}
 
 // opQueryCommands are those permitted as OP_QUERY from 5.1 on.
 var opQueryCommands = map[string]bool{
-	"hello": true, "isMaster": true, "_isSelf": true, "buildInfo": true, "saslStart": true, "saslContinue": true,
+	"hello": true, "isMaster": true, "buildInfo": true, "saslStart": true, "saslContinue": true,
 }
 
 // takeDocuments collects the documents of the command's sequence, from outside of

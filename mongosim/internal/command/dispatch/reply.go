@@ -181,7 +181,7 @@ func (r *Request) labels(e *servererr.Error, unmet servererr.Code) []string {
 	if r.Spec == nil || r.TxnNumber == nil {
 		return nil
 	}
-	ending := r.Spec.Name == "commitTransaction" || r.Spec.Name == "abortTransaction" || r.Spec.Name == "coordinateCommitTransaction"
+	ending := r.Spec.Name == "commitTransaction" || r.Spec.Name == "abortTransaction"
 	if r.autocommit != nil && e != nil && Transient(e.Code, unmet != 0, ending) {
 		return []string{labelTransient}
 	}

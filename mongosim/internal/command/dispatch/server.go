@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -106,18 +105,6 @@ func (s *Server) register(c *Spec) error {
 		s.Commands[name] = c
 	}
 	return nil
-}
-
-// CommandNames returns the names of all commands, sorted, without aliases.
-func (s *Server) CommandNames() []string {
-	var names []string
-	for name, c := range s.Commands {
-		if name == c.Name {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 func parseVersion(v string) ([2]int, error) {

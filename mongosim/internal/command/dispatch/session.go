@@ -144,7 +144,7 @@ func (r *Request) parseLSID(e *rawbson.Elem) (*LSID, error) {
 
 // transactionCommands end or prepare transactions.
 var transactionCommands = map[string]bool{
-	"commitTransaction": true, "abortTransaction": true, "prepareTransaction": true, "coordinateCommitTransaction": true,
+	"commitTransaction": true, "abortTransaction": true, "prepareTransaction": true,
 }
 
 // retryableCommands take a txnNumber outside of transactions.

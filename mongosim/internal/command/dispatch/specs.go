@@ -14,8 +14,5 @@ func txnSpecs() []Spec {
 			Name: "prepareTransaction", Fields: []string{},
 			AdminOnly: true, InTxn: true, Writes: true, Run: runPrepareTransaction, Test: true,
 		},
-		{
-			Name: "coordinateCommitTransaction", AdminOnly: true, InTxn: true, Writes: true, Run: runCoordinateCommit,
-		},
 	}
 }

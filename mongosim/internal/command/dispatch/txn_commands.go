@@ -187,8 +187,3 @@ func runPrepareTransaction(_ context.Context, r *Request, out *Reply) error {
 	out.Buf = bsoncore.AppendTimestampElement(out.Buf, "prepareTimestamp", at.TS.T, at.TS.I)
 	return nil
 }
-
-// runCoordinateCommit is refused: it is a command for shards.
-func runCoordinateCommit(context.Context, *Request, *Reply) error {
-	return servererr.New(servererr.CommandNotFound, "no such command: 'coordinateCommitTransaction'")
-}

@@ -91,32 +91,3 @@ func hashCollection(coll *storage.Collection) string {
 	}
 	return hex.EncodeToString(hash.Sum(nil))
 }
-
-// runValidate finds collections valid: what is stored is checked when it is
-// written.
-func runValidate(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
-	return r.Look("", bson.Timestamp{})(func(s dispatch.Sight) error {
-		t, err := namedTarget(r, s)
-		switch {
-		case err != nil:
-			return err
-		case t.view != nil:
-			return servererr.New(servererr.CommandNotSupportedOnView, "Cannot validate a view")
-		case t.NS == dispatch.OplogNamespace:
-			return servererr.New(servererr.NotImplemented, "validate of the oplog is not implemented here")
-		case !t.exists:
-			return servererr.New(servererr.NamespaceNotFound, "Collection '%s' does not exist to validate.", t.NS)
-		}
-		coll, _ := s.ByUUID(t.uuid)
-		buf := bsoncore.AppendStringElement(out.Buf, "ns", string(t.NS))
-		buf = dispatch.AppendNumber(buf, "nInvalidDocuments", 0)
-		buf = dispatch.AppendNumber(buf, "nrecords", int64(coll.Len()))
-		buf = dispatch.AppendNumber(buf, "nIndexes", int64(len(coll.Indexes)))
-		buf = bsoncore.AppendBooleanElement(buf, "valid", true)
-		for _, name := range []string{"warnings", "errors", "extraIndexEntries", "missingIndexEntries", "corruptRecords"} {
-			buf = bsoncore.AppendArrayElement(buf, name, dispatch.EmptyArray)
-		}
-		out.Buf = buf
-		return nil
-	})
-}

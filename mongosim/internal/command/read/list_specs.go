@@ -25,7 +25,7 @@ func listSpecs() []dispatch.Spec {
 			Fields: []string{"scale", "freeStorage"}, Secondary: dispatch.OptIn, Check: dispatch.NeedsDB("dbStats"),
 		},
 		{Name: "dbHash", Aliases: []string{"dbhash"}, Run: runDBHash, Secondary: dispatch.AnyMember, Check: dispatch.NeedsDB("dbHash")},
-		{Name: "validate", Run: runValidate, Secondary: dispatch.AnyMember, Check: dispatch.MayOn("validate")},
+		{Name: "validate", Run: refuseRead, Secondary: dispatch.AnyMember, Check: dispatch.MayOn("validate")},
 		{Name: "top", Run: refuseRead, Secondary: dispatch.AnyMember, AdminOnly: true},
 	}
 }
