@@ -32,40 +32,17 @@ func (s *Set) find(t *description.Topology, pick chooser) (srv *topology.Selecte
 	return found, t.Kind == description.TopologyKindSingle
 }
 
-// usable selects the server for Call.
+// usable selects the server for Call. A mongos is one, so that the caller can find out that
+// it is not a member of a set.
 func (s *Set) usable(t *description.Topology) *description.Server {
-	if t.Kind == description.TopologyKindSharded {
-		return s.usableRouter(t)
-	}
 	for i := range t.Servers {
 		switch d := &t.Servers[i]; {
-		case d.Kind == description.ServerKindRSPrimary,
+		case d.Kind == description.ServerKindRSPrimary, d.Kind == description.ServerKindMongos,
 			t.Kind == description.TopologyKindSingle && d.Kind != description.Unknown:
 			return d
 		}
 	}
 	return nil
-}
-
-// usableRouter selects the mongos that was selected before, or another one if that is
-// not available.
-func (s *Set) usableRouter(t *description.Topology) *description.Server {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var first *description.Server
-	for i := range t.Servers {
-		switch d := &t.Servers[i]; {
-		case d.Kind != description.ServerKindMongos:
-		case d.Addr.String() == s.mongos:
-			return d
-		case first == nil:
-			first = d
-		}
-	}
-	if first != nil {
-		s.mongos = first.Addr.String()
-	}
-	return first
 }
 
 // choose waits for a server. Its errors are *mongo.LostError and the cause of ctx.
@@ -125,8 +102,8 @@ func hopeless(t *description.Topology) error {
 // unseen returns the error of a server selection that timed out.
 func (s *Set) unseen(t *description.Topology, waited time.Duration) error {
 	e := &NoServerError{Want: "primary", Waited: waited.Round(time.Millisecond)}
-	if s.opts.ReplicaSet() != "" {
-		e.Want += " of " + s.opts.ReplicaSet()
+	if set := s.opts.parsed.ReplicaSet; set != "" {
+		e.Want += " of " + set
 	}
 	if t.Kind == description.TopologyKindSharded {
 		e.Want = "mongos"

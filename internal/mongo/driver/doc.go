@@ -10,8 +10,7 @@
 // Set and Member implement [mongo.Caller]. In addition they guarantee:
 //
 //   - A command's body is sent unchanged. These are added: $db, the latest
-//     $clusterTime, the API version if one is configured, and on a direct connection
-//     the read preference that lets a secondary answer. Never a session, a transaction
+//     $clusterTime, and on a direct connection the read preference that lets a secondary answer. Never a session, a transaction
 //     number, a read or write concern, or a time limit.
 //   - A Call sends the command once. If no connection is available nothing is sent,
 //     and another server may be selected until the selection timeout. A command is

@@ -191,9 +191,7 @@ func TestMember(t *testing.T) {
 	set := start(t, mongosim.Options{MemberOptions: []mongosim.MemberOptions{{}, {NoPriority: true, Hidden: true}}})
 	s := open(t, driver.Config{URI: set.URI()})
 	m := set.Member(1)
-	if kind, err := s.Kind(t.Context()); err != nil || kind != driver.ReplicaSet {
-		t.Errorf("the kind is %v, %v", kind, err)
-	}
+	must(t, s, "ping", 1)
 	if hosts := s.Hosts(); len(hosts) != 1 || hosts[0] != set.Member(0).Host() {
 		t.Errorf("hosts are %v", hosts)
 	}
@@ -270,65 +268,16 @@ func TestWrongSet(t *testing.T) {
 	}
 }
 
-func TestKinds(t *testing.T) {
+// TestOtherDeployments: a standalone server and a mongos answer commands, so that their
+// caller finds out what they are.
+func TestOtherDeployments(t *testing.T) {
 	t.Parallel()
-	for want, hello := range map[driver.Kind]bson.D{
-		driver.Standalone: nil,
-		driver.Sharded:    {{Key: "msg", Value: "isdbgrid"}},
-		driver.ReplicaSet: inSet,
-	} {
-		t.Run(want.String(), func(t *testing.T) {
+	for name, hello := range map[string]bson.D{"standalone": nil, "mongos": {{Key: "msg", Value: "isdbgrid"}}} {
+		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
 			f.hello = hello
 			f.start()
-			s := open(t, driver.Config{URI: f.uri() + "?directConnection=" + map[bool]string{true: "true", false: "false"}[want == driver.ReplicaSet]})
-			kind, err := s.Kind(within(t))
-			if err != nil || kind != want {
-				t.Errorf("the kind is %v, %v", kind, err)
-			}
-			must(t, s, "find", "c")
+			must(t, open(t, driver.Config{URI: f.uri()}), "find", "c")
 		})
-	}
-	t.Run("unknown", func(t *testing.T) {
-		s := open(t, driver.Config{URI: "mongodb://127.0.0.1:1/", SelectionTimeout: 50 * time.Millisecond})
-		kind, err := s.Kind(within(t))
-		if isLost(t, err); kind != driver.Unknown {
-			t.Errorf("the kind is %v", kind)
-		}
-	})
-}
-
-// TestOneRouter: of several mongos one is used, until it is down.
-func TestOneRouter(t *testing.T) {
-	t.Parallel()
-	var fakes []*fake
-	var hosts []string
-	for range 2 {
-		f := newFake(t)
-		f.hello = bson.D{{Key: "msg", Value: "isdbgrid"}}
-		f.start()
-		fakes, hosts = append(fakes, f), append(hosts, f.host())
-	}
-	s := open(t, driver.Config{URI: "mongodb://" + strings.Join(hosts, ",") + "/"})
-	for range 20 {
-		must(t, s, "ping", 1)
-	}
-	used := 0
-	if fakes[1].sent() > 0 {
-		used = 1
-	}
-	if fakes[used].sent() != 20 {
-		t.Fatalf("%d and %d commands", fakes[0].sent(), fakes[1].sent())
-	}
-	fakes[used].stop()
-	for i := 0; ; i++ {
-		if _, err := try(t, s, "ping", 1); err == nil {
-			break
-		} else if isLost(t, err); i > 3 {
-			t.Fatal(err)
-		}
-	}
-	if fakes[1-used].sent() == 0 {
-		t.Error("the other one was not asked")
 	}
 }

@@ -22,7 +22,7 @@ type Config struct {
 	// Username and Password are the credentials; PasswordFile is a file with the password,
 	// whose newline is removed. AuthSource is the database that has the user.
 	Username, Password, PasswordFile string
-	AuthSource, AuthMechanism        string
+	AuthSource                       string
 	// TLS enables TLS. CAFile has the trusted certificate authorities, as PEM;
 	// CertificateKeyFile the client's certificate and key. Both enable TLS, too.
 	TLS                        bool
@@ -33,23 +33,17 @@ type Config struct {
 	HostMap map[string]string
 	// AppName is the client's name in the servers' logs, default "replicator".
 	AppName string
-	// Compressors are tried in this order: snappy, zstd, zlib. Default none.
-	Compressors []string
-	// ServerAPI is the API version to declare with each command, "1" or none.
-	ServerAPI string
-	// ConnectTimeout limits the opening of a connection, default 10 s.
-	ConnectTimeout time.Duration
 	// SelectionTimeout is how long a call waits for a primary, default 30 s.
 	SelectionTimeout time.Duration
-	// HeartbeatInterval is the interval of hello replies of a server without changes,
-	// default 1 s, at least 500 ms. The driver's default is 10 s; but after some errors
-	// its monitor waits for the pending hello, and the server is unknown until then.
-	HeartbeatInterval time.Duration
 }
 
 const (
-	defaultConnectTimeout    = 10 * time.Second
-	defaultSelectionTimeout  = 30 * time.Second
+	// The connection string may set other values than the defaults.
+	defaultConnectTimeout   = 10 * time.Second
+	defaultSelectionTimeout = 30 * time.Second
+	// defaultHeartbeatInterval is the interval of hello replies of a server without
+	// changes. The driver's default is 10 s; but after some errors its monitor waits for
+	// the pending hello, and the server is unknown until then.
 	defaultHeartbeatInterval = time.Second
 )
 
@@ -61,16 +55,8 @@ func (c *Config) validate() error {
 	if c.Password != "" && c.PasswordFile != "" {
 		errs = append(errs, errors.New("a password and a file with the password are given: one is enough"))
 	}
-	if c.ServerAPI != "" && c.ServerAPI != string(options.ServerAPIVersion1) {
-		errs = append(errs, fmt.Errorf("server API version %q is not known: 1 is the only one", c.ServerAPI))
-	}
-	for _, d := range []struct {
-		name string
-		d    time.Duration
-	}{{"connect timeout", c.ConnectTimeout}, {"selection timeout", c.SelectionTimeout}, {"heartbeat interval", c.HeartbeatInterval}} {
-		if d.d < 0 {
-			errs = append(errs, fmt.Errorf("%s %s is negative", d.name, d.d))
-		}
+	if c.SelectionTimeout < 0 {
+		errs = append(errs, fmt.Errorf("selection timeout %s is negative", c.SelectionTimeout))
 	}
 	for name, address := range c.HostMap {
 		if name == "" || address == "" {
@@ -83,7 +69,6 @@ func (c *Config) validate() error {
 // Options is a validated Config. It prints without secrets.
 type Options struct {
 	uri       *uri
-	api       string
 	selection time.Duration
 	hosts     map[string]string // Config.HostMap, its keys in lower case
 	// parsed is the driver's result; for mongodb+srv without the hosts.
@@ -97,8 +82,6 @@ type ReadPreference struct {
 	Mode string
 	// Tags are the tag sets in order of preference, each of which must all match.
 	Tags []map[string]string
-	// MaxStaleness is zero if none is given.
-	MaxStaleness time.Duration
 }
 
 // foreign are options of other drivers' connection strings that have no effect here.
@@ -118,7 +101,7 @@ func Parse(c Config) (*Options, error) {
 	if err := c.apply(u); err != nil {
 		return nil, fmt.Errorf("mongo: configure %s: %w", u.text(true), err)
 	}
-	o := &Options{uri: u, api: c.ServerAPI, hosts: map[string]string{}}
+	o := &Options{uri: u, hosts: map[string]string{}}
 	for name, address := range c.HostMap {
 		o.hosts[strings.ToLower(name)] = address
 	}
@@ -141,11 +124,9 @@ func (c *Config) apply(u *uri) error {
 	}
 	for _, s := range []struct{ key, value string }{
 		{"authSource", c.AuthSource},
-		{"authMechanism", c.AuthMechanism},
 		{"tlsCAFile", c.CAFile},
 		{"tlsCertificateKeyFile", c.CertificateKeyFile},
 		{"appName", c.AppName},
-		{"compressors", strings.Join(c.Compressors, ",")},
 	} {
 		if s.value != "" {
 			u.set(s.key, s.value)
@@ -157,17 +138,8 @@ func (c *Config) apply(u *uri) error {
 	u.setDefault("appName", "replicator")
 	u.setDefault("connectTimeoutMS", milliseconds(defaultConnectTimeout))
 	u.setDefault("heartbeatFrequencyMS", milliseconds(defaultHeartbeatInterval))
-	for _, s := range []struct {
-		key   string
-		value time.Duration
-	}{
-		{"connectTimeoutMS", c.ConnectTimeout},
-		{"serverSelectionTimeoutMS", c.SelectionTimeout},
-		{"heartbeatFrequencyMS", c.HeartbeatInterval},
-	} {
-		if s.value != 0 {
-			u.set(s.key, milliseconds(s.value))
-		}
+	if c.SelectionTimeout != 0 {
+		u.set("serverSelectionTimeoutMS", milliseconds(c.SelectionTimeout))
 	}
 	return nil
 }
@@ -242,9 +214,6 @@ func (o *Options) client(d *dialer) (*options.ClientOptions, error) {
 	}
 	client.Timeout = nil
 	client.SetDialer(d)
-	if o.api != "" {
-		client.SetServerAPIOptions(options.ServerAPI(options.ServerAPIVersion(o.api)))
-	}
 	return client, nil
 }
 
@@ -256,22 +225,9 @@ func (o *Options) Hosts() []string { return slices.Clone(o.parsed.RawHosts) }
 // other server than the named one must be used.
 func (o *Options) Direct() bool { return o.parsed.DirectConnectionSet && o.parsed.DirectConnection }
 
-// ReplicaSet returns the name of the set, empty if none is given.
-func (o *Options) ReplicaSet() string { return o.parsed.ReplicaSet }
-
-// Username returns the user's name, empty if there is none.
-func (o *Options) Username() string { return o.parsed.Username }
-
-// SelectionTimeout returns how long a call waits for a primary.
-func (o *Options) SelectionTimeout() time.Duration { return o.selection }
-
 // ReadPreference returns the read preference of the connection string, default primary.
 func (o *Options) ReadPreference() ReadPreference {
-	p := ReadPreference{
-		Mode:         "primary",
-		Tags:         slices.Clone(o.parsed.ReadPreferenceTagSets),
-		MaxStaleness: o.parsed.MaxStaleness,
-	}
+	p := ReadPreference{Mode: "primary", Tags: slices.Clone(o.parsed.ReadPreferenceTagSets)}
 	for _, mode := range []string{"primaryPreferred", "secondary", "secondaryPreferred", "nearest"} {
 		if strings.EqualFold(o.parsed.ReadPreference, mode) {
 			p.Mode = mode

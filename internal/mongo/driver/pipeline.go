@@ -214,7 +214,7 @@ func (x *exchanges) again(ctx context.Context) error {
 // reauthenticate authenticates a connection again.
 func (s *sender) reauthenticate(ctx context.Context, conn *mnet.Connection) error {
 	err := s.login.Reauth(ctx, &driver.AuthConfig{
-		Description: conn.Description(), Connection: conn, ClusterClock: s.clock, ServerAPI: s.serverAPI(),
+		Description: conn.Description(), Connection: conn, ClusterClock: s.clock,
 	})
 	if err != nil {
 		expire(conn)

@@ -242,7 +242,7 @@ func TestCallAllCompressed(t *testing.T) {
 	f.hello = bson.D{{Key: "compression", Value: bson.A{"snappy"}}}
 	f.answer = echo(t, 100, nil)
 	f.start()
-	s := open(t, driver.Config{URI: f.uri(), Compressors: []string{"snappy"}})
+	s := open(t, driver.Config{URI: f.uri() + "?compressors=snappy"})
 	var got []int32
 	if err := s.CallAll(within(t), numbered(t, 40, 1000), func(_ int, reply bson.Raw) error {
 		got = append(got, reply.Lookup("done").Int32())

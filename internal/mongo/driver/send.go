@@ -25,7 +25,6 @@ import (
 type sender struct {
 	clock       *session.ClusterClock //nolint:staticcheck // The driver's logins share it.
 	login       driver.Authenticator  // nil without one
-	version     string
 	compressors []string
 	dialer      *dialer
 }
@@ -39,13 +38,8 @@ func (s *sender) send(ctx context.Context, srv *topology.Server, conn *mnet.Conn
 	defer conn.Close() //nolint:errcheck // Nothing is told by it that was not told before.
 	reply, v, err := s.exchange(ctx, srv, conn, cmd, direct)
 	if err == nil && !v.ok && v.code == errReauthenticate && s.login != nil {
-		host := conn.Address().String()
-		err := s.login.Reauth(ctx, &driver.AuthConfig{
-			Description: conn.Description(), Connection: conn, ClusterClock: s.clock, ServerAPI: s.serverAPI(),
-		})
-		if err != nil {
-			expire(conn)
-			return nil, lost(ctx, host, &AuthError{Host: host, Err: err})
+		if err := s.reauthenticate(ctx, conn); err != nil {
+			return nil, err
 		}
 		reply, v, err = s.exchange(ctx, srv, conn, cmd, direct)
 		if err != nil {
@@ -59,13 +53,6 @@ func (s *sender) send(ctx context.Context, srv *topology.Server, conn *mnet.Conn
 		return nil, mongo.Check(reply)
 	}
 	return reply, nil
-}
-
-func (s *sender) serverAPI() *driver.ServerAPIOptions {
-	if s.version == "" {
-		return nil
-	}
-	return driver.NewServerAPIOptions(s.version)
 }
 
 // exchange writes a command and reads its reply, which may be an error.
@@ -118,9 +105,6 @@ func (s *sender) message(dst []byte, id int32, conn *mnet.Connection, cmd *mongo
 	var add additions
 	if !o.hasTime {
 		add.clusterTime = s.clock.GetClusterTime()
-	}
-	if !o.hasVersion {
-		add.version = s.version
 	}
 	if direct && !o.hasPreference && !o.inTransaction {
 		kind := conn.Description().Kind

@@ -51,8 +51,6 @@ func TestWhatIsAdded(t *testing.T) {
 	}{
 		{"plain", false, driver.Config{}, bson.D{{Key: "insert", Value: "c"}}, "insert $db"},
 		{"with a session", false, driver.Config{}, bson.D{{Key: "insert", Value: "c"}, {Key: "lsid", Value: 1}, {Key: "txnNumber", Value: 2}}, "insert lsid txnNumber $db"},
-		{"API version", false, driver.Config{ServerAPI: "1"}, bson.D{{Key: "ping", Value: 1}}, "ping $db apiVersion"},
-		{"API version of its own", false, driver.Config{ServerAPI: "1"}, bson.D{{Key: "ping", Value: 1}, {Key: "apiVersion", Value: "1"}}, "ping apiVersion $db"},
 		{"direct", true, driver.Config{}, bson.D{{Key: "find", Value: "c"}}, "find $db $readPreference"},
 		{"direct with a preference", true, driver.Config{}, bson.D{{Key: "find", Value: "c"}, {Key: "$readPreference", Value: bson.D{}}}, "find $readPreference $db"},
 		{"direct in a transaction", true, driver.Config{}, bson.D{{Key: "find", Value: "c"}, {Key: "autocommit", Value: false}}, "find autocommit $db"},
@@ -141,7 +139,7 @@ func TestCompression(t *testing.T) {
 				return drivertest.Doc(t, bson.D{{Key: "echo", Value: m.body}, {Key: "ok", Value: 1.0}}), nil
 			}
 			f.start()
-			s := open(t, driver.Config{URI: f.uri(), Compressors: []string{"zstd", "snappy", "zlib"}})
+			s := open(t, driver.Config{URI: f.uri() + "?compressors=zstd,snappy,zlib"})
 			text := strings.Repeat("a long text ", 1000)
 			reply := must(t, s, "echo", text)
 			if got := reply.Lookup("echo", "echo").StringValue(); got != text {
@@ -163,7 +161,7 @@ func TestNoCompression(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.start()
-	must(t, open(t, driver.Config{URI: f.uri(), Compressors: []string{"zstd"}}), "ping", 1)
+	must(t, open(t, driver.Config{URI: f.uri() + "?compressors=zstd"}), "ping", 1)
 	if f.last().compressed {
 		t.Error("it was compressed")
 	}
@@ -260,7 +258,7 @@ func TestToldAtOnce(t *testing.T) {
 			f := newFake(t)
 			f.hello = bson.D{{Key: "setName", Value: "rs0"}, {Key: "hosts", Value: bson.A{f.host()}}, {Key: "me", Value: f.host()}}
 			f.start()
-			s := open(t, driver.Config{URI: f.uri(), HeartbeatInterval: time.Minute})
+			s := open(t, driver.Config{URI: f.uri() + "?heartbeatFrequencyMS=60000"})
 			must(t, s, "ping", 1)
 			f.say(test.answer)
 			_, _ = try(t, s, "insert", "c")

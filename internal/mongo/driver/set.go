@@ -17,33 +17,6 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// Kind is the kind of a deployment.
-type Kind int
-
-const (
-	// Unknown means that no server has answered yet.
-	Unknown Kind = iota
-	// ReplicaSet is a replica set or, with directConnection, a member of one.
-	ReplicaSet
-	// Standalone is a server without replication.
-	Standalone
-	// Sharded is a cluster behind mongos.
-	Sharded
-)
-
-func (k Kind) String() string {
-	switch k {
-	case ReplicaSet:
-		return "replica set"
-	case Standalone:
-		return "standalone"
-	case Sharded:
-		return "sharded cluster"
-	default:
-		return "unknown"
-	}
-}
-
 // Set is a connection to a deployment, usually a replica set, that monitors its members.
 // It is safe for concurrent use.
 type Set struct {
@@ -58,7 +31,6 @@ type Set struct {
 	mu      sync.Mutex
 	closed  bool               // under mu
 	members map[string]*member // under mu, by host
-	mongos  string             // under mu: the one in use, because a transaction is bound to one
 }
 
 var _ mongo.Caller = (*Set)(nil)
@@ -78,8 +50,8 @@ func Open(ctx context.Context, o *Options) (*Set, error) {
 	s := &Set{
 		opts: o, client: client, forever: context.WithoutCancel(ctx), members: map[string]*member{},
 		sender: sender{
-			clock:   new(session.ClusterClock), //nolint:staticcheck // The driver's logins share it.
-			version: o.api, compressors: client.Compressors, dialer: d,
+			clock:       new(session.ClusterClock), //nolint:staticcheck // The driver's logins share it.
+			compressors: client.Compressors, dialer: d,
 		},
 	}
 	if client.Auth != nil {
@@ -123,13 +95,9 @@ func (s *Set) Close() {
 	}
 }
 
-// Options returns the options of the Set.
-func (s *Set) Options() *Options { return s.opts }
-
 // Call runs a command on the primary or, with a standalone, a mongos or
 // directConnection, on that server. If none is available it waits up to the selection
-// timeout. All calls use one mongos while it can be reached, because only the mongos on
-// which a transaction began knows it.
+// timeout.
 func (s *Set) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -219,36 +187,6 @@ func (s *Set) Hosts() []string {
 
 // Direct reports whether the Set must not use other servers than the named one.
 func (s *Set) Direct() bool { return s.opts.Direct() }
-
-// Kind returns the kind of the deployment. It waits up to the selection timeout for a
-// server to answer.
-func (s *Set) Kind(ctx context.Context) (Kind, error) {
-	timer := time.NewTimer(s.opts.selection)
-	defer timer.Stop()
-	// It is noted here because the server may be unknown again after choose has returned.
-	kind := description.ServerKind(description.Unknown)
-	_, _, err := s.choose(ctx, timer.C, func(t *description.Topology) *description.Server {
-		for i := range t.Servers {
-			if kind = t.Servers[i].Kind; kind != description.Unknown {
-				return &t.Servers[i]
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return Unknown, err
-	}
-	switch {
-	case kind == description.ServerKindMongos:
-		return Sharded, nil
-	case kind == description.ServerKindStandalone:
-		return Standalone, nil
-	case kind&description.ServerKindRSMember != 0:
-		return ReplicaSet, nil
-	default:
-		return Unknown, nil
-	}
-}
 
 // Member returns the direct connection to a host, host:port, with the same credentials
 // and TLS settings. The host need not be in Hosts: hidden members are not. The first call

@@ -55,7 +55,7 @@ type outline struct {
 	name string // a view
 	// inTransaction reports that the command has autocommit, hasPreference that it has a
 	// read preference, and so on.
-	inTransaction, hasPreference, hasTime, hasVersion bool
+	inTransaction, hasPreference, hasTime bool
 }
 
 func outlineOf(cmd *mongo.Command) (outline, error) {
@@ -71,8 +71,6 @@ func outlineOf(cmd *mongo.Command) (outline, error) {
 			o.hasPreference = true
 		case it.Is("$clusterTime"):
 			o.hasTime = true
-		case it.Is("apiVersion"):
-			o.hasVersion = true
 		case it.Is("$db"):
 			return o, fmt.Errorf("run %s: its body has a $db", o.name)
 		}
@@ -94,8 +92,7 @@ func outlineOf(cmd *mongo.Command) (outline, error) {
 // additions are the fields that are added to a body.
 type additions struct {
 	clusterTime bson.Raw // {$clusterTime: …} or nil
-	version     string
-	preferred   bool // $readPreference: {mode: "primaryPreferred"}
+	preferred   bool     // $readPreference: {mode: "primaryPreferred"}
 }
 
 // sizeOf returns the size of a command's message, without additions, plus a margin.
@@ -122,9 +119,6 @@ func appendMessage(dst []byte, id int32, cmd *mongo.Command, add additions) ([]b
 	dst = bsoncore.AppendStringElement(dst, "$db", cmd.DB)
 	if add.clusterTime != nil {
 		dst = append(dst, add.clusterTime[4:len(add.clusterTime)-1]...)
-	}
-	if add.version != "" {
-		dst = bsoncore.AppendStringElement(dst, "apiVersion", add.version)
 	}
 	if add.preferred {
 		dst = append(dst, preferred...)
