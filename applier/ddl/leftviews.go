@@ -1,19 +1,17 @@
 package ddl
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -50,11 +48,12 @@ type Lacking struct {
 
 // ReadLacking reads the views and indexes that a target lacks.
 func ReadLacking(ctx context.Context, target mongo.Caller, metaDB, link string) (Lacking, error) {
-	absent := bsoncore.NewDocumentBuilder().AppendBoolean("absent", true).Build()
-	view := bsoncore.NewDocumentBuilder().AppendBoolean(fieldView, true).Build()
-	filter := bsoncore.NewDocumentBuilder().AppendString("_id.link", link).
-		AppendArray("$or", bsoncore.NewArrayBuilder().AppendDocument(absent).AppendDocument(view).Build()).Build()
-	docs, err := findDeferred(ctx, target, metaDB, filter)
+	docs, err := findDeferred(ctx, target, metaDB, func(dst []byte) []byte {
+		absent := bsoncore.NewDocumentBuilder().AppendBoolean("absent", true).Build()
+		view := bsoncore.NewDocumentBuilder().AppendBoolean(fieldView, true).Build()
+		return bsoncore.AppendArrayElement(ofLink(link)(dst), "$or",
+			bsoncore.NewArrayBuilder().AppendDocument(absent).AppendDocument(view).Build())
+	})
 	if err != nil {
 		return Lacking{}, err
 	}
@@ -86,22 +85,24 @@ func isView(doc bson.Raw) bool {
 }
 
 func parseLeftView(doc bson.Raw) (LeftView, error) {
-	id, _ := doc.Lookup("_id").DocumentOK()
+	r := metadata.NewReader(doc)
+	id, _ := r.Doc("_id", false)
 	v := LeftView{
-		NS: oplog.Namespace(textOf(id, "ns")).Clone(), ID: strings.Clone(textOf(id, "index")),
-		Source: oplog.Namespace(textOf(doc, "source")).Clone(), Why: strings.Clone(textOf(doc, "why")),
+		NS: oplog.Namespace(id.Text("ns")), ID: id.Text("index"),
+		Source: oplog.Namespace(r.Text("source")), Why: r.Text("why"), Def: r.Raw("spec"),
 	}
-	_, def, ok := doc.Lookup("spec").BinaryOK()
-	if !ok || !v.NS.IsCollection() || !v.Source.IsCollection() {
-		return v, errDeferred
+	r.Take(id)
+	if v.Def == nil || !v.NS.IsCollection() || !v.Source.IsCollection() {
+		r.Fault("spec", "the definition of a view")
 	}
-	v.Def = bytes.Clone(def)
-	return v, rawbson.Validate(v.Def)
+	return v, r.Err()
 }
 
 // leftViews reads the views of the source's database that are left out.
-func (s *step) leftViews(ctx context.Context, filter *bsoncore.DocumentBuilder) ([]LeftView, error) {
-	docs, err := findDeferred(ctx, s.reader, s.cfg.MetaDB, filter.AppendBoolean(fieldView, true).Build())
+func (s *step) leftViews(ctx context.Context, which filter) ([]LeftView, error) {
+	docs, err := findDeferred(ctx, s.reader, s.cfg.MetaDB, func(dst []byte) []byte {
+		return bsoncore.AppendBooleanElement(which(dst), fieldView, true)
+	})
 	list := make([]LeftView, len(docs))
 	for i := 0; i < len(docs) && err == nil; i++ {
 		if list[i], err = parseLeftView(docs[i]); err != nil {
@@ -113,7 +114,9 @@ func (s *step) leftViews(ctx context.Context, filter *bsoncore.DocumentBuilder) 
 
 // leftView returns the operation's view, if it is left out.
 func (s *step) leftView(ctx context.Context, ns oplog.Namespace) (*LeftView, error) {
-	list, err := s.leftViews(ctx, s.deferredFilter(ns).AppendString("_id.index", ""))
+	list, err := s.leftViews(ctx, func(dst []byte) []byte {
+		return bsoncore.AppendStringElement(s.deferredFilter(ns)(dst), "_id.index", "")
+	})
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
@@ -122,33 +125,38 @@ func (s *step) leftView(ctx context.Context, ns oplog.Namespace) (*LeftView, err
 
 // leaveView records that a view is left out, in place of an earlier record of it.
 func (s *step) leaveView(ctx context.Context, v *LeftView) error {
-	id := s.leftViewID(v)
-	doc := bsoncore.NewDocumentBuilder().AppendDocument("_id", id).
-		AppendBinary("uuid", bson.TypeBinaryUUID, make([]byte, len(oplog.UUID{}))).
-		AppendString("source", string(v.Source)).AppendString("why", v.Why).AppendBinary("spec", 0, v.Def).Build()
-	update := bsoncore.NewDocumentBuilder().
-		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendDocument("_id", id).Build()).
-		AppendDocument("u", doc).AppendBoolean("upsert", true).Build()
-	cmd := command("update", deferredCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
-	if err := s.write(ctx, cmd); err != nil {
+	err := s.put(ctx, metadata.Deferred, s.leftViewID(v), func(dst []byte) []byte {
+		dst = bsoncore.AppendBinaryElement(dst, "uuid", bson.TypeBinaryUUID, make([]byte, len(oplog.UUID{})))
+		dst = bsoncore.AppendStringElement(dst, "source", string(v.Source))
+		dst = bsoncore.AppendStringElement(dst, "why", v.Why)
+		return metadata.AppendRaw(dst, "spec", v.Def)
+	})
+	if err != nil {
 		return fmt.Errorf("note that the view %s is left out: %w", v.Name(), err)
 	}
 	return nil
 }
 
-func (s *step) leftViewID(v *LeftView) bsoncore.Document {
-	return bsoncore.NewDocumentBuilder().AppendString("link", s.cfg.Link).AppendString("ns", string(v.NS)).
-		AppendString("index", v.ID).AppendBoolean("view", true).Build()
+// leftViewID appends the _id of a view that is left out.
+func (s *step) leftViewID(v *LeftView) filter {
+	return func(dst []byte) []byte {
+		return metadata.AppendDoc(dst, "_id", func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "link", s.cfg.Link)
+			dst = bsoncore.AppendStringElement(dst, "ns", string(v.NS))
+			dst = bsoncore.AppendStringElement(dst, "index", v.ID)
+			return bsoncore.AppendBooleanElement(dst, "view", true)
+		})
+	}
 }
 
 // takeView deletes the record of a view that was left out.
 func (s *step) takeView(ctx context.Context, v *LeftView) error {
-	return s.release(ctx, bsoncore.NewDocumentBuilder().AppendDocument("_id", s.leftViewID(v)))
+	return s.release(ctx, s.leftViewID(v))
 }
 
 // takeViews deletes the records of a database of the source, as far as they are in scope.
 func (s *step) takeViews(ctx context.Context, db string) error {
-	list, err := s.leftViews(ctx, bsoncore.NewDocumentBuilder().AppendString("_id.link", s.cfg.Link))
+	list, err := s.leftViews(ctx, ofLink(s.cfg.Link))
 	for i := 0; i < len(list) && err == nil; i++ {
 		if v := &list[i]; v.Source.DB() == db {
 			if _, in := s.cfg.Scope.Target(v.Source); in {

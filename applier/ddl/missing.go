@@ -7,10 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -23,7 +21,6 @@ import (
 //	{_id: "LINK/NS", ts, t}
 //
 // NS is the target's name, ts and t are of the command.
-const missingCollection = metadata.Missing
 
 // Missing returns, sorted, the new names of renamed collections for which a copy had neither
 // the old nor the new name.
@@ -39,27 +36,22 @@ func (e *Executor) loadMissing(ctx context.Context) error {
 	if e.missing != nil {
 		return nil
 	}
-	prefix := e.cfg.Own + "/" // a 0 follows the slash
-	ids := bsoncore.NewDocumentBuilder().AppendString("$gte", prefix).AppendString("$lt", e.cfg.Own+"0").Build()
-	cmd := command("find", missingCollection).
-		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendDocument("_id", ids).Build())
-	docs, err := catalog.ReadAll(ctx, e.reader, e.cfg.MetaDB, bson.Raw(cmd.Build()))
+	docs, err := readMetadata(ctx, e.reader, e.cfg.MetaDB, metadata.Missing, metadata.Below(e.cfg.Own))
 	if err != nil {
 		return fmt.Errorf("read what the copy lacks: %w", err)
 	}
 	names := make(map[oplog.Namespace]oplog.OpTime, len(docs))
 	for _, doc := range docs {
-		id, _ := doc.Lookup("_id").StringValueOK()
-		name, found := strings.CutPrefix(id, prefix)
-		var at oplog.OpTime
-		var isTime, isTerm bool
-		at.TS.T, at.TS.I, isTime = doc.Lookup("ts").TimestampOK()
-		at.Term, isTerm = doc.Lookup("t").Int64OK()
-		if ns := oplog.Namespace(name); found && ns.IsCollection() && isTime && isTerm {
-			names[ns.Clone()] = at
-			continue
+		r := metadata.NewReader(doc)
+		at := oplog.OpTime{TS: r.Timestamp("ts"), Term: r.Int64("t")}
+		ns := oplog.Namespace(strings.TrimPrefix(r.Text("_id"), e.cfg.Own+"/"))
+		if !ns.IsCollection() {
+			r.Fault("_id", "a namespace")
 		}
-		return fmt.Errorf("read what the copy lacks: %s.%s has an invalid document: %s", e.cfg.MetaDB, missingCollection, doc)
+		if err := r.Err(); err != nil {
+			return fmt.Errorf("read what the copy lacks: %s.%s has an invalid document: %w: %s", e.cfg.MetaDB, metadata.Missing, err, doc)
+		}
+		names[ns] = at
 	}
 	e.missing = names
 	return nil
@@ -70,15 +62,12 @@ func (s *step) noteMissing(ctx context.Context, ns oplog.Namespace) error {
 	if err := s.loadMissing(ctx); err != nil {
 		return err
 	}
-	id, at := s.missingID(ns), s.op.OpTime
-	doc := bsoncore.NewDocumentBuilder().AppendString("_id", id).AppendTimestamp("ts", at.TS.T, at.TS.I).AppendInt64("t", at.Term)
-	update := bsoncore.NewDocumentBuilder().
-		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendString("_id", id).Build()).
-		AppendDocument("u", doc.Build()).
-		AppendBoolean("upsert", true).
-		Build()
-	cmd := command("update", missingCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
-	if err := s.write(ctx, cmd); err != nil {
+	at := s.op.OpTime
+	err := s.put(ctx, metadata.Missing, metadata.ByID(s.missingID(ns)), func(dst []byte) []byte {
+		dst = bsoncore.AppendTimestampElement(dst, "ts", at.TS.T, at.TS.I)
+		return bsoncore.AppendInt64Element(dst, "t", at.Term)
+	})
+	if err != nil {
 		return fmt.Errorf("note that the copy lacks %s: %w", ns, err)
 	}
 	s.missing[ns.Clone()] = at
@@ -102,10 +91,7 @@ func (s *step) forgetMissing(ctx context.Context, ns oplog.Namespace) error {
 	if _, is := s.missing[ns]; !is {
 		return nil
 	}
-	statement := bsoncore.NewDocumentBuilder().
-		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendString("_id", s.missingID(ns)).Build()).AppendInt32("limit", 1).Build()
-	cmd := command("delete", missingCollection).AppendArray("deletes", bsoncore.NewArrayBuilder().AppendDocument(statement).Build())
-	if err := s.write(ctx, cmd); err != nil {
+	if err := s.remove(ctx, metadata.Missing, metadata.ByID(s.missingID(ns))); err != nil {
 		return fmt.Errorf("note that %s is not missing any more: %w", ns, err)
 	}
 	delete(s.missing, ns)

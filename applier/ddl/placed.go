@@ -75,41 +75,32 @@ func (r *renaming) withoutSource(ctx context.Context, dst *catalog.Collection) e
 //	{_id: LINK, ts, t, from, to, uuid}
 //
 // uuid is the target's, of the collection that is renamed.
-const notesCollection = metadata.Renames
 
 // note records the rename of the collection.
 func (r *renaming) note(ctx context.Context, uuid oplog.UUID) error {
-	id := bsoncore.NewDocumentBuilder().AppendString("_id", r.cfg.Own)
-	update := bsoncore.NewDocumentBuilder().
-		AppendDocument("q", id.Build()).
-		AppendDocument("u", bsoncore.Document(r.noteOf(uuid))).
-		AppendBoolean("upsert", true).
-		Build()
-	cmd := command("update", notesCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
-	if err := r.write(ctx, cmd); err != nil {
+	if err := r.put(ctx, metadata.Renames, metadata.ByID(r.cfg.Own), r.noteOf(uuid)); err != nil {
 		return fmt.Errorf("note the rename of %s to %s: %w", r.from, r.to, err)
 	}
 	return nil
 }
 
-func (r *renaming) noteOf(uuid oplog.UUID) bson.Raw {
-	return bson.Raw(bsoncore.NewDocumentBuilder().
-		AppendString("_id", r.cfg.Own).
-		AppendTimestamp("ts", r.op.OpTime.TS.T, r.op.OpTime.TS.I).
-		AppendInt64("t", r.op.OpTime.Term).
-		AppendString("from", string(r.from)).
-		AppendString("to", string(r.to)).
-		AppendBinary("uuid", bson.TypeBinaryUUID, uuid[:]).
-		Build())
+// noteOf appends the fields of a recorded rename, except the _id.
+func (r *renaming) noteOf(uuid oplog.UUID) filter {
+	return func(dst []byte) []byte {
+		dst = bsoncore.AppendTimestampElement(dst, "ts", r.op.OpTime.TS.T, r.op.OpTime.TS.I)
+		dst = bsoncore.AppendInt64Element(dst, "t", r.op.OpTime.Term)
+		dst = bsoncore.AppendStringElement(dst, "from", string(r.from))
+		dst = bsoncore.AppendStringElement(dst, "to", string(r.to))
+		return bsoncore.AppendBinaryElement(dst, "uuid", bson.TypeBinaryUUID, uuid[:])
+	}
 }
 
 // noted reports whether this rename was recorded for the collection: then it is the one
 // that has the new name.
 func (r *renaming) noted(ctx context.Context, uuid oplog.UUID) (bool, error) {
-	cmd := command("find", notesCollection).
-		AppendDocument("filter", bsoncore.Document(r.noteOf(uuid))).
-		AppendInt32("limit", 1).AppendBoolean("singleBatch", true)
-	docs, err := catalog.ReadAll(ctx, r.reader, r.cfg.MetaDB, bson.Raw(cmd.Build()))
+	docs, err := readMetadata(ctx, r.reader, r.cfg.MetaDB, metadata.Renames, func(dst []byte) []byte {
+		return r.noteOf(uuid)(metadata.ByID(r.cfg.Own)(dst))
+	})
 	if err != nil {
 		return false, fmt.Errorf("look whether %s was renamed to %s: %w", r.from, r.to, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
@@ -67,8 +69,27 @@ func command(name, collection string) *bsoncore.DocumentBuilder {
 	return bsoncore.NewDocumentBuilder().AppendString(name, collection)
 }
 
-// write runs an insert, update or delete on the metadata, and returns the first write
-// error.
-func (s *step) write(ctx context.Context, cmd *bsoncore.DocumentBuilder) error {
-	return s.within(ctx, mongo.Command{DB: s.cfg.MetaDB, Body: bson.Raw(cmd.Build())})
+// filter appends the elements of a filter, or of a document.
+type filter = func(dst []byte) []byte
+
+// put stores a document in a collection of the metadata, in place of an earlier one with
+// its _id.
+func (s *step) put(ctx context.Context, collection string, id, rest filter) error {
+	return s.within(ctx, metadata.Update(s.cfg.MetaDB, collection, metadata.Statement{
+		Filter: id, Change: func(dst []byte) []byte { return rest(id(dst)) }, Upsert: true,
+	}))
+}
+
+// remove deletes documents from a collection of the metadata.
+func (s *step) remove(ctx context.Context, collection string, which filter) error {
+	return s.within(ctx, metadata.Delete(s.cfg.MetaDB, collection, which))
+}
+
+// readMetadata returns the documents of a collection of the metadata, by _id.
+func readMetadata(ctx context.Context, target mongo.Caller, metaDB, collection string, which filter) ([]bson.Raw, error) {
+	return catalog.ReadAll(ctx, target, metaDB, metadata.Document(func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "find", collection)
+		dst = metadata.AppendDoc(dst, "filter", which)
+		return metadata.AppendDoc(dst, "sort", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "_id", 1) })
+	}))
 }

@@ -2,14 +2,13 @@ package ddl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -35,17 +34,13 @@ type DeferredSpec struct {
 // Specs are all deferred specs of a link.
 type Specs []DeferredSpec
 
-// deferredCollection is the collection of deferred specs, in the metadata database.
-const deferredCollection = metadata.Deferred
-
 // ReadDeferred reads the deferred specs of a link.
 func ReadDeferred(ctx context.Context, target mongo.Caller, metaDB, link string) (Specs, error) {
-	filter := bsoncore.NewDocumentBuilder().AppendString("_id.link", link).Build()
-	return readDeferred(ctx, target, metaDB, filter)
+	return readDeferred(ctx, target, metaDB, ofLink(link))
 }
 
-func readDeferred(ctx context.Context, target mongo.Caller, metaDB string, filter bsoncore.Document) (Specs, error) {
-	docs, err := findDeferred(ctx, target, metaDB, filter)
+func readDeferred(ctx context.Context, target mongo.Caller, metaDB string, which filter) (Specs, error) {
+	docs, err := findDeferred(ctx, target, metaDB, which)
 	if err != nil {
 		return nil, err
 	}
@@ -64,52 +59,55 @@ func readDeferred(ctx context.Context, target mongo.Caller, metaDB string, filte
 }
 
 // findDeferred reads documents of deferred specs, and of views that are left out.
-func findDeferred(ctx context.Context, target mongo.Caller, metaDB string, filter bsoncore.Document) ([]bson.Raw, error) {
-	cmd := command("find", deferredCollection).AppendDocument("filter", filter).
-		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build())
-	docs, err := catalog.ReadAll(ctx, target, metaDB, bson.Raw(cmd.Build()))
+func findDeferred(ctx context.Context, target mongo.Caller, metaDB string, which filter) ([]bson.Raw, error) {
+	docs, err := readMetadata(ctx, target, metaDB, metadata.Deferred, which)
 	if err != nil {
-		return nil, fmt.Errorf("read deferred specs of %s.%s: %w", metaDB, deferredCollection, err)
+		return nil, fmt.Errorf("read deferred specs of %s.%s: %w", metaDB, metadata.Deferred, err)
 	}
 	return docs, nil
 }
 
 func deferredFault(metaDB string, doc bson.Raw, err error) error {
-	return fmt.Errorf("read deferred specs of %s.%s: %w: %s", metaDB, deferredCollection, err, doc)
+	return fmt.Errorf("read deferred specs of %s.%s: %w: %s", metaDB, metadata.Deferred, err, doc)
 }
 
-var errDeferred = errors.New("a document that is no deferred spec")
-
 func parseDeferred(doc bson.Raw) (DeferredSpec, error) {
-	var h DeferredSpec
-	id, _ := doc.Lookup("_id").DocumentOK()
-	ns := textOf(id, "ns")
-	h.NS, h.Index = oplog.Namespace(ns), textOf(id, "index")
-	h.Absent, _ = doc.Lookup("absent").BooleanOK()
-	_, spec, hasSpec := doc.Lookup("spec").BinaryOK()
-	h.Spec = spec
-	subtype, uuid, hasUUID := doc.Lookup("uuid").BinaryOK()
-	if !h.NS.IsCollection() || !hasSpec || !hasUUID || subtype != bson.TypeBinaryUUID || len(uuid) != len(h.UUID) {
-		return h, errDeferred
+	r := metadata.NewReader(doc)
+	id, _ := r.Doc("_id", false)
+	h := DeferredSpec{
+		NS: oplog.Namespace(id.Text("ns")), Index: id.Text("index"), UUID: r.UUID("uuid"),
+		Absent: r.Has("absent") && r.Bool("absent"), Spec: r.Raw("spec"),
 	}
-	h.UUID = oplog.UUID(uuid)
-	names, _ := doc.Lookup("deferred").ArrayOK()
-	it := rawbson.NewIter(names)
-	for it.Next() {
-		name, _ := it.Text()
-		h.Fields = append(h.Fields, name)
+	r.Take(id)
+	r.List("deferred", func(e *rawbson.Elem) bool {
+		name, ok := e.Text()
+		h.Fields = append(h.Fields, strings.Clone(name))
+		return ok
+	})
+	if !h.NS.IsCollection() {
+		r.Fault("_id.ns", "a namespace")
 	}
-	return h, rawbson.Validate(h.Spec)
+	if h.Spec == nil {
+		r.Fault("spec", "a document")
+	}
+	return h, r.Err()
+}
+
+// ofLink selects the deferred specs of a link, and its views that are left out.
+func ofLink(link string) filter {
+	return func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }
 }
 
 // deferredFilter selects the deferred specs of a collection.
-func (s *step) deferredFilter(ns oplog.Namespace) *bsoncore.DocumentBuilder {
-	return bsoncore.NewDocumentBuilder().AppendString("_id.link", s.cfg.Link).AppendString("_id.ns", string(ns))
+func (s *step) deferredFilter(ns oplog.Namespace) filter {
+	return func(dst []byte) []byte {
+		return bsoncore.AppendStringElement(ofLink(s.cfg.Link)(dst), "_id.ns", string(ns))
+	}
 }
 
 // deferred reads the deferred specs of a collection.
 func (s *step) deferred(ctx context.Context, ns oplog.Namespace) (Specs, error) {
-	return readDeferred(ctx, s.reader, s.cfg.MetaDB, s.deferredFilter(ns).Build())
+	return readDeferred(ctx, s.reader, s.cfg.MetaDB, s.deferredFilter(ns))
 }
 
 func (h Specs) find(index string) (DeferredSpec, bool) {
@@ -120,9 +118,15 @@ func (h Specs) find(index string) (DeferredSpec, bool) {
 	return h[i], true
 }
 
-func (s *step) deferredID(h *DeferredSpec) bsoncore.Document {
-	return bsoncore.NewDocumentBuilder().
-		AppendString("link", s.cfg.Link).AppendString("ns", string(h.NS)).AppendString("index", h.Index).Build()
+// deferredID appends the _id of a deferred spec.
+func (s *step) deferredID(h *DeferredSpec) filter {
+	return func(dst []byte) []byte {
+		return metadata.AppendDoc(dst, "_id", func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "link", s.cfg.Link)
+			dst = bsoncore.AppendStringElement(dst, "ns", string(h.NS))
+			return bsoncore.AppendStringElement(dst, "index", h.Index)
+		})
+	}
 }
 
 // deferSpec stores a spec, in place of an earlier one of the same index, and logs it.
@@ -135,36 +139,27 @@ func (s *step) deferSpec(ctx context.Context, h *DeferredSpec) error {
 }
 
 func (s *step) store(ctx context.Context, h *DeferredSpec) error {
-	id := s.deferredID(h)
-	names := bsoncore.NewArrayBuilder()
-	for _, name := range h.Fields {
-		names.AppendString(name)
-	}
-	doc := bsoncore.NewDocumentBuilder().
-		AppendDocument("_id", id).
-		AppendBinary("uuid", bson.TypeBinaryUUID, h.UUID[:]).
-		AppendArray("deferred", names.Build())
-	if h.Absent {
-		doc.AppendBoolean("absent", true)
-	}
-	doc.AppendBinary("spec", 0, h.Spec)
-	update := bsoncore.NewDocumentBuilder().
-		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendDocument("_id", id).Build()).
-		AppendDocument("u", doc.Build()).
-		AppendBoolean("upsert", true).
-		Build()
-	cmd := command("update", deferredCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
-	if err := s.write(ctx, cmd); err != nil {
+	err := s.put(ctx, metadata.Deferred, s.deferredID(h), func(dst []byte) []byte {
+		dst = bsoncore.AppendBinaryElement(dst, "uuid", bson.TypeBinaryUUID, h.UUID[:])
+		names := bsoncore.NewArrayBuilder()
+		for _, name := range h.Fields {
+			names.AppendString(name)
+		}
+		dst = bsoncore.AppendArrayElement(dst, "deferred", names.Build())
+		if h.Absent {
+			dst = bsoncore.AppendBooleanElement(dst, "absent", true)
+		}
+		return metadata.AppendRaw(dst, "spec", h.Spec)
+	})
+	if err != nil {
 		return fmt.Errorf("store the deferred spec of %s: %w", h.NS, err)
 	}
 	return nil
 }
 
 // release deletes the deferred specs that a filter selects.
-func (s *step) release(ctx context.Context, filter *bsoncore.DocumentBuilder) error {
-	statement := bsoncore.NewDocumentBuilder().AppendDocument("q", filter.Build()).AppendInt32("limit", 0).Build()
-	cmd := command("delete", deferredCollection).AppendArray("deletes", bsoncore.NewArrayBuilder().AppendDocument(statement).Build())
-	if err := s.write(ctx, cmd); err != nil {
+func (s *step) release(ctx context.Context, which filter) error {
+	if err := s.remove(ctx, metadata.Deferred, which); err != nil {
 		return fmt.Errorf("delete deferred specs: %w", err)
 	}
 	return nil
@@ -173,7 +168,9 @@ func (s *step) release(ctx context.Context, filter *bsoncore.DocumentBuilder) er
 // releaseIndex deletes the deferred spec of one index, or, without a name, of the
 // collection's options.
 func (s *step) releaseIndex(ctx context.Context, ns oplog.Namespace, index string) error {
-	return s.release(ctx, s.deferredFilter(ns).AppendString("_id.index", index))
+	return s.release(ctx, func(dst []byte) []byte {
+		return bsoncore.AppendStringElement(s.deferredFilter(ns)(dst), "_id.index", index)
+	})
 }
 
 // keep stores the deferred part of a spec, and deletes an earlier one if nothing is
@@ -192,8 +189,12 @@ func (s *step) keep(ctx context.Context, h *DeferredSpec, was bool) error {
 // distinguishes the renamed collection from the one that it replaced, so the call is
 // idempotent.
 func (s *step) moveDeferred(ctx context.Context, from, to oplog.Namespace, uuid oplog.UUID, stayTemp bool) error {
-	other := bsoncore.NewDocumentBuilder().AppendBinary("$ne", bson.TypeBinaryUUID, uuid[:]).Build()
-	if err := s.release(ctx, s.deferredFilter(to).AppendDocument("uuid", other)); err != nil {
+	err := s.release(ctx, func(dst []byte) []byte {
+		return metadata.AppendDoc(s.deferredFilter(to)(dst), "uuid", func(dst []byte) []byte {
+			return bsoncore.AppendBinaryElement(dst, "$ne", bson.TypeBinaryUUID, uuid[:])
+		})
+	})
+	if err != nil {
 		return err
 	}
 	specs, err := s.deferred(ctx, from)
