@@ -90,9 +90,6 @@ type Config struct {
 	// CoalesceWindow limits the operations in one transaction: it is above FlushDocs
 	// because several may change one document. Zero means 10,000.
 	CoalesceWindow int
-	// FlushTarget is the duration of a flush above which writers make flushes smaller.
-	// Zero means a second.
-	FlushTarget time.Duration
 	// RetryFor is how long a flush is retried after a conflict. Zero means 30 seconds.
 	RetryFor time.Duration
 	// WindowBytes limits the bytes of operations that writers have and that are not
@@ -119,7 +116,6 @@ const (
 	defaultFlushBytes     = 8 << 20
 	defaultCoalesceWindow = 10_000
 	defaultWindowBytes    = 32 << 20
-	defaultFlushTarget    = time.Second
 	defaultRetryFor       = 30 * time.Second
 )
 
@@ -128,7 +124,6 @@ func (c *Config) setDefaults() {
 	setDefault(&c.FlushBytes, defaultFlushBytes)
 	setDefault(&c.CoalesceWindow, defaultCoalesceWindow)
 	setDefault(&c.WindowBytes, defaultWindowBytes)
-	setDefault(&c.FlushTarget, defaultFlushTarget)
 	setDefault(&c.RetryFor, defaultRetryFor)
 	setDefault(&c.MetaDB, "replicator")
 	if c.Release == nil {
@@ -157,7 +152,6 @@ func (c *Config) validate() error {
 		{c.FlushBytes < 1, fmt.Sprintf("bytes of a flush: %d", c.FlushBytes)},
 		{c.CoalesceWindow < 1, fmt.Sprintf("operations to coalesce: %d", c.CoalesceWindow)},
 		{c.WindowBytes < 1, fmt.Sprintf("bytes of the writers' window: %d", c.WindowBytes)},
-		{c.FlushTarget < 0, fmt.Sprintf("time that a flush may take: %s", c.FlushTarget)},
 		{c.RetryFor < 0, fmt.Sprintf("time to try a flush again: %s", c.RetryFor)},
 	} {
 		if f.is {

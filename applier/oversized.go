@@ -31,7 +31,6 @@ import (
 //
 // uuid is that of the target's collection, so that a rename changes nothing and oversized
 // documents of a dropped collection are ignored; id is the type and the bytes of the _id.
-const oversizedCollection = metadata.Oversized
 
 const (
 	// maxDocument is the largest document that a server stores, in bytes.
@@ -57,10 +56,10 @@ func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
 		return false, nil
 	}
 	// A transaction that created the collection would conflict with those of other lanes.
-	cmd := bsoncore.NewDocumentBuilder().AppendString("create", oversizedCollection).Build()
+	cmd := bsoncore.NewDocumentBuilder().AppendString("create", metadata.Oversized).Build()
 	_, err := w.cfg.Target.Call(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(cmd))})
 	if err != nil && !servererr.IsNamespaceThere(err) {
-		return false, fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, oversizedCollection, err)
+		return false, fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, metadata.Oversized, err)
 	}
 	w.copied.add(keyOf(op))
 	w.cfg.Observer.Log(slog.LevelInfo, "document is too large while the copy is not consistent, and is set aside",
@@ -146,7 +145,7 @@ func (w *writer) appendOversizedID(dst []byte, prefix string, op *plan.Op) []byt
 func (w *writer) readOversized(ctx context.Context, c conn, op *plan.Op) (bson.Raw, bool, error) {
 	filter := bsoncore.BuildDocument(nil, w.appendOversizedID(nil, "_id.", op))
 	// A reply has at least one piece, whatever its size.
-	cmd := bsoncore.NewDocumentBuilder().AppendString("find", oversizedCollection).AppendDocument("filter", filter).
+	cmd := bsoncore.NewDocumentBuilder().AppendString("find", metadata.Oversized).AppendDocument("filter", filter).
 		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build()).Build()
 	reply, err := c.read(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: bson.Raw(cmd)})
 	var doc []byte
@@ -166,7 +165,7 @@ func (w *writer) readOversized(ctx context.Context, c conn, op *plan.Op) (bson.R
 		if cursor == 0 {
 			return doc, len(doc) > 0, rawbson.Validate(orEmpty(doc))
 		}
-		reply, err = c.read(ctx, getMore(oplog.NewNamespace(w.cfg.MetaDB, oversizedCollection), cursor))
+		reply, err = c.read(ctx, getMore(oplog.NewNamespace(w.cfg.MetaDB, metadata.Oversized), cursor))
 	}
 	return nil, false, err
 }
@@ -180,9 +179,9 @@ func orEmpty(doc bson.Raw) bson.Raw {
 
 // removeOversized removes the pieces of an oversized document.
 func (w *writer) removeOversized(ctx context.Context, c conn, op *plan.Op) error {
-	statement := bsoncore.NewDocumentBuilder().
-		AppendDocument("q", bsoncore.BuildDocument(nil, w.appendOversizedID(nil, "_id.", op))).AppendInt32("limit", 0).Build()
-	return w.writeOversized(ctx, c, "delete", "deletes", []bson.Raw{bson.Raw(statement)})
+	return writeOversized(ctx, c, metadata.Delete(w.cfg.MetaDB, metadata.Oversized, func(dst []byte) []byte {
+		return w.appendOversizedID(dst, "_id.", op)
+	}))
 }
 
 // storeOversized stores a document in pieces.
@@ -190,19 +189,21 @@ func (w *writer) storeOversized(ctx context.Context, c conn, op *plan.Op, doc bs
 	for part := 0; len(doc) > 0; part++ {
 		piece := doc[:min(len(doc), oversizedPart)]
 		doc = doc[len(piece):]
-		id := bsoncore.AppendInt32Element(w.appendOversizedID(nil, "", op), "part", int32(part))
-		insert := bsoncore.NewDocumentBuilder().AppendDocument("_id", bsoncore.BuildDocument(nil, id)).
-			AppendBinary("doc", 0, piece).Build()
-		if err := w.writeOversized(ctx, c, "insert", "documents", []bson.Raw{bson.Raw(insert)}); err != nil {
+		stored := metadata.Document(func(dst []byte) []byte {
+			dst = metadata.AppendDoc(dst, "_id", func(dst []byte) []byte {
+				return bsoncore.AppendInt32Element(w.appendOversizedID(dst, "", op), "part", int32(part))
+			})
+			return metadata.AppendRaw(dst, "doc", piece)
+		})
+		if err := writeOversized(ctx, c, metadata.Write(w.cfg.MetaDB, "insert", metadata.Oversized, "documents", stored)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *writer) writeOversized(ctx context.Context, c conn, name, sequence string, docs []bson.Raw) error {
-	body := bsoncore.NewDocumentBuilder().AppendString(name, oversizedCollection).Build()
-	reply, err := c.write(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: bson.Raw(body), Sequence: sequence, Docs: docs})
+func writeOversized(ctx context.Context, c conn, cmd mongo.Command) error {
+	reply, err := c.write(ctx, cmd)
 	if err == nil {
 		_, err = mongo.Written(reply)
 	}
@@ -223,19 +224,19 @@ func (a *Applier) loadOversized(ctx context.Context) error {
 
 // allOversized lists the oversized documents of the link, each once.
 func (a *Applier) allOversized(ctx context.Context) ([]oversizedKey, error) {
-	cmd := bsoncore.NewDocumentBuilder().AppendString("find", oversizedCollection).
+	cmd := bsoncore.NewDocumentBuilder().AppendString("find", metadata.Oversized).
 		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("_id.link", a.cfg.Link).AppendInt32("_id.part", 0).Build()).
 		AppendDocument("projection", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build()).Build()
 	docs, err := catalog.ReadAll(ctx, a.cfg.Target, a.cfg.MetaDB, bson.Raw(cmd))
 	if err != nil {
-		return nil, fmt.Errorf("read the oversized documents in %s.%s: %w", a.cfg.MetaDB, oversizedCollection, err)
+		return nil, fmt.Errorf("read the oversized documents in %s.%s: %w", a.cfg.MetaDB, metadata.Oversized, err)
 	}
 	keys := make([]oversizedKey, len(docs))
 	for i, doc := range docs {
 		_, uuid, _ := doc.Lookup("_id", "uuid").BinaryOK()
 		_, id, ok := doc.Lookup("_id", "id").BinaryOK()
 		if !ok || len(uuid) != len(keys[i].uuid) || len(id) == 0 {
-			return nil, fmt.Errorf("read the oversized documents in %s.%s: an invalid document: %s", a.cfg.MetaDB, oversizedCollection, doc)
+			return nil, fmt.Errorf("read the oversized documents in %s.%s: an invalid document: %s", a.cfg.MetaDB, metadata.Oversized, doc)
 		}
 		keys[i] = oversizedKey{oplog.UUID(uuid), string(bytes.Clone(id))}
 	}
@@ -262,12 +263,8 @@ func (d *dispatcher) checkOversized(ctx context.Context) error {
 			return &DivergenceError{NS: ns, ID: id, OpTime: d.cfg.CopiedUntil, What: errLarge.Error()}
 		}
 	}
-	statement := bsoncore.NewDocumentBuilder().
-		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendString("_id.link", d.cfg.Link).Build()).AppendInt32("limit", 0).Build()
-	body := bsoncore.NewDocumentBuilder().AppendString("delete", oversizedCollection).Build()
-	reply, err := mongo.Twice(d.cfg.Target).Call(ctx, mongo.Command{
-		DB: d.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(body)), Sequence: "deletes", Docs: []bson.Raw{bson.Raw(statement)},
-	})
+	reply, err := mongo.Twice(d.cfg.Target).Call(ctx, metadata.Majority(metadata.Delete(d.cfg.MetaDB, metadata.Oversized,
+		func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", d.cfg.Link) })))
 	if err == nil {
 		_, err = mongo.Written(reply)
 	}

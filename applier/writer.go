@@ -19,7 +19,9 @@ const (
 	// slowOps limits the operations of a flush that applies them one by one, where they
 	// can be cut that small.
 	slowOps = 64
-	// smallest is the minimum to which FlushTarget reduces a flush, in documents.
+	// slowFlush is the duration of a flush above which flushes are made smaller.
+	slowFlush = time.Second
+	// smallest is the minimum to which slow flushes reduce a flush, in documents.
 	smallest = 16
 	// unguardedFlushes is for how many flushes guards are left out after one has failed:
 	// in a log that moves fields they fail repeatedly.
@@ -201,7 +203,7 @@ func (w *writer) halves(ctx context.Context, s span, cause error, write func(con
 // the throughput.
 func (w *writer) adapt(took time.Duration, ops int) {
 	switch {
-	case took > w.cfg.FlushTarget && ops > smallest:
+	case took > slowFlush && ops > smallest:
 		if w.patience > 0 {
 			w.patience--
 			return
@@ -213,7 +215,7 @@ func (w *writer) adapt(took time.Duration, ops int) {
 		w.slowest = flushed{took, ops}
 		w.limit = max(smallest, min(w.limit, ops)/2)
 		w.limit = min(w.limit, w.cfg.FlushDocs)
-	case took < w.cfg.FlushTarget/4 && w.limit < w.cfg.FlushDocs:
+	case took < slowFlush/4 && w.limit < w.cfg.FlushDocs:
 		w.slowest = flushed{}
 		w.limit = min(w.cfg.FlushDocs, w.limit+w.limit/4+1)
 	}

@@ -111,13 +111,6 @@ func (c *Catalog) Known() (colls []*Collection, dbs []string) {
 	return slices.Collect(maps.Values(c.known)), slices.Collect(maps.Keys(c.dbs))
 }
 
-// Databases returns the databases that were read, sorted.
-func (c *Catalog) Databases() []string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return slices.Sorted(maps.Keys(c.dbs))
-}
-
 func (c *Catalog) all(want func(oplog.Namespace) bool) []*Collection {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

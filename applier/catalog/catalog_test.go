@@ -228,7 +228,7 @@ func TestDemandAndRefresh(t *testing.T) {
 	s.must(t, `{"create": "a"}`)
 	get("db.a", "collection uuid")
 	get("db.b", "none")
-	if dbs := c.Databases(); !slices.Equal(dbs, []string{"db"}) {
+	if _, dbs := c.Known(); !slices.Equal(dbs, []string{"db"}) {
 		t.Error(dbs)
 	}
 

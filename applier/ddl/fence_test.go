@@ -392,7 +392,7 @@ func TestOneWay(t *testing.T) {
 	sent := regexp.MustCompile(`\.Call\(`)
 	allowed := map[string]string{
 		"checkpoint/store.go":                            ``, // the metadata's own collections, and a session's name
-		"applier/oversized.go":                           `"create", oversizedCollection`,
+		"applier/oversized.go":                           `"create", metadata.Oversized`,
 		"initialsync/inventory/op.go":                    ``, // makes operations of the log for this package
 		"initialsync/clear.go":                           ``,
 		"preflight/privileges.go":                        ``, // names of privileges

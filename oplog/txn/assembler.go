@@ -12,14 +12,14 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// DefaultMemoryBytes is the default memory budget for stored parts.
-const DefaultMemoryBytes = 64 << 20
+// defaultMemoryBytes is the default memory budget for stored parts.
+const defaultMemoryBytes = 64 << 20
 
 // Config configures an Assembler.
 type Config struct {
 	// MemoryBytes bounds the memory of stored parts, in bytes, including those of
 	// returned transactions that are not closed yet. Further parts are written to
-	// files. Zero means DefaultMemoryBytes. A closed transaction no longer counts,
+	// files. Zero means defaultMemoryBytes. A closed transaction no longer counts,
 	// but an operation of it that is still in use keeps its part in memory: the bound
 	// is exact if Close is called after the last use. Bookkeeping is not included:
 	// some hundred bytes per chain, and some tens per part in a file.
@@ -36,7 +36,7 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	if c.MemoryBytes == 0 {
-		c.MemoryBytes = DefaultMemoryBytes
+		c.MemoryBytes = defaultMemoryBytes
 	}
 	if c.SpillDir == "" {
 		c.SpillDir = os.TempDir()

@@ -35,9 +35,9 @@ const (
 
 // Default limits of an update statement.
 const (
-	// DefaultMaxSize is the default limit of the size of a compiled update, in bytes.
+	// defaultMaxSize is the default limit of the size of a compiled update, in bytes.
 	// The server accepts commands of 16 MiB and 16 KiB.
-	DefaultMaxSize = 16 << 20
+	defaultMaxSize = 16 << 20
 	// DefaultMaxDepth is the default limit of the nesting of a compiled update, in
 	// levels. The server accepts 200 for the whole command, which adds up to four
 	// levels around the update; stored documents have at most 180.
@@ -48,7 +48,7 @@ const (
 type CompileOptions struct {
 	// Guarantee is the knowledge about the document. Zero means none.
 	Guarantee Guarantee
-	// MaxSize is the limit in bytes. Zero means DefaultMaxSize.
+	// MaxSize is the limit in bytes. Zero means defaultMaxSize.
 	MaxSize int
 	// MaxDepth is the limit in levels of nesting. Zero means DefaultMaxDepth.
 	MaxDepth int
@@ -120,7 +120,7 @@ func CompileDelta(diff bson.Raw, opt CompileOptions) (Compiled, error) {
 // CompileDiff is [CompileDelta] for a delta that has been parsed.
 func CompileDiff(d *ObjectDiff, opt CompileOptions) (Compiled, error) {
 	if opt.MaxSize == 0 {
-		opt.MaxSize = DefaultMaxSize
+		opt.MaxSize = defaultMaxSize
 	}
 	if opt.MaxDepth == 0 {
 		opt.MaxDepth = DefaultMaxDepth

@@ -26,7 +26,7 @@ func (a *Arena) AppendModifiers(dst []byte, d *ObjectDiff, g Guarantee) ([]byte,
 	b := builder{buf: dst, guarantee: g, path: a.path[:0]}
 	some := b.modifiers(d)
 	a.path = b.path
-	if !some || b.deepest > DefaultMaxDepth || len(b.buf)-len(dst) > DefaultMaxSize {
+	if !some || b.deepest > DefaultMaxDepth || len(b.buf)-len(dst) > defaultMaxSize {
 		return dst, false
 	}
 	return b.buf, true

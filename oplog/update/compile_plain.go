@@ -46,7 +46,7 @@ func AppendPlain(dst []byte, diff bson.Raw, g Guarantee) ([]byte, bool) {
 		}
 		dst = closeDocument(dst, at)
 	}
-	if dst = closeDocument(dst, start); len(dst)-start > DefaultMaxSize {
+	if dst = closeDocument(dst, start); len(dst)-start > defaultMaxSize {
 		return dst[:start], false
 	}
 	return dst, true
