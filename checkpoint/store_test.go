@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
@@ -38,15 +36,6 @@ func counting(what string, n *int) func(mongo.Command) (error, bool) {
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	g := &target{}
-	reg := prometheus.NewRegistry()
-	for range 2 {
-		// Another Store continues the metrics of the earlier one.
-		s := must.Get(New(Config{Target: g, Link: "a", Registry: reg}))(t)
-		s.metrics.acquired.Inc()
-	}
-	if n := testutil.ToFloat64(newMetrics(reg, "a").acquired); n != 2 {
-		t.Errorf("%v begins", n)
-	}
 	for what, cfg := range map[string]Config{
 		"no target":                 {Link: "a"},
 		"link \"\"":                 {Target: g},

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/checkpoint"
@@ -256,25 +254,6 @@ func TestRunAgain(t *testing.T) {
 		}
 		if want := []uint32{10, 9, 11, 9}; !slices.Equal(applied, want) {
 			t.Errorf("told %v, want %v", applied, want)
-		}
-	})
-}
-
-// TestMetricsGoOn: a new Feedback continues the metrics.
-func TestMetricsGoOn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, reg := &source{up: Source{Host: "h", Committed: ot(100)}}, prometheus.NewRegistry()
-		var f *Feedback
-		for range 2 {
-			f = must.Get(New(Config{Mode: Member, Upstream: s, Registry: reg}))(t)
-			in := make(chan checkpoint.Progress, 1)
-			in <- progress(10, 9, 1)
-			close(in)
-			must.Succeed(t, f.Run(t.Context(), in))
-		}
-		if n := testutil.ToFloat64(f.metrics.reports); n != 2 {
-			t.Errorf("%v reports", n)
 		}
 	})
 }

@@ -192,5 +192,5 @@ func (m *Manager) restart(ctx context.Context, link *checkpoint.Link, r *run, wh
 	if err := m.cfg.Requests.LeaveOut(ctx, link, again); err != nil {
 		return err
 	}
-	return m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Copying, "it is begun anew: "+why.Error())
+	return m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Copying, "it starts over: "+why.Error())
 }

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -225,16 +224,6 @@ func TestWatcherConfigChecked(t *testing.T) {
 	} {
 		if _, err := NewWatcher(cfg, nil); err == nil {
 			t.Errorf("%+v was accepted", cfg)
-		}
-	}
-	// Two Watchers with one registry share their metrics.
-	reg := prometheus.NewRegistry()
-	for range 2 {
-		if _, err := NewWatcher(WatcherConfig{Seeds: []string{"a"}, Registry: reg}, nil); err != nil {
-			t.Error(err)
-		}
-		if _, err := NewResolver(ResolverConfig{Registry: reg}, nil, nil); err != nil {
-			t.Error(err)
 		}
 	}
 }

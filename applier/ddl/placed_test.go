@@ -13,6 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -281,5 +282,27 @@ func TestSideBySide(t *testing.T) {
 	}
 	if n := len(b.deferredSpecs(t)); n != workers*each/4*(2+1+2) {
 		t.Errorf("%d specs are deferred", n)
+	}
+}
+
+// TestPlacedOwn: a resync notes a rename under its own name, so that it does not replace
+// the note of its link, and goes with the resync.
+func TestPlacedOwn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+	b.cfg.Placed, b.cfg.Own = true, "resync-1"
+	b.restart(t)
+	for _, op := range b.operations(t, []string{
+		`c db.$cmd {"create": "a", "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}`,
+		`c db.$cmd {"create": "b", "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}`,
+		`c db.$cmd {"renameCollection": "db.a", "to": "db.b", "dropTarget": {"$uuid": "00000000-0000-4000-8000-000000000001"}}`,
+	}) {
+		if err := b.exec.Apply(t.Context(), op, ddl.Copied); err != nil {
+			t.Fatal(err)
+		}
+	}
+	docs, err := catalog.ReadAll(t.Context(), b.server, "replicator", bsongen.FromJSON(t, `{"find": "renames"}`))
+	if err != nil || len(docs) != 1 || docs[0].Lookup("_id").StringValue() != "resync-1" {
+		t.Errorf("noted: %v, %v", docs, err)
 	}
 }

@@ -91,7 +91,7 @@ func (s *Spool) walk(ctx context.Context, kinds string, after oplog.OpTime, unti
 	if oplog.CompareTimestamps(after.TS, until) >= 0 {
 		return nil
 	}
-	at, err := s.behind(after)
+	at, err := s.recordAfter(after)
 	if err != nil || at == nil {
 		return err
 	}
@@ -118,9 +118,9 @@ func (s *Spool) walk(ctx context.Context, kinds string, after oplog.OpTime, unti
 	}
 }
 
-// behind returns the record at which the entries after after begin, nil if there is
+// recordAfter returns the record at which the entries after after begin, nil if there is
 // none.
-func (s *Spool) behind(after oplog.OpTime) (*place, error) {
+func (s *Spool) recordAfter(after oplog.OpTime) (*place, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isClosed {
