@@ -13,9 +13,7 @@ const (
 	keyError   = "error"
 	keyFor     = "for"
 	keyFrom    = "from"
-	keyNS      = "ns"
 	keyNumber  = "number"
-	keyReason  = "reason"
 	keyWait    = "wait"
 )
 

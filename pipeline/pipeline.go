@@ -228,14 +228,6 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	}
 }
 
-// pause announces the end of attempt n and waits before the next one, for a random time
-// in the upper half of atMost, so that links do not retry in step.
-func (p *Pipeline) pause(ctx, soft context.Context, n int, atMost time.Duration, err error) error {
-	wait := atMost/2 + rand.N(atMost/2+1)
-	p.cfg.Observer.Tell(AttemptEnded{Attempt: n, Err: err, Wait: wait})
-	return p.rest(ctx, soft, wait, err)
-}
-
 // retries reports whether another attempt follows one that ended with err.
 func (p *Pipeline) retries(err error) bool {
 	switch {
@@ -267,9 +259,12 @@ func (p *Pipeline) notDrained() error {
 	return nil
 }
 
-// rest waits before the next attempt, after one that ended with an error. A draining
-// run has a next attempt too, until ctx is done, if it can still end in order.
-func (p *Pipeline) rest(ctx, soft context.Context, wait time.Duration, err error) error {
+// pause announces the end of attempt n and waits before the next one, for a random time
+// in the upper half of atMost, so that links do not retry in step. A draining run has a
+// next attempt too, until ctx is done, if it can still end in order.
+func (p *Pipeline) pause(ctx, soft context.Context, n int, atMost time.Duration, err error) error {
+	wait := atMost/2 + rand.N(atMost/2+1)
+	p.cfg.Observer.Tell(AttemptEnded{Attempt: n, Err: err, Wait: wait})
 	told := soft.Done()
 	if soft.Err() != nil {
 		told = nil
