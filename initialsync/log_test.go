@@ -109,8 +109,8 @@ func TestLogRead(t *testing.T) {
 			t.Errorf("up to 3: %v, %v", got, err)
 		}
 		w.must(w.Start(ctx, ctx, w.copy, w.fetch))
-		head, end := context.WithCancel(ctx)
-		time.AfterFunc(time.Second, end)
+		head, end := context.WithCancelCause(ctx)
+		time.AfterFunc(time.Second, func() { end(nil) })
 		if got, err := w.read(ctx, head, oplog.OpTime{}); err != nil || len(got) != 5 {
 			t.Errorf("until head is done: %v, %v", got, err)
 		}
