@@ -175,6 +175,22 @@ var noFlag = map[string]string{
 	"Preflight.Members":          "connected by run",
 }
 
+// Each flag of run is explained in docs/configuration.md.
+func TestFlagsDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range command(t).Selected().Flags {
+		// Those of the target are listed as those of the source.
+		name := strings.Replace(f.Name, "target-", "source-", 1)
+		if text := string(page); !strings.Contains(text, "`--"+f.Name+"`") && !strings.Contains(text, "`--"+name+"`") {
+			t.Errorf("docs/configuration.md does not explain --%s", f.Name)
+		}
+	}
+}
+
 // Every flag of run gets to where it counts and nowhere else, and every setting is
 // there for a flag.
 func TestWhatFlagsBecome(t *testing.T) {

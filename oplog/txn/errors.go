@@ -63,7 +63,7 @@ type SpillError struct {
 func (e *SpillError) Error() string {
 	if e.Writing {
 		return fmt.Sprintf("keep the transaction that starts at %s in %s: %v; "+
-			"make room there, name another directory for spilled transactions, or allow more memory for them",
+			"make room there, or give --spill-dir a disk with more room",
 			e.OpTime, e.Path, e.Err)
 	}
 	return fmt.Sprintf("read back the transaction that starts at %s from %s: %v", e.OpTime, e.Path, e.Err)
