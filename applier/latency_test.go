@@ -14,6 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -53,9 +54,7 @@ func TestOnFlush(t *testing.T) {
 		close(s.in)
 		for range s.out {
 		}
-		if err := <-s.end; err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, <-s.end)
 		at := func(seconds int) bson.DateTime {
 			return bson.NewDateTimeFromTime(began.Add(time.Duration(-seconds) * time.Second))
 		}
@@ -65,10 +64,7 @@ func TestOnFlush(t *testing.T) {
 		if late[10*time.Millisecond] != 2 { // two rounds: the statements, and the commit
 			t.Errorf("operations by latency: %v, want 2 after 10 ms", late)
 		}
-		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must.Get(reg.Gather())(t)
 		for _, f := range families {
 			if f.GetName() == "replicator_applier_commit_to_applied_seconds" {
 				if h := f.GetMetric()[0].GetHistogram(); h.GetSampleCount() != 3 || h.GetSampleSum() < 30 || h.GetSampleSum() > 33 {

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
@@ -182,9 +183,7 @@ func TestAdapts(t *testing.T) {
 			close(s.in)
 			for range s.out {
 			}
-			if err := <-s.end; err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, <-s.end)
 			settled := target.docs[min(10, len(target.docs)-10) : len(target.docs)-1]
 			if least, most := slices.Min(settled), slices.Max(settled); least < c.least || most > c.most {
 				t.Errorf("with %s and %s a document: %v", c.delay, c.perDoc, target.docs)
@@ -214,9 +213,7 @@ func TestBarrierWaits(t *testing.T) {
 		for applied := range s.out {
 			when = append(when, fmt.Sprintf("%d after %s", applied.Applied.TS.T-start.TS.T, time.Since(at).Round(time.Hour/2)))
 		}
-		if err := <-s.end; err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, <-s.end)
 		if len(when) != 3 || when[0] != "1 after 0s" {
 			t.Errorf("published %v", when)
 		}
@@ -255,9 +252,7 @@ func TestWindow(t *testing.T) {
 		var last checkpoint.Applied
 		for last = range s.out {
 		}
-		if err := <-s.end; err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, <-s.end)
 		if last.Applied != l.optime() || most > 3*limit+opOverhead+100 || most < 3*limit {
 			t.Errorf("%s applied with %d bytes at most", last.Applied, most)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -73,9 +74,7 @@ func TestMetrics(t *testing.T) {
 		in <- r
 		close(in)
 		out := make(chan batch.Batch, 100)
-		if err := b.Run(t.Context(), in, out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.Run(t.Context(), in, out))
 		for x := range out {
 			l.describe(t, &x)
 		}

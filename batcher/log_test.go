@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -113,11 +114,7 @@ func (l *log) part(t testing.TB, b *bsoncore.DocumentBuilder, at oplog.OpTime, t
 
 func parse(t testing.TB, raw bsoncore.Document) oplog.Entry {
 	t.Helper()
-	e, err := oplog.ParseEntry(bson.Raw(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return must.Get(oplog.ParseEntry(bson.Raw(raw)))(t)
 }
 
 // appendFields appends the fields of one document to another.
@@ -222,8 +219,6 @@ func closeTxn(t testing.TB, item *batch.Item) []string {
 		}
 		ops = append(ops, fmt.Sprintf("%c%d", op.Kind.String()[0], op.O.Lookup("_id").Int32()))
 	}
-	if err := item.Txn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, item.Txn.Close())
 	return ops
 }

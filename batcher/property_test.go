@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/testkit/corpus"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 	"github.com/oplogrep/replicator/oplog/txn"
@@ -57,17 +58,13 @@ func direct(t testing.TB, entries []oplog.Entry, after oplog.OpTime) []wanted {
 			if len(w.ops) > 0 {
 				w.name = e.OpTime.String()
 			}
-			if err := r.Txn.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.Txn.Close())
 		case r.Outcome == txn.Pass && e.Kind != oplog.KindNoop:
 			w.name, w.alone = e.OpTime.String(), single(&e.Op)
 		}
 		all = append(all, w)
 	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.Close())
 	return all
 }
 
@@ -193,9 +190,7 @@ func itemOps(t testing.TB, item *batch.Item) []string {
 		}
 		ops = append(ops, tell(&op))
 	}
-	if err := item.Txn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, item.Txn.Close())
 	return ops
 }
 

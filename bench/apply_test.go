@@ -9,16 +9,14 @@ import (
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/plain"
 	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // presetOf is a preset with few operations.
 func presetOf(t testing.TB, preset string, ops int) workload.Workload {
 	t.Helper()
-	w, err := workload.Preset(preset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(workload.Preset(preset))(t)
 	w.Seed, w.Ops = 7, ops
 	if w.Documents > 0 {
 		w.Documents = ops
@@ -62,9 +60,7 @@ func TestApplied(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := turns(t.Context(), c, one); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, turns(t.Context(), c, one))
 				if err := same(t.Context(), want, to.End, "none", to.collections); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -75,10 +71,7 @@ func TestApplied(t *testing.T) {
 
 func TestApplyToNull(t *testing.T) {
 	w := presetOf(t, "small-inserts", 1000)
-	run, err := Apply(t.Context(), Config{Workload: w, Target: nullEnd, Rounds: 3, Writers: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := must.Get(Apply(t.Context(), Config{Workload: w, Target: nullEnd, Rounds: 3, Writers: 4}))(t)
 	f := runFigures{run, "apply/small-inserts/null/writers=4/ops=1000"}
 	f.check(t, "apply", 1000, 3)
 	if run.Ends() != "→ null" || run.Settings["writers"] != 4 || run.Settings["size"] != 200 {
@@ -119,9 +112,7 @@ func TestRefuseOverwrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := end.Fill(t.Context(), collections); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, end.Fill(t.Context(), collections))
 	c := Config{Workload: w, Target: end.URI, Rounds: 2}
 	for name, run := range map[string]func() error{
 		"apply":   func() error { return onlyError(Apply(t.Context(), c)) },
@@ -193,9 +184,7 @@ func TestApplyRecording(t *testing.T) {
 		t.Errorf("a ceiling with commands: %v", err)
 	}
 	theirs := workload.Collection{NS: oplog.NewNamespace(dbs[0], "theirs")}
-	if err := end.Fill(t.Context(), []workload.Collection{theirs}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, end.Fill(t.Context(), []workload.Collection{theirs}))
 	if there, ok := errors.AsType[*ExistsError](onlyError(Apply(t.Context(), c))); !ok || !slices.Equal(there.Databases, dbs[:1]) {
 		t.Errorf("with somebody's collection there: %v", there)
 	}

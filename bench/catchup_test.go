@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -28,10 +29,7 @@ func small() workload.Workload {
 
 func TestCatchUp(t *testing.T) {
 	var progress bytes.Buffer
-	run, err := CatchUp(t.Context(), Config{Workload: small(), Rounds: 2, Writers: 4, BatchOps: 100, FlushDocs: 50, Progress: &progress})
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := must.Get(CatchUp(t.Context(), Config{Workload: small(), Rounds: 2, Writers: 4, BatchOps: 100, FlushDocs: 50, Progress: &progress}))(t)
 	r := runFigures{run, "catch-up/small"}
 	r.check(t, "catch-up", 500, 2)
 	if run.Source != oneEmbedded || run.Target != oneEmbedded {
@@ -64,9 +62,7 @@ func TestCatchUpElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(target.Close)
-	if err := target.Fill(t.Context(), collections[:1]); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, target.Fill(t.Context(), collections[:1]))
 	documents := int64(len(collections[0].Documents))
 
 	_, err = CatchUp(t.Context(), c)
@@ -148,9 +144,7 @@ func TestSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(both[i].Close)
-		if err := both[i].Fill(t.Context(), collections); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, both[i].Fill(t.Context(), collections))
 	}
 	check := func(want string) {
 		t.Helper()
@@ -165,22 +159,14 @@ func TestSame(t *testing.T) {
 	}
 	check("")
 	collections[1].Documents = collections[1].Documents[1:]
-	if err := both[1].Fill(t.Context(), collections); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, both[1].Fill(t.Context(), collections))
 	check(string(collections[1].NS))
 }
 
 func TestMirror(t *testing.T) {
-	w, err := workload.Preset("mixed")
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(workload.Preset("mixed"))(t)
 	w.Seed, w.Documents = 7, 300
-	run, err := Mirror(t.Context(), Config{Workload: w, Rate: 400, Duration: time.Second, Writers: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := must.Get(Mirror(t.Context(), Config{Workload: w, Rate: 400, Duration: time.Second, Writers: 4}))(t)
 	if run.Ops < 400 || run.Settings["rate"] != 400 {
 		t.Errorf("%d operations at %g/s", run.Ops, run.Settings["rate"])
 	}

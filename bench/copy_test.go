@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // cloneWorkers is how many ranges a link copies at a time by default.
@@ -17,23 +18,15 @@ func startCopying(t testing.TB, docs, size int) *copying {
 	c.setDefaults()
 	p := &copying{cfg: c}
 	t.Cleanup(func() { p.close(t.Context()) })
-	if err := p.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.open(t.Context()))
 	return p
 }
 
 // both copies as a link does, and by bare loops.
 func (p *copying) both(t testing.TB, workers int) (ours, bare time.Duration) {
 	t.Helper()
-	fast, err := p.ours(t.Context(), workers, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slow, err := p.bare(t.Context(), workers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fast := must.Get(p.ours(t.Context(), workers, false))(t)
+	slow := must.Get(p.bare(t.Context(), workers))(t)
 	return fast.Elapsed, slow.Elapsed
 }
 

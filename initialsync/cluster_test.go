@@ -24,6 +24,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -138,9 +139,7 @@ func newLink(t testing.TB, source, target *server, names scope.Config) *link {
 		Number: 1, Phase: checkpoint.Copying, Host: id.Host, RBID: id.RBID, SyncID: id.SyncID,
 		FetchFrom: at.FetchFrom, Begin: at.Begin, Started: time.Now(),
 	}
-	if err := l.store.Prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.store.Prepare(t.Context()))
 	if err := l.store.Create(t.Context(), checkpoint.State{
 		Writers: writers, Fingerprint: "f", Applied: at.Begin, AppliedWall: at.Wall, FetchFrom: at.FetchFrom, Copy: &l.copy,
 	}); err != nil {
@@ -418,9 +417,7 @@ func TestFailedIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := newLink(t, source, target, scope.Config{})
-	if err := target.set.Primary().FailCommand(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, target.set.Primary().FailCommand(t.Context(), spec))
 	c, _, err := l.run(t.Context(), t)
 	if err != nil {
 		t.Fatal(err)

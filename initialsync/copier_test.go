@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -72,9 +73,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	w := everyKind(t)
 	reg := prometheus.NewRegistry()
-	if err := w.start(Config{Registry: reg}, 4).Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.start(Config{Registry: reg}, 4).Run(t.Context()))
 	want := `
 # HELP replicator_initialsync_bytes_total Bytes of documents copied by this process.
 # TYPE replicator_initialsync_bytes_total counter
@@ -93,9 +92,7 @@ replicator_initialsync_ranges{kind="total"} 14
 	}
 	// Another process continues the counters.
 	c := w.start(Config{Registry: reg}, 4)
-	if err := c.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Run(t.Context()))
 	if n := testutil.ToFloat64(c.board.metrics.docs); n != 19 {
 		t.Errorf("%v documents", n)
 	}

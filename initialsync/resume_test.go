@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // everyKind is a world with every case that may occur in a copy.
@@ -46,9 +47,7 @@ func everyKind(t testing.TB) *world {
 func copyWhole(t testing.TB, cfg Config, lanes int) (string, int) {
 	t.Helper()
 	w := everyKind(t)
-	if err := w.start(cfg, lanes).Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.start(cfg, lanes).Run(t.Context()))
 	return w.state(), w.calls
 }
 
@@ -164,9 +163,7 @@ func TestLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := everyKind(t)
-			if err := w.start(Config{}, 4).Run(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.start(Config{}, 4).Run(t.Context()))
 			damage(w)
 			err := w.start(Config{}, 4).Run(t.Context())
 			if !isDamaged(err) {

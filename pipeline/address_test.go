@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
@@ -61,21 +62,15 @@ func TestAddresses(t *testing.T) {
 				for i := from; i < to; i++ {
 					docs = append(docs, bson.D{{Key: "_id", Value: i}})
 				}
-				if err := w.source.write(t.Context(), "db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: docs}}); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, w.source.write(t.Context(), "db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: docs}}))
 			}
 			insert(0, 100)
 			checked(t, w, preflight.OK)
 			began := time.Now()
-			if err := w.start("a", pipeline.Config{Writers: 2, Copy: initialsync.Options{Wanted: true, SpoolDir: t.TempDir()}}, scope.Config{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.start("a", pipeline.Config{Writers: 2, Copy: initialsync.Options{Wanted: true, SpoolDir: t.TempDir()}}, scope.Config{}))
 			l := w.links["a"]
 			insert(100, 200)
-			if err := w.caughtUp(l); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.caughtUp(l))
 			t.Logf("caught up after %s", time.Since(began))
 			if report, err := w.equal(l); err != nil || report != "equal" {
 				t.Error(report, err)

@@ -11,6 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -131,9 +132,7 @@ func (w *world) cappedCourse(t *testing.T, seed int, version string) {
 		if r.rng.IntN(2) == 0 {
 			cfg.Copy.OpsPerSecond = int64(100 + r.rng.IntN(2000))
 		}
-		if err := w.start(r.db, cfg, scope.Config{Include: []string{r.db}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.start(r.db, cfg, scope.Config{Include: []string{r.db}}))
 		return w.links[r.db]
 	}
 	kill := func(l *link) {
@@ -173,8 +172,6 @@ func (w *world) cappedCourse(t *testing.T, seed int, version string) {
 	}
 	kill(l)
 	for _, c := range []*cluster{w.source, w.target} {
-		if err := c.write(t.Context(), r.db, bson.D{{Key: "dropDatabase", Value: 1}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.write(t.Context(), r.db, bson.D{{Key: "dropDatabase", Value: 1}}))
 	}
 }

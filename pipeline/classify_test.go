@@ -24,6 +24,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/errtest"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
@@ -191,14 +192,9 @@ func TestErrorTable(t *testing.T) {
 	writeKinds(&b)
 	const path = "../docs/errors.md"
 	if rewrite() {
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(b.String()), 0o644))
 	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(os.ReadFile(path))(t)
 	if string(got) != b.String() {
 		t.Errorf("%s is not what the rules say: run this test with -rewrite", path)
 	}

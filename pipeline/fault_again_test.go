@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -146,16 +147,12 @@ func TestResyncSurvivesLocalFault(t *testing.T) {
 		w.fail("fault", "", err)
 	}
 	folder := w.spool("")
-	if err := errors.Join(os.RemoveAll(folder), os.WriteFile(folder, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.RemoveAll(folder), os.WriteFile(folder, nil, 0o600)))
 	w.play(`
 		resync shop.a
 		await told again: attempt ended
 	`)
-	if err := errors.Join(os.Remove(folder), os.Mkdir(folder, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Remove(folder), os.Mkdir(folder, 0o700)))
 	w.play(`
 		await resync done shop.a
 		await caught-up
@@ -167,10 +164,7 @@ func TestResyncSurvivesLocalFault(t *testing.T) {
 // runningResyncs returns the links of single collections in the metadata.
 func runningResyncs(t *testing.T, w *world) []string {
 	t.Helper()
-	list, err := checkpoint.List(t.Context(), w.target.conn, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(checkpoint.List(t.Context(), w.target.conn, ""))(t)
 	var names []string
 	for _, l := range list {
 		if resync.IsPart(l.Link) {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
@@ -151,9 +152,7 @@ func TestSpoolLost(t *testing.T) {
 				await starting
 			`)
 		}
-		if err := os.RemoveAll(w.spool("")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.RemoveAll(w.spool("")))
 		w.play(`
 			source insert shop.a 601..700
 			await told spool discarded
@@ -197,9 +196,7 @@ func TestSpoolDamaged(t *testing.T) {
 		if _, err := f.WriteAt(b[len(b)-100:len(b)-99], int64(len(b)-100)); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.Close())
 	}
 	w.play(`
 		release

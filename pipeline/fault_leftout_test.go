@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -240,9 +241,7 @@ func TestPositionWhileLeftOut(t *testing.T) {
 				}
 			}
 			// Optimes have a resolution of seconds.
-			if err := w.until("the next second", func() bool { return time.Now().Unix() > int64(out.Since.TS.T)+2 }); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.until("the next second", func() bool { return time.Now().Unix() > int64(out.Since.TS.T)+2 }))
 			check("copied again")
 			w.play("drain")
 			if err := w.links["a"].err; !errors.Is(err, pipeline.ErrStopped) || pipeline.Classify(err).Code != pipeline.ExitNotDrained || !strings.Contains(err.Error(), "shop.a") {

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
@@ -156,9 +157,7 @@ func TestDrainRefusedForGood(t *testing.T) {
 	opts := mongosim.Options{Members: 1, Moods: mongosim.NoMoods("it has refusals of its own")}
 	w := newWorld(t, opts, opts)
 	cfg := pipeline.Config{Writers: 2, RetryMax: time.Second, CheckpointInterval: time.Hour}
-	if err := w.start("a", cfg, scope.Config{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.start("a", cfg, scope.Config{}))
 	l := w.links["a"]
 	w.play("await running")
 	w.refusing("commitTransaction", 11602, -1)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
@@ -25,9 +26,7 @@ func TestStaleWithStandIn(t *testing.T) {
 				if own {
 					cfg.Feedback, cfg.MemberID = feedback.Member, member
 				}
-				if err := w.start("a", cfg, scope.Config{}); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, w.start("a", cfg, scope.Config{}))
 			}
 			start()
 			w.play("source insert shop.a 1..10\nawait caught-up\ndrain\nsource insert shop.a 1000..1400 size=200")

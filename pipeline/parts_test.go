@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -55,9 +56,7 @@ func TestPartsSwept(t *testing.T) {
 	}}})
 	l = r.run(cfg())
 	r.insert(10)
-	if err := r.caughtUp(l); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.caughtUp(l))
 	for _, coll := range []string{"links", "lanes"} {
 		found := map[string]bool{}
 		reply := r.onTarget("replicator", bson.D{{Key: "find", Value: coll}})

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -21,18 +22,12 @@ import (
 func TestRefusalsThatPass(t *testing.T) {
 	opts := mongosim.Options{Members: 1, Dialect: "6.0", Moods: mongosim.NoMoods("it has refusals of its own")}
 	w := newWorld(t, opts, opts)
-	if err := w.start("a", pipeline.Config{Writers: 2, CheckpointInterval: 50 * time.Millisecond}, scope.Config{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.start("a", pipeline.Config{Writers: 2, CheckpointInterval: 50 * time.Millisecond}, scope.Config{}))
 	l := w.links["a"]
-	if err := w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == monitor.Steady }); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == monitor.Steady }))
 	src := func(cmd bson.D) {
 		t.Helper()
-		if err := w.source.write(t.Context(), "db", cmd); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.source.write(t.Context(), "db", cmd))
 	}
 	src(bson.D{{Key: "create", Value: "first"}})
 	for i, code := range []int{365, 290, 388, 146, 9001, 217, 256, 261, 90, 276, 279, 11, 79, 24, 112, 246, 134, 211, 371} {
@@ -74,13 +69,9 @@ const leastTickets = 10
 func TestTickets(t *testing.T) {
 	w := newWorld(t, mongosim.Options{Members: 1, Moods: mongosim.NoMoods("the target is what is looked at")},
 		mongosim.Options{Members: 1, Moods: mongosim.Moods{OneIn: map[string]int{"ticket-timeout": 4, "write-conflict": 20, "stale-catalog": 20}}})
-	if err := w.start("a", pipeline.Config{Writers: 4, CheckpointInterval: 20 * time.Millisecond}, scope.Config{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.start("a", pipeline.Config{Writers: 4, CheckpointInterval: 20 * time.Millisecond}, scope.Config{}))
 	l := w.links["a"]
-	if err := w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == monitor.Steady }); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == monitor.Steady }))
 	var others sync.WaitGroup
 	for i := range 48 {
 		others.Go(func() {
@@ -98,9 +89,7 @@ func TestTickets(t *testing.T) {
 			cmds = append(cmds, bson.D{{Key: "create", Value: fmt.Sprint("d", i)}})
 		}
 		for _, cmd := range cmds {
-			if err := w.source.write(t.Context(), "db", cmd); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.source.write(t.Context(), "db", cmd))
 		}
 	}
 	err := w.caughtUp(l)
@@ -132,13 +121,9 @@ func TestTickets(t *testing.T) {
 func TestLastingRefusal(t *testing.T) {
 	opts := mongosim.Options{Members: 1, Dialect: "6.0", Moods: mongosim.NoMoods("it has refusals of its own")}
 	w := newWorld(t, opts, opts)
-	if err := w.start("a", pipeline.Config{Writers: 2, CheckpointInterval: 50 * time.Millisecond}, scope.Config{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.start("a", pipeline.Config{Writers: 2, CheckpointInterval: 50 * time.Millisecond}, scope.Config{}))
 	l := w.links["a"]
-	if err := w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == monitor.Steady }); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == monitor.Steady }))
 	fail := func(mode string) {
 		t.Helper()
 		if _, err := w.target.on(t.Context(), 0, "admin", bson.D{
@@ -150,16 +135,12 @@ func TestLastingRefusal(t *testing.T) {
 		}
 	}
 	fail("alwaysOn")
-	if err := w.source.write(t.Context(), "db", bson.D{{Key: "create", Value: "c"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.source.write(t.Context(), "db", bson.D{{Key: "create", Value: "c"}}))
 	if err := w.untilOf(l, "a reason", func() bool {
 		return strings.Contains(l.p.Snapshot().Reason, "TemporarilyUnavailable")
 	}); err != nil {
 		t.Fatal(err, l.p.Snapshot().Reason)
 	}
 	fail("off")
-	if err := w.caughtUp(l); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.caughtUp(l))
 }

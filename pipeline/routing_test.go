@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -109,9 +110,7 @@ func TestIndexDroppedWhileRunning(t *testing.T) {
 	r.onTarget("db", uniqueOn("u"))
 	l := r.run(pipeline.Config{Writers: 8, CheckpointInterval: time.Second, FlushDocs: 20, CoalesceWindow: 20})
 	r.insert(10)
-	if err := r.caughtUp(l); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.caughtUp(l))
 	r.onTarget("db", bson.D{{Key: "dropIndexes", Value: "u"}, {Key: "index", Value: "v_1"}})
 	// The lane of u has most of its work left when the others are past c.
 	r.refuseCommit(150)
@@ -170,9 +169,7 @@ func TestUnrouted(t *testing.T) {
 	cfg := pipeline.Config{Writers: 4, CheckpointInterval: 50 * time.Millisecond}
 	l := r.run(cfg)
 	r.insert(100)
-	if err := r.caughtUp(l); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.caughtUp(l))
 	l.drain(nil)
 	<-l.done
 	if l.err != nil {
@@ -207,9 +204,7 @@ func TestUnrouted(t *testing.T) {
 			{Key: "q", Value: bson.D{{Key: "_id", Value: "mirror/2"}}},
 			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "ts", Value: bson.Timestamp{T: 1 << 31}}}}}},
 		}}}})
-		if err := r.start("a", cfg, scope.Config{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.start("a", cfg, scope.Config{}))
 		l = r.links["a"]
 		<-l.done
 		e, ok := errors.AsType[*checkpoint.RoutingError](l.err)

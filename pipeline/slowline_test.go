@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/mongosim/fault"
 	"github.com/oplogrep/replicator/pipeline"
@@ -20,18 +21,10 @@ func TestSlowLine(t *testing.T) {
 	slow := mongosim.NoMoods("the line is slow, and one attempt has to do")
 	w := newWorld(t, mongosim.Options{Moods: slow}, mongosim.Options{Moods: slow})
 	cfg := pipeline.Config{Writers: 2, Await: 100 * time.Millisecond}
-	if err := w.start("a", cfg, scope.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.caughtUp(w.links["a"]); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.source.write(t.Context(), "db", bson.D{{Key: "create", Value: "c"}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.caughtUp(w.links["a"]); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.start("a", cfg, scope.Config{}))
+	must.Succeed(t, w.caughtUp(w.links["a"]))
+	must.Succeed(t, w.source.write(t.Context(), "db", bson.D{{Key: "create", Value: "c"}}))
+	must.Succeed(t, w.caughtUp(w.links["a"]))
 	w.links["a"].drain(nil)
 	w.awaitEnd(w.links["a"])
 
@@ -39,21 +32,15 @@ func TestSlowLine(t *testing.T) {
 	filler := make([]byte, 1<<20)
 	for i := range megabytes {
 		docs := bson.A{bson.D{{Key: "_id", Value: i}, {Key: "x", Value: filler}}}
-		if err := w.source.write(t.Context(), "db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: docs}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.source.write(t.Context(), "db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: docs}}))
 	}
 	if err := w.source.Fault(mongosim.Client, 0,
 		fault.Fault{Kind: fault.Rate, Bytes: 2 << 20}, fault.Fault{Kind: fault.Latency, Delay: 50 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if err := w.start("a", cfg, scope.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.caughtUp(w.links["a"]); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.start("a", cfg, scope.Config{}))
+	must.Succeed(t, w.caughtUp(w.links["a"]))
 	t.Logf("%d MiB in %s", megabytes, time.Since(began))
 	if n := w.links["a"].p.Snapshot().Attempts; n != 1 {
 		t.Errorf("%d attempts, want 1: %s", n, w.links["a"].p.Snapshot().LastError)

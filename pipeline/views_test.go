@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -54,9 +55,7 @@ func TestInvalidViews(t *testing.T) {
 	var l *link
 	lackingOf := func(what string, met func() bool) {
 		t.Helper()
-		if err := r.untilOf(l, what, met); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.untilOf(l, what, met))
 	}
 	spool := t.TempDir()
 	cfg := func() pipeline.Config {
@@ -72,9 +71,7 @@ func TestInvalidViews(t *testing.T) {
 	define("db.mended", bson.A{1})
 	define(8, bson.A{})
 	r.insert(10)
-	if err := r.caughtUp(l); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.caughtUp(l))
 	// Another process of the link, which copied nothing, reports what is left out.
 	l.drain(nil)
 	r.awaitEnd(l)
@@ -90,9 +87,7 @@ func TestInvalidViews(t *testing.T) {
 	change("db.bad", bson.A{7})
 	change("db.mended", bson.A{bson.D{{Key: "$limit", Value: 5}}})
 	r.insert(10)
-	if err := r.caughtUp(l); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.caughtUp(l))
 	lackingOf("one view less to be left out", func() bool {
 		lacking := l.p.Snapshot().Lacking.Views
 		return len(lacking) == 4 && !slices.ContainsFunc(lacking, func(v ddl.LeftView) bool { return v.Name() == "db.mended" })
@@ -127,9 +122,7 @@ func TestInvalidViewOfTarget(t *testing.T) {
 	l = r.run(cfg)
 	r.onSource(uniqueOn("u")) // and looks at its collections again
 	r.insert(10)
-	if err := r.caughtUp(l); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.caughtUp(l))
 	r.onTarget("db", bson.D{{Key: "delete", Value: "system.views"}, {Key: "deletes", Value: bson.A{
 		bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "db.bad"}}}, {Key: "limit", Value: 1}},
 	}}})

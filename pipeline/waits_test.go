@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -53,17 +54,11 @@ func TestWaitsAreTold(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, mongosim.Options{}, mongosim.Options{})
-			if err := w.start("a", pipeline.Config{Writers: 2}, scope.Config{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.start("a", pipeline.Config{Writers: 2}, scope.Config{}))
 			l := w.links["a"]
-			if err := w.caughtUp(l); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.caughtUp(l))
 			w.failing(tt.mode, tt.data)
-			if err := w.source.write(t.Context(), "db", tt.write); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.source.write(t.Context(), "db", tt.write))
 			if err := w.untilOf(l, "a reason", func() bool {
 				s := l.p.Snapshot()
 				told, _ := w.waitTold(tt.reason)
@@ -72,9 +67,7 @@ func TestWaitsAreTold(t *testing.T) {
 				t.Fatal(err, l.p.Snapshot().Reason)
 			}
 			w.failing("off", bson.D{})
-			if err := w.caughtUp(l); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.caughtUp(l))
 			if err := w.until("the end of the wait", func() bool { _, over := w.waitTold(tt.reason); return over }); err != nil {
 				t.Error(err)
 			}
@@ -116,15 +109,11 @@ func TestWaitsAtTheStart(t *testing.T) {
 				w.source.Member(0).Freeze()
 			} else {
 				for i := range 2 {
-					if err := w.target.Member(i).Kill(); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, w.target.Member(i).Kill())
 				}
 			}
 			w.connectSource, w.connectTarget = func() *driver.Set { return source }, func() *driver.Set { return target }
-			if err := w.start("a", pipeline.Config{Writers: 2}, scope.Config{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.start("a", pipeline.Config{Writers: 2}, scope.Config{}))
 			l := w.links["a"]
 			if err := w.untilOf(l, "a reason", func() bool {
 				s := l.p.Snapshot()

@@ -7,16 +7,13 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 func newScope(t testing.TB, cfg Config) *Scope {
 	t.Helper()
-	s, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must.Get(New(cfg))(t)
 }
 
 // Namespaces that are passed in are views into replies: they may change afterwards.

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -128,10 +129,7 @@ func TestExpressionsAreDecided(t *testing.T) {
 		{`(shop|log[0-9]{1,3})\..*`, true, true, false, false},
 		{`.*\.tmp.*`, true, false, true, false},
 	} {
-		x, err := parseExpression(tt.text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := must.Get(parseExpression(tt.text))(t)
 		if got := x.mayMatchIn("shop"); got != tt.mayMatch {
 			t.Errorf("/%s/ may match in shop: %v", tt.text, got)
 		}
@@ -149,10 +147,7 @@ func TestExpressionsAreDecided(t *testing.T) {
 
 // A question that would take too long is answered with no.
 func TestExpressionsTooLarge(t *testing.T) {
-	x, err := parseExpression(`shop\.(\pL|\PL)*\pL(\pL|\PL){9}\PL*(\pL|.){30}|shop\..*x.{14}|shop\..*y.{14}|.*`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Get(parseExpression(`shop\.(\pL|\PL)*\pL(\pL|\PL){9}\PL*(\pL|.){30}|shop\..*x.{14}|shop\..*y.{14}|.*`))(t)
 	if x.cover("shop") {
 		t.Error("decided; then this is no test")
 	}
@@ -289,10 +284,7 @@ func TestFingerprintForms(t *testing.T) {
 		t.Helper()
 		cfg := base
 		change(&cfg)
-		s, err := New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(cfg))(t)
 		return s.Fingerprint()
 	}
 	want := mark(func(*Config) {})

@@ -22,6 +22,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
@@ -91,10 +92,7 @@ func TestCopyGolden(t *testing.T) {
 
 func metricsOf(t *testing.T, registry *prometheus.Registry) string {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	var out strings.Builder
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

@@ -20,26 +20,19 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // optime parses SECONDS:INCREMENT@TERM, where @TERM may be missing.
 func optime(t testing.TB, s string) oplog.OpTime {
 	t.Helper()
-	o, err := oplog.ParseOpTime(strings.Replace(s, "@", " t", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
+	return must.Get(oplog.ParseOpTime(strings.Replace(s, "@", " t", 1)))(t)
 }
 
 func duration(t testing.TB, s string) time.Duration {
 	t.Helper()
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return must.Get(time.ParseDuration(s))(t)
 }
 
 // tagsOf parses NAME:VALUE+NAME:VALUE.
@@ -91,10 +84,7 @@ func parseMember(t testing.TB, line string) Member {
 		case "ping":
 			m.Ping = duration(t, value)
 		case "term":
-			n, err := strconv.ParseInt(value, 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Get(strconv.ParseInt(value, 10, 64))(t)
 			m.Term = n
 		case "tags":
 			m.Tags = tagsOf(value)
@@ -381,10 +371,7 @@ func TestServersTests(t *testing.T) {
 	have := map[string]bool{}
 	files, _ := filepath.Glob("testdata/*.txt")
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(file))(t)
 		for line := range strings.Lines(string(data)) {
 			for word := range strings.FieldsSeq(line) {
 				if names, ok := strings.CutPrefix(word, "test="); ok {
@@ -393,10 +380,7 @@ func TestServersTests(t *testing.T) {
 			}
 		}
 	}
-	list, err := os.Open("testdata/server-tests.list")
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(os.Open("testdata/server-tests.list"))(t)
 	defer func() { _ = list.Close() }()
 	n := 0
 	lines := bufio.NewScanner(list)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // A choice does not wait long for members that are down: one that refuses
@@ -42,9 +43,7 @@ func TestWatcherSettles(t *testing.T) {
 					seeds = []string{"a:1"}
 				}
 				w := watchFake(t, f, WatcherConfig{Seeds: seeds})
-				if err := w.Ready(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, w.Ready(t.Context()))
 				if took := time.Since(f.start); took < tt.from || took > tt.to {
 					t.Errorf("ready after %s, want %s to %s", took, tt.from, tt.to)
 				}
@@ -70,9 +69,7 @@ func TestWatcherWaitsForTheFirst(t *testing.T) {
 			t.Errorf("settled with %v", describe(v))
 		}
 		f.set(func() { f.members["b:1"].err = nil })
-		if err := w.Ready(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.Ready(t.Context()))
 		if took := time.Since(f.start) - 30*time.Second; took > 2*time.Second+20*time.Millisecond {
 			t.Errorf("ready %s after one was back", took)
 		}

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -21,9 +22,7 @@ func TestWatcherBeatsAndPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSet("a:1", "b:1")
 		w := watchFake(t, f, WatcherConfig{Seeds: []string{"a:1"}})
-		if err := w.Ready(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.Ready(t.Context()))
 		f.set(func() { f.members["b:1"].delay = 21 * time.Millisecond })
 		pass(3 * time.Second)
 		v := w.View()
@@ -230,14 +229,9 @@ func TestWatcherConfigChecked(t *testing.T) {
 
 func recorded(t testing.TB, name string) bson.Raw {
 	t.Helper()
-	text, err := os.ReadFile("testdata/replies/" + name + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/replies/" + name + ".json"))(t)
 	var doc bson.Raw
-	if err := bson.UnmarshalExtJSON(text, true, &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, bson.UnmarshalExtJSON(text, true, &doc))
 	return doc
 }
 

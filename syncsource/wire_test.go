@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -38,9 +39,7 @@ func startWired(t *testing.T, opts mongosim.Options, rules Rules, user string) *
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	x := &wired{t: t, ctx: ctx, set: mongosim.StartTest(t, opts)}
-	if err := x.set.AwaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, x.set.AwaitReady(ctx))
 	uri := x.set.URI()
 	if user != "" {
 		uri = x.set.URIFor(user)
@@ -76,9 +75,7 @@ func startWired(t *testing.T, opts mongosim.Options, rules Rules, user string) *
 		group.Wait()
 		x.mdb.Close()
 	})
-	if err := x.w.Ready(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, x.w.Ready(ctx))
 	return x
 }
 
@@ -159,9 +156,7 @@ func TestOverTheWire(t *testing.T) {
 	// The tagged member is preferred, but its oplog begins after an entry that was
 	// never written.
 	x.write()
-	if err := x.set.AwaitSynced(x.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, x.set.AwaitSynced(x.ctx))
 	oldest := x.oldest(2)
 	x.resolve("the tagged one", oldest, func(s Source) bool { return s.Host == host(2) })
 	before := oplog.OpTime{TS: bson.Timestamp{T: oldest.TS.T - 1, I: 1}, Term: oldest.Term}
@@ -175,17 +170,13 @@ func TestOverTheWire(t *testing.T) {
 
 	// A stopped member is left, and the reason is reported.
 	x.resolve("the tagged one again", oldest, func(s Source) bool { return s.Host == host(2) })
-	if err := x.set.Member(2).Stop(x.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, x.set.Member(2).Stop(x.ctx))
 	x.await("member 2 down", func(v *View) bool { m, ok := v.find(host(2)); return ok && m.Fault != "" })
 	if verdict := x.r.OnError(oldest); !verdict.Change || !strings.Contains(verdict.Reason, "cannot be reached") {
 		t.Errorf("the source is down: %+v", verdict)
 	}
 	x.resolve("another one", oldest, func(s Source) bool { return s.Host != host(2) && s.Host != host(3) })
-	if err := x.set.Member(2).Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, x.set.Member(2).Start())
 
 	x.lag(2, oldest)
 
@@ -200,9 +191,7 @@ func TestOverTheWire(t *testing.T) {
 	if primary.Host != x.set.Primary().Host() {
 		t.Errorf("read from %s, the primary is %s", primary.Host, x.set.Primary().Host())
 	}
-	if err := x.set.StepDown(x.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, x.set.StepDown(x.ctx))
 	x.await("another primary", func(v *View) bool { m, ok := v.primary(); return ok && m.Host != primary.Host })
 	if verdict := x.r.OnReply(oldest, Said{Applied: oldest, HasSource: true}); !verdict.Change || !strings.Contains(verdict.Reason, "is not the primary") {
 		t.Errorf("the source is primary no more: %+v", verdict)

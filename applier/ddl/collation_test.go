@@ -131,15 +131,9 @@ func (c *collated) run(t *testing.T) int {
 
 func (c *collated) compare(t *testing.T, want []string, when string) {
 	t.Helper()
-	deferred, err := ddl.ReadDeferred(t.Context(), c, "replicator", "link")
-	if err != nil {
-		t.Fatal(err)
-	}
+	deferred := must.Get(ddl.ReadDeferred(t.Context(), c, "replicator", "link"))(t)
 	target := oplog.NewNamespace("dst", c.buckets+"c")
-	specs, err := catalog.Indexes(t.Context(), c, target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := must.Get(catalog.Indexes(t.Context(), c, target))(t)
 	_, specs = deferred.Overlay(target, nil, specs)
 	if diff := cmp.Diff(want, indexTexts(specs)); diff != "" {
 		t.Errorf("%s%s: -source +target:\n%s", c.name, when, diff)
@@ -148,10 +142,7 @@ func (c *collated) compare(t *testing.T, want []string, when string) {
 
 func (c *collated) indexes(t *testing.T, ns oplog.Namespace) []string {
 	t.Helper()
-	specs, err := catalog.Indexes(t.Context(), c, ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := must.Get(catalog.Indexes(t.Context(), c, ns))(t)
 	return indexTexts(specs)
 }
 
@@ -188,10 +179,7 @@ func (c *collated) logged(t *testing.T) []bson.Raw {
 		{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: c.read}}}}},
 		{Key: "batchSize", Value: 10_000},
 	})
-	docs, err := catalog.ReadAll(t.Context(), c, "local", find)
-	if err != nil {
-		t.Fatal(err)
-	}
+	docs := must.Get(catalog.ReadAll(t.Context(), c, "local", find))(t)
 	for _, d := range docs {
 		c.read.T, c.read.I = d.Lookup("ts").Timestamp()
 	}

@@ -19,11 +19,7 @@ import (
 
 func scenarios(t *testing.T) []corpus.Scenario {
 	t.Helper()
-	all, err := corpus.Open("../../testdata/corpus")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
+	return must.Get(corpus.Open("../../testdata/corpus"))(t)
 }
 
 // commands returns the operations of a recording that must be processed individually, in
@@ -64,19 +60,14 @@ func commands(t *testing.T, s *corpus.Scenario) []*oplog.Op {
 // prepare creates the collections that a recording starts with.
 func (b *bench) prepare(t *testing.T, s *corpus.Scenario) {
 	t.Helper()
-	before, err := s.Before()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(s.Before())(t)
 	for _, c := range before.Collections {
 		if c.Type != memstore.TypeCollection || c.NS.IsSystemViews() {
 			continue
 		}
 		create := bson.D{{Key: "create", Value: c.NS.Collection()}}
 		var options bson.D
-		if err := bson.Unmarshal(c.Options, &options); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, bson.Unmarshal(c.Options, &options))
 		b.run(t, c.NS.DB(), append(create, options...))
 		for _, spec := range c.Indexes {
 			if spec.Lookup("name").StringValue() != "_id_" {
@@ -139,10 +130,7 @@ func TestRecordings(t *testing.T) {
 
 func (b *bench) compare(t *testing.T, s *corpus.Scenario) {
 	t.Helper()
-	after, err := s.After()
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Get(s.After())(t)
 	for _, what := range memstore.Diff(bare(after), b.state(t, true)) {
 		t.Error(what)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -121,11 +122,7 @@ func safe(cmd bson.Raw) error {
 
 func (b *bench) deferredSpecs(t *testing.T) ddl.Specs {
 	t.Helper()
-	deferred, err := ddl.ReadDeferred(t.Context(), b, "replicator", "link")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return deferred
+	return must.Get(ddl.ReadDeferred(t.Context(), b, "replicator", "link"))(t)
 }
 
 // An index of an earlier attempt is listed from the start of its build. The executor
@@ -134,9 +131,7 @@ func TestIndexUnderWayIsAskedForAgain(t *testing.T) {
 	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
 	ops := b.history(t)[:2]
 	for _, op := range ops {
-		if err := b.exec.Apply(t.Context(), op, ddl.Once); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.exec.Apply(t.Context(), op, ddl.Once))
 	}
 	asked := 0
 	b.before = func(cmd mongo.Command) error {
@@ -145,9 +140,7 @@ func TestIndexUnderWayIsAskedForAgain(t *testing.T) {
 		}
 		return nil
 	}
-	if err := b.exec.Apply(t.Context(), ops[1], ddl.Maybe); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.exec.Apply(t.Context(), ops[1], ddl.Maybe))
 	if asked != 1 {
 		t.Errorf("it was asked for %d times, want once", asked)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -59,9 +60,7 @@ func TestAbsentOfOthers(t *testing.T) {
 		hold := func(coll string) {
 			t.Helper()
 			op := b.operation(t, `c db.$cmd {"createIndexes": "`+coll+`", "v": 2, "key": {"x": 1}, "name": "x_1"}`)
-			if err := b.exec.DeferBuild(t.Context(), op, "x_1"); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, b.exec.DeferBuild(t.Context(), op, "x_1"))
 		}
 		b.must(t, "db", `{"create": "mine"}`)
 		b.must(t, "db", `{"create": "other"}`)

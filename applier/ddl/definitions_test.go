@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -47,9 +48,7 @@ func TestDefinitions(t *testing.T) {
 			b.must(t, "db", `{"drop": "v"}`)
 			b.before = tt.before
 			for _, line := range []string{`c db.$cmd {"drop": "a"}`, `c db.$cmd {"dropDatabase": 1}`} {
-				if err := b.exec.Apply(t.Context(), b.operation(t, line), ddl.Once); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, line), ddl.Once))
 			}
 			b.before = nil
 			docs, err := catalog.List(t.Context(), b, "db", "system.views")

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -78,18 +79,9 @@ func (f callFunc) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 
 func dropView(t *testing.T, target mongo.Caller, fence ddl.Fence, late func(context.Context, *ddl.LateError)) (*ddl.Executor, *oplog.Op) {
 	t.Helper()
-	cat, err := catalog.Load(t.Context(), target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sc, err := scope.New(scope.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	exec, err := ddl.New(ddl.Config{Target: target, Fence: fence, Catalog: cat, Scope: sc, Link: "link", Observer: func(event.Event) {}, Late: late})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cat := must.Get(catalog.Load(t.Context(), target, nil))(t)
+	sc := must.Get(scope.New(scope.Config{}))(t)
+	exec := must.Get(ddl.New(ddl.Config{Target: target, Fence: fence, Catalog: cat, Scope: sc, Link: "link", Observer: func(event.Event) {}, Late: late}))(t)
 	return exec, (&bench{}).operation(t, `d db.system.views {"_id": "db.v"}`)
 }
 
@@ -200,9 +192,7 @@ func TestTimeLimit(t *testing.T) {
 			target := connect(t, "5.0")
 			s := newProcess(t, target, target)
 			for _, line := range []string{`c db.$cmd {"create": "c"}`, `c db.$cmd {"create": "d"}`} {
-				if err := s.exec.Apply(t.Context(), s.operation(t, line), ddl.Once); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.exec.Apply(t.Context(), s.operation(t, line), ddl.Once))
 			}
 			var seen []string
 			expired := servererr.New(servererr.MaxTimeMSExpired, "operation exceeded time limit")
@@ -362,9 +352,7 @@ func TestTriedForLong(t *testing.T) {
 func TestUUIDNotTaken(t *testing.T) {
 	t.Parallel()
 	s := newBench(t, "6.0", ddl.Relaxed, scope.Config{})
-	if err := s.exec.Apply(t.Context(), s.operation(t, `c db.$cmd {"create": "c"}`), ddl.Once); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.exec.Apply(t.Context(), s.operation(t, `c db.$cmd {"create": "c"}`), ddl.Once))
 	asked := 0
 	s.before = func(cmd mongo.Command) error {
 		if _, err := cmd.Body.LookupErr("collectionUUID"); err == nil {
@@ -374,9 +362,7 @@ func TestUUIDNotTaken(t *testing.T) {
 		return nil
 	}
 	for _, line := range []string{`c db.$cmd {"drop": "c"}`, `c db.$cmd {"create": "c"}`, `c db.$cmd {"drop": "c"}`} {
-		if err := s.exec.Apply(t.Context(), s.operation(t, line), ddl.Once); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.exec.Apply(t.Context(), s.operation(t, line), ddl.Once))
 	}
 	if asked != 1 {
 		t.Errorf("asked by UUID %d times", asked)

@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -92,17 +93,11 @@ func (s *server) wholeState(t *testing.T) string {
 	for _, c := range s.state(t, false).Collections {
 		fmt.Fprintln(&out, c.NS, c.Type, c.Options, c.Indexes)
 		if c.Type == memstore.TypeCollection && !c.NS.IsSystemViews() {
-			docs, err := catalog.ReadAll(t.Context(), s, c.NS.DB(), bsongen.FromJSON(t, fmt.Sprintf(`{"find": %q}`, c.NS.Collection())))
-			if err != nil {
-				t.Fatal(err)
-			}
+			docs := must.Get(catalog.ReadAll(t.Context(), s, c.NS.DB(), bsongen.FromJSON(t, fmt.Sprintf(`{"find": %q}`, c.NS.Collection()))))(t)
 			fmt.Fprintln(&out, docs)
 		}
 	}
-	deferred, err := ddl.ReadDeferred(t.Context(), s, "replicator", "link")
-	if err != nil {
-		t.Fatal(err)
-	}
+	deferred := must.Get(ddl.ReadDeferred(t.Context(), s, "replicator", "link"))(t)
 	for _, h := range deferred {
 		fmt.Fprintln(&out, "deferred", h.NS, h.Index, h.Fields, h.Absent, h.Spec)
 	}

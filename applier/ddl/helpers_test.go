@@ -47,10 +47,7 @@ func connect(t testing.TB, dialect string) *server {
 		TTLInterval: -1,
 	})
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(t.Context(), "tcp", set.Primary().Host())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(dialer.DialContext(t.Context(), "tcp", set.Primary().Host()))(t)
 	client := wire.NewClient(conn)
 	t.Cleanup(func() { _ = client.Close() })
 	return &server{client: client}
@@ -168,10 +165,7 @@ type bench struct {
 
 func newBench(t testing.TB, dialect string, unique ddl.UniqueIndexes, names scope.Config) *bench {
 	t.Helper()
-	sc, err := scope.New(names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sc := must.Get(scope.New(names))(t)
 	b := &bench{server: connect(t, dialect)}
 	b.cfg = ddl.Config{
 		Target: b.server, Fence: open{b.server}, Scope: sc, Link: "link", UniqueIndexes: unique,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -115,9 +116,7 @@ func TestMissingOfOthers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
 	rename := b.operation(t, `c db.$cmd {"renameCollection": "db.gone", "to": "db.late"}`)
-	if err := b.exec.Apply(t.Context(), rename, ddl.Copied); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.exec.Apply(t.Context(), rename, ddl.Copied))
 	at := rename.OpTime
 	whole := b.cfg
 	b.cfg.Own = "resync-1"

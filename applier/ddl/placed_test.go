@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -256,9 +257,7 @@ func TestSideBySide(t *testing.T) {
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.Wait())
 	// Their shared catalog must equal the target.
 	fresh, err := catalog.Load(t.Context(), b.server, nil)
 	if err != nil {

@@ -178,9 +178,7 @@ func (b *bench) show(t *testing.T, out *strings.Builder, overlay bool) {
 		options := c.Options
 		if c.NS.IsBuckets() { // their validator is long, and the server's own
 			var d bson.D
-			if err := bson.Unmarshal(options, &d); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, bson.Unmarshal(options, &d))
 			options = must.Marshal(t, slices.DeleteFunc(d, func(e bson.E) bool { return e.Key == "validator" }))
 		}
 		fmt.Fprintf(out, "%s %s %s\n", c.Type, c.NS, relaxed(options))
@@ -193,10 +191,7 @@ func (b *bench) show(t *testing.T, out *strings.Builder, overlay bool) {
 	if overlay {
 		return
 	}
-	deferred, err := ddl.ReadDeferred(t.Context(), b, "replicator", "link")
-	if err != nil {
-		t.Fatal(err)
-	}
+	deferred := must.Get(ddl.ReadDeferred(t.Context(), b, "replicator", "link"))(t)
 	for _, h := range deferred {
 		absent := ""
 		if h.Absent {
@@ -204,10 +199,7 @@ func (b *bench) show(t *testing.T, out *strings.Builder, overlay bool) {
 		}
 		fmt.Fprintf(out, "deferred %s %q %v%s %s\n", h.NS, h.Index, h.Fields, absent, relaxed(h.Spec))
 	}
-	lacking, err := ddl.ReadLacking(t.Context(), b, "replicator", "link")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lacking := must.Get(ddl.ReadLacking(t.Context(), b, "replicator", "link"))(t)
 	for i := range lacking.Views {
 		v := &lacking.Views[i]
 		fmt.Fprintf(out, "left out %s for %s: %s %s\n", v.NS, v.Name(), v.Why, relaxed(v.Def))

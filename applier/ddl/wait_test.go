@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -53,18 +54,9 @@ func emptyDatabase(refuse func() (bson.D, error)) player {
 
 func create(t *testing.T, target mongo.Caller, observer event.Observer) (*ddl.Executor, *oplog.Op) {
 	t.Helper()
-	cat, err := catalog.Load(t.Context(), target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sc, err := scope.New(scope.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	exec, err := ddl.New(ddl.Config{Target: target, Fence: plain{target}, Catalog: cat, Scope: sc, Link: "link", Observer: observer})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cat := must.Get(catalog.Load(t.Context(), target, nil))(t)
+	sc := must.Get(scope.New(scope.Config{}))(t)
+	exec := must.Get(ddl.New(ddl.Config{Target: target, Fence: plain{target}, Catalog: cat, Scope: sc, Link: "link", Observer: observer}))(t)
 	return exec, (&bench{}).operation(t, `c db.$cmd {"create": "a"}`)
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 func TestBenchstat(t *testing.T) {
@@ -16,9 +18,7 @@ func TestBenchstat(t *testing.T) {
 	again.Name = "pipeline/small-inserts/once more"
 	r.Runs = append(r.Runs, again)
 	var out strings.Builder
-	if err := r.Benchstat(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Benchstat(&out))
 	golden(t, "benchstat.txt", out.String())
 }
 
@@ -39,9 +39,7 @@ func TestBenchstatLines(t *testing.T) {
 		}
 		r := Report{Machine: Machine{Cores: 2}, Runs: []Run{run}}
 		var out strings.Builder
-		if err := r.Benchstat(&out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Benchstat(&out))
 		rounds := 0
 		for line := range strings.Lines(out.String()) {
 			line = strings.TrimSuffix(line, "\n")

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -21,14 +23,9 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	if *rewrite {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(file))(t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got; -rewrite writes it anew):\n%s", file, diff)
 	}
@@ -185,9 +182,7 @@ func TestDuration(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	var out strings.Builder
-	if err := sample().Table(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, sample().Table(&out))
 	golden(t, "table.txt", out.String())
 	for line := range strings.Lines(out.String()) {
 		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > pageWidth {

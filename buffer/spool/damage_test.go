@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -26,10 +27,7 @@ func imageOf(t testing.TB, dir string) image {
 	t.Helper()
 	m := image{}
 	for _, path := range files(t, dir) {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(path))(t)
 		m[filepath.Base(path)] = b
 	}
 	return m
@@ -38,14 +36,10 @@ func imageOf(t testing.TB, dir string) image {
 func (m image) write(t testing.TB, dir string) {
 	t.Helper()
 	for _, path := range files(t, dir) {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(path))
 	}
 	for name, b := range m {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
 	}
 }
 
@@ -82,9 +76,7 @@ func sample(t testing.TB, sync bool) (image, []oplog.Reply) {
 	if !sync {
 		storeAll(t, s, replies...)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Close())
 	m := imageOf(t, dir)
 	if len(m) != 3 {
 		t.Fatalf("%d files", len(m))
@@ -300,9 +292,7 @@ func TestClear(t *testing.T) {
 	if _, ok := errors.AsType[*DamagedError](err); !ok {
 		t.Fatal(err)
 	}
-	if err := Clear(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Clear(dir))
 	storeAll(t, mustOpen(t, Config{Dir: dir}), reply(t, 0, 1))
 }
 
@@ -371,9 +361,7 @@ func TestKill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, cmd.Start())
 		lines := bufio.NewScanner(out)
 		begun := time.Now()
 		for lines.Scan() {
@@ -396,9 +384,7 @@ func TestKill(t *testing.T) {
 		if len(list) < taken-1 {
 			t.Errorf("%d entries, %d were taken", len(list), taken)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Close())
 	}
 	if taken < 100 {
 		t.Errorf("only %d entries were written", taken)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -55,15 +56,8 @@ func entry(t testing.TB, n, pad int) oplog.Entry {
 	doc = bsoncore.AppendInt64Element(doc, "t", at(n).Term)
 	doc = bsoncore.AppendInt64Element(doc, "v", 2)
 	doc = bsoncore.AppendDateTimeElement(doc, "wall", 1_700_000_000_000)
-	doc, err := bsoncore.AppendDocumentEnd(doc, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := oplog.ParseEntry(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	doc = must.Get(bsoncore.AppendDocumentEnd(doc, 0))(t)
+	return must.Get(oplog.ParseEntry(doc))(t)
 }
 
 // reply has entries of these numbers.
@@ -179,9 +173,7 @@ func mustOpen(t testing.TB, cfg Config) *Spool {
 // storeAll stores replies.
 func storeAll(t testing.TB, s *Spool, replies ...oplog.Reply) {
 	t.Helper()
-	if err := tryStore(t, s, replies...); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, tryStore(t, s, replies...))
 }
 
 func tryStore(t testing.TB, s *Spool, replies ...oplog.Reply) error {
@@ -276,10 +268,7 @@ func allNumbers(replies []oplog.Reply) (list []int) {
 
 func files(t testing.TB, dir string) (paths []string) {
 	t.Helper()
-	list, err := listFiles(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(listFiles(dir))(t)
 	for _, g := range list {
 		paths = append(paths, g.path)
 	}
@@ -364,10 +353,7 @@ func (r *running) takeNumbers() []int {
 // metricValue returns -1 if there is no such metric.
 func metricValue(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(reg.Gather())(t)
 	for _, f := range families {
 		if f.GetName() == name {
 			m := f.GetMetric()[0]

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -47,9 +48,7 @@ func TestModel(t *testing.T) {
 			rt.Fatal(err)
 		}
 		defer func() {
-			if err := m.s.Close(); err != nil {
-				rt.Fatal(err)
-			}
+			must.Succeed(rt, m.s.Close())
 		}()
 		rt.Repeat(map[string]func(*rapid.T){
 			"":         m.check,
@@ -80,19 +79,14 @@ func (m *model) draw(rt *rapid.T, t *testing.T) (oplog.Reply, []int) {
 func (m *model) note(rt *rapid.T, t *testing.T, list []int) {
 	paths := files(t, m.cfg.Dir)
 	last := paths[len(paths)-1]
-	info, err := os.Stat(last)
-	if err != nil {
-		rt.Fatal(err)
-	}
+	info := must.Get(os.Stat(last))(rt)
 	m.log = append(m.log, stored{list, last, info.Size()})
 }
 
 func (m *model) store(rt *rapid.T, t *testing.T) {
 	for range rapid.IntRange(1, 3).Draw(rt, "replies") {
 		r, list := m.draw(rt, t)
-		if err := tryStore(t, m.s, r); err != nil {
-			rt.Fatal(err)
-		}
+		must.Succeed(rt, tryStore(t, m.s, r))
 		m.note(rt, t, list)
 	}
 }
@@ -134,9 +128,7 @@ func (m *model) run(rt *rapid.T, t *testing.T) {
 
 // kill ends the process at any byte of the last file, or not within one.
 func (m *model) kill(rt *rapid.T, t *testing.T) {
-	if err := m.s.Close(); err != nil {
-		rt.Fatal(err)
-	}
+	must.Succeed(rt, m.s.Close())
 	if paths := files(t, m.cfg.Dir); len(paths) > 0 && rapid.Bool().Draw(rt, "tear") {
 		last := paths[len(paths)-1]
 		info, err := os.Stat(last)
@@ -144,9 +136,7 @@ func (m *model) kill(rt *rapid.T, t *testing.T) {
 			rt.Fatal(err)
 		}
 		size := rapid.Int64Range(0, info.Size()).Draw(rt, "size")
-		if err := os.Truncate(last, size); err != nil {
-			rt.Fatal(err)
-		}
+		must.Succeed(rt, os.Truncate(last, size))
 		m.log = slices.DeleteFunc(m.log, func(r stored) bool { return r.file == last && r.end > size })
 	}
 	var err error
@@ -170,9 +160,7 @@ func (m *model) forget(rt *rapid.T, t *testing.T) {
 		}
 	}
 	m.log = slices.DeleteFunc(m.log, func(r stored) bool { return !keep[r.file] })
-	if err := m.s.Forget(at(before)); err != nil {
-		rt.Fatal(err)
-	}
+	must.Succeed(rt, m.s.Forget(at(before)))
 	for _, path := range files(t, m.cfg.Dir) {
 		if !keep[path] {
 			rt.Fatalf("%s is there still", filepath.Base(path))

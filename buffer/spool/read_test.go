@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -17,9 +18,7 @@ func TestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		s := mustOpen(t, Config{Dir: t.TempDir(), segmentBytes: 500})
-		if err := s.Start(at(3)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Start(at(3)))
 		r := &running{Spool: s, t: t, out: make(chan oplog.Reply), done: make(chan error, 1)}
 		go func() { r.done <- s.Read(ctx, r.out) }()
 		want(t, "nothing there", r.takeNumbers(), nil)
@@ -40,9 +39,7 @@ func TestRead(t *testing.T) {
 		}
 		want(t, "second", r.takeNumbers(), []int{4})
 		want(t, "third", r.takeNumbers(), []int{5})
-		if err := s.Forget(at(5)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Forget(at(5)))
 		storeAll(t, s, reply(t, 0, 5, 6))
 		want(t, "fourth", r.takeNumbers(), []int{6})
 		cancel(nil)
@@ -51,9 +48,7 @@ func TestRead(t *testing.T) {
 		}
 		// Between Start and Read something is stored.
 		s2 := mustOpen(t, Config{Dir: t.TempDir()})
-		if err := s2.Start(at(3)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s2.Start(at(3)))
 		storeAll(t, s2, reply(t, 0, 1, 2, 3), reply(t, 0, 4))
 		got, err := drain(t, s2)
 		want(t, "the end", err, nil)
@@ -77,9 +72,7 @@ func TestRunAgain(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			begin := max(1, i)
 			if i > 0 {
-				if err := s.Start(at(begin)); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.Start(at(begin)))
 			}
 			r := startRun(ctx, t, s)
 			if i > 0 {
@@ -195,10 +188,7 @@ func TestNewFile(t *testing.T) {
 			note("sync", f)
 			return sync(f)
 		}
-		s, err := open(Config{Dir: dir, ID: "x"}, d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(open(Config{Dir: dir, ID: "x"}, d))(t)
 		done = nil
 		want(t, "store", tryStore(t, s, reply(t, 0, 1)), nil)
 		want(t, "in this order", strings.Join(done, ", "), "write file, sync file, sync folder, write file, sync file")
@@ -240,9 +230,7 @@ func TestWaitFor(t *testing.T) {
 		want(t, "the end", <-r.done, nil)
 		go func() { gone <- s.WaitFor(t.Context(), at(60).TS) }()
 		synctest.Wait()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Close())
 		if err := <-gone; !errors.Is(err, errClosed) {
 			t.Errorf("after the end: %v", err)
 		}

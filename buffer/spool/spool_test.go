@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -27,16 +28,12 @@ func TestStoreThenRead(t *testing.T) {
 		t.Error("a new spool has entries")
 	}
 	storeAll(t, s, reply(t, 10, 1, 2, 3), reply(t, 10, sequence(4, 30)...))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Close())
 	s = mustOpen(t, cfg)
 	first, last, ok := s.Bounds()
 	want(t, "bounds", []any{first, last, ok}, []any{at(1), at(30), true})
 	storeAll(t, s, reply(t, 10, 30, 31), reply(t, 10, sequence(32, 40)...))
-	if err := s.Start(at(2)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Start(at(2)))
 	got, err := drain(t, s, reply(t, 10, 40), reply(t, 10, 41, 42))
 	want(t, "the end", err, nil)
 	want(t, "entries", allNumbers(got), sequence(2, 42))
@@ -50,16 +47,12 @@ func TestStoreThenRead(t *testing.T) {
 
 func TestStart(t *testing.T) {
 	s := mustOpen(t, Config{Dir: t.TempDir(), segmentBytes: 1000})
-	if err := s.Start(at(5)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Start(at(5)))
 	_, err := drain(t, s, reply(t, 0, 6))
 	if !errors.Is(err, ErrOrder) || !strings.Contains(err.Error(), "the first entry is 1000:6 t1, want 1000:5 t1") {
 		t.Errorf("another entry came first: %v", err)
 	}
-	if err := s.Start(at(5)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Start(at(5)))
 	got, err := drain(t, s, reply(t, 0, 5, 6, 7), reply(t, 0, 9), reply(t, 0, sequence(11, 30)...), reply(t, 0, 33))
 	want(t, "the end", err, nil)
 	want(t, "all that came", len(allNumbers(got)), 25)
@@ -120,9 +113,7 @@ func TestInUse(t *testing.T) {
 		t.Errorf("clear: %v", err)
 	}
 	storeAll(t, s, reply(t, 0, 1))
-	if err := s.Remove(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Remove())
 	if left, err := os.ReadDir(cfg.Dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("left: %v %v", left, err)
 	}
@@ -147,12 +138,8 @@ func TestAnotherID(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, Config{Dir: dir, ID: "link/1", segmentBytes: 200})
 	storeAll(t, s, reply(t, 0, 1), reply(t, 0, 2), reply(t, 0, 3))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "mine.txt"), []byte("keep"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Close())
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "mine.txt"), []byte("keep"), 0o600))
 	var l eventLog
 	s = mustOpen(t, Config{Dir: dir, ID: "link/2", Observer: l.observe})
 	want(t, "events", l.take(), []string{"files of another spool removed"})
@@ -171,9 +158,7 @@ func TestForget(t *testing.T) {
 	}
 	total := len(files(t, dir))
 	bytes := s.Disk().Bytes
-	if err := s.Forget(at(11)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Forget(at(11)))
 	first, last, ok := s.Bounds()
 	if !ok || first.Before(at(9)) || first.After(at(11)) || last != at(20) {
 		t.Errorf("bounds %s %s", first, last)
@@ -181,9 +166,7 @@ func TestForget(t *testing.T) {
 	if n := len(files(t, dir)); n >= total || s.Disk().Bytes >= bytes {
 		t.Errorf("%d of %d files, %d of %d bytes", n, total, s.Disk().Bytes, bytes)
 	}
-	if err := s.Forget(at(100)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Forget(at(100)))
 	want(t, "the one that is written", len(files(t, dir)), 1)
 	err := s.Commands(t.Context(), at(1), at(20).TS, func(*oplog.Entry) error { return nil })
 	if !errors.Is(err, ErrMissing) {
@@ -215,19 +198,13 @@ func TestForgetUnread(t *testing.T) {
 		for n := 1; n <= 20; n++ {
 			storeAll(t, s, reply(t, 100, n))
 		}
-		if err := s.Start(at(7)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Start(at(7)))
 		for range 2 {
-			if err := s.Forget(at(100)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Forget(at(100)))
 		}
 		r := startRun(ctx, t, s)
 		want(t, "the first", r.takeNumbers(), []int{7})
-		if err := s.Forget(at(100)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Forget(at(100)))
 		s.Release(s.Stats().Held)
 		want(t, "the second", r.takeNumbers(), []int{8})
 		cancel(nil)
@@ -340,8 +317,6 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "read back", metricValue(t, reg, "replicator_spool_read_back_entries_total"), 3)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Close())
 	want(t, "after the end", metricValue(t, reg, "replicator_spool_bytes"), -1)
 }

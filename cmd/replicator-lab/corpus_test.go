@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // damaged returns a folder of two recordings with one file changed or removed.
@@ -17,9 +18,7 @@ func damaged(t *testing.T, file string, change func(data []byte) []byte) string 
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"types", "retryable"} {
-		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(recordings, name))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(recordings, name))))
 	}
 	path := filepath.Join(dir, file)
 	data, err := os.ReadFile(path)
@@ -52,9 +51,7 @@ func TestExitCodes(t *testing.T) {
 		return bytes.Join(lines, nil)
 	})
 	addNotes := func(dir string) string {
-		if err := os.Mkdir(filepath.Join(dir, "notes"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(filepath.Join(dir, "notes"), 0o700))
 		return dir
 	}
 	withNotes := addNotes(damaged(t, "types/meta.json", func(data []byte) []byte { return data }))

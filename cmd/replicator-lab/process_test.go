@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // process is the program as a process, for what the shell sees.
@@ -48,9 +49,7 @@ func TestInterrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Start())
 	if _, err := bufio.NewReader(results).ReadString('\n'); err != nil {
 		t.Error(err)
 	}

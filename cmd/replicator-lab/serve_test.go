@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // TestServeRefuses: what cannot be served as it was asked for ends before anything
@@ -18,9 +19,7 @@ func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(empty, []byte("\n"), 0o600))
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

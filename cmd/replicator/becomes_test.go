@@ -25,6 +25,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/preflight"
@@ -199,9 +200,7 @@ func TestWhatFlagsBecome(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir) // so that names of files need not be encoded in connection strings
 	secret, pemFile := "password", "both.pem"
-	if err := os.WriteFile(secret, []byte("sesame\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(secret, []byte("sesame\n"), 0o600))
 	writeKeyPair(t, pemFile)
 	seen, rows := map[string]bool{}, map[string]flagRow{}
 	plain := fields(t)
@@ -271,15 +270,9 @@ func leftToOthers(at string) bool {
 // testNames are those of this package.
 func testNames(t *testing.T) map[string]bool {
 	names := map[string]bool{}
-	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("*_test.go"))(t)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(t)
 		for line := range strings.Lines(string(text)) {
 			if name, ok := strings.CutPrefix(line, "func Test"); ok {
 				name, _, _ = strings.Cut(name, "(")
@@ -293,15 +286,8 @@ func testNames(t *testing.T) map[string]bool {
 // command parses a command line of run.
 func command(t *testing.T, args ...string) *kong.Context {
 	t.Helper()
-	parser, err := kong.New(&commands{}, kong.ExplicitGroups(groups), cli.Numbers(), kong.Resolvers(newSettings(nil)), kong.Bind(newSettings(nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, err := parser.Parse(append([]string{"run", "--source=mongodb://w:x@a.example", "--target=mongodb://w:x@b.example", "--link=l"}, args...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ctx
+	parser := must.Get(kong.New(&commands{}, kong.ExplicitGroups(groups), cli.Numbers(), kong.Resolvers(newSettings(nil)), kong.Bind(newSettings(nil))))(t)
+	return must.Get(parser.Parse(append([]string{"run", "--source=mongodb://w:x@a.example", "--target=mongodb://w:x@b.example", "--link=l"}, args...)))(t)
 }
 
 // fields are all settings of a command line, by their names.
@@ -386,7 +372,5 @@ func writeKeyPair(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, text, 0o600))
 }

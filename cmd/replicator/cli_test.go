@@ -8,22 +8,19 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // TestCLI compares the output with the files in testdata/cli.
 func TestCLI(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(recordings, "types", "oplog.bson"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join(recordings, "types", "oplog.bson")))(t)
 	dir := t.TempDir()
 	names := strings.NewReplacer("CORPUS", recordings, "CUT", filepath.Join(dir, "cut.bson"), "NOISE", filepath.Join(dir, "noise.bson"))
 	back := strings.NewReplacer(recordings, "CORPUS", dir, "DIR")
 	noise := append(append([]byte{}, data[:184]...), make([]byte, 100)...)
 	for name, text := range map[string][]byte{"cut.bson": data[:1000], "noise.bson": noise} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	datadriven.Walk(t, "testdata/cli", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
 )
@@ -106,25 +107,17 @@ func TestLinksLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 2) }
-	if err := store.Create(t.Context(), checkpoint.State{Writers: 1, Applied: at(5), AppliedWall: 5_000, FetchFrom: at(5), Source: checkpoint.Source{SetName: "src"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Create(t.Context(), checkpoint.State{Writers: 1, Applied: at(5), AppliedWall: 5_000, FetchFrom: at(5), Source: checkpoint.Source{SetName: "src"}}))
 	link, err := store.Acquire(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, ns := range []oplog.Namespace{"shop.a", "shop.b"} {
-		if err := request.New(store).LeaveOut(t.Context(), link, request.Resync{NS: ns, Asked: time.UnixMilli(7)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, request.New(store).LeaveOut(t.Context(), link, request.Resync{NS: ns, Asked: time.UnixMilli(7)}))
 	}
-	if err := request.New(store).Answer(t.Context(), link, "shop.b", request.Failed, "too long"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, request.New(store).Answer(t.Context(), link, "shop.b", request.Failed, "too long"))
 	cp := checkpoint.Progress{Applied: at(9), AppliedWall: 9_000, FetchFrom: at(9)}
-	if err := link.Advance(t.Context(), cp, []checkpoint.Position{{}}, checkpoint.Source{SetName: "src"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, link.Advance(t.Context(), cp, []checkpoint.Position{{}}, checkpoint.Source{SetName: "src"}))
 	for _, doc := range []bson.D{
 		{
 			{Key: "_id", Value: bson.D{{Key: "link", Value: "test"}, {Key: "ns", Value: "shop2.v"}, {Key: "index", Value: ""}, {Key: "view", Value: true}}},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
@@ -88,10 +89,7 @@ func TestEventsAreLogged(t *testing.T) {
 }
 
 func TestLogFormat(t *testing.T) {
-	file, err := os.Create(t.TempDir() + "/log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Create(t.TempDir() + "/log"))(t)
 	defer file.Close() //nolint:errcheck // nothing was written
 	if !jsonLogs("auto", file) || !jsonLogs("auto", &bytes.Buffer{}) || jsonLogs("text", file) || !jsonLogs("json", file) {
 		t.Error("auto is text on a terminal, and JSON elsewhere")

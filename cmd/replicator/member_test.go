@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 func TestMember(t *testing.T) {
@@ -86,10 +87,7 @@ func TestMirrorMember(t *testing.T) {
 		"it is shown":  {[]any{m(3, false, 0, "l")}, 0, false},
 		"another link": {[]any{m(3, true, 0, "l2")}, 0, false},
 	} {
-		config, err := bson.Marshal(bson.D{{Key: "members", Value: bson.A(tt.members)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must.Get(bson.Marshal(bson.D{{Key: "members", Value: bson.A(tt.members)}}))(t)
 		if id, ok := mirrorMember(config, "l"); ok != tt.ok || ok && id != tt.id {
 			t.Errorf("%s: got %d, %v", name, id, ok)
 		}

@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -23,9 +24,7 @@ import (
 func TestOplogFollows(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, Members: 3})
 	insert(t, set, "shop", "a", bson.D{{Key: "_id", Value: 1}})
-	if err := set.AwaitSynced(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.AwaitSynced(t.Context()))
 	code, stdout, stderr := invoke(t, nil, "oplog", "--source="+set.URI(), "--ns=shop.a", "--op=i", "--json")
 	if code != cli.ExitOK || strings.Count(stdout, "\n") != 1 || !strings.Contains(stdout, `"_id":{"$numberInt":"1"}`) {
 		t.Fatalf("code %d\n%s%s", code, stdout, stderr)
@@ -54,14 +53,10 @@ func TestOplogFollows(t *testing.T) {
 	}
 	see(`{"create":"b"`)
 	see(`i  shop.b  {"_id":"before"}`)
-	if err := set.StepDown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.StepDown(t.Context()))
 	insert(t, set, "shop", "b", bson.D{{Key: "_id", Value: "after"}})
 	see(`i  shop.b  {"_id":"after"}`)
-	if err := set.Primary().Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.Primary().Kill())
 	if _, err := set.AwaitPrimary(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
@@ -304,14 +305,9 @@ func goldenProgress(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *rewriteProgress {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(got), 0o600))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(path))(t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s:\n%s", path, diff)
 	}
@@ -394,10 +390,7 @@ func TestProgressLeftOut(t *testing.T) {
 }
 
 func TestProgressMode(t *testing.T) {
-	file, err := os.Create(t.TempDir() + "/out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Create(t.TempDir() + "/out"))(t)
 	defer file.Close() //nolint:errcheck // nothing was written
 	for _, mode := range []string{progressTerminal, progressLines, progressJSON, progressNone} {
 		if got := progressMode(mode, file, true); got != mode {

@@ -18,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -25,14 +26,8 @@ import (
 // tell runs a command on a set's primary.
 func tell(t *testing.T, set *mongosim.Set, db string, cmd bson.D) bson.Raw {
 	t.Helper()
-	body, err := bson.Marshal(append(cmd, bson.E{Key: "$db", Value: db}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := set.Primary().Call(t.Context(), body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(bson.Marshal(append(cmd, bson.E{Key: "$db", Value: db})))(t)
+	reply := must.Get(set.Primary().Call(t.Context(), body))(t)
 	if ok, _ := reply.Lookup("ok").AsFloat64OK(); ok != 1 {
 		t.Fatalf("%s: %s", cmd[0].Key, reply)
 	}
@@ -166,19 +161,10 @@ func uris(source, target *mongosim.Set) []string {
 
 func get(t *testing.T, url string) (code int, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
+	resp := must.Get(http.DefaultClient.Do(req))(t)
 	defer func() { _ = resp.Body.Close() }()
-	all, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(all)
 }
 
@@ -312,10 +298,7 @@ func TestRunRefuses(t *testing.T) {
 	closed := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "shut", Users: []mongosim.User{
 		{Name: "reader", Password: "sesame42", Roles: []mongosim.Role{{Name: "clusterMonitor", DB: "admin"}}},
 	}})
-	busy, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	defer busy.Close() //nolint:errcheck // the test is over
 	wrong := strings.Replace(closed.URIFor("reader"), "sesame42", "sesame43", 1)
 	tests := []struct {
@@ -369,13 +352,8 @@ func TestRunRefuses(t *testing.T) {
 func TestSignals(t *testing.T) {
 	source, target := twoSets(t)
 	cmd := process(t, append([]string{"run", "--await=100ms"}, uris(source, target)...)...)
-	logs, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	logs := must.Get(cmd.StderrPipe())(t)
+	must.Succeed(t, cmd.Start())
 	lines := bufio.NewScanner(logs)
 	see := func(want string) {
 		t.Helper()
@@ -391,9 +369,7 @@ func TestSignals(t *testing.T) {
 	awaitCount(t, target, "shop", "a", 1)
 	// One that comes twice, as timeout(1) sends it, is one.
 	for range 2 {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, cmd.Process.Signal(syscall.SIGTERM))
 	}
 	see("drained: everything that was read is applied")
 	if code := exitCodeOf(t, cmd.Wait()); code != cli.ExitOK {
@@ -405,13 +381,8 @@ func TestSignals(t *testing.T) {
 func TestSecondSignal(t *testing.T) {
 	source, target := twoSets(t)
 	cmd := process(t, append([]string{"run", "--await=100ms"}, uris(source, target)...)...)
-	logs, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	logs := must.Get(cmd.StderrPipe())(t)
+	must.Succeed(t, cmd.Start())
 	lines, draining := bufio.NewScanner(logs), false
 	for lines.Scan() {
 		switch text := lines.Text(); {
@@ -425,9 +396,7 @@ func TestSecondSignal(t *testing.T) {
 			if draining {
 				time.Sleep(cli.SameSignal + 100*time.Millisecond) // sooner it would be the same
 			}
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, cmd.Process.Signal(os.Interrupt))
 		}
 	}
 	target.Member(0).Thaw()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // invoke runs a command line with an environment of its own.
@@ -27,9 +28,7 @@ func invoke(t *testing.T, environ []string, args ...string) (code int, stdout, s
 func write(t *testing.T, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "settings.yaml")
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
 }
 
@@ -105,9 +104,7 @@ func TestPrecedence(t *testing.T) {
 func TestPrintedConfigIsOne(t *testing.T) {
 	file := write(t, "source: mongodb://a.example/\ntarget: mongodb://b.example/\nlink: l\n")
 	odd := filepath.Join(t.TempDir(), "# no: comment")
-	if err := os.Mkdir(odd, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(odd, 0o700))
 	_, first, _ := invoke(t, nil, "run", "--print-config", "--config="+file, "--include=yes", "--include=7", "--include=010", "--start-at=1700000000,4", "--buffer-bytes=1GiB",
 		"--allow-existing", "--spool-dir=/s", "--max-bytes-per-second=20MiB", "--indexes=before", "--read-tags=a=b", "--source-host-map=a=b:1", "--source-host-map=c:2=d", "--delay=1h30m", "--spill-dir="+odd)
 	code, second, stderr := invoke(t, nil, "run", "--print-config", "--config="+write(t, first))

@@ -63,10 +63,7 @@ func TestSizes(t *testing.T) {
 	t.Parallel()
 	m := alive(t, "create db.a", "create db.b", "create db.c", "create db.d")
 	m.byteSize[m.byName["db.c"]], m.byteSize[m.byName["db.b"]] = 100, 1<<40
-	inv, err := m.take(scope.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	inv := must.Get(m.take(scope.Config{}))(t)
 	var order []string
 	for _, c := range inv.Collections {
 		order = append(order, c.NS.Collection())

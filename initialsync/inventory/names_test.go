@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -103,10 +104,7 @@ func TestNamesModel(t *testing.T) {
 				want[u] = ns
 			}
 		}
-		inv, err := m.take(scope.Config{Exclude: []string{"out"}})
-		if err != nil {
-			rt.Fatal(err)
-		}
+		inv := must.Get(m.take(scope.Config{Exclude: []string{"out"}}))(rt)
 		got := map[oplog.UUID]oplog.Namespace{}
 		for _, c := range inv.Collections {
 			got[c.UUID] = c.NS

@@ -163,9 +163,7 @@ func TestPrivileges(t *testing.T) {
 		admin.must(t, "db", cmd)
 	}
 	begin := admin.now(t)
-	if err := set.AwaitSynced(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.AwaitSynced(t.Context()))
 	names := scope.Config{UsersAndRoles: true}
 	want := shown(admin.take(t, names, begin))
 	for _, m := range set.Members() {
@@ -218,9 +216,7 @@ func TestBuilding(t *testing.T) {
 		{`{"startIndexBuild": ` + build, []string{"db.c b"}},
 		{`{"commitIndexBuild": ` + build, []string{"db.c b a"}},
 	} {
-		if err := source.set.Member(0).Play([]bson.Raw{entry(first.TS.T+uint32(i)+1, step.entry)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, source.set.Member(0).Play([]bson.Raw{entry(first.TS.T+uint32(i)+1, step.entry)}))
 		if diff := cmp.Diff(step.want, shown(source.take(t, scope.Config{}, first))); diff != "" {
 			t.Errorf("after %s: -want +got:\n%s", step.entry, diff)
 		}
@@ -247,9 +243,7 @@ func TestThousands(t *testing.T) {
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.Wait())
 	asked := &counter{Caller: source.Caller}
 	seen := &server{asked, source.set}
 	began := time.Now()

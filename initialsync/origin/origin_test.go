@@ -217,18 +217,12 @@ func TestSet(t *testing.T) {
 			}
 			// A restart changes nothing that matters.
 			if m != set.Primary() && user != "backup" {
-				if err := m.Stop(ctx); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, m.Stop(ctx))
 				if err := Check(ctx, member, was); err == nil {
 					t.Error("a member that is down is as it was")
 				}
-				if err := m.Start(); err != nil {
-					t.Fatal(err)
-				}
-				if err := set.AwaitSynced(ctx); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, m.Start())
+				must.Succeed(t, set.AwaitSynced(ctx))
 				eventually(t, "the member is as it was", func() bool {
 					err := Check(ctx, member, was)
 					if _, changed := errors.AsType[*ChangedError](err); changed {
@@ -238,9 +232,7 @@ func TestSet(t *testing.T) {
 				})
 				// A resynced member is another one.
 				for _, do := range []func() error{func() error { return m.Stop(ctx) }, m.Wipe, m.Start, func() error { return set.AwaitReady(ctx) }} {
-					if err := do(); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, do())
 				}
 				eventually(t, "it is seen that the member was filled anew", func() bool {
 					err := Check(ctx, member, was)
@@ -338,9 +330,7 @@ func TestUncommitted(t *testing.T) {
 	old := set.Primary()
 	member := open(t, set.URI()).Member(old.Host())
 	command(t, member, "db", `{"insert": "c", "documents": [{"a": 1}], "writeConcern": {"w": 3}}`)
-	if err := set.AwaitSynced(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.AwaitSynced(ctx))
 	was, err := Identify(ctx, member, old.Host())
 	if err != nil {
 		t.Fatal(err)
@@ -366,9 +356,7 @@ func TestUncommitted(t *testing.T) {
 	if err := <-waits; err == nil {
 		t.Error("a copy begins with an entry that was rolled back")
 	}
-	if err := set.AwaitSynced(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.AwaitSynced(ctx))
 	// Its connections were broken, so the first request may fail.
 	eventually(t, "it is seen that the member is not what it was", func() bool {
 		err := Check(ctx, member, was)

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -290,10 +291,7 @@ func TestTransactionFields(t *testing.T) {
 		part(8, 5, 7, 42, commitAt(7)),
 	}
 	for i, l := range log {
-		r, err := add(t, a, l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(add(t, a, l))(t)
 		if i < 3 {
 			continue
 		}
@@ -310,9 +308,7 @@ func TestTransactionFields(t *testing.T) {
 		if want := size(log[0].cmd) + size(log[1].cmd); x.Bytes != want {
 			t.Errorf("it has %d bytes, want %d", x.Bytes, want)
 		}
-		if err := x.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, x.Close())
 	}
 }
 
@@ -327,14 +323,9 @@ func TestOpen(t *testing.T) {
 	}
 	step := func(l line) {
 		t.Helper()
-		r, err := add(t, a, l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(add(t, a, l))(t)
 		if r.Txn != nil {
-			if err := r.Txn.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.Txn.Close())
 		}
 	}
 	oldest(0)
@@ -389,9 +380,7 @@ func TestClose(t *testing.T) {
 		}
 		txn = r.Txn
 	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.Close())
 	if _, open := a.OldestOpen(); open {
 		t.Error("a transaction is open after Close")
 	}
@@ -407,9 +396,7 @@ func TestClose(t *testing.T) {
 		break
 	}
 	for range 2 {
-		if err := txn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, txn.Close())
 	}
 	if got := read(t, kept); got != "i1" {
 		t.Errorf("an operation kept beyond Close is %s", got)
@@ -453,9 +440,7 @@ func TestOpsLeftEarly(t *testing.T) {
 			t.Errorf("%d operations, wanted to stop at %d", n, stop)
 		}
 	}
-	if err := r.Txn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Txn.Close())
 }
 
 func TestNames(t *testing.T) {

@@ -8,16 +8,14 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // recorded returns a real server's entries for a scenario.
 func recorded(t testing.TB, scenario string) []bson.Raw {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "testdata", "corpus", scenario, "oplog.bson"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join("..", "..", "testdata", "corpus", scenario, "oplog.bson")))(t)
 	var entries []bson.Raw
 	for len(data) >= 4 {
 		n := int(binary.LittleEndian.Uint32(data))
@@ -53,14 +51,8 @@ func TestCorpus(t *testing.T) {
 				a := newAssembler(t, Config{MemoryBytes: memory})
 				var got sum
 				for _, raw := range entries {
-					e, err := oplog.ParseEntry(raw)
-					if err != nil {
-						t.Fatal(err)
-					}
-					r, err := a.Add(&e)
-					if err != nil {
-						t.Fatal(err)
-					}
+					e := must.Get(oplog.ParseEntry(raw))(t)
+					r := must.Get(a.Add(&e))(t)
 					got.add(t, &e, &r)
 				}
 				if tt.scenario == "failover" {
@@ -109,9 +101,7 @@ func (s *sum) add(t *testing.T, e *oplog.Entry, r *Result) {
 		} else {
 			s.ApplyOps++
 		}
-		if err := r.Txn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Txn.Close())
 	default:
 		t.Errorf("entry %s: %s", e.OpTime, r.Outcome)
 	}
@@ -122,14 +112,8 @@ func TestCorpusPrepared(t *testing.T) {
 	a := newAssembler(t, Config{})
 	var last *Transaction
 	for _, raw := range recorded(t, "txn-prepared") {
-		e, err := oplog.ParseEntry(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := a.Add(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(oplog.ParseEntry(raw))(t)
+		r := must.Get(a.Add(&e))(t)
 		if e.OpTime.TS.I == 116 { // a write between prepare and commit
 			open := a.Open()
 			if len(open) != 1 || !open[0].Prepared || open[0].Parts != 2 || open[0].Count != 45 || open[0].Start.TS.I != 71 {
@@ -143,9 +127,7 @@ func TestCorpusPrepared(t *testing.T) {
 			continue
 		}
 		if last != nil {
-			if err := last.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, last.Close())
 		}
 		last = r.Txn
 	}
@@ -157,7 +139,5 @@ func TestCorpusPrepared(t *testing.T) {
 	if a.Bytes() < 16<<20 {
 		t.Errorf("%d bytes kept before Close", a.Bytes())
 	}
-	if err := last.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, last.Close())
 }

@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -67,9 +68,7 @@ func FuzzAdd(f *testing.F) {
 				t.Fatalf("an open transaction: %+v", info)
 			}
 		}
-		if err := a.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, a.Close())
 		if a.Bytes() != 0 {
 			t.Fatalf("%d bytes left", a.Bytes())
 		}
@@ -117,8 +116,6 @@ func fuzzEntry(t *testing.T, a *Assembler, e *oplog.Entry, after oplog.OpTime) b
 	if count != r.Txn.Count {
 		t.Fatalf("%d operations, %d announced", count, r.Txn.Count)
 	}
-	if err := r.Txn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Txn.Close())
 	return true
 }

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -141,10 +142,7 @@ func read(t testing.TB, op oplog.Op) string {
 	}[op.Kind]
 	var id string
 	if op.Kind == oplog.KindCommand {
-		c, err := op.Create()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(op.Create())(t)
 		id = c.NS.Collection()[1:]
 	} else {
 		id = strconv.Itoa(int(op.O.Lookup("_id").Int32()))
@@ -306,9 +304,7 @@ func play(t testing.TB, cfg Config, log []line) []string {
 		}
 		told = append(told, tell(t, r))
 		if r.Txn != nil {
-			if err := r.Txn.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.Txn.Close())
 		}
 	}
 	return told

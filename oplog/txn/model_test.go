@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -313,9 +314,7 @@ func TestAssemblerModel(t *testing.T) {
 				rt.Fatalf("entry %d without entry %d: %s, %v", gone[i].at, log[p].at, r.Outcome, err)
 			}
 		}
-		if err := cut.Close(); err != nil {
-			rt.Fatal(err)
-		}
+		must.Succeed(rt, cut.Close())
 	})
 }
 
@@ -343,9 +342,7 @@ func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int
 			checkTransaction(rt, r.Txn, log, i)
 		}
 		if len(held) > 2 { // as a pipeline does, later and in order
-			if err := held[0].Close(); err != nil {
-				rt.Fatal(err)
-			}
+			must.Succeed(rt, held[0].Close())
 			held = held[1:]
 		}
 		at, ok := a.OldestOpen()
@@ -369,9 +366,7 @@ func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int
 		checkMemory(rt, a, log[i].at)
 	}
 	for _, txn := range held {
-		if err := txn.Close(); err != nil {
-			rt.Fatal(err)
-		}
+		must.Succeed(rt, txn.Close())
 	}
 	closeEmpty(rt, a)
 	return fetchFrom
@@ -383,9 +378,7 @@ func closeEmpty(rt *rapid.T, a *Assembler) {
 	if open := a.Open(); len(a.byLast) != len(open) {
 		rt.Fatalf("%d links for %d open chains", len(a.byLast), len(open))
 	}
-	if err := a.Close(); err != nil {
-		rt.Fatal(err)
-	}
+	must.Succeed(rt, a.Close())
 	if a.Bytes() != 0 || len(a.sessions) != 0 || len(a.byLast) != 0 || len(a.inMemory) != 0 || a.segments.current != nil {
 		rt.Fatalf("left behind: %d bytes, %d sessions, %d links, %d chains in memory, file %v",
 			a.Bytes(), len(a.sessions), len(a.byLast), len(a.inMemory), a.segments.current)

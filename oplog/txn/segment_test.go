@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // Any number of chains share one file, and each reads back its own parts.
@@ -52,9 +54,7 @@ func TestSegmentIsShared(t *testing.T) {
 		if got := strings.Join(opsOf(t, r.Txn), " "); got != want {
 			t.Fatalf("chain %d has %s, want %s", c, got, want)
 		}
-		if err := r.Txn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Txn.Close())
 		if _, err := file.Stat(); (err != nil) != (c == chains-1) { // closed with the last one
 			t.Fatalf("the file after the end of chain %d: %v", c, err)
 		}
@@ -113,9 +113,7 @@ func TestSegmentsFollowEachOther(t *testing.T) {
 		t.Errorf("the operations are %s", got)
 	}
 	for range 2 { // the second time does nothing
-		if err := r.Txn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Txn.Close())
 	}
 	open(true, false, false) // the other chain has a part in the first
 	at++

@@ -10,6 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -70,9 +71,7 @@ func TestSpillKeepsToBudget(t *testing.T) {
 	if a.Bytes() != 3*size { // until it is closed
 		t.Errorf("%d bytes kept before Close, want %d", a.Bytes(), 3*size)
 	}
-	if err := r.Txn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Txn.Close())
 	if a.Bytes() != size {
 		t.Errorf("%d bytes kept after Close, want %d", a.Bytes(), size)
 	}
@@ -87,18 +86,11 @@ func TestSpillFilesAreGone(t *testing.T) {
 		}
 		if named { // as if an open file cannot be removed
 			file := c.store.extents[0].file
-			if err := os.WriteFile(file.Name(), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(file.Name(), nil, 0o600))
 			file.named = true
 		}
-		r, err := add(t, a, part(9, 2, 1, 1, list(nil, count(2))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Txn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(add(t, a, part(9, 2, 1, 1, list(nil, count(2)))))(t)
+		must.Succeed(t, r.Txn.Close())
 		if left, _ := os.ReadDir(dir); len(left) != 0 {
 			t.Errorf("left behind: %v", left)
 		}
@@ -145,9 +137,7 @@ func TestSpillReadErrors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := tt.harm(file); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, tt.harm(file))
 			var got error
 			for _, err := range r.Txn.Ops() {
 				if got != nil {
@@ -185,9 +175,7 @@ func TestSpillWriteErrors(t *testing.T) {
 	t.Run("closed", func(t *testing.T) {
 		a, c := startChain(t, Config{MemoryBytes: 1}, "i1")
 		file := c.store.extents[0].file
-		if err := file.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, file.Close())
 		path := file.Name()
 		_, err := add(t, a, part(2, 1, 1, 1, list(nil, partial)))
 		check(t, err, os.ErrClosed, path)
@@ -230,9 +218,7 @@ func TestSpillDropErrors(t *testing.T) {
 			}
 			a, c := startChain(t, cfg, "i1")
 			file := c.store.extents[0].file
-			if err := file.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, file.Close())
 			if _, err := add(t, a, last); !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), file.Name()) ||
 				!strings.Contains(err.Error(), "starts at 1000:1 t1") {
 				t.Errorf("closing the closed file: %v", err)
@@ -256,9 +242,7 @@ func TestSpilledOpsStayValid(t *testing.T) {
 		}
 		kept = append(kept, op)
 	}
-	if err := r.Txn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Txn.Close())
 	var got []string
 	for _, op := range kept {
 		got = append(got, read(t, op))
@@ -286,9 +270,7 @@ func TestSpillTwoReaders(t *testing.T) {
 	if s := strings.Join(got, " "); s != "i1 i1 i2 i3 i2 i1 i2 i3 i3 i1 i2 i3" {
 		t.Errorf("the operations are %s", s)
 	}
-	if err := r.Txn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Txn.Close())
 }
 
 func TestSegmentParts(t *testing.T) {
@@ -298,15 +280,11 @@ func TestSegmentParts(t *testing.T) {
 	}
 	for _, part := range []bson.Raw{{}, {1}, []byte(strings.Repeat("x", 1000))} {
 		at := f.size
-		if err := f.append(part); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.append(part))
 		got, err := f.read(at, f.size)
 		if err != nil || string(got) != string(part) {
 			t.Errorf("a part of %d bytes comes back as %d, %v", len(part), len(got), err)
 		}
 	}
-	if err := f.close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.close())
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/testkit/mongotest"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -194,10 +195,7 @@ func number(t *testing.T, name string, otherwise int64) int64 {
 // the source first, then on the target.
 func rolesOnPage(t *testing.T) (source, target []string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/privileges.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/privileges.md"))(t)
 	var lists [][]string
 	for _, text := range strings.Split(string(page), "createUser(")[1:] {
 		_, text, _ = strings.Cut(text, "roles: [")

@@ -21,6 +21,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -195,10 +196,7 @@ func (k *killed) once(t *testing.T, rng *rand.Rand, at point) *process {
 	})
 	defer set.Close()
 	target := embedded{set, false}
-	everything, err := scope.New(scope.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	everything := must.Get(scope.New(scope.Config{}))(t)
 	m := &mirror{t: t, source: k.source.uriFor(admin), target: target.uriFor(admin), cfg: pipeline.Config{
 		Link: "killed", Scope: everything, Writers: 3, FlushDocs: killFlush, Await: 100 * time.Millisecond, RetryMin: 5 * time.Millisecond,
 		RetryMax: 200 * time.Millisecond, CheckpointInterval: 10 * time.Millisecond,
@@ -220,10 +218,7 @@ func (k *killed) once(t *testing.T, rng *rand.Rand, at point) *process {
 		k.elsewhere(t, m, rng)
 		k.live(t, m, again)
 	}
-	last, err := k.write(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	last := must.Get(k.write(t.Context()))(t)
 	k.elsewhere(t, m, rng)
 	final := newProcess(point{})
 	all = append(all, final)
@@ -373,10 +368,7 @@ func (p *process) told(e event.Event) {
 // noted is how many documents the copy has counted.
 func (p *process) noted(t *testing.T) int {
 	t.Helper()
-	all, err := p.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(p.registry.Gather())(t)
 	for _, family := range all {
 		if family.GetName() == "replicator_initialsync_docs_total" {
 			return int(family.GetMetric()[0].GetCounter().GetValue())

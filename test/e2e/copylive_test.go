@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -244,10 +245,7 @@ func (l *copyLive) trims(t *testing.T, after bson.Timestamp) (n int) {
 	for _, entry := range batch(t, reply) {
 		count(entry)
 		if group, ok := entry.Lookup("o", "applyOps").ArrayOK(); ok {
-			ops, err := group.Values()
-			if err != nil {
-				t.Fatal(err)
-			}
+			ops := must.Get(group.Values())(t)
 			for _, op := range ops {
 				count(op.Document())
 			}

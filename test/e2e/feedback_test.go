@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/mongotest"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
@@ -32,9 +33,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := feedback.Reconfigure(t.Context(), from, with); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, feedback.Reconfigure(t.Context(), from, with))
 		everything, err := scope.New(scope.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -78,9 +77,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := feedback.Reconfigure(t.Context(), from, without); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, feedback.Reconfigure(t.Context(), from, without))
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/internal/testkit/mongotest"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/pipeline"
@@ -104,10 +105,7 @@ func openLive(t *testing.T, p provider, seed int64) *live {
 	if p.real {
 		l.major = majorOf(t, l.source)
 	}
-	everything, err := scope.New(scope.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	everything := must.Get(scope.New(scope.Config{}))(t)
 	unique := ddl.Relaxed
 	if seed%2 == 0 {
 		unique = ddl.Serialized
@@ -420,10 +418,7 @@ func batch(t *testing.T, reply bson.Raw) (docs []bson.Raw) {
 func databasesOf(t *testing.T, c mongo.Caller) (names []string) {
 	t.Helper()
 	reply := command(t, c, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
-	values, err := reply.Lookup("databases").Array().Values()
-	if err != nil {
-		t.Fatal(err)
-	}
+	values := must.Get(reply.Lookup("databases").Array().Values())(t)
 	for _, v := range values {
 		switch name := v.Document().Lookup("name").StringValue(); name {
 		case "admin", "config", "local", scope.DefaultMetaDB:

@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/testkit/mongotest"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -87,11 +88,6 @@ func insertWithin(t *testing.T, set *mongosim.Set, id int) bson.Raw {
 // refuse sets the fail point for commands.
 func refuse(t *testing.T, set *mongosim.Set, spec bson.D) {
 	t.Helper()
-	doc, err := bson.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := set.Member(0).FailCommand(t.Context(), doc); err != nil {
-		t.Fatal(err)
-	}
+	doc := must.Get(bson.Marshal(spec))(t)
+	must.Succeed(t, set.Member(0).FailCommand(t.Context(), doc))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
@@ -104,10 +105,7 @@ func numbered(from, to int) (docs bson.A) {
 
 func written(t *testing.T, reply bson.Raw) {
 	t.Helper()
-	refused, err := mongo.WriteErrors(reply)
-	if err != nil {
-		t.Fatal(err)
-	}
+	refused := must.Get(mongo.WriteErrors(reply))(t)
 	for _, e := range refused {
 		t.Error(e.Error.Error())
 	}

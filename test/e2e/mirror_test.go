@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/testkit/corpus"
 	"github.com/oplogrep/replicator/internal/testkit/mirrored"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
@@ -30,11 +31,7 @@ func work() int {
 
 func scenarios(t *testing.T) []corpus.Scenario {
 	t.Helper()
-	all, err := corpus.Open(recordings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
+	return must.Get(corpus.Open(recordings))(t)
 }
 
 // TestMirrorCorpus mirrors what a real server logged, by way of the pipeline, and
@@ -92,9 +89,7 @@ func TestMirrorSettings(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer src.Close()
-			if err := src.Play(src.Entries()); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, src.Play(src.Entries()))
 			for j, s := range settings {
 				if (testing.Short() || race.Enabled) && (i+j)%3 > 0 {
 					continue

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/mongotest"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
@@ -45,10 +46,7 @@ func shellRole(t *testing.T, text string) bson.D {
 // grants it.
 func grantOnPage(t *testing.T, c mongo.Caller, user string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/privileges.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/privileges.md"))(t)
 	role := shellRole(t, string(page))
 	if !strings.Contains(string(page), "grantRolesToUser(\"mirror\", [\""+role[0].Value.(string)+"\"])") {
 		t.Fatal("docs/privileges.md makes a role that it does not grant")
@@ -93,10 +91,7 @@ func TestRolesOnPage(t *testing.T) {
 			command(t, from, "shop", bson.D{{Key: "create", Value: "s"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}}}})
 			command(t, from, "shop", bson.D{{Key: "insert", Value: "s"}, {Key: "documents", Value: bson.A{bson.D{{Key: "t", Value: time.Now()}}}}})
 		}
-		all, err := scope.New(scope.Config{UsersAndRoles: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(scope.New(scope.Config{UsersAndRoles: true}))(t)
 		m := &mirror{t: t, source: source.uriFor(mirrorUser), target: target.uriFor(intoUser), cfg: pipeline.Config{
 			Link: "roles", Scope: all, Await: 200 * time.Millisecond, Copy: initialsync.Options{Wanted: true, SpoolDir: t.TempDir(), MaxCopies: 1},
 		}}
@@ -130,10 +125,7 @@ func idsOf(t *testing.T, c mongo.Caller, coll string) []string {
 	reply := command(t, c, "admin", bson.D{
 		{Key: "find", Value: coll}, {Key: "filter", Value: bson.D{{Key: "db", Value: "app"}}}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
 	})
-	batch, err := mongo.ReadBatch(reply)
-	if err != nil {
-		t.Fatal(err)
-	}
+	batch := must.Get(mongo.ReadBatch(reply))(t)
 	ids := make([]string, 0, len(batch.Docs))
 	for _, doc := range batch.Docs {
 		ids = append(ids, doc.Lookup("_id").StringValue()+doc.Lookup("roles").Array().String())

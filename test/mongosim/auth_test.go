@@ -49,15 +49,11 @@ func TestAuthMembers(t *testing.T) {
 	root := connect(t, set.URIFor("root"), options.Client().SetWriteConcern(writeconcern.Majority()))
 	coll := root.Database("app").Collection("c")
 	must.Get(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 1}}))(t)
-	if err := set.StepDown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.StepDown(ctx))
 	must.Get(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 2}}))(t)
 	added := must.Get(set.AddMember(ctx, mongosim.MemberOptions{}))(t)
 	must.Get(coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 3}}))(t)
-	if err := set.AwaitSynced(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.AwaitSynced(ctx))
 	if v, ok := added.Status(); !ok || v.State != oplog.MemberSecondary {
 		t.Errorf("the added member is %s", v.State)
 	}

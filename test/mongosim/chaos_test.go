@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -189,26 +190,17 @@ func (l *load) heal(t *testing.T) {
 	if _, err := l.set.AwaitPrimary(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.set.AwaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.set.AwaitSynced(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.set.AwaitReady(ctx))
+	must.Succeed(t, l.set.AwaitSynced(ctx))
 }
 
 func (l *load) verify(t *testing.T, client *mongo.Client) {
-	cur, err := client.Database("chaos").Collection("c").Find(t.Context(), bson.D{}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cur := must.Get(client.Database("chaos").Collection("c").Find(t.Context(), bson.D{}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}})))(t)
 	there := map[string]bool{}
 	for cur.Next(t.Context()) {
 		there[cur.Current.Lookup("_id").StringValue()] = true
 	}
-	if err := cur.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cur.Err())
 	lost := 0
 	for _, id := range l.acknowledged {
 		if !there[id] {
@@ -226,10 +218,7 @@ func (l *load) verify(t *testing.T, client *mongo.Client) {
 	for i, m := range l.set.Members() {
 		v, _ := m.Status()
 		for _, raw := range m.Oplog(bson.Timestamp{}) {
-			e, err := oplog.ParseEntry(raw)
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := must.Get(oplog.ParseEntry(raw))(t)
 			if !e.OpTime.After(v.CommitPoint) {
 				logs[i] = append(logs[i], e)
 			}

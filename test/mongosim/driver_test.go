@@ -149,9 +149,7 @@ func TestDriverTransaction(t *testing.T) {
 				N  int
 			}
 			cur := must.Get(majority.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})))(t)
-			if err := cur.All(ctx, &docs); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, cur.All(ctx, &docs))
 			if len(docs) != 2 || docs[0].N != 90 || docs[1].N != 110 {
 				t.Errorf("after the transactions: %+v", docs)
 			}
@@ -269,9 +267,7 @@ func TestDriverReadPreference(t *testing.T) {
 	}}
 	client := connect(t, set.URI(), options.Client().SetMonitor(monitor), options.Client().SetWriteConcern(writeconcern.Majority()))
 	must.Get(client.Database("app").Collection("c").InsertOne(ctx, bson.D{{Key: "_id", Value: 1}}))(t)
-	if err := set.AwaitSynced(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.AwaitSynced(ctx))
 	primary := slices.Index(set.Members(), set.Primary())
 	one, two := (primary+1)%3, (primary+2)%3
 	dc := func(i int) readpref.Option { return readpref.WithTags("dc", string(rune('a'+i))) }

@@ -55,9 +55,7 @@ func TestFailCommand(t *testing.T) {
 		{"the second insert", `{"mode": {"skip": 1}, "data": {"failCommands": ["insert"], "errorCode": 8}}`, 1, 0, nil},
 		{"off", `{"mode": "off"}`, 1, 0, nil},
 	} {
-		if err := set.Do(ctx, must.Get(mongosim.ParseAction("failcommand primary "+c.spec))(t)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, set.Do(ctx, must.Get(mongosim.ParseAction("failcommand primary "+c.spec))(t)))
 		started.Store(0)
 		_, err := coll.InsertOne(ctx, bson.D{})
 		if n := started.Load(); n != c.attempts {

@@ -38,9 +38,7 @@ func TestFencing(t *testing.T) {
 	if again.Lookup("n").Int32() != 2 || stamp(again, "opTime", "ts") != stamp(first, "opTime", "ts") {
 		t.Errorf("repeated: %s, first %s", again, first)
 	}
-	if err := set.StepDown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.StepDown(t.Context()))
 	if e := c.refused(10107, "app", insert("f", retryable(1, two+2), idDoc(6))); labels(e) != "RetryableWriteError" {
 		t.Errorf("labels of %s", e)
 	}
@@ -113,9 +111,7 @@ func laneOutlivesFailures(t *testing.T, set *mongosim.Set, p *mongosim.Member, n
 	c := dial(t, p)
 	// The link breaks at the commit: whether it was carried out is asked for anew.
 	c.ok("app", lane(2, 5, inTxn(3, 1, true)))
-	if err := set.Fault(n, mongosim.Client, fault.Fault{Kind: fault.Reset}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.Fault(n, mongosim.Client, fault.Fault{Kind: fault.Reset}))
 	if _, err := c.Call(t.Context(), must.Marshal(t, append(commit(3, 1), arg("$db", "admin")))); err == nil {
 		t.Error("the link was not reset")
 	}
@@ -126,9 +122,7 @@ func laneOutlivesFailures(t *testing.T, set *mongosim.Set, p *mongosim.Member, n
 	c.ok("app", lane(2, 6, inTxn(4, 1, true)))
 	c.ok("admin", commit(4, 1))
 	c.ok("app", lane(2, 7, inTxn(5, 1, true)))
-	if err := set.StepDown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.StepDown(t.Context()))
 	if r := c.refused(10107, "app", insert("x", inTxn(5, 1, false), idDoc("no"))); labels(r) != "TransientTransactionError" {
 		t.Errorf("statement after the step-down: %s", r)
 	}

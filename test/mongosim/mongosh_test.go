@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -48,9 +49,7 @@ func runSession(t *testing.T, shell, uri string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	script := filepath.Join(t.TempDir(), "session.js")
-	if err := os.WriteFile(script, session, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(script, session, 0o600))
 	cmd := exec.CommandContext(ctx, shell, "--quiet", "--norc", uri, "--file", script)
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "MONGOSH_TELEMETRY=0")
 	out, err := cmd.CombinedOutput()

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // pymongoVersion is the driver that is fetched where Python has none.
@@ -22,9 +24,7 @@ var pythonSession []byte
 func servePyMongo(t *testing.T, program string) {
 	python := pymongo(t)
 	script := filepath.Join(t.TempDir(), "session.py")
-	if err := os.WriteFile(script, pythonSession, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(script, pythonSession, 0o600))
 	s := serve(t, program, "--members=3", "--dialect=7.0", "--port=0")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

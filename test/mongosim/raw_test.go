@@ -109,10 +109,7 @@ func docs(t *testing.T, reply bson.Raw) []bson.Raw {
 	t.Helper()
 	for _, name := range []string{"firstBatch", "nextBatch"} {
 		if array, ok := reply.Lookup("cursor", name).ArrayOK(); ok {
-			values, err := array.Values()
-			if err != nil {
-				t.Fatal(err)
-			}
+			values := must.Get(array.Values())(t)
 			out := make([]bson.Raw, len(values))
 			for i, v := range values {
 				out[i] = v.Document()
@@ -174,10 +171,7 @@ func primaryOf(t *testing.T, set *mongosim.Set) (*mongosim.Member, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	p, err := set.AwaitPrimary(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(set.AwaitPrimary(ctx))(t)
 	return p, slices.Index(set.Members(), p)
 }
 
@@ -220,9 +214,7 @@ func settled(t *testing.T, set *mongosim.Set) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
-	if err := set.AwaitSynced(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.AwaitSynced(ctx))
 }
 
 // writeError is the code of a reply's first write error, 0 if there is none.

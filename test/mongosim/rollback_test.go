@@ -116,22 +116,16 @@ func TestPrepared(t *testing.T) {
 	c.ok("app", insert("c", nil, idDoc(1)))
 	c.ok("app", insert("c", inTxn(1, 1, true), idDoc(2)))
 	r := c.ok("admin", append(d{arg("prepareTransaction", 1), arg("writeConcern", d{arg("w", "majority")})}, inTxn(1, 1, false)...))
-	if err := set.StepDown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.StepDown(t.Context()))
 	second, n := primaryOf(t, set)
 	c = dial(t, second)
 	if got := docs(t, c.ok("app", find("c"))); len(got) != 1 {
 		t.Errorf("a read shows %v", got)
 	}
 	c.refused(50, "app", insert("c", d{arg("maxTimeMS", 30)}, idDoc(2)))
-	if err := second.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, second.Kill())
 	third := otherPrimary(t, set, n)
-	if err := second.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, second.Start())
 	dial(t, third).ok("admin", commit(1, 1, arg("commitTimestamp", stamp(r, "prepareTimestamp"))))
 	settled(t, set)
 	for _, m := range set.Members() {

@@ -319,15 +319,9 @@ func TestMembers(t *testing.T) {
 	hidden.ok("app", find("c", nearest, readConcern("local", "afterClusterTime", heard)))
 
 	m := set.Member(2)
-	if err := m.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Wipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.Kill())
+	must.Succeed(t, m.Wipe())
+	must.Succeed(t, m.Start())
 	s := dial(t, m)
 	s.refused(13436, "local", find("oplog.rs", arg("limit", 1)))
 	eventually(t, "the copy is readable", func() bool {

@@ -69,21 +69,15 @@ func TestConcerns(t *testing.T) {
 func restartAlone(t *testing.T, set *mongosim.Set, p *mongosim.Member, n int) {
 	t.Helper()
 	for _, m := range set.Members() {
-		if err := m.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, m.Kill())
 	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Start())
 	c := dial(t, p)
 	eventually(t, "readable", func() bool { v, _ := p.Status(); return v.State.Readable() })
 	c.ok("app", find("c", nearest))
 	c.refused(50, "app", find("c", nearest, arg("maxTimeMS", 30), readConcern("majority", "", bson.Timestamp{})))
 	c.refused(246, "app", find("c", nearest, arg("maxTimeMS", 30), readConcern("snapshot", "", bson.Timestamp{})))
-	if err := set.Member((n + 1) % 3).Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, set.Member((n+1)%3).Start())
 	c.ok("app", find("c", nearest, readConcern("majority", "", bson.Timestamp{})))
 }
 

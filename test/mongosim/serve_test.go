@@ -51,9 +51,7 @@ func serve(t *testing.T, program string, args ...string) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Start())
 	s.rest = bufio.NewReader(out)
 	line, err := s.rest.ReadString('\n')
 	if err != nil {
@@ -67,9 +65,7 @@ func serve(t *testing.T, program string, args ...string) *served {
 // end sends a signal, and checks that all ends well and that no more was printed.
 func (s *served) end(t *testing.T, signal os.Signal) {
 	t.Helper()
-	if err := s.cmd.Process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Process.Signal(signal))
 	late := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
 	defer late.Stop()
 	more, _ := s.rest.ReadString(0) // until the end
@@ -110,9 +106,7 @@ func useDriver(t *testing.T, uri string) {
 	admin := client.Database("admin")
 	hello := func() (h struct{ Me, SetName string }) {
 		t.Helper()
-		if err := admin.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&h); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, admin.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&h))
 		return h
 	}
 	var build struct{ Version string }
@@ -132,9 +126,7 @@ func useDriver(t *testing.T, uri string) {
 		ID   int `bson:"_id"`
 		Name string
 	}
-	if err := must.Get(coll.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})))(t).All(ctx, &found); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, must.Get(coll.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})))(t).All(ctx, &found))
 	if len(found) != 3 || found[0].Name != "ada" || found[2].ID != 3 {
 		t.Errorf("the documents are %+v", found)
 	}
@@ -164,9 +156,7 @@ func servePorts(t *testing.T, program string) {
 // serveLogin: with a user, nobody else may read, and the password is shown nowhere.
 func serveLogin(t *testing.T, program string) {
 	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte("sesame:42\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte("sesame:42\n"), 0o600))
 	s := serve(t, program, "--members=1", "--port=0", "--username=ann", "--password-file="+file, "--verbose")
 	t.Run("clients", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -31,9 +31,7 @@ func TestExpire(t *testing.T) {
 	}))(t)
 	for tail.Next(ctx) && tail.Current.Lookup("op").StringValue()+" "+tail.Current.Lookup("ns").StringValue() != "d app.c" {
 	}
-	if err := tail.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, tail.Err())
 	if id := tail.Current.Lookup("o", "_id").AsInt64(); id != 1 {
 		t.Errorf("entry %s, want the delete of _id 1", tail.Current)
 	}

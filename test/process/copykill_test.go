@@ -15,6 +15,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -197,9 +198,7 @@ func TestEndCopy(t *testing.T) {
 	h.newSpool()
 	l := h.start("--writers=4", "--flush-docs=50", slowly)
 	l.until(time.Minute, func() bool { return h.bulkCopied() > 0 })
-	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.cmd.Process.Signal(syscall.SIGTERM))
 	err := <-l.ended
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || exit.ExitCode() != pipeline.ExitNotDrained {
