@@ -46,8 +46,6 @@ func wantCode(t testing.TB, err error, code servererr.Code) {
 }
 
 // loggedIn returns a connection of a user of the database admin.
-//
-//nolint:unparam // Calls read better with the name.
 func loggedIn(m *Manager, name string) *dispatch.Conn {
 	u := m.users[userName{name, "admin"}]
 	return &dispatch.Conn{Login: &login{users: []identity{{u.userName, u.id}}}}

@@ -40,7 +40,7 @@ func (b *Batch) Delete(coll *storage.Collection, old storage.Record, stmt Stmt, 
 // image of a retryable one.
 func (b *Batch) changeOne(e *entry, stmt Stmt, kind Image, image bson.Raw, change func(u *storage.Unit) error) error {
 	s := stmt.Session
-	if s == nil || unlogged(e.ns) {
+	if s == nil {
 		return b.write(e, change)
 	}
 	prev, err := b.link(s)
@@ -102,7 +102,7 @@ func (b *Batch) DeleteMany(coll *storage.Collection, old []storage.Record) error
 		}
 		var err error
 		switch f := &b.p.format; {
-		case !f.groupDeletes, coll.CappedBytes > 0, unlogged(coll.NS), n == 1 && f.groupInserts:
+		case !f.groupDeletes, coll.CappedBytes > 0, n == 1 && f.groupInserts:
 			n = 1
 			err = b.Delete(coll, old[0], Stmt{}, NoImage)
 		default:
