@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +16,20 @@ import (
 
 // limited is a target with a document of limits.
 type limited struct {
+	mu  sync.Mutex // guards the rest
 	doc bson.D
 	err error
 }
 
+func (l *limited) say(err error, doc ...bson.E) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doc, l.err = doc, err
+}
+
 func (l *limited) Call(context.Context, mongo.Command) (bson.Raw, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.err != nil {
 		return nil, l.err
 	}
@@ -52,17 +62,17 @@ func TestLimitsLoop(t *testing.T) {
 				t.Errorf("limits %d and %d, want %d and %d", bytes, ops, b, o)
 			}
 		}
+		id := bson.E{Key: "_id", Value: "a"}
 		want(10, 20)
-		target.doc = bson.D{{Key: "_id", Value: "a"}, {Key: bytesField, Value: int64(0)}}
+		target.say(nil, id, bson.E{Key: bytesField, Value: int64(0)})
 		want(0, 20)
-		target.err = &mongo.LostError{Host: "a:1", Err: errors.New("reset")}
-		target.doc = bson.D{{Key: "_id", Value: "a"}, {Key: opsField, Value: int64(7)}}
+		target.say(&mongo.LostError{Host: "a:1", Err: errors.New("reset")})
 		want(0, 20)
-		target.err = nil
+		target.say(nil, id, bson.E{Key: opsField, Value: int64(7)})
 		want(10, 7)
-		target.doc = nil
+		target.say(nil)
 		want(10, 20)
-		target.doc = bson.D{{Key: "_id", Value: "a"}, {Key: opsField, Value: int64(-7)}}
+		target.say(nil, id, bson.E{Key: opsField, Value: int64(-7)})
 		time.Sleep(limitsEvery)
 		if _, damaged := errors.AsType[*metadata.DamagedError](<-done); !damaged {
 			t.Error("it continues with limits that it does not understand")
