@@ -35,9 +35,7 @@ func (w *world) startTold(mode feedback.Mode, member int) {
 		Feedback: mode, MemberID: member, KeepAlive: 100 * time.Millisecond,
 	}
 	cfg.Copy.Wanted, cfg.Copy.SpoolDir = true, w.spool("")
-	if err := w.start("a", cfg, scope.Config{}); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, w.start("a", cfg, scope.Config{}))
 }
 
 // addMember adds the member that stands for the mirror.
@@ -127,9 +125,7 @@ func (w *world) positions() map[string]oplog.OpTime {
 	var shown status.Snapshot
 	answer := httptest.NewRecorder()
 	status.Handler(tracker, registry).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/status", nil))
-	if err := json.Unmarshal(answer.Body.Bytes(), &shown); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, json.Unmarshal(answer.Body.Bytes(), &shown))
 	all["status applied"], all["status durable"] = at(shown.OpTimes.Applied), at(shown.OpTimes.Durable)
 	all["status checkpoint"] = at(shown.Checkpoint.Applied)
 	if shown.Consistent {

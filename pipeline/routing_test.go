@@ -40,9 +40,7 @@ func (r *routed) onTarget(db string, cmd bson.D) bson.Raw {
 
 func (r *routed) onSource(cmd bson.D) {
 	r.t.Helper()
-	if err := r.source.write(r.t.Context(), "db", cmd); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, r.source.write(r.t.Context(), "db", cmd))
 }
 
 // insert inserts documents into u and c.
@@ -67,21 +65,15 @@ func uniqueOn(collection string) bson.D {
 // run starts the link and waits until it follows the source.
 func (r *routed) run(cfg pipeline.Config) *link {
 	r.t.Helper()
-	if err := r.start("a", cfg, scope.Config{}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, r.start("a", cfg, scope.Config{}))
 	l := r.links["a"]
-	if err := r.untilOf(l, "a link that is steady", func() bool { return l.p.Snapshot().State == monitor.Steady }); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, r.untilOf(l, "a link that is steady", func() bool { return l.p.Snapshot().State == monitor.Steady }))
 	return l
 }
 
 func (r *routed) isEqual(l *link) {
 	r.t.Helper()
-	if err := r.caughtUp(l); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, r.caughtUp(l))
 	if report, err := r.equal(l); report != "equal" || err != nil {
 		r.t.Errorf("%.500s %v", report, err)
 	}
