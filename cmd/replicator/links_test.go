@@ -128,12 +128,14 @@ func TestLinksLeftOut(t *testing.T) {
 		{
 			{Key: "_id", Value: bson.D{{Key: "link", Value: "test"}, {Key: "ns", Value: "shop.a"}, {Key: "index", Value: "x_1"}}},
 			{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}},
+			{Key: "deferred", Value: bson.A{}},
 			{Key: "absent", Value: true},
 			{Key: "spec", Value: emptyDoc},
 		},
 		{
 			{Key: "_id", Value: bson.D{{Key: "link", Value: "other"}, {Key: "ns", Value: "shop.a"}, {Key: "index", Value: "x_1"}}},
 			{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}},
+			{Key: "deferred", Value: bson.A{}},
 			{Key: "absent", Value: true},
 			{Key: "spec", Value: emptyDoc},
 		},
