@@ -56,7 +56,7 @@ bench: build ## measure what there are goals for, in minutes: a table, bin/bench
 	bin/replicator-lab bench report bin/bench.json --out bin/bench-report
 
 .PHONY: bench-compare
-bench-compare: ## hold bin/bench.json to bench/results/baseline.json: allocations and ratios, not times
+bench-compare: ## compare bin/bench.json with bench/results/baseline.json: allocations and ratios, not times
 	bin/replicator-lab bench compare bench/results/baseline.json bin/bench.json
 
 .PHONY: microbench

@@ -29,7 +29,7 @@ func presetOf(t testing.TB, preset string, ops int) workload.Workload {
 // that are measured.
 func played(t *testing.T, w workload.Workload) *ends.End {
 	t.Helper()
-	end, _, err := ends.StartPlayed(t.Context(), sourceSeed, w)
+	end, _, err := ends.Start(t.Context(), nil, ends.What{Kind: ends.Played, Seed: sourceSeed, Workload: w})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ const (
 	leastCatchUp    = 1         // of a secondary
 	mostSpread      = 1.15      // the highest of several costs to the lowest
 	mostGrowth      = 32        // MiB, for four times the backlog
-	mostBehind      = 20        // ms after the acknowledgement by a majority, p99
+	mostMirrorLag   = 20        // ms after the acknowledgement by a majority, p99
 )
 
 // least adds a goal with a minimum for a figure.

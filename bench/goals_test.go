@@ -117,9 +117,9 @@ func TestNoReference(t *testing.T) {
 	}
 }
 
-// TestBehind: a mirror is held to what came after a probe's own acknowledgement, and not to
+// TestMirrorLag: a mirror is judged by what came after a probe's own acknowledgement, and not to
 // how long writes with write concern 1 take.
-func TestBehind(t *testing.T) {
+func TestMirrorLag(t *testing.T) {
 	three := result.End{Kind: result.EndReal, Version: "5.0.7", Members: 3}
 	latencies := map[string]result.Latency{
 		acknowledged: {Count: 9, P99: 0.001}, commitToApplied: {Count: 9, P99: 0.1}, majority: {Count: 9, P99: 0.05}, probed: {Count: 9, P99: 0.007},
@@ -127,7 +127,7 @@ func TestBehind(t *testing.T) {
 	goal := func(source, target result.End) result.Goal {
 		var report result.Report
 		s := &suite{report: &report}
-		s.behind(&result.Run{Name: "mirror/mixed", Source: source, Target: target, Latencies: latencies})
+		s.mirrorLag(&result.Run{Name: "mirror/mixed", Source: source, Target: target, Latencies: latencies})
 		return report.Goals[0]
 	}
 	if g := goal(three, three); g.Skipped != "" || math.Abs(g.Measured-7) > 1e-9 || g.Most == nil || *g.Most != 20 || g.Embedded || !g.Met() {

@@ -112,11 +112,11 @@ func same(ctx context.Context, source, target *ends.End, name string, collection
 	if source.Is.Kind != result.EndEmbedded || target.Is.Kind != result.EndEmbedded || !source.Started() || !target.Started() {
 		return sameCounts(ctx, source, target, collections)
 	}
-	held, err := ddl.ReadDeferred(ctx, target.Set, ends.MetaDB, name)
+	deferred, err := ddl.ReadDeferred(ctx, target.Set, ends.MetaDB, name)
 	if err != nil {
 		return err
 	}
-	report, err := compare.Compare(ctx, compare.Cluster(source.Set), compare.Cluster(target.Set), compare.Options{Held: held, MetaDB: ends.MetaDB})
+	report, err := compare.Compare(ctx, compare.Cluster(source.Set), compare.Cluster(target.Set), compare.Options{Held: deferred, MetaDB: ends.MetaDB})
 	if err != nil {
 		return fmt.Errorf("compare the target with the source: %w", err)
 	}

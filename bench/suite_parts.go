@@ -225,13 +225,13 @@ func (s *suite) mirror(ctx context.Context) error {
 		return err
 	}
 	s.add(run)
-	s.behind(run)
+	s.mirrorLag(run)
 	return nil
 }
 
-// behind adds the goal of a mirror: how long after its own acknowledgement by a majority a
+// mirrorLag adds the goal of a mirror: how long after its own acknowledgement by a majority a
 // write is seen in the target.
-func (s *suite) behind(run *result.Run) {
+func (s *suite) mirrorLag(run *result.Run) {
 	const name, want = "mirror at 1,000 ops/s: a probe", "p99 read from the target at most 20 ms after its write's own majority acknowledgement"
 	l := run.Latencies[probed]
 	switch why := noRatio(run); {
@@ -240,7 +240,7 @@ func (s *suite) behind(run *result.Run) {
 	case l.Count == 0:
 		s.skip(name, want, "no probe came")
 	default:
-		s.most(name, want, "ms", 1000*l.P99, mostBehind, result.OnEmbedded(run))
+		s.most(name, want, "ms", 1000*l.P99, mostMirrorLag, result.OnEmbedded(run))
 	}
 }
 

@@ -120,12 +120,6 @@ func startSim(ctx context.Context, opts mongosim.Options) (*End, error) {
 	return e, nil
 }
 
-// StartPlayed starts an embedded set that has the log of a workload after First, and
-// the workload's initial documents. Last is the newest entry.
-func StartPlayed(ctx context.Context, seed int64, w workload.Workload) (end *End, last oplog.OpTime, err error) {
-	return startPlayed(ctx, What{Kind: Played, Seed: seed, Workload: w})
-}
-
 const (
 	// playAtOnce is the number of bytes of entries passed to the set at a time.
 	playAtOnce = 8 << 20
@@ -135,7 +129,9 @@ const (
 	perEntry   = 64
 )
 
-func startPlayed(ctx context.Context, what What) (*End, oplog.OpTime, error) {
+// startPlayed starts an embedded set that has the log of a workload after First, and
+// the workload's initial documents. Last is the newest entry.
+func startPlayed(ctx context.Context, what What) (end *End, last oplog.OpTime, err error) {
 	before, err := collectionsOf(what.Workload)
 	if err != nil {
 		return nil, oplog.OpTime{}, err
@@ -164,7 +160,7 @@ func startPlayed(ctx context.Context, what What) (*End, oplog.OpTime, error) {
 	if err != nil {
 		return nil, oplog.OpTime{}, err
 	}
-	last, err := e.play(ctx, what.Workload)
+	last, err = e.play(ctx, what.Workload)
 	if err != nil {
 		e.Close()
 		return nil, oplog.OpTime{}, err

@@ -107,7 +107,7 @@ func TestMemory(t *testing.T) {
 	cancel(cause)
 	body := must(bson.Marshal(bson.D{{Key: "getMore", Value: int64(7)}}))
 	if _, err := m.Call(ctx, mongo.Command{DB: "local", Body: body}); !errors.Is(err, cause) {
-		t.Errorf("behind the end: %v", err)
+		t.Errorf("after the end: %v", err)
 	}
 	if _, err := NewMemory(workload.Workload{Name: "bad", Namespaces: -1}, 0); err == nil {
 		t.Error("a log of nothing")

@@ -34,13 +34,13 @@ type Null struct {
 
 // StartNull starts one in this process.
 func StartNull(ctx context.Context, seed int64) (*Null, error) {
-	behind, err := StartEmbedded(ctx, seed, 0)
+	backend, err := StartEmbedded(ctx, seed, 0)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newNullServer(ctx, behind)
+	s, err := newNullServer(ctx, backend)
 	if err != nil {
-		behind.Close()
+		backend.Close()
 		return nil, err
 	}
 	n, err := openNull(ctx, s.uri())
@@ -109,7 +109,7 @@ func (n *Null) Commands(ctx context.Context) (commands, statements int64, err er
 // nullServer listens.
 type nullServer struct {
 	listener net.Listener
-	behind   *End
+	backend  *End
 	// address is its own, member that of the backend.
 	address, member string
 
@@ -125,19 +125,19 @@ type nullServer struct {
 // errNullClosed is the cause when connections of a null server end.
 var errNullClosed = errors.New("the null server was closed")
 
-func newNullServer(ctx context.Context, behind *End) (*nullServer, error) {
+func newNullServer(ctx context.Context, backend *End) (*nullServer, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start a null server: %w", err)
 	}
-	s := &nullServer{listener: l, behind: behind, address: l.Addr().String(), member: behind.sim.Member(0).Host()}
+	s := &nullServer{listener: l, backend: backend, address: l.Addr().String(), member: backend.sim.Member(0).Host()}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.done.Go(s.acceptLoop)
 	return s, nil
 }
 
 // uri is that of the backend, with the server's own address.
-func (s *nullServer) uri() string { return strings.ReplaceAll(s.behind.URI, s.member, s.address) }
+func (s *nullServer) uri() string { return strings.ReplaceAll(s.backend.URI, s.member, s.address) }
 
 // acceptLoop serves clients until the listener is closed.
 func (s *nullServer) acceptLoop() {
@@ -162,5 +162,5 @@ func (s *nullServer) close() {
 	s.cancel(errNullClosed)
 	_ = s.listener.Close()
 	s.done.Wait()
-	s.behind.Close()
+	s.backend.Close()
 }

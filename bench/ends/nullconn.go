@@ -38,8 +38,8 @@ type nullConn struct {
 	// in buffers the connection; reader reads whole messages from it.
 	in     *bufio.Reader
 	reader *wire.Reader
-	// behind is the connection to the backend, nil until it is needed.
-	behind *wire.Client
+	// backend is the connection to the backend, nil until it is needed.
+	backend *wire.Client
 	// out are replies that are not sent yet.
 	out []byte
 	id  int32
@@ -58,8 +58,8 @@ func newNullConn(s *nullServer, conn net.Conn) *nullConn {
 
 func (c *nullConn) close() {
 	_ = c.conn.Close()
-	if c.behind != nil {
-		_ = c.behind.Close()
+	if c.backend != nil {
+		_ = c.backend.Close()
 	}
 }
 
@@ -297,19 +297,19 @@ func (c *nullConn) flush() error {
 
 // ask sends a command to the backend.
 func (c *nullConn) ask(ctx context.Context, msg *wire.Message) (bson.Raw, error) {
-	if c.behind == nil {
+	if c.backend == nil {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.server.member)
 		if err != nil {
 			return nil, err
 		}
-		c.behind = wire.NewClient(conn)
+		c.backend = wire.NewClient(conn)
 	}
 	noReply := msg.Flags.Has(wire.MoreToCome)
-	_, err := c.behind.Send(ctx, wire.Request{Body: msg.Body, Sequences: msg.Sequences, NoReply: noReply})
+	_, err := c.backend.Send(ctx, wire.Request{Body: msg.Body, Sequences: msg.Sequences, NoReply: noReply})
 	if err != nil || noReply {
 		return nil, err
 	}
-	reply, err := c.behind.Receive(ctx)
+	reply, err := c.backend.Receive(ctx)
 	if errors.Is(err, io.EOF) {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -403,7 +403,7 @@ func (s *nullServer) count(w write) {
 // control carries out a nullCommand.
 func (s *nullServer) control(ctx context.Context, cmd bson.Raw) bson.Raw {
 	if e, ok := rawbson.Lookup(cmd, "arm"); ok {
-		if err := s.lanes.load(ctx, s.behind); err != nil {
+		if err := s.lanes.load(ctx, s.backend); err != nil {
 			body := bsoncore.AppendStringElement(nil, "errmsg", err.Error())
 			body = bsoncore.AppendInt32Element(body, "code", int32(servererr.OperationFailed))
 			return bsoncore.BuildDocument(nil, bsoncore.AppendDoubleElement(body, "ok", 0))

@@ -27,8 +27,8 @@ type lanes struct {
 }
 
 // load reads them from the backend.
-func (l *lanes) load(ctx context.Context, behind *End) error {
-	reply, err := behind.run(ctx, MetaDB, bson.D{
+func (l *lanes) load(ctx context.Context, backend *End) error {
+	reply, err := backend.run(ctx, MetaDB, bson.D{
 		{Key: "find", Value: lanesCollection}, {Key: "batchSize", Value: 100_000}, {Key: "singleBatch", Value: true},
 	})
 	if err != nil {

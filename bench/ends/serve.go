@@ -14,8 +14,8 @@ type Kind string
 const (
 	// Empty is an embedded set without data.
 	Empty Kind = "empty"
-	// Played is an embedded set that has the log of a workload; see
-	// StartPlayed.
+	// Played is an embedded set that has the log of a workload after First, and its
+	// initial documents.
 	Played Kind = "played"
 	// Acknowledging is a Null.
 	Acknowledging Kind = "null"

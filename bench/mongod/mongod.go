@@ -15,9 +15,6 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Env names the server binary.
-const Env = "MONGOD"
-
 const (
 	setName = "bench"
 	// startTime is how long a server may take to start.

@@ -64,7 +64,7 @@ func preset(t *testing.T, name string) workload.Workload {
 func TestPace(t *testing.T) {
 	w := preset(t, "mixed")
 	w.Hot, w.HotShare, w.TxnShare = 2, 0.5, 0.2
-	want, _, err := ends.StartPlayed(t.Context(), 1, w)
+	want, _, err := ends.Start(t.Context(), nil, ends.What{Kind: ends.Played, Seed: 1, Workload: w})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func (s section) Summary() string {
 			missed++
 		}
 	}
-	return fmt.Sprintf("%d met, %d not met, %d with an embedded end and held to nothing, %d skipped", met, missed, embedded, skipped)
+	return fmt.Sprintf("%d met, %d not met, %d with an embedded end and no limit, %d skipped", met, missed, embedded, skipped)
 }
 
 // Class is the goal's verdict as a class of the page.

@@ -173,7 +173,7 @@ func (c *comparison) allocs(old, now *Run) {
 		few = fewOverANetwork
 	}
 	worse, note := grown(a, b, few), ""
-	if why := notHeld(now); why != "" {
+	if why := noLimit(now); why != "" {
 		worse, note = false, why
 	}
 	c.figure(old.Name, "allocs/op", a, b, worse, note)
@@ -184,15 +184,15 @@ func grown(old, now, few float64) bool {
 	return now-old >= few && now > old*(1+moreAllocs)
 }
 
-// notHeld returns why a run's allocations have no limit, empty if they have one.
-func notHeld(r *Run) string {
+// noLimit returns why a run's allocations have no limit, empty if they have one.
+func noLimit(r *Run) string {
 	switch {
 	case OnEmbedded(r):
-		return "not held: an end is embedded"
+		return "no limit: an end is embedded"
 	case r.Kind == "mirror":
-		return "not held: it is paced"
+		return "no limit: it is paced"
 	case r.Kind == "secondary":
-		return "not held: it is a server's"
+		return "no limit: it is a server's"
 	}
 	return ""
 }

@@ -51,7 +51,7 @@ func goalNote(old, now *Goal) string {
 	}
 	switch {
 	case now.Embedded:
-		notes = append(notes, "embedded, not held")
+		notes = append(notes, "embedded, no limit")
 	case old.Met() && !now.Met():
 		notes = append(notes, "was met, is not now")
 	case !old.Met() && now.Met():

@@ -17,7 +17,7 @@ func TestCompare(t *testing.T) {
 		want   []string
 	}{
 		{"nothing", func(_, _ *Report) {}, nil},
-		{"pace is shown, and held to nothing", func(_, now *Report) { now.Runs[0].Rounds = []float64{5} }, []string{
+		{"pace is shown, and has no limit", func(_, now *Report) { now.Runs[0].Rounds = []float64{5} }, []string{
 			"pipeline/small-inserts/memory ops/s 1,960,784 200,000",
 		}},
 		{"what the harness's own rounds do not change", func(_, now *Report) {
@@ -48,8 +48,8 @@ func TestCompare(t *testing.T) {
 		{"allocations that embedded ends and time take part in", func(_, now *Report) {
 			now.Runs[1].AllocsPerOp, now.Runs[3].AllocsPerOp = 400, 400
 		}, []string{
-			"apply/updates/set allocs/op 41.3 400 (not held: an end is embedded)",
-			"mirror/mixed allocs/op 80 400 (not held: it is paced)",
+			"apply/updates/set allocs/op 41.3 400 (no limit: an end is embedded)",
+			"mirror/mixed allocs/op 80 400 (no limit: it is paced)",
 		}},
 		{"latencies and memory", func(_, now *Report) {
 			now.Runs[3].Latencies = map[string]Latency{"acknowledged": {P50: 0.00081, P99: 0.5}, "commit-to-applied": now.Runs[3].Latencies["commit-to-applied"]}
@@ -124,7 +124,7 @@ func TestCompare(t *testing.T) {
 		}, []string{
 			"applier to a null network target goal, ops/s 666,667 100 (was met, is not now)",
 			"WORSE allocations of the pipeline goal, allocs/entry 0.031 0.3 (was met, is not now)",
-			"apply / ceiling: updates goal, × 1.1 0.1 (embedded, not held)",
+			"apply / ceiling: updates goal, × 1.1 0.1 (embedded, no limit)",
 			"cost and namespaces goal, dearest/cheapest 1.31 1.8",
 		}},
 		{"ratios that rise or fall too much", func(old, now *Report) {

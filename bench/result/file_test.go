@@ -104,7 +104,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 	names, err := filepath.Glob(filepath.Join(folder, ".*"))
 	if err != nil || len(names) > 0 {
-		t.Errorf("left behind: %v, %v", names, err)
+		t.Errorf("left over: %v, %v", names, err)
 	}
 }
 

@@ -159,7 +159,7 @@ func (g *Goal) Verdict() string {
 	case g.Skipped != "":
 		return "skipped: " + g.Skipped
 	case g.Embedded:
-		return "embedded, not held"
+		return "embedded, no limit"
 	case g.Met():
 		return "met"
 	}

@@ -171,7 +171,7 @@ func (r *Report) goals(out *strings.Builder) {
 	}, rows)
 }
 
-// paragraph prints a text in lines of the page's width, the first behind indent and
+// paragraph prints a text in lines of the page's width, the first after indent and
 // the others two characters further.
 func paragraph(out *strings.Builder, indent, text string) {
 	for i, line := range wrap(text, pageWidth-len(indent)-2) {

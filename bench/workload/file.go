@@ -20,9 +20,9 @@ const (
 	blockBytes = 1 << 20
 	// maxRecorded is larger than an entry that a server writes, in bytes.
 	maxRecorded = 64 << 20
-	// heldBytes is what open transactions may take, in bytes: nothing is spilled
+	// openBytes is what open transactions may take, in bytes: nothing is spilled
 	// to files, which would have to be removed.
-	heldBytes = 1 << 40
+	openBytes = 1 << 40
 )
 
 // blocks reads the documents of a file. The file is open only while a block is read,
@@ -111,7 +111,7 @@ func openGroups(path string, limit int) (*groups, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("read a recorded workload: %w", err)
 	}
-	chains, err := txn.New(txn.Config{MemoryBytes: heldBytes})
+	chains, err := txn.New(txn.Config{MemoryBytes: openBytes})
 	if err != nil {
 		return nil, err
 	}

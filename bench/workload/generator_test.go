@@ -33,7 +33,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 				t.Error("collections differ")
 			}
 			if !reflect.DeepEqual(before, collections(t, newGenerator(t, w))) {
-				t.Error("collections are not the same behind the operations")
+				t.Error("collections are not the same after the operations")
 			}
 			logged := slices.Concat(raws(entries(t, w, first))...)
 			if !bytes.Equal(logged, slices.Concat(raws(entries(t, w, first))...)) {
@@ -152,7 +152,7 @@ func TestTransactionsAreWhole(t *testing.T) {
 		}
 		last := i == len(all)-1 || all[i+1].Txn != op.Txn
 		if op.TxnEnd != last || op.Txn > 1 && sizes[op.Txn-1] != w.TxnOps {
-			t.Errorf("operation %d is in transaction %d, the end: %v, behind one of %d", i, op.Txn, op.TxnEnd, sizes[op.Txn-1])
+			t.Errorf("operation %d is in transaction %d, the end: %v, after one of %d", i, op.Txn, op.TxnEnd, sizes[op.Txn-1])
 		}
 	}
 	logged := 0
@@ -307,7 +307,7 @@ func TestWallAscends(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e.Wall <= last || int64(e.Wall)/1000 != int64(e.OpTime.TS.T) {
-			t.Fatalf("entry %v has the wall clock %v behind %v", e.OpTime, e.Wall.Time(), last.Time())
+			t.Fatalf("entry %v has the wall clock %v after %v", e.OpTime, e.Wall.Time(), last.Time())
 		}
 		last = e.Wall
 	}

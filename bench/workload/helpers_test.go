@@ -108,7 +108,7 @@ func entries(t tb, w workload.Workload, first oplog.OpTime) []entry {
 			t.Fatalf("entry %d: %v", len(all), err)
 		}
 		if !e.OpTime.After(last) || e.OpTime != l.Last() {
-			t.Fatalf("entry %d has %v behind %v, and Last is %v", len(all), e.OpTime, last, l.Last())
+			t.Fatalf("entry %d has %v after %v, and Last is %v", len(all), e.OpTime, last, l.Last())
 		}
 		last = e.OpTime
 		all = append(all, entry{raw, n})

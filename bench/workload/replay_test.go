@@ -12,10 +12,10 @@ import (
 
 var first = oplog.NewOpTime(1_700_000_000, 5, 3)
 
-// hold holds the forms of a workload's operations against each other: what the log
+// agree compares the forms of a workload's operations: what the log
 // makes of the documents is what a server makes of them for a client, and the server
 // would have written that log.
-func hold(t tb, w workload.Workload) {
+func agree(t tb, w workload.Workload) {
 	t.Helper()
 	g, all := ops(t, w)
 	if len(all) != w.Ops {
@@ -49,7 +49,7 @@ func TestPresetsReplay(t *testing.T) {
 	for _, w := range workload.Presets() {
 		t.Run(w.Name, func(t *testing.T) {
 			t.Parallel()
-			hold(t, reduced(w))
+			agree(t, reduced(w))
 		})
 	}
 }
@@ -89,6 +89,6 @@ func TestAnyReplays(t *testing.T) {
 		if w.Validate() != nil {
 			r.Skip()
 		}
-		hold(r, w)
+		agree(r, w)
 	})
 }

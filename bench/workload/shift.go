@@ -17,10 +17,10 @@ import (
 // and terms in them are shifted equally, so that they stay in order, and
 // references between them stay valid.
 type shifted struct {
-	groups *groups
-	first  oplog.OpTime
-	last   oplog.OpTime
-	begun  bool
+	groups  *groups
+	first   oplog.OpTime
+	last    oplog.OpTime
+	started bool
 	// seconds and terms are what is added.
 	seconds, terms int64
 }
@@ -35,14 +35,14 @@ func (s *shifted) next() (raw bson.Raw, ops int, ok bool, err error) {
 	if err != nil || !ok {
 		return nil, 0, false, err
 	}
-	if !s.begun {
-		s.begun = true
+	if !s.started {
+		s.started = true
 		s.seconds = int64(s.first.TS.T) + 1 - int64(entry.OpTime.TS.T)
 		s.terms = s.first.Term - entry.OpTime.Term
 	}
 	raw = slices.Clone(entry.Raw)
 	if err := s.shift(raw, entry.Command); err != nil {
-		return nil, 0, false, fmt.Errorf("move entry %v of %s behind %v: %w", entry.OpTime, s.groups.path, s.first, err)
+		return nil, 0, false, fmt.Errorf("move entry %v of %s after %v: %w", entry.OpTime, s.groups.path, s.first, err)
 	}
 	s.last = oplog.NewOpTime(uint32(int64(entry.OpTime.TS.T)+s.seconds), entry.OpTime.TS.I, entry.OpTime.Term+s.terms)
 	return raw, len(entry.ops), true, nil

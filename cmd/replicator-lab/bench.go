@@ -23,7 +23,7 @@ type benchCommand struct {
 	Apply    benchApply    `cmd:"" help:"The applier alone, against any target; --ceiling times the plain driver too."`
 	Ceiling  benchCeiling  `cmd:"" help:"The same operations written by goroutines of the plain driver: the limit to compare with."`
 	Mirror   benchMirror   `cmd:"" help:"A link while its source is written to at a pace: how long after its commit an operation is applied."`
-	CatchUp  benchCatchUp  `cmd:"" help:"A link that begins behind a backlog, until it has caught up; --secondary times a secondary too."`
+	CatchUp  benchCatchUp  `cmd:"" help:"A link that starts with a backlog, until it has caught up; --secondary times a secondary too."`
 	Clone    benchClone    `cmd:"" help:"A copy of documents, compared with bare loops of the driver."`
 	Presets  benchPresets  `cmd:"" help:"List the presets, or print one as JSON, to be changed and given to --workload."`
 	Compare  benchCompare  `cmd:"" help:"Compare two results; ends with 4 if the newer one is worse."`

@@ -26,7 +26,7 @@ func TestDemoEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(nil)
 	stderr.Reset()
-	if code := run(ctx, []string{"demo"}, &stdout, &stderr); code != cli.ExitUnexpected || !strings.Contains(stderr.String(), "nothing is left behind") {
+	if code := run(ctx, []string{"demo"}, &stdout, &stderr); code != cli.ExitUnexpected || !strings.Contains(stderr.String(), "nothing of it remains") {
 		t.Errorf("exit code %d: %s", code, stderr.String())
 	}
 }

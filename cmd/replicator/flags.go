@@ -292,7 +292,7 @@ func (f *runFlags) checkStart() error {
 	case f.CopiedUntil.now:
 		return errors.New("--copied-until: say when the copy was finished; the link may be started again later")
 	case f.CopiedUntil.given() && !f.StartAt.given():
-		return errors.New("--copied-until needs --start-at: when that copy was begun")
+		return errors.New("--copied-until needs --start-at: when that copy began")
 	case f.CopiedUntil.given() && !f.AllowExisting:
 		return errors.New("--copied-until needs --allow-existing")
 	case f.CopiedUntil.given() && oplog.CompareTimestamps(f.CopiedUntil.last(), f.StartAt.at) < 0:

@@ -45,7 +45,7 @@ func Usage(err error) error {
 // nil and an *Error as they are.
 func Stopped(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && !is[*Error](err) {
-		return &Error{Err: err, Code: ExitUnexpected, Hint: "It was stopped before it was done; nothing is left behind."}
+		return &Error{Err: err, Code: ExitUnexpected, Hint: "It was stopped before it was done; nothing of it remains."}
 	}
 	return err
 }

@@ -281,11 +281,11 @@ func (d *Demo) compare(ctx context.Context) error {
 		}
 	}
 	d.screen.line("comparing every collection, index and document")
-	held, err := heldBack(ctx, d.target)
+	deferred, err := deferredOf(ctx, d.target)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	d.result.Compared, err = compare.Compare(ctx, compare.Cluster(d.source), compare.Cluster(d.target), compare.Options{Held: held})
+	d.result.Compared, err = compare.Compare(ctx, compare.Cluster(d.source), compare.Cluster(d.target), compare.Options{Held: deferred})
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

@@ -189,11 +189,11 @@ func until(ctx context.Context, at time.Time) error {
 	}
 }
 
-// heldBack returns the index options that the target defers until cutover.
-func heldBack(ctx context.Context, target mongo.Caller) (ddl.Specs, error) {
-	held, err := ddl.ReadDeferred(ctx, target, metaDB, link)
+// deferredOf returns the index options that the target defers until cutover.
+func deferredOf(ctx context.Context, target mongo.Caller) (ddl.Specs, error) {
+	deferred, err := ddl.ReadDeferred(ctx, target, metaDB, link)
 	if err != nil {
 		return nil, fmt.Errorf("read what the target keeps back: %w", err)
 	}
-	return held, nil
+	return deferred, nil
 }
