@@ -35,7 +35,7 @@ type DivergenceError struct {
 }
 
 func (e *DivergenceError) Error() string {
-	return fmt.Sprintf("apply entry %s: %s, _id %s: the target is not what was left: %s",
+	return fmt.Sprintf("apply entry %s: %s, _id %s: the target differs from what the link wrote: %s",
 		e.OpTime, e.NS, showID(e.ID), e.What)
 }
 

@@ -103,7 +103,7 @@ func (l *Lane) MoveWith(ctx context.Context, txn *mongo.Txn, next Position, cmds
 }
 
 // errNotMoved reports that a lane's document is not at the expected position.
-var errNotMoved = errors.New("the lane's document is somewhere else")
+var errNotMoved = errors.New("the lane's document is not at the expected position")
 
 // Fail wraps an error with the attempted action, and logs errors that an operator has
 // to interpret.

@@ -23,7 +23,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 	if p.copies >= p.cfg.Copy.MaxCopies {
 		return fmt.Errorf("%w: %d were started since the start, copy %d was the last: %w", ErrCopies, p.copies, old.Number, why)
 	}
-	p.cfg.Observer.Log(slog.LevelWarn, "the copy is void, and made anew", slog.Int64(keyNumber, old.Number), slog.Any(keyError, why))
+	p.cfg.Observer.Log(slog.LevelWarn, "the copy is void and starts again", slog.Int64(keyNumber, old.Number), slog.Any(keyError, why))
 	p.monitor.Starting("the copy has to be made anew: " + why.Error())
 	next, wall, err := p.beginCopy(ctx)
 	if err != nil {

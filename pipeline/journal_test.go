@@ -190,7 +190,7 @@ func (w *world) logged(e event.Line) (text, is string) {
 		return e.Message(), "command"
 	case "source failed":
 		return "source failed: " + kind(event.Attr(e, "error").Any().(error)), "denied"
-	case "the copy is void, and made anew":
+	case "the copy is void and starts again":
 		return "copy void: " + kind(event.Attr(e, "error").Any().(error)), ""
 	case "the spool is damaged: the log is read again from the source":
 		return "spool discarded", ""

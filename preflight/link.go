@@ -163,16 +163,16 @@ func (c *checker) judgeWindow(check string, first, last bson.Timestamp) {
 	case c.spooling() && long >= shortWindow:
 		c.ok(check, "%s; the copy may take longer, as the log is kept in the spool meanwhile: only reading must not pause for so long", text)
 	case c.spooling():
-		c.warn(check, "The copy may take longer, as the log is kept in the spool meanwhile. But a pause of the link longer than that means to begin it anew. A new set has no older entries; otherwise give the source a larger oplog (replSetResizeOplog).",
+		c.warn(check, "The copy may take longer, as the log is kept in the spool meanwhile. But if the link pauses longer than that, it starts again from the beginning. A new set has no older entries; otherwise give the source a larger oplog (replSetResizeOplog).",
 			"%s", text)
 	case c.report.Found && between(first, from) < shortWindow && between(from, last) > long/2:
 		c.warn(check, "Start the link now, or give the source a larger oplog (replSetResizeOplog).",
-			"%s; the link's entry falls off in about %s", text, between(first, from))
+			"%s; the source deletes the entry from which the link resumes in about %s", text, between(first, from))
 	case !c.report.Found && c.cfg.StartAt.T != 0 && oplog.CompareTimestamps(c.cfg.StartAt, first) < 0:
 		c.fail(check, "Choose a later --start-at with a newer copy, or give the source a larger oplog.",
 			"%s; it does not reach back to --start-at", text)
 	case long < shortWindow:
-		c.warn(check, "A pause of the link longer than that means to copy everything anew. A new set has no older entries; otherwise give the source a larger oplog (replSetResizeOplog).",
+		c.warn(check, "If the link pauses longer than that, everything has to be copied again. A new set has no older entries; otherwise give the source a larger oplog (replSetResizeOplog).",
 			"%s", text)
 	case c.report.Found:
 		c.ok(check, "%s; the link's entry is in it for about %s more", text, between(first, from))

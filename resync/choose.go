@@ -107,7 +107,7 @@ func (m *Manager) refusal(ns oplog.Namespace) string {
 	case !in || ns.IsSystemViews():
 		return "the link does not mirror it"
 	case ns.IsBuckets():
-		return "it has the buckets of " + string(ns.Series()) + ", which is to be asked for"
+		return "it has the buckets of " + string(ns.Series()) + ": request a resync of that collection"
 	}
 	return ""
 }

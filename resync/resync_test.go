@@ -183,7 +183,7 @@ func TestRefused(t *testing.T) {
 	w.ok(w.start().attempt(at(110)))
 	for ns, why := range map[oplog.Namespace]string{
 		"shop.hidden": "the link does not mirror it", "shop.system.views": "the link does not mirror it",
-		"shop.system.buckets.m": "it has the buckets of shop.m, which is to be asked for",
+		"shop.system.buckets.m": "it has the buckets of shop.m: request a resync of that collection",
 	} {
 		if r := w.request(ns); r.State != request.Failed || r.Why != why {
 			t.Errorf("%s: %+v", ns, r)

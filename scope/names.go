@@ -94,7 +94,7 @@ func (s *Scope) checkIncluded(p *pattern) error {
 	case !ok:
 		return nil
 	case oplog.NewNamespace(db, coll).IsPrivileges():
-		return errors.New("users and roles are asked for by an option of their own, and as a whole")
+		return errors.New("use --users-and-roles: users and roles are mirrored all together or not at all")
 	case isSystemDB(db):
 		return fmt.Errorf("the database %s is never mirrored", db)
 	case db == s.cfg.MetaDB:

@@ -14,9 +14,9 @@ import (
 func (c *runCommand) drain(hard context.Context, stop context.CancelCauseFunc, snapshot func() monitor.Snapshot, log *slog.Logger) {
 	const (
 		draining = "draining: nothing more is read, what was read is applied; another signal stops at once"
-		copying  = "ending in the middle of the copy: the next start goes on where it is"
-		leftOut  = "draining: nothing more is read, what was read is applied; what is being copied again goes on with the next start"
-		onDisk   = "ending while the log is still on disk: the next start goes on with it"
+		copying  = "stopping during the copy: the next start resumes it"
+		leftOut  = "draining: nothing more is read, what was read is applied; resyncs resume at the next start"
+		onDisk   = "stopping while spooled entries are not applied yet: the next start resumes there"
 	)
 	timeout := slog.Duration(keyTimeout, c.DrainTimeout)
 	switch s := snapshot(); {

@@ -21,9 +21,9 @@ func TestDrainSays(t *testing.T) {
 	for want, s := range map[string]monitor.Snapshot{
 		"draining: nothing more is read":         {},
 		"draining: nothing more is read, what":   {Copy: copyOf(checkpoint.Copied, nil)},
-		"ending in the middle of the copy":       {Copy: copyOf(checkpoint.Copying, nil)},
-		"ending in the middle of the copy: the":  {Copy: copyOf(checkpoint.Replaying, &spool.DiskStats{})},
-		"ending while the log is still on disk:": {Copy: copyOf(checkpoint.Copied, &spool.DiskStats{})},
+		"stopping during the copy":       {Copy: copyOf(checkpoint.Copying, nil)},
+		"stopping during the copy: the":  {Copy: copyOf(checkpoint.Replaying, &spool.DiskStats{})},
+		"stopping while spooled entries are not applied yet:": {Copy: copyOf(checkpoint.Copied, &spool.DiskStats{})},
 	} {
 		var out bytes.Buffer
 		hard, stop := context.WithCancelCause(t.Context())

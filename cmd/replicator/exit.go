@@ -16,7 +16,7 @@ func (e linkError) Unwrap() error { return e.error }
 
 // listenError marks that of an address that cannot be listened on.
 func listenError(err error) error {
-	return &cli.Error{Err: err, Code: cli.ExitCheck, Hint: "Choose another --listen address: that one is taken, or is none of this machine. Nothing was written."}
+	return &cli.Error{Err: err, Code: cli.ExitCheck, Hint: "Choose another --listen address: that one is in use, or is not an address of this machine. Nothing was written."}
 }
 
 // explain maps an error to the exit code and to what an operator can do. Errors
@@ -37,7 +37,7 @@ func explain(err error) (code int, hint string) {
 		return cli.ExitCheck, "Each line that begins with FAIL says what to do. Nothing was written."
 	}
 	if errors.Is(err, feedback.ErrNotOurs) {
-		return cli.ExitUnexpected, "Remove it with rs.remove() if that is meant."
+		return cli.ExitUnexpected, "If you want to remove it, use rs.remove()."
 	}
 	code, hint = cli.Explain(err)
 	if code == cli.ExitUnexpected && is[linkError](err) {

@@ -102,7 +102,7 @@ func (c *memberFlags) change(ctx context.Context, out cli.Output, to func(bson.R
 		if _, err := fmt.Fprintf(out.Results, "%s\n", text); err != nil {
 			return fmt.Errorf("print the configuration: %w", err)
 		}
-		out.Complain("Nothing was changed. Say --apply, or give this to rs.reconfig().")
+		out.Complain("Nothing was changed. Add --apply, or pass this document to rs.reconfig().")
 		return nil
 	}
 	if err := feedback.Reconfigure(ctx, set, next); err != nil {

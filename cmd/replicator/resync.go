@@ -76,7 +76,7 @@ func checkResync(name string) error {
 
 // resyncError marks that of a collection that could not be copied again.
 func resyncError(err error) error {
-	return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "The link goes on with the rest. Put right what the message says, then ask again."}
+	return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "The link continues with all other collections. Fix what the message names, then run resync again."}
 }
 
 // leftError marks that of a collection that is still to be copied, or is being, when

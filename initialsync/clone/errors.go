@@ -17,7 +17,7 @@ var ErrGone = errors.New("the source has dropped the collection")
 // ErrHole reports, with Config.NoHoles, that a capped collection has discarded the
 // document to resume after: the documents copied before it would stay, with a hole
 // after them.
-var ErrHole = errors.New("the source has pushed out what was copied last")
+var ErrHole = errors.New("the source's capped collection has deleted the document that was copied last")
 
 // UniqueError reports a document that a unique index of the target refused. It is never
 // skipped: a document would be lost.

@@ -84,7 +84,7 @@ func (p *Pacer) askSide(ctx context.Context, a *answer) {
 		s.again = time.Now().Add(askAgain)
 		if !s.refused {
 			s.refused = true
-			p.cfg.Observer.Log(slog.LevelWarn, "the server may not be asked how busy it is: only the time that it takes will slow the copy down",
+			p.cfg.Observer.Log(slog.LevelWarn, "no privilege for serverStatus: only the server's latency will slow the copy down",
 				slog.String(keySide, string(s.name)), slog.String(keyError, err.Error()))
 		}
 	default:

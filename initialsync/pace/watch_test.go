@@ -123,7 +123,7 @@ func TestRefused(t *testing.T) {
 		w.source.say(nil, servererr.New(servererr.Unauthorized, "not authorized on admin to execute command"))
 		w.target.say(nil, servererr.New(servererr.NotWritablePrimary, "not primary"))
 		w.rounds(140) // less than 5 minutes
-		if events := w.events(); !strings.HasPrefix(events, "the server may not be asked how busy it is") || strings.Contains(events, "\n") ||
+		if events := w.events(); !strings.HasPrefix(events, "no privilege for serverStatus") || strings.Contains(events, "\n") ||
 			!strings.Contains(events, "side=source") {
 			t.Errorf("%s", events)
 		}

@@ -43,7 +43,7 @@ func TestWire(t *testing.T) {
 		}
 	}
 	text := func(e event.Event, key string) string { return event.Attr(e, key).String() }
-	if e := next(); !strings.HasPrefix(e.Message(), "the server may not be asked") || text(e, keySide) != string(clone.Source) {
+	if e := next(); !strings.HasPrefix(e.Message(), "no privilege for serverStatus") || text(e, keySide) != string(clone.Source) {
 		t.Errorf("the source's refusal is %+v", e)
 	}
 	for want, pressure := range map[string]mongosim.Pressure{
