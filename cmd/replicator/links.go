@@ -59,8 +59,10 @@ func (c *linksCommand) stateOf(ctx context.Context, set *driver.Set, l *checkpoi
 	if resync.IsPart(l.Link) {
 		// It says nothing about the link that it belongs to.
 		text = "a collection that another link copies again: " + text
-	} else if l, err := ddl.ReadLacking(ctx, set, c.MetadataDB, l.Link); err == nil {
-		text += lackingText(l)
+	} else if lacking, err := ddl.ReadLacking(ctx, set, c.MetadataDB, l.Link); err != nil {
+		text += "; cannot read which views and indexes it lacks: " + printable.Text(err.Error())
+	} else {
+		text += lackingText(lacking)
 	}
 	if l.State.Copy == nil || l.State.Copy.Phase != checkpoint.Copying || !l.State.Copy.Listed {
 		return text
@@ -69,10 +71,11 @@ func (c *linksCommand) stateOf(ctx context.Context, set *driver.Set, l *checkpoi
 	if err != nil {
 		return text
 	}
-	if done, total, err := copied.Counts(ctx, store); err == nil {
-		text += fmt.Sprintf(", %d of %d collections done", done, total)
+	done, total, err := copied.Counts(ctx, store)
+	if err != nil {
+		return text + "; cannot read which collections are done: " + printable.Text(err.Error())
 	}
-	return text
+	return text + fmt.Sprintf(", %d of %d collections done", done, total)
 }
 
 // positionOf returns the optime up to which the target has everything, and its

@@ -154,6 +154,19 @@ func TestLinksLeftOut(t *testing.T) {
 	if code != cli.ExitOK || !want.MatchString(stdout) {
 		t.Errorf("code %d, %s", code, stdout)
 	}
+
+	damage := must.Marshal(t, bson.D{
+		{Key: "update", Value: "deferred"},
+		{Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id.link", Value: "test"}, {Key: "absent", Value: true}}},
+			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "uuid", Value: 5}}}}},
+		}}},
+	})
+	must.Get(set.Call(t.Context(), mongo.Command{DB: "replicator", Body: damage}))(t)
+	code, stdout, _ = invoke(t, nil, "links", "--target="+target.URI())
+	if code != cli.ExitOK || !strings.Contains(stdout, "; cannot read which views and indexes it lacks: ") {
+		t.Errorf("with a damaged document: code %d, %s", code, stdout)
+	}
 }
 
 func TestLinkState(t *testing.T) {

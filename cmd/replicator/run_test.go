@@ -162,7 +162,8 @@ func uris(source, target *mongosim.Set) []string {
 func get(t *testing.T, url string) (code int, body string) {
 	t.Helper()
 	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
-	resp := must.Get(http.DefaultClient.Do(req))(t)
+	resp, err := http.DefaultClient.Do(req)
+	must.Succeed(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	all := must.Get(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(all)

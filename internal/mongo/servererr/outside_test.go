@@ -13,8 +13,8 @@ import (
 
 // serving are the folders whose code substitutes for a server, or tests such code.
 var serving = []string{
-	"internal/mongo/servererr", "mongosim", "internal/mongosim", "internal/serverquery", "internal/serverupdate",
-	"internal/mongo/driver/drivertest", "internal/mongo/errtest", "internal/testkit/mongotest", "bench/ends/nullconn.go",
+	"internal/mongo/servererr", "mongosim", "internal/serverquery", "internal/serverupdate",
+	"internal/mongo/driver/drivertest", "internal/mongo/errtest", "internal/testkit/mongotest", "internal/testkit/simcaller", "bench/ends/nullconn.go",
 }
 
 // TestNoCodesOutside: no code, and no label, is named outside of this package, except by

@@ -11,7 +11,9 @@ import (
 // T is a *testing.T or a *testing.B.
 type T interface {
 	must.T
+	// Context is done when the test ends.
 	Context() context.Context
+	// Cleanup calls f when the test ends.
 	Cleanup(f func())
 }
 

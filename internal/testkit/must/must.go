@@ -9,7 +9,9 @@ import (
 
 // T is a *testing.T, a *testing.B or a *rapid.T.
 type T interface {
+	// Helper marks the caller as a helper: its lines are not reported.
 	Helper()
+	// Fatalf reports an error and ends the test.
 	Fatalf(format string, args ...any)
 }
 
