@@ -41,8 +41,7 @@ type foldObject struct {
 	fields []foldField
 	// table finds a field by its name: 1 plus its index in fields, 0 for none.
 	table []int32
-	// binary is set if the delta has binary changes, which cannot be composed.
-	binary, moves bool
+	moves bool
 	// moved is set if fields are not in the order of their stamps.
 	moved bool
 	stamp int32
@@ -78,6 +77,9 @@ func (f *Folder) Add(d *ObjectDiff) bool {
 		return false
 	}
 	if f.root == nil {
+		if len(f.first.Binaries) > 0 {
+			return false
+		}
 		f.root = f.load(f.first)
 	}
 	f.found = f.found[:0]
@@ -125,7 +127,7 @@ func (f *Folder) Reset() {
 // indexes in f.found. It converts nested diffs that both have into foldObjects and
 // foldArrays, which does not change their meaning.
 func (f *Folder) fits(o *foldObject, b *ObjectDiff) bool {
-	if o.binary || len(b.Binaries) > 0 {
+	if len(b.Binaries) > 0 {
 		return false
 	}
 	// Compose uses the order of the first delta if several fields become deleted, or
@@ -179,6 +181,9 @@ func (f *Folder) fitsInside(field *foldField, b *SubDiff) bool {
 	switch {
 	case a.Object != nil && b.Object != nil:
 		if field.object == nil {
+			if len(a.Object.Binaries) > 0 {
+				return false
+			}
 			field.object = f.load(a.Object)
 		}
 		return f.fits(field.object, b.Object)
@@ -278,14 +283,15 @@ func (a *foldArray) put(b *ArrayDiff, found []int32) []int32 {
 	return found[len(b.Mods):]
 }
 
-// load returns a copy of a diff that can be extended.
+// load returns a copy of a diff that can be extended. The diff must not have binary changes:
+// these cannot be composed, and the copy would not have them.
 func (f *Folder) load(d *ObjectDiff) *foldObject {
 	if f.used.objects == len(f.objects) {
 		f.objects = append(f.objects, &foldObject{table: make([]int32, minTable)})
 	}
 	o := f.objects[f.used.objects]
 	f.used.objects++
-	o.binary, o.moves = len(d.Binaries) > 0, d.moves
+	o.moves = d.moves
 	for _, name := range d.Deletes {
 		o.add(foldField{name: name, section: deleteSection})
 	}
