@@ -186,8 +186,8 @@ func TestErrorTexts(t *testing.T) {
 		`apply entry 5:1 t1: db.a, _id 3: the target differs from what the link wrote: the update found no document`:                               &DivergenceError{NS: ns, ID: id(int32(3)), OpTime: at, What: "the update found no document"},
 		`apply entry 5:1 t1: db.a, _id "a\nb": the target differs from what the link wrote: gone`:                                                  &DivergenceError{NS: ns, ID: id("a\nb"), OpTime: at, What: "gone"},
 		`apply entry 5:1 t1: db.a, _id { a: [ "x` + strings.Repeat("ü", 59) + `... (151 bytes): the target differs from what the link wrote: gone`: &DivergenceError{NS: ns, ID: id(long), OpTime: at, What: "gone"},
-		`apply entry 5:1 t1: db.a, _id 1: unique index v_1 has the key { v: 7 } already, which _id 2.5 has: no`:                        &UniqueError{NS: ns, Index: "v_1", Key: key, ID: id(int64(1)), Other: id(2.5), OpTime: at, Err: refused},
-		`apply entry 5:1 t1: db.a, _id 1: unique index without a known name has its key already: no`:                                   &UniqueError{NS: ns, ID: id(int64(1)), OpTime: at, Err: refused},
+		`apply entry 5:1 t1: db.a, _id 1: unique index v_1 has the key { v: 7 } already, which _id 2.5 has: no`:                                    &UniqueError{NS: ns, Index: "v_1", Key: key, ID: id(int64(1)), Other: id(2.5), OpTime: at, Err: refused},
+		`apply entry 5:1 t1: db.a, _id 1: unique index without a known name has its key already: no`:                                               &UniqueError{NS: ns, ID: id(int64(1)), OpTime: at, Err: refused},
 	} {
 		if got := err.Error(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

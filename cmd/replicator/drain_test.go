@@ -19,10 +19,10 @@ func TestDrainSays(t *testing.T) {
 		return &monitor.Copy{Copy: checkpoint.Copy{Phase: phase}, Spool: disk}
 	}
 	for want, s := range map[string]monitor.Snapshot{
-		"draining: nothing more is read":         {},
-		"draining: nothing more is read, what":   {Copy: copyOf(checkpoint.Copied, nil)},
-		"stopping during the copy":       {Copy: copyOf(checkpoint.Copying, nil)},
-		"stopping during the copy: the":  {Copy: copyOf(checkpoint.Replaying, &spool.DiskStats{})},
+		"draining: nothing more is read":                      {},
+		"draining: nothing more is read, what":                {Copy: copyOf(checkpoint.Copied, nil)},
+		"stopping during the copy":                            {Copy: copyOf(checkpoint.Copying, nil)},
+		"stopping during the copy: the":                       {Copy: copyOf(checkpoint.Replaying, &spool.DiskStats{})},
 		"stopping while spooled entries are not applied yet:": {Copy: copyOf(checkpoint.Copied, &spool.DiskStats{})},
 	} {
 		var out bytes.Buffer
