@@ -173,6 +173,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
 	defer p.resyncs.Close()
 	for n := 1; ; n++ {
+		p.monitor.Between()
 		before, draining := p.monitor.Standing(), soft.Err() != nil
 		until, err := p.resyncs.Merge(ctx, soft)
 		if err == nil {

@@ -54,7 +54,7 @@ type Monitor struct {
 	reason string
 	since  time.Time
 	// attempt is the present or last one, number attempts; resting means that it has
-	// ended with an error: the source's state does not matter.
+	// ended: the source's state does not matter.
 	attempt  Attempt
 	attempts int
 	resting  bool
@@ -89,6 +89,17 @@ func (m *Monitor) Starting(reason string) {
 	defer m.mu.Unlock()
 	m.resting = true
 	m.set(Starting, reason)
+}
+
+// Between records that no attempt runs, and that the next one is being prepared. If the last
+// one failed, Failed has recorded why.
+func (m *Monitor) Between() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resting = true
+	if m.state == Steady {
+		m.set(Starting, "")
+	}
 }
 
 // Began records the start of an attempt, after SetGaps.

@@ -198,6 +198,27 @@ func TestStartingAfterFailure(t *testing.T) {
 	}
 }
 
+// A link whose attempt has ended in order is not steady until the source answers the next
+// one, however long that has to wait for the lease.
+func TestNotSteadyBetween(t *testing.T) {
+	m := upTo10(10)
+	m.wants(t, Steady)
+	m.Between()
+	m.says(10)
+	m.Moved(at(10, 10))
+	m.wants(t, Starting)
+	m.Began(Attempt{Start: at(10, 10)})
+	m.Moved(at(10, 10))
+	m.wants(t, Starting)
+	m.says(10)
+	m.wants(t, Steady)
+	m.says(20)
+	m.Moved(at(11, 10))
+	m.silent("", "no member", false)
+	m.Between()
+	m.wants(t, CatchingUp)
+}
+
 // An attempt is judged by what the source says during it.
 func TestNotSteadyByOldReply(t *testing.T) {
 	m := upTo10(10)
