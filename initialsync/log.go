@@ -36,7 +36,8 @@ type Log struct {
 	// member is the member that is copied, nil until it is known.
 	member *Member
 	// storing fills the spool, nil if nothing has since it was opened. It was started for
-	// a copy, with a configuration whose From follows the checkpoint.
+	// copy, which is kept as it is recorded, with a configuration whose From follows the
+	// checkpoint.
 	storing *storing
 	copy    *checkpoint.Copy
 	fetch   fetcher.Config
@@ -124,6 +125,7 @@ func (l *Log) Start(ctx, soft context.Context, c *checkpoint.Copy, fetch fetcher
 	if err != nil {
 		return fmt.Errorf("begin to read the spool at %s: %w", from, err)
 	}
+	l.advanced(c)
 	if l.storing != nil && !l.storing.ended() {
 		if c.Phase == checkpoint.Copied {
 			// The attempt that recorded this may not have received the reply.
@@ -131,7 +133,7 @@ func (l *Log) Start(ctx, soft context.Context, c *checkpoint.Copy, fetch fetcher
 		}
 		return nil
 	}
-	l.copy, l.fetch = c, fetch
+	l.fetch = fetch
 	if _, last, ok := l.spool.Bounds(); ok {
 		fetch.From = last
 	}
@@ -152,6 +154,13 @@ func (l *Log) Start(ctx, soft context.Context, c *checkpoint.Copy, fetch fetcher
 		st.err = l.store(ctx, f, to)
 	})
 	return nil
+}
+
+// advanced is called with what is recorded of the copy: the entries that come in are
+// checked by its Stop, and what Recover starts is for its phase.
+func (l *Log) advanced(c *checkpoint.Copy) {
+	l.copy = c
+	l.Member(c)
 }
 
 func (l *Log) store(ctx context.Context, f *fetcher.Fetcher, to *spool.Spool) error {
@@ -187,6 +196,7 @@ func (l *Log) Finish(ctx context.Context, link *checkpoint.Link, source syncsour
 	if err := link.UpdateCopy(ctx, c, nil); err != nil {
 		return c, err
 	}
+	l.advanced(&c)
 	l.storing.fetcher.Unpin()
 	return c, nil
 }

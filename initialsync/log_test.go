@@ -162,6 +162,51 @@ func TestLogRecover(t *testing.T) {
 	})
 }
 
+// TestLogStopKnown: once Stop is recorded, a change of the feature compatibility version after
+// it does not make the copy void, although the fetcher was started before; and once the copy
+// is consistent, any member may be read after a damage too.
+func TestLogStopKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLogWorld(t)
+		ctx := t.Context()
+		w.must(w.Start(ctx, ctx, w.copy, w.fetch))
+		synctest.Wait()
+		pinned := w.Member(w.copy)
+		changed := func(n uint32) error {
+			return pinned.CheckEntries([]oplog.Entry{testEntry(t, n, versions, fcvDocument)})
+		}
+		if err := changed(6); !errors.Is(err, ErrFCVChanged) {
+			t.Errorf("while documents are copied: %v", err)
+		}
+		replaying := *w.copy
+		replaying.Phase, replaying.Stop = checkpoint.Replaying, testTime(5)
+		w.must(w.Start(ctx, ctx, &replaying, w.fetch)) // the fetcher goes on
+		if w.started != 1 || changed(6) != nil || !errors.Is(changed(5), ErrFCVChanged) {
+			t.Errorf("once everything is copied: %v at Stop, %v after it, started %d times", changed(5), changed(6), w.started)
+		}
+		damage := func() {
+			t.Helper()
+			w.ends <- &spool.DamagedError{}
+			synctest.Wait()
+			w.must(w.Recover(ctx, ctx, errors.New("of the attempt")))
+			synctest.Wait()
+		}
+		damage()
+		if err := changed(6); err != nil || w.started != 2 {
+			t.Errorf("after a damage: %v, started %d times", err, w.started)
+		}
+		done := replaying
+		done.Phase = checkpoint.Copied
+		w.must(w.Start(ctx, ctx, &done, w.fetch))
+		damage()
+		if w.Log.copy.Phase != checkpoint.Copied || w.started != 3 {
+			t.Errorf("after a damage, it is fetched for a copy in the phase %q, started %d times", w.Log.copy.Phase, w.started)
+		}
+		w.must(w.Close())
+	})
+}
+
 // TestLogServes: until the copy is consistent the oplog is read from the spool, then for as
 // long as the spool has more than the position and was not drained.
 func TestLogServes(t *testing.T) {

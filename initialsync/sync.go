@@ -98,6 +98,7 @@ func (s *Sync) complete(ctx context.Context) error {
 	if err := progress.Of(s.cfg.Checkpoint).UpdateCopy(ctx, done); err != nil {
 		return err
 	}
+	s.cfg.Oplog.advanced(&done)
 	s.cfg.Observer.Tell(CopyEnded{Number: done.Number, Begin: done.Begin, Stop: stop})
 	return nil
 }
