@@ -18,7 +18,11 @@
 // go through one lane, chosen by the namespace. The metadata records which collections
 // do, and that record decides, not the target's current indexes: those can be changed
 // by hand while the lanes are at different positions, and after a restart it would be
-// unknown which lane an operation had been assigned to.
+// unknown which lane an operation had been assigned to. If the lanes are at different
+// positions at the start, the record stays as it is until the oplog has passed all of them:
+//
+//	start ──▶ lanes apart ──── frozen: the record stays ──▶ oplog past all lanes ──▶ barrier,
+//	     └──▶ lanes not apart ──▶ the record follows the catalog ◀── record changed ◀──┘
 //
 // Operations that must be processed individually, and transactions that span lanes, go
 // through the barrier: it waits until every lane is idle, and no later operation starts
@@ -34,12 +38,9 @@
 // to the barrier's position are skipped whatever their lane: all of them were in the target
 // when the barrier moved there.
 //
-//	start ──▶ lanes apart ──── frozen: the record stays ────▶ log past them ──▶ barrier,
-//	     └──▶ lanes not apart ──▶ the record follows the catalog ◀── record changed ◀──┘
-//
 //	operation at               is
 //	<= barrier                 in the target
-//	<  entry begun alone       in the target: the barrier waited for it
+//	<  announced entry         in the target: the barrier waited for it
 //	<= its lane                in the target
 //	otherwise                  not in the target: it is applied now
 //

@@ -23,7 +23,7 @@ type meta struct {
 	// group numbers the transactions that must not be split, from 1. It is 0 for other
 	// operations.
 	group uint32
-	// hash is that of the document, 0 where the collection has one lane.
+	// hash is the document's, 0 where the collection has one lane.
 	hash uint32
 	// wall is the source's clock, in milliseconds since the epoch.
 	wall int64

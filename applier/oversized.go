@@ -29,7 +29,7 @@ import (
 //
 //	{_id: {link, uuid, id: binary, part}, doc: binary}
 //
-// uuid is that of the target's collection, so that a rename changes nothing and oversized
+// uuid is the UUID of the target's collection, so that a rename changes nothing and oversized
 // documents of a dropped collection are ignored; id is the type and the bytes of the _id.
 
 const (

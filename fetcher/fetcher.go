@@ -17,11 +17,11 @@ type Config struct {
 	From oplog.OpTime
 	// Until, if not null, is an entry: Run sends nothing after it and ends.
 	Until oplog.OpTime
-	// Resolver chooses the member to read, and Watcher is what it knows the members by.
+	// Resolver chooses the member to read, Watcher observes the members.
 	Resolver *syncsource.Resolver
 	Watcher  *syncsource.Watcher
-	// StandIn is one more than the _id of the set's member that stands in for this
-	// mirror, 0 for none.
+	// StandIn is one more than the _id of the member of the set's configuration that
+	// represents this mirror, 0 for none.
 	StandIn int
 	// Pinned, if not nil, is the only member that is read until Unpin.
 	Pinned Member
@@ -39,7 +39,7 @@ type Fetcher struct {
 	// unpinned is set by Unpin.
 	unpinned atomic.Bool
 
-	// The rest belongs to Run, but for what mu guards.
+	// The following fields belong to Run, except those that mu guards.
 
 	// last is the entry that was sent last, or the one to begin with, which is still to
 	// be sent while first is true.
@@ -51,7 +51,7 @@ type Fetcher struct {
 	left bool
 	// missing are the members that do not have last in their history.
 	missing map[string]bool
-	// changed is how the pinned member is not what it was.
+	// changed is the difference found in the pinned member, nil if none.
 	changed error
 	// failed is the last announced error of the pinned member.
 	failed string
@@ -91,7 +91,7 @@ func (f *Fetcher) Run(ctx context.Context, out chan<- oplog.Reply) error {
 	}
 }
 
-// errUntil is why emit takes no more once Until has been sent.
+// errUntil is returned by emit after Until has been sent.
 var errUntil = errors.New("read as far as wanted")
 
 // readOne chooses a member and reads it. Nil means to choose again.

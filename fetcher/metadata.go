@@ -21,7 +21,7 @@ type Metadata struct {
 	// LastFetched is the last entry that was read, with this reply.
 	LastFetched oplog.OpTime
 
-	// ConfigVersion is that of the set's configuration.
+	// ConfigVersion is the version of the set's configuration.
 	ConfigVersion int64
 	// ReplicaSetID is the set's, zero where the server does not send it.
 	ReplicaSetID bson.ObjectID

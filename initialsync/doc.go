@@ -20,7 +20,7 @@
 //	building indexes      of each collection that is filled               done
 //	copied
 //
-// The last three words are states of each collection (progress.State):
+// created, filled and done are states of each collection (progress.State):
 //
 //	planned ──▶ created ──▶ filled ──▶ done
 //	   │           │                    ▲

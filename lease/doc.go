@@ -10,7 +10,7 @@
 //
 // # Term
 //
-// A lease is three fields of a document:
+// A lease is four fields of a document:
 //
 //	{_id: NAME, term: 7, holder: "…", instance: "…", writes: 12, …}
 //
@@ -19,7 +19,8 @@
 // holder is a random id of the process. The instance is a random id of the document: a
 // document that is created after a removal, under the same name, has other sessions. All
 // other fields belong to the package that uses the lease, which changes them with
-// [Lease.Update], which also checks the term.
+// [Lease.Update]. That checks the term, and counts in writes, so that each update changes
+// the document.
 //
 // # Sessions
 //

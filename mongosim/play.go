@@ -19,7 +19,7 @@ import (
 // Clients cannot write: they get IllegalOperation.
 type Recording struct {
 	// First is the optime before the first recorded entry, at which a follower of the
-	// oplog can start. Its term is that of the entry after it.
+	// oplog can start. Its term is the term of the entry after it.
 	First oplog.OpTime
 	// Collections are the member's data at First. They must include the collections of
 	// config and admin that recorded entries write to and do not create. Views are

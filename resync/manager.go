@@ -27,7 +27,7 @@ type Config struct {
 	Link   string
 	MetaDB string
 	Target mongo.Caller
-	// Store is that of the link, and Requests are the requests of operators to it.
+	// Store is the link's, and Requests are the requests of operators to it.
 	Store    *checkpoint.Store
 	Requests *request.Store
 	// Scope decides which collections the link mirrors.

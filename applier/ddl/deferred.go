@@ -17,8 +17,8 @@ import (
 )
 
 // DeferIndexes drops those indexes of a collection of the target for which refuses
-// returns true, until EndCopy: they may refuse a document that op makes of a copy's and
-// the source never had. It returns their names, none where there is no such index (any
+// returns true, until EndCopy: they may refuse a document that results from applying op to
+// a newer document of the copy, and that the source never had. It returns their names, none where there is no such index (any
 // more). Each is recorded as absent before it is dropped, so it is never lost; the call
 // is idempotent. The index on _id and unique indexes stay, because operations are routed
 // by them. Calls must not be concurrent with any other of the Executor.
