@@ -66,6 +66,9 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 			return name, err
 		}
 	}
+	if err := s.releaseStale(ctx, coll); err != nil {
+		return name, err
+	}
 	if err := s.notMissing(ctx, ns); err != nil {
 		return name, err
 	}

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -171,6 +172,20 @@ func (s *step) releaseIndex(ctx context.Context, ns oplog.Namespace, index strin
 	return s.release(ctx, func(dst []byte) []byte {
 		return bsoncore.AppendStringElement(s.deferredFilter(ns)(dst), "_id.index", index)
 	})
+}
+
+// releaseStale deletes the deferred specs of earlier collections with the name of coll. There
+// are some if a collection of the target was dropped by hand, after its link was deleted.
+func (s *step) releaseStale(ctx context.Context, coll *catalog.Collection) error {
+	specs, err := s.deferred(ctx, coll.NS)
+	for i := 0; i < len(specs) && err == nil; i++ {
+		if old := specs[i].UUID; old != coll.UUID {
+			err = s.release(ctx, func(dst []byte) []byte {
+				return bsoncore.AppendBinaryElement(s.deferredFilter(coll.NS)(dst), "uuid", bson.TypeBinaryUUID, old[:])
+			})
+		}
+	}
+	return err
 }
 
 // keep stores the deferred part of a spec, and deletes an earlier one if nothing is
