@@ -99,13 +99,19 @@ func (t *tail) read(ctx context.Context, member mongo.Caller) error {
 	if t.follow {
 		cmd = append(cmd, bson.E{Key: "tailable", Value: true}, bson.E{Key: "awaitData", Value: true})
 	}
-	cursor := int64(0)
+	cursor, from := int64(0), t.last
 	for {
 		reply, err := order(ctx, member, "local", cmd)
 		if err == nil {
 			var b mongo.Batch
 			if b, err = mongo.ReadBatch(reply); err == nil {
 				cursor = b.Cursor
+				if len(b.Docs) > 0 && from.T != 0 {
+					err = continues(b.Docs[0], from)
+					from = bson.Timestamp{}
+				}
+			}
+			if err == nil {
 				err = t.hand(b.Docs)
 			}
 		}
@@ -129,7 +135,16 @@ func (t *tail) read(ctx context.Context, member mongo.Caller) error {
 	}
 }
 
-// hand passes on the entries of a reply.
+// continues returns an error if the first entry of a reply is not the last one passed on
+// before: the oplog has rolled over.
+func continues(first bson.Raw, last bson.Timestamp) error {
+	if s, i, _ := first.Lookup("ts").TimestampOK(); (bson.Timestamp{T: s, I: i}) != last {
+		return fmt.Errorf("the source's oplog no longer has the entry %s: entries are missing after it", timestamp(last))
+	}
+	return nil
+}
+
+// hand passes on the entries of a reply that were not passed on before.
 func (t *tail) hand(docs []bson.Raw) error {
 	for _, doc := range docs {
 		if s, i, ok := doc.Lookup("ts").TimestampOK(); ok {
@@ -137,7 +152,7 @@ func (t *tail) hand(docs []bson.Raw) error {
 			if oplog.CompareTimestamps(ts, t.last) <= 0 {
 				continue
 			}
-			t.last, t.filter = ts, bson.D{{Key: "$gt", Value: ts}}
+			t.last, t.filter = ts, bson.D{{Key: "$gte", Value: ts}}
 		}
 		if err := t.each(doc); err != nil {
 			return err
