@@ -130,5 +130,5 @@ func (o *Op) CommitTimestamp() (bson.Timestamp, error) {
 // ImportError returns the error that refuses an importCollection command: it adds
 // data files that are not in the log, so the collection has to be copied again.
 func (o *Op) ImportError() error {
-	return o.Fault("o", fmt.Errorf("%w: %s brings in data that is not in the log; copy the collection anew", ErrUnsupported, o.Command))
+	return o.Fault("o", fmt.Errorf("%w: %s brings in data that are not in the oplog; copy the collection again", ErrUnsupported, o.Command))
 }

@@ -349,7 +349,7 @@ func TestApplyOpsYieldsOperationsInOrder(t *testing.T) {
 
 func TestImportIsRefusedWithAdvice(t *testing.T) {
 	op := command(t, `{"importCollection":"db.c"}`)
-	if err := op.ImportError(); !errors.Is(err, oplog.ErrUnsupported) || !strings.Contains(err.Error(), "copy the collection anew") {
+	if err := op.ImportError(); !errors.Is(err, oplog.ErrUnsupported) || !strings.Contains(err.Error(), "copy the collection again") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package oplog
 
 import (
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -36,6 +37,14 @@ type Op struct {
 	O2 bson.Raw
 	// ID is the _id of the document that a CRUD operation writes.
 	ID bson.RawValue
+}
+
+// Clone returns a copy that has no views into other memory.
+func (o *Op) Clone() Op {
+	c := *o
+	c.NS = o.NS.Clone()
+	c.O, c.O2, c.ID.Value = slices.Clone(o.O), slices.Clone(o.O2), slices.Clone(o.ID.Value)
+	return c
 }
 
 // field reads the fields that entries and elements of applyOps share. It reports

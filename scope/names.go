@@ -63,10 +63,10 @@ func checkDB(db string) error {
 	case db == "":
 		return errors.New("the database has no name")
 	case len(db) > maxDB:
-		return fmt.Errorf("the name of the database has %d bytes, %d are possible", len(db), maxDB)
+		return fmt.Errorf("the database's name has %d bytes, the limit is %d", len(db), maxDB)
 	}
 	if i := strings.IndexAny(db, "/\\. \"$\x00"); i >= 0 {
-		return fmt.Errorf("the name of a database cannot have %q in it", db[i])
+		return fmt.Errorf("the name of a database cannot contain %q", db[i])
 	}
 	return nil
 }
@@ -79,9 +79,9 @@ func checkCollection(coll string) error {
 	case coll[0] == '.':
 		return errors.New("the name of a collection cannot begin with a dot")
 	case strings.Contains(coll, "\x00"):
-		return errors.New("the name of a collection cannot have a zero byte in it")
+		return errors.New("the name of a collection cannot contain a zero byte")
 	case strings.Contains(coll, "$"):
-		return errors.New("the name of a collection cannot have a $ in it")
+		return errors.New("the name of a collection cannot contain a $")
 	default:
 		return nil
 	}
@@ -121,11 +121,11 @@ func checkFollowing(coll string) error {
 	case coll == systemViews:
 		return errors.New("name the views themselves")
 	case coll == commands:
-		return errors.New("name the collections that the commands are about")
+		return errors.New("name the collections themselves")
 	case strings.HasPrefix(coll, bucketsPrefix):
 		return fmt.Errorf("name the time-series collection, %s, not its buckets", coll[len(bucketsPrefix):])
 	case isTemporary(coll):
-		return errors.New("a temporary collection of the server follows its database")
+		return errors.New("a temporary collection of the server is mirrored with its database")
 	default:
 		return nil
 	}
@@ -144,7 +144,7 @@ func (s *Scope) checkRenamed(db, coll string) error {
 	case coll == "":
 		return nil
 	case len(db)+len(".")+len(coll) > maxNamespace:
-		return fmt.Errorf("the name has %d bytes, %d are possible", len(db)+len(".")+len(coll), maxNamespace)
+		return fmt.Errorf("the name has %d bytes, the limit is %d", len(db)+len(".")+len(coll), maxNamespace)
 	case coll == systemJS:
 		return fmt.Errorf("%s follows its database", coll)
 	}

@@ -23,7 +23,7 @@ type pattern struct {
 func parsePattern(text string) (*pattern, error) {
 	if strings.HasPrefix(text, "/") {
 		if len(text) < len("/./") || !strings.HasSuffix(text, "/") {
-			return nil, errors.New("a regular expression stands between slashes, flags as in /(?i)shop\\..*/")
+			return nil, errors.New("write a regular expression between slashes, flags as in /(?i)shop\\..*/")
 		}
 		expr, err := parseExpression(text[1 : len(text)-1])
 		if err != nil {

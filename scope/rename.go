@@ -49,7 +49,7 @@ func (m *renames) add(text string, check func(db, coll string) error) error {
 		return fmt.Errorf("%q: %w", right, err)
 	}
 	if (fromColl == "") != (toColl == "") {
-		return errors.New("a database goes to a database, a collection to a collection")
+		return errors.New("a database can be mapped to a database only, a collection to a collection")
 	}
 	if fromColl == "" {
 		return enter(m.databases, m.fromDatabases, fromDB, toDB)
@@ -61,7 +61,7 @@ func (m *renames) add(text string, check func(db, coll string) error) error {
 // renamed parses one side of a renaming.
 func renamed(text string, check func(db, coll string) error) (db, coll string, err error) {
 	if strings.HasPrefix(text, "/") {
-		return "", "", errors.New("a regular expression cannot be given another name")
+		return "", "", errors.New("a regular expression cannot be renamed")
 	}
 	db, coll, dotted := strings.Cut(text, ".")
 	switch {
@@ -71,7 +71,7 @@ func renamed(text string, check func(db, coll string) error) (db, coll string, e
 		coll = ""
 	}
 	if hasWildcard(db) || hasWildcard(coll) {
-		return "", "", errors.New("wildcards are possible as in shop.*=store.* only")
+		return "", "", errors.New("wildcards are supported only as in shop.*=store.*")
 	}
 	return db, coll, check(db, coll)
 }
@@ -79,10 +79,10 @@ func renamed(text string, check func(db, coll string) error) (db, coll string, e
 // enter adds a renaming to a map and its inverse.
 func enter[K ~string](to, from map[K]K, source, target K) error {
 	if before, ok := to[source]; ok && before != target {
-		return fmt.Errorf("%s goes to %s already", source, before)
+		return fmt.Errorf("%s is mapped to %s already", source, before)
 	}
 	if before, ok := from[target]; ok && before != source {
-		return fmt.Errorf("%s comes from %s already", target, before)
+		return fmt.Errorf("%s is mapped from %s already", target, before)
 	}
 	to[source], from[target] = target, source
 	return nil
@@ -145,9 +145,9 @@ func (s *Scope) checkInjective() error {
 		_, away := s.maps.databases[to]
 		switch {
 		case !s.mayHold(from):
-			faults = append(faults, fmt.Errorf("--map %s=%s: nothing of %s is mirrored", from, to, from))
+			faults = append(faults, fmt.Errorf("--map %s=%s: no collection of %s is mirrored", from, to, from))
 		case !away && s.mayHold(to):
-			faults = append(faults, fmt.Errorf("--map %s=%s: collections of %s would come together with those of %s, which is mirrored too; "+
+			faults = append(faults, fmt.Errorf("--map %s=%s: collections of %s would be mixed with those of %s, which is mirrored too; "+
 				"give that another name, or exclude it (--exclude %s)", from, to, from, to, to))
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Scope) checkInjective() error {
 		for _, other := range s.maps.databaseSources(to) {
 			_, away := s.maps.collections[other]
 			if other != from && !away && !s.isNever(other.DB()) && s.selected(other) {
-				faults = append(faults, fmt.Errorf("--map %s=%s: %s goes there too; give that another name, or exclude it (--exclude %s)",
+				faults = append(faults, fmt.Errorf("--map %s=%s: %s is mapped there too; rename that one, or exclude it (--exclude %s)",
 					from, to, other, other))
 			}
 		}
@@ -181,7 +181,7 @@ func (s *Scope) checkCase() error {
 	lower := map[string]string{}
 	for _, db := range targets {
 		if other, ok := lower[strings.ToLower(db)]; ok {
-			faults = append(faults, fmt.Errorf("--map: the target's databases %s and %s differ in case only, which servers refuse", other, db))
+			faults = append(faults, fmt.Errorf("--map: the target's databases %s and %s differ in case only, which servers reject", other, db))
 		}
 		lower[strings.ToLower(db)] = db
 	}

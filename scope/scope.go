@@ -67,7 +67,7 @@ func New(cfg Config) (*Scope, error) {
 		faults = append(faults, err)
 	}
 	if s.exclude.all() {
-		faults = append(faults, errors.New("--exclude: nothing is left to be mirrored"))
+		faults = append(faults, errors.New("--exclude: no namespace is left to mirror"))
 	}
 	if s.include.all() {
 		s.include = patterns{}
@@ -76,11 +76,11 @@ func New(cfg Config) (*Scope, error) {
 		faults = append(faults, err)
 	}
 	if err := errors.Join(faults...); err != nil {
-		return nil, fmt.Errorf("choose what is mirrored: %w", err)
+		return nil, fmt.Errorf("parse the filters and renames: %w", err)
 	}
 	// The lists can be checked against each other only if each is valid.
 	if err := s.checkInjective(); err != nil {
-		return nil, fmt.Errorf("choose what is mirrored: %w", err)
+		return nil, fmt.Errorf("parse the filters and renames: %w", err)
 	}
 	return s, nil
 }

@@ -25,7 +25,7 @@ func TestExitCodesAreThoseOfThePage(t *testing.T) {
 		2:  {ExitUsage, "The command line is wrong"},
 		3:  {ExitBadInput, "The input is bad"},
 		4:  {ExitFailed, "A verification failed"},
-		5:  {pipeline.ExitFenced, "Another process has taken over"},
+		5:  {pipeline.ExitFenced, "Another process has the link"},
 		6:  {pipeline.ExitResync, "The link cannot continue from its checkpoint"},
 		7:  {pipeline.ExitDiverged, "The target differs from what the link wrote"},
 		8:  {ExitConnect, "A server cannot be reached"},

@@ -13,7 +13,7 @@ type Size int64
 var sizeUnits = []struct {
 	suffix string
 	bytes  float64
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}, {"", 1}}
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}, {"", 1}}
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Size) UnmarshalText(text []byte) error {
@@ -29,12 +29,12 @@ func (s *Size) UnmarshalText(text []byte) error {
 		*s = Size(n)
 		return nil
 	}
-	return fmt.Errorf("%q is no size: write a number of bytes, or one followed by KiB, MiB or GiB", text)
+	return fmt.Errorf("%q is not a size: write a number of bytes, or one followed by KiB, MiB, GiB or TiB", text)
 }
 
 // String writes what UnmarshalText reads.
 func (s Size) String() string {
-	for _, u := range sizeUnits[:3] {
+	for _, u := range sizeUnits[:4] {
 		if unit := Size(u.bytes); s != 0 && s%unit == 0 {
 			return strconv.FormatInt(int64(s/unit), 10) + u.suffix
 		}

@@ -4,7 +4,7 @@ import "testing"
 
 func TestSizes(t *testing.T) {
 	for text, want := range map[string]Size{
-		"0": 0, "65536": 65536, "64KiB": 64 << 10, "256MiB": 256 << 20, "1.5GiB": 3 << 29, "2GB": 2e9, "7 MB": 7e6, "5kB": 5000, "12B": 12,
+		"0": 0, "65536": 65536, "64KiB": 64 << 10, "256MiB": 256 << 20, "1.5GiB": 3 << 29, "2TiB": 2 << 40, "2GB": 2e9, "7 MB": 7e6, "5kB": 5000, "12B": 12,
 	} {
 		var s, again Size
 		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func show(t *testing.T, cfg Config) (Result, string) {
 	t.Helper()
 	var out bytes.Buffer
-	cfg.Out, cfg.Documents = &out, 3000
+	cfg.Out, cfg.Documents, cfg.Catchup = &out, 3000, 5*time.Minute
 	d, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -120,22 +120,22 @@ func TestEqual(t *testing.T) {
 func TestTampered(t *testing.T) {
 	tamper := func(ctx context.Context, target *driver.Set) error {
 		body, err := bson.Marshal(bson.D{
-			{Key: "update", Value: "hot"},
+			{Key: "update", Value: filled}, // which has it, however little the clients have written
 			{Key: "updates", Value: bson.A{bson.D{
-				{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "count", Value: -1}}}}},
+				{Key: "q", Value: bson.D{{Key: "_id", Value: 7}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "by", Value: "nobody"}}}}},
 			}}},
 		})
 		if err != nil {
 			return err
 		}
-		reply, err := target.Call(ctx, mongo.Command{DB: "demo", Body: body})
+		reply, err := target.Call(ctx, mongo.Command{DB: filledDB, Body: body})
 		if n, _ := reply.Lookup("nModified").AsInt64OK(); err == nil && n != 1 {
 			t.Errorf("%d documents were changed", n)
 		}
 		return err
 	}
 	res, out := show(t, Config{Seed: 2, Writing: time.Second, tamper: tamper})
-	if len(res.Compared.Differences) != 1 || res.Compared.Differences[0].NS != "demo.hot" {
+	if len(res.Compared.Differences) != 1 || res.Compared.Differences[0].NS != filledDB+"."+filled {
 		t.Errorf("%+v", res.Compared)
 	}
 	if !bytes.Contains([]byte(out), []byte("\nFAIL")) {

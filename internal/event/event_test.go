@@ -13,8 +13,8 @@ const keyHost, keyError = "host", "error"
 func TestLog(t *testing.T) {
 	var got event.Event
 	o := event.Observer(func(e event.Event) { got = e })
-	o.Log(slog.LevelWarn, "member at fault", slog.String(keyHost, "a:1"), slog.Any(keyError, errors.New("refused")))
-	if got.Level() != slog.LevelWarn || got.Message() != "member at fault" || got.LogValue().String() != "[host=a:1 error=refused]" {
+	o.Log(slog.LevelWarn, "member unusable", slog.String(keyHost, "a:1"), slog.Any(keyError, errors.New("refused")))
+	if got.Level() != slog.LevelWarn || got.Message() != "member unusable" || got.LogValue().String() != "[host=a:1 error=refused]" {
 		t.Errorf("%s %q %s", got.Level(), got.Message(), got.LogValue())
 	}
 	if v := event.Attr(got, keyHost); v.String() != "a:1" {

@@ -23,14 +23,22 @@ const chunkBytes = 8 << 20
 // elements of their documents.
 type Statement struct {
 	Filter, Change func(dst []byte) []byte
-	Multi, Upsert  bool
+	// Stage, if not nil, is the one stage of a pipeline that is the update, in place of
+	// Change.
+	Stage         bson.Raw
+	Multi, Upsert bool
 }
 
 // Doc returns the statement as an element of updates.
 func (s *Statement) Doc() bson.Raw {
 	return Document(func(dst []byte) []byte {
 		dst = AppendDoc(dst, "q", s.Filter)
-		dst = AppendDoc(dst, "u", s.Change)
+		if s.Stage != nil {
+			i, array := bsoncore.AppendArrayElementStart(dst, "u")
+			dst = CloseDoc(bsoncore.AppendDocumentElement(array, "0", s.Stage), i)
+		} else {
+			dst = AppendDoc(dst, "u", s.Change)
+		}
 		if s.Upsert {
 			dst = bsoncore.AppendBooleanElement(dst, "upsert", true)
 		}
@@ -75,6 +83,14 @@ func Write(db, name, collection, sequence string, docs ...bson.Raw) mongo.Comman
 // Majority adds write concern majority to a command, for use outside of transactions.
 func Majority(cmd mongo.Command) mongo.Command {
 	cmd.Body = mongo.WithMajority(cmd.Body)
+	return cmd
+}
+
+// PrimaryOnly adds a write concern to a command that has none, so that the primary alone
+// acknowledges it. Without one, servers since 5.0 wait for a majority.
+func PrimaryOnly(cmd mongo.Command) mongo.Command {
+	concern := Document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "w", 1) })
+	cmd.Body = mongo.With(cmd.Body, bsoncore.AppendDocumentElement(nil, "writeConcern", concern))
 	return cmd
 }
 

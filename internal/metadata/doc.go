@@ -2,7 +2,7 @@
 // database of the target: it has the names of the collections, commands on them, and a
 // reader of their documents.
 //
-// Every document belongs to a link. Its _id is the link's name, or begins with the
+// Every document but those of locks, shares and agents belongs to a link. Its _id is the link's name, or begins with the
 // name and a slash, or is a document with the name in its field link.
 package metadata
 
@@ -23,12 +23,26 @@ const (
 	Requests = "requests"
 	// Deferred has index options that are deferred until cutover.
 	Deferred = "deferred"
+	// Builds has index builds that run on the target and are not committed at the source.
+	Builds = "builds"
 	// Oversized has documents that were too large for the target during a copy.
 	Oversized = "oversized"
 	// Missing has the names of collections that a copy lacks.
 	Missing = "missing"
+	// Terms has the last terms of links that were removed.
+	Terms = "terms"
 	// Renames has the last rename over another collection that was applied to a copy.
 	Renames = "renames"
+	// Locks has the named locks, LockPings when the processes were last alive that take
+	// them: see package lease/locks. They belong to no link.
+	Locks     = "locks"
+	LockPings = "lockpings"
+	// Shares has the assignments of groups, ShareMembers their members: see package
+	// lease/share. They belong to no link.
+	Shares       = "shares"
+	ShareMembers = "sharemembers"
+	// AgentFailures has how links have ended that agents run. It belongs to groups of agents.
+	AgentFailures = "agentfailures"
 )
 
 // Documents are the documents of a link in one collection.
@@ -38,7 +52,7 @@ type Documents struct {
 }
 
 // DocumentsOf returns the documents of a link that have no meaning without it: all but its
-// own one in Links, and those in Deferred, which belong to the collections of the target.
+// own ones in Links and Terms, and those in Deferred, which belong to the collections of the target.
 func DocumentsOf(link string) []Documents {
 	return []Documents{
 		{Lanes, Below(link)},
@@ -47,6 +61,7 @@ func DocumentsOf(link string) []Documents {
 		{Requests, OfLink(link)},
 		{Missing, Below(link)},
 		{Renames, ByID(link)},
+		{Builds, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},
 		{Oversized, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},
 	}
 }

@@ -29,10 +29,10 @@ var errNumbers = errors.New("the session has no transaction numbers left")
 
 // ErrTxnEnded reports the use of a transaction after an error, after its end, or after
 // its session has started another one.
-var ErrTxnEnded = errors.New("the transaction is over")
+var ErrTxnEnded = errors.New("the transaction has ended")
 
 // errCommitted is made once, so that a commit does not allocate it.
-var errCommitted = fmt.Errorf("%w: it was to be committed", ErrTxnEnded)
+var errCommitted = fmt.Errorf("%w: it was committed, or its commit was tried", ErrTxnEnded)
 
 // UnconfirmedError reports a commit that one server executed, but whose write concern is
 // not known to be satisfied: it may roll back.
@@ -54,7 +54,7 @@ func (e *UnconfirmedError) Kind() servererr.Kind { return servererr.Unconfirmed 
 // FirstNumber returns the first transaction number of a prefix, such as a term.
 func FirstNumber(prefix int64) (int64, error) {
 	if prefix < 0 || prefix > MaxPrefix {
-		return 0, fmt.Errorf("transaction numbers under %d: not between 0 and %d", prefix, int64(MaxPrefix))
+		return 0, fmt.Errorf("transaction number prefix %d: not between 0 and %d", prefix, int64(MaxPrefix))
 	}
 	return prefix << NumberBits, nil
 }
@@ -137,7 +137,7 @@ func (s *Session) Write(ctx context.Context, cmd Command) (bson.Raw, error) {
 // Again repeats the last Write. The session must not have been used since.
 func (s *Session) Again(ctx context.Context, cmd Command) (bson.Raw, error) {
 	if !s.wrote {
-		return nil, errors.New("repeat a write: the session's last number was not that of a write")
+		return nil, errors.New("retry a write: the session's last transaction number was not used by a write")
 	}
 	return s.send(ctx, cmd, nil)
 }
@@ -158,7 +158,7 @@ func (s *Session) Begin() *Txn {
 	s.wrote = false
 	t := &Txn{session: s, start: time.Now()}
 	if !s.next() {
-		t.err = fmt.Errorf("begin a transaction after number %d: %w", s.number, errNumbers)
+		t.err = fmt.Errorf("start a transaction after number %d: %w", s.number, errNumbers)
 	}
 	t.number = s.number
 	return t

@@ -70,6 +70,20 @@ func TestIterYieldsEveryElementInOrder(t *testing.T) {
 	}
 }
 
+// After the end, and after a fault, the Elem is still the last one.
+func TestIterKeepsTheLastElement(t *testing.T) {
+	whole := bsoncore.BuildDocument(nil, bsoncore.AppendInt32Element(bsoncore.AppendNullElement(nil, "a"), "b", 7))
+	faulty := bsoncore.BuildDocument(nil, append(bsoncore.AppendInt32Element(nil, "b", 7), 0x99, 'c', 0))
+	for _, doc := range [][]byte{whole, faulty} {
+		it := rawbson.NewIter(doc)
+		for it.Next() {
+		}
+		if n, ok := it.Int64(); it.Next() || it.Name() != "b" || !ok || n != 7 {
+			t.Errorf("after the last element of %x the element is %s: %x", doc, it.Name(), it.Value)
+		}
+	}
+}
+
 func TestAccessorsTakeTheirTypeOnly(t *testing.T) {
 	it := rawbson.NewIter(everyType(t))
 	for it.Next() {

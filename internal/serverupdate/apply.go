@@ -17,7 +17,7 @@ import (
 // NotImplemented.
 type Options struct {
 	// Clock returns the wall clock, in milliseconds since the epoch: what
-	// $currentDate writes.
+	// $currentDate writes, and $$NOW when a pipeline is compiled.
 	Clock func() bson.DateTime
 	// Tick advances the cluster time by one and returns it. The server writes such
 	// times in place of zero timestamps at the top level of a replacement and of an
@@ -178,11 +178,16 @@ func validateStatement(u bson.RawValue) error {
 // parsePipeline parses all stages: a fault in a later one comes before the
 // evaluation of an earlier one.
 func (s *Statement) parsePipeline(pipeline []byte) error {
+	var vars *scope
+	if s.opts.Clock != nil {
+		// It is the same for all documents and stages of a command.
+		vars = vars.with("NOW", value{typ: bson.TypeDateTime, raw: int64Value(int64(s.opts.Clock())).raw})
+	}
 	for it := rawbson.NewIter(pipeline); it.Next(); {
 		if err := checkStageName(it.Elem); err != nil {
 			return err
 		}
-		st, err := parseStage(it.Elem)
+		st, err := parseStage(it.Elem, vars)
 		if err != nil {
 			return err
 		}

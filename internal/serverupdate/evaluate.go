@@ -98,7 +98,7 @@ func CompileTransform(stages []bson.Raw) (*Transform, error) {
 		if err := rawbson.Validate(spec); err != nil {
 			return nil, fmt.Errorf("serverupdate: read a stage: %w", err)
 		}
-		s, err := parseStage(rawbson.Elem{Type: bson.TypeEmbeddedDocument, Value: spec})
+		s, err := parseStage(rawbson.Elem{Type: bson.TypeEmbeddedDocument, Value: spec}, nil)
 		if err != nil {
 			return nil, err
 		}

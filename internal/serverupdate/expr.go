@@ -17,6 +17,7 @@ const maxSteps = 1 << 21
 type evaluation struct {
 	root  *document
 	steps *int
+	vars  *scope // the variables of the whole pipeline
 }
 
 // spend takes n steps from the budget.

@@ -13,7 +13,8 @@ import (
 // stage transforms a document. It does not change the one that it is given.
 type stage func(d *document, steps *int) (*document, error)
 
-func parseStage(elem rawbson.Elem) (stage, error) {
+// parseStage parses a stage, in which vars may be named.
+func parseStage(elem rawbson.Elem, vars *scope) (stage, error) {
 	doc, ok := elem.Document()
 	if !ok {
 		return nil, refuse(codeTypeMismatch, "Each element of the 'pipeline' array must be an object")
@@ -24,13 +25,13 @@ func parseStage(elem rawbson.Elem) (stage, error) {
 	}
 	switch spec[0].Name() {
 	case "$set", "$addFields":
-		return parseSet(spec[0])
+		return parseSet(spec[0], vars)
 	case "$unset":
 		return parseUnset(spec[0])
 	case "$replaceWith":
-		return parseReplace(spec[0])
+		return parseReplace(spec[0], vars)
 	case "$replaceRoot":
-		return parseReplaceRoot(spec[0])
+		return parseReplaceRoot(spec[0], vars)
 	}
 	if forbiddenStages[spec[0].Name()] {
 		return nil, refuse(codeInvalidOptions, "%s is not allowed to be used within an update", spec[0].Name())
@@ -45,7 +46,7 @@ var forbiddenStages = map[string]bool{
 	"$redact": true, "$bucket": true, "$bucketAuto": true, "$sortByCount": true, "$unionWith": true,
 }
 
-func parseReplaceRoot(elem rawbson.Elem) (stage, error) {
+func parseReplaceRoot(elem rawbson.Elem, vars *scope) (stage, error) {
 	args, err := namedArguments(elem, argCodes{40229, 40415}, "newRoot")
 	if err != nil {
 		return nil, err
@@ -54,16 +55,16 @@ func parseReplaceRoot(elem rawbson.Elem) (stage, error) {
 	if !ok {
 		return nil, refuse(40414, "parse stage $replaceRoot: newRoot is not there")
 	}
-	return parseReplace(root)
+	return parseReplace(root, vars)
 }
 
-func parseReplace(elem rawbson.Elem) (stage, error) {
-	e, err := parseOperand(elem, nil)
+func parseReplace(elem rawbson.Elem, vars *scope) (stage, error) {
+	e, err := parseOperand(elem, vars)
 	if err != nil {
 		return nil, err
 	}
 	return func(d *document, steps *int) (*document, error) {
-		v, err := e.eval(&evaluation{d, steps}, nil)
+		v, err := e.eval(&evaluation{d, steps, vars}, vars)
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +103,7 @@ func (n *setNode) add(path []string, e *expr) {
 	child.add(path[1:], e)
 }
 
-func parseSet(elem rawbson.Elem) (stage, error) {
+func parseSet(elem rawbson.Elem, vars *scope) (stage, error) {
 	doc, ok := elem.Document()
 	if !ok {
 		return nil, refuse(40272, "parse stage %s: its argument is of type %s, not object", elem.Name(), bsontext.TypeName(elem.Type))
@@ -119,13 +120,13 @@ func parseSet(elem rawbson.Elem) (stage, error) {
 	}
 	root := newSetNode()
 	for _, f := range elems(doc) {
-		if err := root.parse(f, strings.Split(f.Name(), ".")); err != nil {
+		if err := root.parse(f, strings.Split(f.Name(), "."), vars); err != nil {
 			return nil, err
 		}
 	}
 	return func(d *document, steps *int) (*document, error) {
 		out := edit(d)
-		if err := root.apply(&evaluation{d, steps}, out); err != nil {
+		if err := root.apply(&evaluation{d, steps, vars}, out); err != nil {
 			return nil, err
 		}
 		return out.doc, nil
@@ -188,19 +189,19 @@ func (s *setSpec) check(elem rawbson.Elem, path []string) error {
 }
 
 // parse adds the expressions below one path of a checked specification.
-func (n *setNode) parse(elem rawbson.Elem, path []string) error {
+func (n *setNode) parse(elem rawbson.Elem, path []string, vars *scope) error {
 	if doc, ok := elem.Document(); ok {
 		list := elems(doc)
 		if len(list) > 0 && !strings.HasPrefix(list[0].Name(), "$") {
 			for _, f := range list {
-				if err := n.parse(f, append(slices.Clone(path), f.Name())); err != nil {
+				if err := n.parse(f, append(slices.Clone(path), f.Name()), vars); err != nil {
 					return err
 				}
 			}
 			return nil
 		}
 	}
-	e, err := parseOperand(elem, nil)
+	e, err := parseOperand(elem, vars)
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func (n *setNode) apply(ev *evaluation, out *mutable) error {
 		if child := n.children[name]; child != nil {
 			v, err = child.applyTo(ev, out.doc.get(name))
 		} else {
-			v, err = n.exprs[name].eval(ev, nil)
+			v, err = n.exprs[name].eval(ev, ev.vars)
 		}
 		if err != nil {
 			return err
@@ -279,7 +280,7 @@ func parseUnset(elem rawbson.Elem) (stage, error) {
 		}
 	}
 	return func(d *document, steps *int) (*document, error) {
-		return root.apply(&evaluation{d, steps}, d)
+		return root.apply(&evaluation{d, steps, nil}, d)
 	}, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 type updateCase struct{ name, doc, u, want string }
@@ -177,5 +179,19 @@ func TestStoredBytesStay(t *testing.T) {
 		if err != nil || bytes.Contains(got, []byte("\x109\x00")) != odd {
 			t.Errorf("%s: odd name kept: want %v in %q, error %v", u, odd, got, err)
 		}
+	}
+}
+
+// TestNow: $$NOW is one date for all expressions and stages of a pipeline, and is unknown
+// where there is no clock.
+func TestNow(t *testing.T) {
+	opts := testOptions()
+	at := bson.DateTime(1000)
+	opts.Clock = func() bson.DateTime { at += 1000; return at }
+	const u = `[{"$set": {"a": "$$NOW", "b": {"c": {"$add": ["$$NOW", 500]}}}}, {"$replaceWith": {"$cond": [{"$lte": ["$b.c", "$$NOW"]}, {}, {"$mergeObjects": ["$$ROOT", {"d": "$$NOW"}]}]}}]`
+	want := parseDoc(t, `{"_id": 1, "a": "@date:2000", "b": {"c": "@date:2500"}, "d": "@date:2000"}`)
+	got, err := opts.Apply(parseDoc(t, `{"_id": 1}`), parse(t, u))
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%v, %s", err, got)
 	}
 }

@@ -33,9 +33,9 @@ func (e *BrokenChainError) Error() string {
 		"read the log from before that transaction's first entry", e.OpTime, e.Prev)
 }
 
-// ResumeError is a log without the entry Config.ApplyAfter: it skips it, starts
+// ResumeError is an oplog without the entry Config.ApplyAfter: it skips it, starts
 // after it, or has an entry whose term rules it out. The source has another history
-// than the one that was applied, or the log was truncated.
+// than the one that was applied, or the oplog was truncated.
 type ResumeError struct {
 	// Want is Config.ApplyAfter.
 	Want oplog.OpTime
@@ -44,8 +44,8 @@ type ResumeError struct {
 }
 
 func (e *ResumeError) Error() string {
-	return fmt.Sprintf("resume after entry %s: the log comes to %s without it, so its history diverged from what was applied, or was cut; "+
-		"read from a source that has the entry, or copy the data anew", e.Want, e.Got)
+	return fmt.Sprintf("resume after entry %s: the oplog continues with %s without it, so its history diverged from what was applied, or was truncated; "+
+		"read from a source that has the entry, or copy the data again", e.Want, e.Got)
 }
 
 // SpillError is a fault of a file that holds a chain's parts.

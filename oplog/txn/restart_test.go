@@ -170,7 +170,7 @@ func TestApplyAfterMissing(t *testing.T) {
 			if !ok || *f != (ResumeError{Want: tt.after, Got: tt.log[last].optime()}) || r != (Result{}) {
 				t.Fatalf("%+v, %v", r, err)
 			}
-			for _, part := range []string{tt.after.String(), f.Got.String(), "diverged", "copy the data anew"} {
+			for _, part := range []string{tt.after.String(), f.Got.String(), "diverged", "copy the data again"} {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("%q does not say %q", err, part)
 				}

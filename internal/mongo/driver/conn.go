@@ -32,14 +32,21 @@ type dialer struct {
 	// hosts maps names to the addresses to connect to: see Config.HostMap.
 	hosts map[string]string
 	// open are the open connections: the driver only exposes its own wrappers.
-	open sync.Map // connKey → *conn
-	// sockets counts the connections over unix sockets.
-	sockets atomic.Int64
+	open sync.Map // the text of the localAddr → *conn
+	// made counts the connections.
+	made atomic.Int64
 }
 
-// connKey identifies an open connection: the local address alone may be used for
-// connections to several servers.
-type connKey struct{ local, addr string }
+// localAddr is the local address of a connection with a number, by which the connection is
+// found. The address alone does not identify it: all unix sockets have the same one, and the
+// system uses a port again for another peer, be it of the same name.
+type localAddr struct{ network, text string }
+
+// Network implements net.Addr.
+func (a localAddr) Network() string { return a.network }
+
+// String implements net.Addr.
+func (a localAddr) String() string { return a.text }
 
 // of returns the connection below one of the driver's, nil if this dialer did not make
 // it.
@@ -48,7 +55,7 @@ func (d *dialer) of(c *mnet.Connection) *conn {
 	if !ok {
 		return nil
 	}
-	found, _ := d.open.Load(connKey{string(local.LocalAddress()), c.Address().String()})
+	found, _ := d.open.Load(string(local.LocalAddress()))
 	under, _ := found.(*conn)
 	return under
 }
@@ -59,15 +66,18 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	if err != nil {
 		return nil, err
 	}
+	return d.add(c), nil
+}
+
+// add adds an open connection, until it is closed.
+func (d *dialer) add(c net.Conn) *conn {
 	own := newConn(c)
-	if local := c.LocalAddr(); local.Network() == "unix" {
-		// All unix sockets of a process have the same local address.
-		own.local = &net.UnixAddr{Name: "connection " + strconv.FormatInt(d.sockets.Add(1), 10), Net: local.Network()}
-	}
-	key := connKey{own.LocalAddr().String(), addr}
+	local := c.LocalAddr()
+	key := local.String() + " connection " + strconv.FormatInt(d.made.Add(1), 10)
+	own.local = localAddr{local.Network(), key}
 	own.closed = func() { d.open.CompareAndDelete(key, own) }
 	d.open.Store(key, own)
-	return own, nil
+	return own
 }
 
 // address returns the address to connect to for a host:port.
@@ -148,8 +158,7 @@ func (c *conn) tell(n int) {
 	}
 }
 
-// LocalAddr implements net.Conn. The address is unique among the dialer's connections to
-// one server.
+// LocalAddr implements net.Conn. The address is unique among the dialer's connections.
 func (c *conn) LocalAddr() net.Addr {
 	if c.local != nil {
 		return c.local

@@ -214,13 +214,9 @@ type driven struct {
 	mnet.ReadWriteCloser
 	mnet.Describer
 	local net.Addr
-	addr  string
 }
 
 func (d driven) LocalAddress() address.Address { return address.Address(d.local.String()) }
-
-// Address implements mnet.Describer.
-func (d driven) Address() address.Address { return address.Address(d.addr) }
 
 // TestUnixSockets: connections over one unix socket are distinguished.
 func TestUnixSockets(t *testing.T) {
@@ -242,14 +238,41 @@ func TestUnixSockets(t *testing.T) {
 		conns = append(conns, c)
 	}
 	for i, c := range conns {
-		if under := d.of(mnet.NewConnection(driven{local: c.LocalAddr(), addr: path})); net.Conn(under) != c {
+		if under := d.of(mnet.NewConnection(driven{local: c.LocalAddr()})); net.Conn(under) != c {
 			t.Errorf("connection %d is taken for another one", i)
 		}
 	}
 	_ = conns[1].Close()
 	for i, open := range []bool{true, false, true} {
-		if under := d.of(mnet.NewConnection(driven{local: conns[i].LocalAddr(), addr: path})); (under != nil) != open {
+		if under := d.of(mnet.NewConnection(driven{local: conns[i].LocalAddr()})); (under != nil) != open {
 			t.Errorf("connection %d: open %v, want %v", i, under != nil, open)
+		}
+	}
+}
+
+// bound is a connection with a local address.
+type bound struct{ net.Conn }
+
+func (bound) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40_000} }
+
+// Close implements net.Conn.
+func (bound) Close() error { return nil }
+
+// TestOneLocalAddress: connections to the addresses of one name are distinguished, although
+// the system has given them the same local port.
+func TestOneLocalAddress(t *testing.T) {
+	t.Parallel()
+	var d dialer
+	conns := []*conn{d.add(bound{}), d.add(bound{})}
+	for i, c := range conns {
+		if under := d.of(mnet.NewConnection(driven{local: c.LocalAddr()})); under != c {
+			t.Errorf("connection %d is taken for another one", i)
+		}
+	}
+	_ = conns[0].Close()
+	for i, c := range conns {
+		if under := d.of(mnet.NewConnection(driven{local: c.LocalAddr()})); (under != nil) != (i == 1) {
+			t.Errorf("after the first one was closed, connection %d is open: %v", i, under != nil)
 		}
 	}
 }

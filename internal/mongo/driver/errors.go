@@ -20,7 +20,7 @@ import (
 )
 
 // ErrClosed is the Err of the LostError of a call to a closed Set.
-var ErrClosed = errors.New("the connection was closed by us")
+var ErrClosed = errors.New("the connection was closed by this process")
 
 // AuthError reports that authentication failed, or that one side did not accept the
 // other's certificate. It is the Err of a [mongo.LostError], because no command was sent;

@@ -53,14 +53,14 @@ func (c *Config) validate() error {
 		errs = append(errs, errors.New("no connection string is given"))
 	}
 	if c.Password != "" && c.PasswordFile != "" {
-		errs = append(errs, errors.New("a password and a file with the password are given: one is enough"))
+		errs = append(errs, errors.New("a password and a password file are given: give only one"))
 	}
 	if c.SelectionTimeout < 0 {
 		errs = append(errs, fmt.Errorf("selection timeout %s is negative", c.SelectionTimeout))
 	}
 	for name, address := range c.HostMap {
 		if name == "" || address == "" {
-			errs = append(errs, fmt.Errorf("host %q stands for %q: neither may be empty", address, name))
+			errs = append(errs, fmt.Errorf("host map entry %q=%q: neither side may be empty", name, address))
 		}
 	}
 	return errors.Join(errs...)
@@ -120,7 +120,7 @@ func (c *Config) apply(u *uri) error {
 	}
 	u.setLogin(c.Username, password)
 	if u.secret && u.user == "" {
-		return errors.New("a password is given, and no user")
+		return errors.New("a password is given, but no user")
 	}
 	for _, s := range []struct{ key, value string }{
 		{"authSource", c.AuthSource},
@@ -185,11 +185,11 @@ func (o *Options) check() error {
 	}
 	for key := range o.parsed.UnknownOptions {
 		if !slices.Contains(foreign, key) {
-			return fmt.Errorf("there is no option %s", key)
+			return fmt.Errorf("unknown option %s", key)
 		}
 	}
 	if o.parsed.LoadBalanced {
-		return errors.New("loadBalanced: a transaction would need a connection of its own; name the hosts instead")
+		return errors.New("loadBalanced is not supported: name the hosts instead")
 	}
 	for _, c := range o.parsed.Compressors {
 		if !slices.Contains([]string{"snappy", "zstd", "zlib"}, c) {
@@ -201,7 +201,7 @@ func (o *Options) check() error {
 	mechanism := strings.ToUpper(o.parsed.AuthMechanism)
 	if o.uri.login && o.parsed.Password == "" &&
 		(mechanism == "" || strings.HasPrefix(mechanism, "SCRAM") || mechanism == "PLAIN") {
-		return errors.New("a user is given, and no password")
+		return errors.New("a user is given, but no password")
 	}
 	return nil
 }
@@ -250,7 +250,7 @@ func shield(err error, secrets []string) error {
 	text := err.Error()
 	for _, s := range secrets {
 		if strings.Contains(text, s) {
-			return errors.New("the reason is not shown, because it has the password or a part of the text that may be one")
+			return errors.New("the reason is not shown, because it contains the password, or text that may be a password")
 		}
 	}
 	return err

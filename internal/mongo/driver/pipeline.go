@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
@@ -17,7 +18,7 @@ const (
 	// At most two rounds are in flight, because a server that cannot write its replies
 	// does not read. The replies to two rounds nearly always fit into the socket buffers;
 	// if they do not, conn reads them during writes.
-	roundCommands = 16
+	roundCommands = 64
 	roundBytes    = 4 << 20
 )
 
@@ -59,16 +60,18 @@ func (s *sender) sendAll(
 	ctx context.Context, srv *topology.Server, conn *mnet.Connection, cmds []mongo.Command, each func(i int, reply bson.Raw) error, direct bool,
 ) error {
 	defer conn.Close() //nolint:errcheck // Nothing is told by it that was not told before.
-	// As in exchange: a deadline is turned into a cancellation, so that the driver closes
-	// the connection.
+	x := exchanges{
+		sender: s, srv: srv, conn: conn, under: s.streamOf(ctx, conn), cmds: cmds, direct: direct, ids: make([]int32, 0, len(cmds)), each: each,
+	}
 	within := ctx
-	if _, ok := ctx.Deadline(); ok {
+	if _, ok := ctx.Deadline(); ok && x.under == nil {
+		// As in exchange: a deadline is turned into a cancellation, so that the driver closes
+		// the connection.
 		var cancel context.CancelCauseFunc
 		within, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		defer cancel(nil)
 		defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	}
-	x := exchanges{sender: s, srv: srv, conn: conn, cmds: cmds, direct: direct, ids: make([]int32, 0, len(cmds)), each: each}
 	for x.first == nil && x.answered < len(cmds) {
 		// The next round is written before the replies to the last one are read.
 		for x.first == nil && len(x.ids) < len(cmds) && len(x.ids)-x.answered <= roundCommands {
@@ -79,6 +82,12 @@ func (s *sender) sendAll(
 	// All pending replies are read before the connection is used again.
 	for !x.broken && x.answered < len(x.ids) {
 		x.read(ctx, within)
+	}
+	if x.under != nil && !x.under.stop() {
+		x.broken = true // The connection was closed, but the replies that came before are returned.
+	}
+	if x.broken && x.refused && ctx.Err() != nil {
+		x.first = context.Cause(ctx) // There was no time to authenticate again.
 	}
 	switch {
 	case x.broken:
@@ -96,6 +105,7 @@ type exchanges struct {
 	*sender
 	srv    *topology.Server
 	conn   *mnet.Connection
+	under  *stream // nil with TLS
 	cmds   []mongo.Command
 	direct bool
 	each   func(i int, reply bson.Raw) error
@@ -145,7 +155,17 @@ func (x *exchanges) write(ctx, within context.Context) error {
 		x.ids = append(x.ids, id)
 	}
 	*buf = wm
-	if err := x.conn.Write(within, wm); err != nil {
+	if x.cmds[from].Overdue() {
+		x.ids = x.ids[:from]
+		return fmt.Errorf("mongo: a command to %s: %w", x.conn.Address().String(), mongo.ErrTooLate)
+	}
+	var err error
+	if x.under != nil {
+		err = x.under.send(ctx, wm)
+	} else {
+		err = x.conn.Write(within, wm)
+	}
+	if err != nil {
 		x.broken = true
 		x.srv.ProcessError(err, x.conn)
 		return lost(ctx, x.conn.Address().String(), err)
@@ -160,7 +180,13 @@ func (x *exchanges) read(ctx, within context.Context) {
 	}
 	i := x.answered
 	x.answered++
-	answer, err := x.conn.Read(within)
+	var answer []byte
+	var err error
+	if x.under != nil {
+		answer, err = x.under.receive(ctx)
+	} else {
+		answer, err = x.conn.Read(within)
+	}
 	if err != nil {
 		x.broken = true
 		x.srv.ProcessError(err, x.conn)

@@ -3,6 +3,7 @@ package driver_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	xdriver "go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/wiremessage"
 
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -46,12 +48,32 @@ func echo(t *testing.T, pad int, refuse func(i int32) bson.Raw) func(received) (
 	}
 }
 
+// eachWay runs a test with commands that are sent below the driver, and by it, as with TLS.
+func eachWay(t *testing.T, test func(t *testing.T, open opener)) {
+	t.Parallel()
+	for name, through := range map[string]bool{"below": false, "through": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, func(t testing.TB, c driver.Config) *driver.Set {
+				s := open(t, c)
+				if through {
+					s.ThroughDriver()
+				}
+				return s
+			})
+		})
+	}
+}
+
+type opener func(t testing.TB, c driver.Config) *driver.Set
+
 // TestCallAll: commands arrive in order on one connection, each reply is that of its
 // command, and neither side ever waits for the other, however many there are.
-func TestCallAll(t *testing.T) {
-	t.Parallel()
+func TestCallAll(t *testing.T) { eachWay(t, testCallAll) }
+
+func testCallAll(t *testing.T, open opener) {
 	for name, tc := range map[string]struct{ n, size, pad int }{
-		"none": {0, 0, 0}, "one": {1, 10, 0}, "two": {2, 10, 0}, "a round": {16, 10, 0}, "and one": {17, 10, 0},
+		"none": {0, 0, 0}, "one": {1, 10, 0}, "two": {2, 10, 0}, "a round": {64, 10, 0}, "and one": {65, 10, 0},
 		"many": {1000, 100, 200}, "large": {40, 1 << 20, 200}, "one after the other": {5, 5 << 20, 0},
 		// More than sockets buffer, unless the other side reads.
 		"large replies": {400, 30_000, 4000},
@@ -96,8 +118,9 @@ func (l narrow) Accept() (net.Conn, error) {
 
 // TestCallAllStuck: a server that has to write a reply before it reads the next command,
 // with replies as long as those to upserts can be.
-func TestCallAllStuck(t *testing.T) {
-	t.Parallel()
+func TestCallAllStuck(t *testing.T) { eachWay(t, testCallAllStuck) }
+
+func testCallAllStuck(t *testing.T, open opener) {
 	f := newFake(t)
 	f.listener = narrow{f.listener}
 	f.answer = echo(t, 300_000, nil)
@@ -118,15 +141,16 @@ func TestCallAllStuck(t *testing.T) {
 
 // TestCallAllEnds: CallAll ends at the first command that fails, or for whose reply each
 // returns an error, and the connection stays usable.
-func TestCallAllEnds(t *testing.T) {
-	t.Parallel()
+func TestCallAllEnds(t *testing.T) { eachWay(t, testCallAllEnds) }
+
+func testCallAllEnds(t *testing.T, open opener) {
 	unhappy := errors.New("unhappy")
-	for _, n := range []int{2, 16, 17, 40, 100} {
+	for _, n := range []int{2, 64, 65, 200} {
 		for _, at := range []int{0, n / 2, n - 1} {
 			f := newFake(t)
 			f.answer = echo(t, 0, func(i int32) bson.Raw {
 				if int(i) >= at && i != 1000 {
-					return drivertest.Doc(t, bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: 112 + int(i) - at}, {Key: "errmsg", Value: "no"}})
+					return drivertest.Doc(t, bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: 112 + int(i) - at}, {Key: "errmsg", Value: "no"}, {Key: "errInfo", Value: bson.D{{Key: "do", Value: i}}}})
 				}
 				return nil
 			})
@@ -143,6 +167,8 @@ func TestCallAllEnds(t *testing.T) {
 			err := s.CallAll(within(t), numbered(t, n, 10), each)
 			if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Code != servererr.WriteConflict || asked != at {
 				t.Errorf("%d commands, %d refused: %v after %d replies", n, at, err, asked)
+			} else if number(e.Info) != int32(at) {
+				t.Errorf("%d commands, %d refused: the error is about %s", n, at, e.Info)
 			}
 			if reply := must(t, s, "do", 1000); reply.Lookup("done").Int32() != 1000 {
 				t.Errorf("the next call got %s", reply)
@@ -176,8 +202,9 @@ func TestCallAllEnds(t *testing.T) {
 
 // TestCallAllLost: a connection that ends, an invalid reply, a context that ends, and a
 // command that cannot be sent.
-func TestCallAllLost(t *testing.T) {
-	t.Parallel()
+func TestCallAllLost(t *testing.T) { eachWay(t, testCallAllLost) }
+
+func testCallAllLost(t *testing.T, open opener) {
 	stop := errors.New("stop")
 	for _, tc := range []struct {
 		name string
@@ -222,12 +249,137 @@ func TestCallAllLost(t *testing.T) {
 	f.answer = echo(t, 0, nil)
 	f.start()
 	s := open(t, driver.Config{URI: f.uri()})
-	cmds := numbered(t, 20, 10)
-	cmds[18].DB = ""
+	cmds := numbered(t, 70, 10)
+	cmds[66].DB = ""
 	if err := s.CallAll(within(t), cmds, func(int, bson.Raw) error { return nil }); err == nil || wasLost(err) {
 		t.Errorf("a command without a database: %v", err)
 	}
 	must(t, s, "do", 1000)
+}
+
+// A context that ends with the last reply: all replies are returned, and the connection is
+// either kept or not used again.
+func TestCallAllEndsWithContext(t *testing.T) { eachWay(t, testCallAllEndsWithContext) }
+
+func testCallAllEndsWithContext(t *testing.T, open opener) {
+	f := newFake(t)
+	f.answer = echo(t, 0, nil)
+	f.start()
+	s := open(t, driver.Config{URI: f.uri()})
+	must(t, s, "do", 1000)
+	for range 20 {
+		ctx, cancel := context.WithCancelCause(within(t))
+		err := s.CallAll(ctx, numbered(t, 3, 10), func(i int, _ bson.Raw) error {
+			if i == 2 {
+				cancel(errors.New("stop"))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("every command was answered, but: %v", err)
+		}
+		must(t, s, "do", 1000)
+	}
+}
+
+// TestCallAllRefusedAtEnd: a login has expired, and the context ends before the next one.
+func TestCallAllRefusedAtEnd(t *testing.T) { eachWay(t, testCallAllRefusedAtEnd) }
+
+func testCallAllRefusedAtEnd(t *testing.T, open opener) {
+	stop := errors.New("stop")
+	ctx, cancel := context.WithCancelCause(within(t))
+	defer cancel(nil)
+	f := newFake(t)
+	expired := drivertest.Doc(t, bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: 391}, {Key: "errmsg", Value: "expired"}})
+	f.start()
+	s := open(t, driver.Config{URI: f.uri()})
+	must(t, s, "do", 1000)
+	replies := []byte{}
+	f.say(func(m received) (bson.Raw, []byte) {
+		reply := expired
+		if number(m.body) == 0 {
+			reply, _ = echo(t, 0, nil)(m)
+		}
+		// All replies arrive at once, so that they are there when the context ends.
+		if replies = append(replies, f.message(m.id, reply, false)...); number(m.body) < 2 {
+			return nil, []byte{}
+		}
+		return nil, replies
+	})
+	var times atomic.Int32
+	s.SetLogin(relogin{&times})
+	err := s.CallAll(ctx, numbered(t, 3, 10), func(i int, _ bson.Raw) error {
+		if i == 0 {
+			cancel(stop)
+		}
+		return nil
+	})
+	if !errors.Is(err, stop) {
+		t.Errorf("the context has ended, but: %v", err)
+	}
+}
+
+// TestCallAllUnusualReplies: replies that come in pieces, with a checksum, with flags that
+// allow more, or as long as a message may be.
+func TestCallAllUnusualReplies(t *testing.T) { eachWay(t, testCallAllUnusualReplies) }
+
+func testCallAllUnusualReplies(t *testing.T, open opener) {
+	const flags = 16
+	for name, change := range map[string]func(m received, wm []byte) []byte{
+		"in pieces": func(m received, wm []byte) []byte {
+			for len(wm) > 3 {
+				_, _ = m.conn.Write(wm[:3])
+				wm = wm[3:]
+			}
+			return wm
+		},
+		"checksum": func(_ received, wm []byte) []byte {
+			wm[flags] |= byte(wiremessage.ChecksumPresent)
+			wm = append(wm, 1, 2, 3, 4)
+			binary.LittleEndian.PutUint32(wm, uint32(len(wm)))
+			return wm
+		},
+		"exhaustAllowed": func(_ received, wm []byte) []byte {
+			wm[flags+2] |= byte(wiremessage.ExhaustAllowed >> 16)
+			return wm
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.answer = func(m received) (bson.Raw, []byte) {
+				reply, _ := echo(t, 0, nil)(m)
+				return nil, change(m, f.message(m.id, reply, false))
+			}
+			f.start()
+			s := open(t, driver.Config{URI: f.uri()})
+			next := int32(0)
+			err := s.CallAll(within(t), numbered(t, 100, 10), func(_ int, reply bson.Raw) error {
+				if reply.Lookup("done").Int32() != next {
+					t.Errorf("reply %d is %s", next, reply)
+				}
+				next++
+				return nil
+			})
+			if err != nil || next != 100 {
+				t.Errorf("%v after %d replies", err, next)
+			}
+		})
+	}
+}
+
+// TestFaults: a fault is one of the server's, for its monitor, unless the context has ended.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	for _, want := range []error{net.ErrClosed, context.Canceled} {
+		err := driver.Fault(ctx, net.ErrClosed)
+		if _, ok := errors.AsType[topology.ConnectionError](err); !ok || !errors.Is(err, want) {
+			t.Errorf("the monitor is given %v, want %v", err, want)
+		}
+		cancel(nil)
+	}
 }
 
 func wasLost(err error) bool {
@@ -235,8 +387,9 @@ func wasLost(err error) bool {
 	return lost
 }
 
-func TestCallAllCompressed(t *testing.T) {
-	t.Parallel()
+func TestCallAllCompressed(t *testing.T) { eachWay(t, testCallAllCompressed) }
+
+func testCallAllCompressed(t *testing.T, open opener) {
 	f := newFake(t)
 	f.compressor = wiremessage.CompressorSnappy
 	f.hello = bson.D{{Key: "compression", Value: bson.A{"snappy"}}}
@@ -267,8 +420,9 @@ func (r relogin) Reauth(context.Context, *xdriver.AuthConfig) error {
 
 // TestCallAllReauthenticates: the commands that were rejected since the authentication
 // expired are sent again, and no others.
-func TestCallAllReauthenticates(t *testing.T) {
-	t.Parallel()
+func TestCallAllReauthenticates(t *testing.T) { eachWay(t, testCallAllReauthenticates) }
+
+func testCallAllReauthenticates(t *testing.T, open opener) {
 	for _, at := range []int32{0, 7, 39} {
 		f := newFake(t)
 		var times atomic.Int32
@@ -297,8 +451,9 @@ func TestCallAllReauthenticates(t *testing.T) {
 
 // TestCallAllHalfRefused: if a command after one that was rejected for its authentication
 // was executed, no command is sent twice.
-func TestCallAllHalfRefused(t *testing.T) {
-	t.Parallel()
+func TestCallAllHalfRefused(t *testing.T) { eachWay(t, testCallAllHalfRefused) }
+
+func testCallAllHalfRefused(t *testing.T, open opener) {
 	f := newFake(t)
 	f.answer = echo(t, 0, func(i int32) bson.Raw {
 		if i >= 3 && i != 5 {

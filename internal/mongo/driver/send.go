@@ -27,6 +27,8 @@ type sender struct {
 	login       driver.Authenticator  // nil without one
 	compressors []string
 	dialer      *dialer
+	// throughDriver: even many commands in a row are sent and received by the driver.
+	throughDriver bool
 }
 
 // errReauthenticate is the code for a connection whose authentication has expired.
@@ -143,6 +145,7 @@ func (s *sender) read(srv *topology.Server, conn *mnet.Connection, id int32, ans
 	}
 	s.advance(v.clusterTime)
 	if !v.ok || v.concern {
+		reply = bytes.Clone(reply) // an error may refer to it, after its memory is used again
 		srv.ProcessError(driver.ExtractErrorFromServerResponse(bsoncore.Document(reply)), conn)
 	}
 	return reply, v, nil

@@ -196,7 +196,7 @@ func TestOneSend(t *testing.T) {
 		{"shutdown", refusal(91), 91, ""},
 		{"login expired", refusal(391), 391, ""},
 		{"any other", refusal(12345, "A", "B"), 12345, ""},
-		{"answer to another", func(m received) (bson.Raw, []byte) { return nil, frame(m.id+1, append([]byte{0, 0, 0, 0, 0}, ok...)) }, 0, "it answers message"},
+		{"answer to another", func(m received) (bson.Raw, []byte) { return nil, frame(m.id+1, append([]byte{0, 0, 0, 0, 0}, ok...)) }, 0, "a reply to message"},
 		{"two documents", func(m received) (bson.Raw, []byte) {
 			return nil, frame(m.id, append(append([]byte{0, 0, 0, 0, 0}, ok...), ok...))
 		}, 0, "it is not one document"},
@@ -204,7 +204,7 @@ func TestOneSend(t *testing.T) {
 		{"malformed", func(m received) (bson.Raw, []byte) {
 			return nil, frame(m.id, append([]byte{0, 0, 0, 0, 0}, bytes.Replace(ok, []byte{0x10}, []byte{0x77}, 1)...))
 		}, 0, "read the reply"},
-		{"more to come", func(m received) (bson.Raw, []byte) { return nil, frame(m.id, append([]byte{2, 0, 0, 0, 0}, ok...)) }, 0, "one of several"},
+		{"more to come", func(m received) (bson.Raw, []byte) { return nil, frame(m.id, append([]byte{2, 0, 0, 0, 0}, ok...)) }, 0, "it has moreToCome"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestToldAtOnce(t *testing.T) {
 			f.say(nil)
 			began := time.Now()
 			must(t, s, "ping", 1)
-			if took := time.Since(began); took > 10*time.Second {
+			if took := time.Since(began); took > 30*time.Second {
 				t.Errorf("it took %v", took)
 			}
 		})
@@ -296,7 +296,7 @@ func TestWrongCommands(t *testing.T) {
 		"body is empty":        {DB: "app", Body: mustDoc(bson.D{})},
 		"its body":             {DB: "app", Body: ping[:len(ping)-1]},
 		"has a $db":            {DB: "app", Body: mustDoc(bson.D{{Key: "ping", Value: 1}, {Key: "$db", Value: "x"}})},
-		"have no name":         {DB: "app", Body: ping, Docs: []bson.Raw{ping}},
+		"sequence has no name": {DB: "app", Body: ping, Docs: []bson.Raw{ping}},
 		"xs.1 is not":          {DB: "app", Body: ping, Sequence: "xs", Docs: []bson.Raw{ping, ping[1:]}},
 		"larger than a messag": {DB: "app", Body: ping, Sequence: "xs", Docs: slicesRepeat(mustDoc(bson.D{{Key: "x", Value: make([]byte, 1<<20)}}), 48)},
 	} {

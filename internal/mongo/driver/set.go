@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/address"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/auth"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
@@ -51,7 +52,7 @@ func Open(ctx context.Context, o *Options) (*Set, error) {
 		opts: o, client: client, forever: context.WithoutCancel(ctx), members: map[string]*member{},
 		sender: sender{
 			clock:       new(session.ClusterClock), //nolint:staticcheck // The driver's logins share it.
-			compressors: client.Compressors, dialer: d,
+			compressors: client.Compressors, dialer: d, throughDriver: client.TLSConfig != nil,
 		},
 	}
 	if client.Auth != nil {
@@ -183,6 +184,19 @@ func (s *Set) Hosts() []string {
 	}
 	slices.Sort(hosts)
 	return hosts
+}
+
+// Seeds returns the hosts of the connection string, those of its DNS record for
+// mongodb+srv, and the known members. If all members are replaced at once, only the former
+// may still lead to the set.
+func (s *Set) Seeds() []string {
+	seeds := s.Hosts()
+	for _, host := range s.cfg.SeedList {
+		if host = address.Address(host).Canonicalize().String(); !slices.Contains(seeds, host) {
+			seeds = append(seeds, host)
+		}
+	}
+	return seeds
 }
 
 // Direct reports whether the Set must not use other servers than the named one.

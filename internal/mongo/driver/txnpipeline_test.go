@@ -20,7 +20,7 @@ import (
 // of the session: the previous one, which was left open, or the next one.
 func TestRefusedTransaction(t *testing.T) {
 	t.Parallel()
-	const n = 40
+	const n = 100
 	set := start(t, mongosim.Options{Members: 1})
 	s := open(t, driver.Config{URI: set.URI()})
 	must(t, s, "create", "c")
@@ -38,7 +38,7 @@ func TestRefusedTransaction(t *testing.T) {
 		return must(t, s, "count", "c").Lookup("n").AsInt64()
 	}
 	session := mongo.NewSession(s, mongo.SessionID(t.Name()), 1)
-	for _, at := range []int{0, 1, 16, 17, n - 1} {
+	for _, at := range []int{0, 1, 64, 65, n - 1} {
 		for _, how := range []struct {
 			code int
 			how  bson.D

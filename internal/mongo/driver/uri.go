@@ -62,7 +62,7 @@ func splitURI(text string) (*uri, error) {
 	switch {
 	case strings.ContainsAny(u.user, "@:") || strings.ContainsAny(u.password, "@:"),
 		strings.ContainsAny(database, "@/:"), strings.Contains(query, "@"):
-		return nil, errors.New("of the characters @ : / ? one stands where it has to be percent-encoded, " +
+		return nil, errors.New("a character @ : / ? must be percent-encoded " +
 			"in the user name, the password or a value")
 	case !escaped(u.user):
 		return nil, errors.New("the user name has a % that is not followed by two hexadecimal digits")
@@ -105,7 +105,7 @@ func checkHost(host, scheme string) error {
 	case strings.HasPrefix(host, "["):
 		inner, after, ok := strings.Cut(host[1:], "]")
 		if !ok || inner == "" || after != "" && after[0] != ':' {
-			return errors.New("its brackets do not enclose an address")
+			return errors.New("its brackets do not contain an address")
 		}
 		name, port = inner, after
 	default:
@@ -114,7 +114,7 @@ func checkHost(host, scheme string) error {
 		}
 	}
 	if name == "" || !escaped(name) || strings.ContainsAny(name, " \t") {
-		return errors.New("its name is not one")
+		return errors.New("invalid name")
 	}
 	if port == "" {
 		return nil
@@ -123,7 +123,7 @@ func checkHost(host, scheme string) error {
 		return errors.New("mongodb+srv takes a name without a port")
 	}
 	if n, err := strconv.ParseUint(port[1:], 10, 16); err != nil || n == 0 {
-		return errors.New("its port is not a number from 1 to 65535 (IPv6 addresses stand in brackets)")
+		return errors.New("its port is not a number from 1 to 65535 (write IPv6 addresses in brackets)")
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func outlineOf(cmd *mongo.Command) (outline, error) {
 	case cmd.DB == "":
 		return o, fmt.Errorf("run %s: no database is given", o.name)
 	case len(cmd.Docs) > 0 && cmd.Sequence == "":
-		return o, fmt.Errorf("run %s: its documents have no name", o.name)
+		return o, fmt.Errorf("run %s: its document sequence has no name", o.name)
 	}
 	return o, nil
 }
@@ -157,9 +157,9 @@ func readMessage(wm []byte, id int32) (bson.Raw, error) {
 	length, _, to, op, rest, ok := wiremessage.ReadHeader(wm)
 	switch {
 	case !ok || int(length) != len(wm):
-		return nil, fmt.Errorf("its header says %d bytes of %d", length, len(wm))
+		return nil, fmt.Errorf("its header says %d bytes, it has %d", length, len(wm))
 	case to != id:
-		return nil, fmt.Errorf("it answers message %d and not %d", to, id)
+		return nil, fmt.Errorf("it is a reply to message %d, not to %d", to, id)
 	}
 	if op == wiremessage.OpCompressed {
 		var err error
@@ -168,7 +168,7 @@ func readMessage(wm []byte, id int32) (bson.Raw, error) {
 		}
 	}
 	if op != wiremessage.OpMsg {
-		return nil, fmt.Errorf("it is %s and not OP_MSG", op)
+		return nil, fmt.Errorf("it is %s, not OP_MSG", op)
 	}
 	flags, rest, ok := wiremessage.ReadMsgFlags(rest)
 	if !ok {
@@ -181,7 +181,7 @@ func readMessage(wm []byte, id int32) (bson.Raw, error) {
 		rest = rest[:len(rest)-4]
 	}
 	if flags&wiremessage.MoreToCome != 0 {
-		return nil, errors.New("it is one of several, which nobody asked for")
+		return nil, errors.New("it has moreToCome, which was not requested")
 	}
 	if len(rest) < 1+rawbson.MinSize || wiremessage.SectionType(rest[0]) != wiremessage.SingleDocument ||
 		int(binary.LittleEndian.Uint32(rest[1:])) != len(rest)-1 {
@@ -208,7 +208,7 @@ func decompress(wm []byte) (wiremessage.OpCode, []byte, error) {
 		return 0, nil, err
 	}
 	if compressor != wiremessage.CompressorNoOp && len(out) != int(size) {
-		return 0, nil, fmt.Errorf("it has %d bytes and not %d", len(out), size)
+		return 0, nil, fmt.Errorf("it has %d bytes, not %d", len(out), size)
 	}
 	return op, out, nil
 }

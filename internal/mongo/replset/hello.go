@@ -53,7 +53,7 @@ func Identify(ctx context.Context, member mongo.Caller) (Identity, error) {
 	}
 	name, ok := reply.Lookup("setName").StringValueOK()
 	if !ok {
-		return id, errors.New("it is no member of a replica set, so it has no oplog: start it as a set of one")
+		return id, errors.New("it is not a member of a replica set, so it has no oplog: start it as a set of one")
 	}
 	id.SetName = name
 	id.Host, _ = reply.Lookup("me").StringValueOK()

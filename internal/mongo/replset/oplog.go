@@ -17,9 +17,9 @@ var (
 	// ErrEmptyOplog reports that a member's oplog has no entry.
 	ErrEmptyOplog = errors.New("the oplog is empty")
 	// ErrOpTime reports that a document has no valid optime.
-	ErrOpTime = errors.New("an optime that cannot be read")
+	ErrOpTime = errors.New("unreadable optime")
 	// ErrTooOld reports that an entry is older than the source's oplog.
-	ErrTooOld = errors.New("the source's oplog begins later")
+	ErrTooOld = errors.New("the source's oplog begins after the start point")
 )
 
 // Entry is the optime and wall time of an oplog entry.

@@ -93,6 +93,10 @@ func IsBuildAborted(err error) bool {
 	return Classify(err) == Ended && refusedWith(err, IndexBuildAborted)
 }
 
+// IsBuilding reports whether an index build of the collection, which may be of another
+// index, is in the way of the command.
+func IsBuilding(err error) bool { return refusedWith(err, BackgroundOperationInProgressForNamespace) }
+
 // IsDefinitionRefused reports whether a server rejected an index or view because of its
 // definition, or of existing documents, and not because of the server's state.
 func IsDefinitionRefused(err error) bool {

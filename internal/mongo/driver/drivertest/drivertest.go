@@ -126,6 +126,12 @@ func testSendBy(t *testing.T, d *Deployment) {
 	if _, err := d.Primary.Call(t.Context(), cmd); !errors.Is(err, mongo.ErrTooLate) {
 		t.Errorf("too late: %v", err)
 	}
+	if all, ok := d.Primary.(mongo.Pipeliner); ok {
+		err := all.CallAll(t.Context(), []mongo.Command{cmd, cmd}, func(int, bson.Raw) error { return nil })
+		if !errors.Is(err, mongo.ErrTooLate) {
+			t.Errorf("too late, pipelined: %v", err)
+		}
+	}
 	if n := count(t, d.Primary, "sendBy"); n != 0 {
 		t.Errorf("it was sent: %d documents", n)
 	}
