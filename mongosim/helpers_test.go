@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long a test waits for what has to happen.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // within is the context of a test that must not hang.
 func within(t *testing.T) context.Context {

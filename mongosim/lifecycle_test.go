@@ -97,7 +97,7 @@ func TestClose(t *testing.T) {
 // leavesNothing waits for the goroutines of a set to end.
 func leavesNothing(ctx context.Context, t *testing.T, what string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	left := goroutines()
 	for ; len(left) > 0 && ctx.Err() == nil; left = goroutines() {

@@ -48,6 +48,9 @@ type Member struct {
 	// runs, which counts the starts: each has identifiers of its own.
 	turn sync.Mutex
 	runs int
+	// unclean is set by Kill until the next start, which raises the rollback id, as a
+	// server does after an unclean shutdown. turn guards it.
+	unclean bool
 	// mu guards run, nil while the member is down, and store, the disk, which only
 	// Wipe replaces.
 	mu    sync.Mutex
@@ -74,10 +77,20 @@ func newMember(set *Set, id int, opts MemberOptions) (*Member, error) {
 	return m, nil
 }
 
+// records is where the record ids of the member's collections begin: above and below
+// those of others, so that no two members have the same document at the same place.
+func (m *Member) records() storage.RecordID {
+	const apart = 60
+	if m.id == 0 {
+		return 0
+	}
+	return storage.RecordID(apart / m.id)
+}
+
 // storage returns the options of the member's store.
 func (m *Member) storage() storage.Options {
 	return storage.Options{
-		OplogBytes: m.set.opts.OplogBytes, Full: m.full.Load,
+		OplogBytes: m.set.opts.OplogBytes, Full: m.full.Load, Records: m.records(),
 		Filter: func(expr bson.Raw, coll *bsonorder.Collator) (func(doc bson.Raw) bool, error) {
 			matcher, err := serverquery.Compile(expr, serverquery.Options{Collator: coll})
 			if err != nil {
@@ -130,6 +143,7 @@ func (m *Member) Start() error {
 	if err != nil {
 		return fmt.Errorf("mongosim: start %s: %w", m.Host(), err)
 	}
+	m.unclean = false
 	m.mu.Lock()
 	m.run = p
 	m.mu.Unlock()
@@ -172,6 +186,7 @@ func (m *Member) Kill() error {
 	if p == nil {
 		return fmt.Errorf("mongosim: kill %s: %w", m.Host(), ErrDown)
 	}
+	m.unclean = true
 	durable := p.node.View().Durable
 	if durable.IsNull() {
 		return nil

@@ -260,8 +260,8 @@ var otherMoods = map[string]func(m *moody){
 		}
 		id := m.other.run(m.ctx, "local", oplog).Lookup("cursor", "id").Int64()
 		start := time.Now()
-		reply := m.run(m.ctx, "local", bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "oplog.rs"}, {Key: "maxTimeMS", Value: int64(15000)}})
-		if n, took := len(batch(m.t, reply, "nextBatch")), time.Since(start); n != 0 || took > 10*time.Second || reply.Lookup("cursor", "id").Int64() == 0 {
+		reply := m.run(m.ctx, "local", bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "oplog.rs"}, {Key: "maxTimeMS", Value: int64(60000)}})
+		if n, took := len(batch(m.t, reply, "nextBatch")), time.Since(start); n != 0 || took > 40*time.Second || reply.Lookup("cursor", "id").Int64() == 0 {
 			m.t.Errorf("%d entries after %s", n, took)
 		}
 	},

@@ -65,7 +65,7 @@ func (m *Member) newProcess() (_ *process, err error) {
 		Clone:     func(ctx context.Context, host string) (*storage.Store, error) { return m.set.clone(ctx, m, host) },
 		Seed:      opts.Seed, Name: fmt.Sprintf("%s run %d", m.name, m.runs), Now: m.now, Log: log,
 		HeartbeatInterval: opts.HeartbeatInterval, ElectionTimeout: opts.ElectionTimeout, JournalDelay: opts.JournalDelay,
-		NoopInterval: noopInterval, Played: opts.played(),
+		NoopInterval: noopInterval, Played: opts.played(), Unclean: m.unclean,
 		Hooks: repl.Hooks{
 			SteppedUp:   func(term int64, prepared []opwrite.Prepared) { p.server.SteppedUp(term, prepared) },
 			SteppedDown: func() { p.server.SteppedDown() },

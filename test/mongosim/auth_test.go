@@ -90,7 +90,7 @@ func TestAuthLogin(t *testing.T) {
 		"a wrong key":       system(set, "wrong"),
 		"an unknown scheme": set.URIFor("root") + "&authMechanism=PLAIN",
 	} {
-		short, cancel := context.WithTimeout(ctx, 5*time.Second)
+		short, cancel := context.WithTimeout(ctx, 60*time.Second)
 		err := connect(t, uri).Ping(short, nil)
 		cancel()
 		if err == nil {

@@ -29,7 +29,7 @@ func connect(t *testing.T, uri string, more ...*options.ClientOptions) *mongo.Cl
 		t.Fatalf("connect %s: %v", uri, err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		if err := client.Disconnect(ctx); err != nil {
 			t.Errorf("disconnect: %v", err)

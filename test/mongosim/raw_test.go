@@ -36,10 +36,10 @@ func dial(t *testing.T, m *mongosim.Member) raw {
 }
 
 // try runs a command and returns its reply, whatever it says. A command that
-// takes more than ten seconds fails the test.
+// takes more than a minute fails the test.
 func (c raw) try(db string, cmd bson.D) bson.Raw {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 60*time.Second)
 	defer cancel()
 	reply, err := c.Call(ctx, must.Marshal(c.t, append(slices.Clip(cmd), bson.E{Key: "$db", Value: db})))
 	if err != nil {
@@ -75,7 +75,7 @@ func (c raw) send(db string, cmd d) {
 // receive waits for a reply that was asked for by send.
 func (c raw) receive() bson.Raw {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 60*time.Second)
 	defer cancel()
 	m, err := c.Receive(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func abort(session byte, number int64) d {
 
 func primaryOf(t *testing.T, set *mongosim.Set) (*mongosim.Member, int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	p := must.Get(set.AwaitPrimary(ctx))(t)
 	return p, slices.Index(set.Members(), p)
@@ -199,7 +199,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.After(10 * time.Second)
+	limit := time.After(60 * time.Second)
 	for !holds() {
 		select {
 		case <-tick.C:
@@ -212,7 +212,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 // settled waits until all members have and know the same.
 func settled(t *testing.T, set *mongosim.Set) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	must.Succeed(t, set.AwaitSynced(ctx))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // tail opens a tailable cursor on the oplog.
@@ -76,7 +77,7 @@ func checkMetadata(t *testing.T, reply bson.Raw) {
 // TestTail follows the oplog as a replicator does.
 func TestTail(t *testing.T) {
 	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 20, ElectionTimeout: 3 * time.Second})
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 20, ElectionTimeout: time.Minute})
 	p, n := primaryOf(t, set)
 	c := dial(t, p)
 	first := c.ok("app", insert("c", nil, idDoc(1)))
@@ -291,11 +292,11 @@ func TestCausal(t *testing.T) {
 	wg.Wait()
 }
 
-// TestMembers asks members of all kinds, and one that is being copied to.
+// TestMembers asks members of all kinds, and one that has not copied the data yet.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Seed: 45, MemberOptions: []mongosim.MemberOptions{
-		{}, {NoPriority: true, Hidden: true}, {NoPriority: true, NonVoting: true}, {NoPriority: true, Hidden: true, Delay: time.Second},
+		{}, {NoPriority: true, Hidden: true}, {NoPriority: true, NonVoting: true}, {NoPriority: true, Hidden: true, NoIndexes: true, Delay: time.Second},
 	}})
 	p, _ := primaryOf(t, set)
 	c := dial(t, p)
@@ -310,7 +311,7 @@ func TestMembers(t *testing.T) {
 		}
 	}
 	// A time that was only heard of: reads wait, and the next write is after it.
-	heard := bson.Timestamp{T: late.T + 3, I: 1}
+	heard := bson.Timestamp{T: late.T + 600, I: 1}
 	hidden := dial(t, set.Member(1))
 	hidden.refused(50, "app", find("c", nearest, gossip(heard), readConcern("local", "afterClusterTime", heard), arg("maxTimeMS", 30)))
 	if ts := stamp(c.ok("app", insert("c", d{gossip(heard)}, idDoc(2))), "opTime", "ts"); !ts.After(heard) {
@@ -318,12 +319,22 @@ func TestMembers(t *testing.T) {
 	}
 	hidden.ok("app", find("c", nearest, readConcern("local", "afterClusterTime", heard)))
 
+	// Member 3, which builds no indexes, tells it the configuration, but is no source of a
+	// copy: none begins before the links to the others are healed.
 	m := set.Member(2)
 	must.Succeed(t, m.Kill())
 	must.Succeed(t, m.Wipe())
+	set.Cut(2, 0)
+	set.Cut(2, 1)
 	must.Succeed(t, m.Start())
 	s := dial(t, m)
+	eventually(t, "the member knows that it has to copy", func() bool {
+		state, _ := s.try("admin", d{arg("replSetGetStatus", 1)}).Lookup("myState").Int32OK()
+		return oplog.MemberState(state) == oplog.MemberStartup2
+	})
 	s.refused(13436, "local", find("oplog.rs", arg("limit", 1)))
+	set.Heal(2, 0)
+	set.Heal(2, 1)
 	eventually(t, "the copy is readable", func() bool {
 		r := s.try("app", find("c", nearest, readConcern("majority", "", bson.Timestamp{}), arg("maxTimeMS", 1000)))
 		if code, _ := r.Lookup("code").Int32OK(); code != 0 {

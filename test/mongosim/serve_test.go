@@ -66,7 +66,7 @@ func serve(t *testing.T, program string, args ...string) *served {
 func (s *served) end(t *testing.T, signal os.Signal) {
 	t.Helper()
 	must.Succeed(t, s.cmd.Process.Signal(signal))
-	late := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
+	late := time.AfterFunc(time.Minute, func() { _ = s.cmd.Process.Kill() })
 	defer late.Stop()
 	more, _ := s.rest.ReadString(0) // until the end
 	if err := s.cmd.Wait(); err != nil || more != "" {
@@ -101,7 +101,7 @@ func serveDriver(t *testing.T, program string) {
 
 func useDriver(t *testing.T, uri string) {
 	client := connect(t, uri, options.Client().SetWriteConcern(writeconcern.Majority()))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	admin := client.Database("admin")
 	hello := func() (h struct{ Me, SetName string }) {
@@ -159,7 +159,7 @@ func serveLogin(t *testing.T, program string) {
 	must.Succeed(t, os.WriteFile(file, []byte("sesame:42\n"), 0o600))
 	s := serve(t, program, "--members=1", "--port=0", "--username=ann", "--password-file="+file, "--verbose")
 	t.Run("clients", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		find := bson.D{{Key: "find", Value: "c"}}
 		wantUnauthorized(t, "find without a login", connect(t, s.uri).Database("app").RunCommand(ctx, find).Err())

@@ -304,7 +304,7 @@ func TestSecondariesHaveTheSameCatalog(t *testing.T) {
 				for range rapid.IntRange(1, 25).Draw(rt, "commands") {
 					cmd := drawDDL(rt)
 					before := len(m.entries(t))
-					ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+					ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 					reply := m.CallOn(ctx, m.conn, marshal(t, cmd))
 					stop()
 					if slices.Contains([]servererr.Code{servererr.InternalError, servererr.UnknownError, servererr.MaxTimeMSExpired}, codeOf(reply)) {

@@ -102,7 +102,7 @@ func TestReplyMemory(t *testing.T) {
 		}
 		return reply
 	}
-	ask(`{insert: "c", $db: "d"}`, benchDocs(0, 1000)...)
+	ask(`{insert: "c", $db: "d"}`, someDocs(0, 1000)...)
 	const find = `{find: "c", batchSize: 1000, singleBatch: true, $db: "d"}`
 	first := ask(find)
 	again := ask(find)
@@ -121,7 +121,8 @@ func TestReplyMemory(t *testing.T) {
 	}
 }
 
-func benchDocs(first, n int) []bson.Raw {
+// someDocs returns n documents of about 150 bytes, their _ids from first on.
+func someDocs(first, n int) []bson.Raw {
 	docs := make([]bson.Raw, n)
 	for i := range docs {
 		raw, err := bson.Marshal(bson.D{
@@ -137,75 +138,4 @@ func benchDocs(first, n int) []bson.Raw {
 		docs[i] = raw
 	}
 	return docs
-}
-
-func call(b *testing.B, c *wire.Client, body bson.Raw, name string, docs []bson.Raw) {
-	b.Helper()
-	req := wire.Request{Body: body, Sequences: []wire.Sequence{{Name: name, Docs: docs}}}
-	if _, err := c.Send(b.Context(), req); err != nil {
-		b.Fatal(err)
-	}
-	reply, err := c.Receive(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	if int(reply.Body.Lookup("n").Int32()) != len(docs) || reply.Body.Lookup("writeErrors").Type != 0 {
-		b.Fatal(reply.Body)
-	}
-}
-
-// BenchmarkInsert sends batches of 1,000 documents of about 150 bytes over TCP.
-func BenchmarkInsert(b *testing.B) {
-	m := newMember(b, "5.0.7")
-	c := m.dial(b)
-	next := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		b.StopTimer()
-		docs := benchDocs(next, 1000)
-		body := marshal(b, bson.D{
-			{Key: "insert", Value: "c"},
-			{Key: "$db", Value: "d"},
-			{Key: "txnNumber", Value: int64(next)},
-			{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}}},
-		})
-		next += 1000
-		b.StartTimer()
-		call(b, c, body, "documents", docs)
-	}
-	b.ReportMetric(float64(next)/b.Elapsed().Seconds(), "docs/s")
-}
-
-// BenchmarkUpdate sends updates by _id over TCP, many in a command or one.
-func BenchmarkUpdate(b *testing.B) {
-	for name, size := range map[string]int{"1000": 1000, "1": 1} {
-		b.Run(name, func(b *testing.B) {
-			m := newMember(b, "5.0.7")
-			c := m.dial(b)
-			call(b, c, marshal(b, bson.D{{Key: "insert", Value: "c"}, {Key: "$db", Value: "d"}}), "documents", benchDocs(0, 10000))
-			done, number := 0, int64(0)
-			b.ReportAllocs()
-			for b.Loop() {
-				b.StopTimer()
-				updates := make([]bson.Raw, size)
-				for i := range updates {
-					updates[i] = marshal(b, bson.D{
-						{Key: "q", Value: bson.D{{Key: "_id", Value: (done + i) * 7919 % 10000}}},
-						{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: number}}}, {Key: "$inc", Value: bson.D{{Key: "k", Value: 1}}}}},
-					})
-				}
-				number++
-				body := marshal(b, bson.D{
-					{Key: "update", Value: "c"},
-					{Key: "$db", Value: "d"},
-					{Key: "txnNumber", Value: number},
-					{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}}},
-				})
-				done += size
-				b.StartTimer()
-				call(b, c, body, "updates", updates)
-			}
-			b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "updates/s")
-		})
-	}
 }

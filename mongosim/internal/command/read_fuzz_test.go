@@ -64,35 +64,3 @@ func FuzzReads(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkFindOne(b *testing.B) {
-	m := newReadMember(b, storage.Options{})
-	m.numbered(b, "c", 0, 10000)
-	cmd, _ := bson.Marshal(obj("find", "c", "filter", obj("_id", 7777), "limit", 1, "singleBatch", true, "$db", "db"))
-	b.ReportAllocs()
-	for b.Loop() {
-		if reply := m.CallOn(b.Context(), m.conn, cmd); reply.Lookup("ok").Double() != 1 {
-			b.Fatal(reply)
-		}
-	}
-}
-
-// BenchmarkTailOplog reads the oplog as a follower does: 20,000 entries in as few
-// batches as fit.
-func BenchmarkTailOplog(b *testing.B) {
-	m := newReadMember(b, storage.Options{})
-	for i := range 20 {
-		m.numbered(b, "c", i*1000, i*1000+1000)
-	}
-	find, _ := bson.Marshal(obj("find", "oplog.rs", "filter", obj("ts", obj("$gte", bson.Timestamp{T: 1})), "tailable", true,
-		"awaitData", true, "batchSize", 0, "$db", "local"))
-	b.ReportAllocs()
-	for b.Loop() {
-		id := m.CallOn(b.Context(), m.conn, find).Lookup("cursor", "id").Int64()
-		more, _ := bson.Marshal(obj("getMore", id, "collection", "oplog.rs", "$db", "local"))
-		if reply := m.CallOn(b.Context(), m.conn, more); len(reply) < 20000*100 {
-			b.Fatal(len(reply))
-		}
-		m.must(b, "local", obj("killCursors", "oplog.rs", "cursors", bson.A{id}))
-	}
-}

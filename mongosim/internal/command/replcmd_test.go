@@ -97,7 +97,7 @@ func (n *recordedNode) three(t testing.TB, state oplog.MemberState) {
 // recorded reads a reply of a real server.
 func recorded(t testing.TB, name string) bson.Raw {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "replies", name+".json"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "replies", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,8 +133,13 @@ func (b *Batch) StepUp() error {
 	return nil
 }
 
-// Drop removes a collection.
+// Drop removes a collection. Its index builds are aborted first (drop_collection.cpp).
 func (b *Batch) Drop(coll *storage.Collection) error {
+	for _, build := range Builds(coll) {
+		if err := b.AbortBuild(coll, build, "dropCollection command"); err != nil {
+			return err
+		}
+	}
 	start, o := bsoncore.AppendDocumentStart(nil)
 	o = bsoncore.AppendStringElement(o, "drop", coll.NS.Collection())
 	o, _ = bsoncore.AppendDocumentEnd(o, start)

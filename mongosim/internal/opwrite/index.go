@@ -1,8 +1,6 @@
 package opwrite
 
 import (
-	"errors"
-	"fmt"
 	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -41,68 +39,6 @@ func createIndexesCommand(ns oplog.Namespace, spec bson.Raw) bson.Raw {
 	return o
 }
 
-// buildIndexes builds in two phases, with a document in config.system.indexBuilds
-// for as long as it lasts.
-func (b *Batch) buildIndexes(coll *storage.Collection, specs []bson.Raw) error {
-	if err := b.needCollection(IndexBuildsNS); err != nil {
-		return err
-	}
-	if err := b.tryBuild(coll, specs); err != nil {
-		return err
-	}
-	builds, ok := b.View().Collection(IndexBuildsNS)
-	if !ok {
-		return servererr.New(servererr.NamespaceNotFound, "ns not found: %s", IndexBuildsNS)
-	}
-	build := b.p.cfg.NewUUID()
-	doc, names, err := buildDocument(coll, build, specs)
-	if err != nil {
-		return err
-	}
-	if _, err := b.Insert(builds, []bson.Raw{doc}, nil); err != nil {
-		return err
-	}
-	e := entry{op: "c", ns: commands(coll.NS), ui: coll.UUID, o: buildCommand("startIndexBuild", coll.NS, build, specs, nil)}
-	err = b.write(&e, func(u *storage.Unit) error {
-		for _, spec := range specs {
-			if err := u.AddIndex(coll.UUID, clone(spec), build); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return errors.Join(err, b.forgetBuild(builds, build))
-	}
-	if err := b.vote(builds, build); err != nil {
-		return err
-	}
-	e.o = buildCommand("commitIndexBuild", coll.NS, build, specs, nil)
-	err = b.write(&e, func(u *storage.Unit) error { return u.CommitIndexes(coll.UUID, build) })
-	refusal, refused := errors.AsType[*servererr.Error](err)
-	if refused {
-		e.o = buildCommand("abortIndexBuild", coll.NS, build, specs, refusal)
-		abort := b.write(&e, func(u *storage.Unit) error {
-			for _, name := range names {
-				if err := u.DropIndex(coll.UUID, name); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if abort != nil {
-			return errors.Join(err, abort)
-		}
-	}
-	if forget := b.forgetBuild(builds, build); forget != nil {
-		return errors.Join(err, forget)
-	}
-	if refused {
-		return refusal.Within(fmt.Sprintf("Index build failed: %s: Collection %s ( %s )", build, coll.NS, coll.UUID))
-	}
-	return err
-}
-
 // tryBuild reports whether a build can begin, and has no effect: one that only
 // waits for a transaction must not be in the log.
 func (b *Batch) tryBuild(coll *storage.Collection, specs []bson.Raw) error {
@@ -116,7 +52,7 @@ func (b *Batch) tryBuild(coll *storage.Collection, specs []bson.Raw) error {
 	return nil
 }
 
-func buildDocument(coll *storage.Collection, build oplog.UUID, specs []bson.Raw) (doc bson.Raw, names []string, err error) {
+func buildDocument(coll *storage.Collection, build oplog.UUID, specs []bson.Raw) (bson.Raw, error) {
 	start, dst := bsoncore.AppendDocumentStart(nil)
 	dst = bsoncore.AppendBinaryElement(dst, "_id", bson.TypeBinaryUUID, build[:])
 	dst = bsoncore.AppendBinaryElement(dst, "collectionUUID", bson.TypeBinaryUUID, coll.UUID[:])
@@ -126,19 +62,18 @@ func buildDocument(coll *storage.Collection, build oplog.UUID, specs []bson.Raw)
 		e, _ := rawbson.Lookup(spec, "name")
 		name, ok := e.Text()
 		if !ok {
-			return nil, nil, servererr.New(servererr.FailedToParse, "The 'name' field is a required property of an index specification")
+			return nil, servererr.New(servererr.FailedToParse, "The 'name' field is a required property of an index specification")
 		}
 		dst = bsoncore.AppendStringElement(dst, index(i), name)
-		names = append(names, name)
 	}
 	dst, _ = bsoncore.AppendArrayEnd(dst, array)
 	dst, _ = bsoncore.AppendDocumentEnd(dst, start)
-	return dst, names, nil
+	return dst, nil
 }
 
 // vote logs that this member has built the index.
-func (b *Batch) vote(builds *storage.Collection, build oplog.UUID) error {
-	builds, ok := b.View().ByUUID(builds.UUID)
+func (b *Batch) vote(build oplog.UUID) error {
+	builds, ok := b.View().Collection(IndexBuildsNS)
 	var old storage.Record
 	if ok {
 		old, ok = builds.Get(uuidValue(build))
@@ -166,8 +101,8 @@ func (b *Batch) vote(builds *storage.Collection, build oplog.UUID) error {
 	return b.Update(builds, old, up, Stmt{})
 }
 
-func (b *Batch) forgetBuild(builds *storage.Collection, build oplog.UUID) error {
-	builds, ok := b.View().ByUUID(builds.UUID)
+func (b *Batch) forgetBuild(build oplog.UUID) error {
+	builds, ok := b.View().Collection(IndexBuildsNS)
 	if !ok {
 		return nil
 	}

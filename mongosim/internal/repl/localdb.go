@@ -47,6 +47,12 @@ func (n *Node) restore() error {
 		if f.err != nil {
 			return fmt.Errorf("local.%s: %w", collRollbackID, f.err)
 		}
+		if n.cfg.Unclean {
+			n.rbid++
+			if err := n.saveRollbackID(n.rbid); err != nil {
+				return err
+			}
+		}
 	} else if err := n.saveRollbackID(n.rbid); err != nil {
 		return err
 	}

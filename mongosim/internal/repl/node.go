@@ -64,6 +64,9 @@ type Config struct {
 	// Node.Play brings the others, and nothing else is ever logged. It says how they
 	// are applied.
 	Played *replay.Options
+	// Unclean says that the member was not shut down in order: its rollback id is raised,
+	// although nothing was rolled back.
+	Unclean bool
 	// Hooks notify the rest of the member. All may be nil.
 	Hooks Hooks
 }

@@ -97,7 +97,7 @@ func (u *Unit) Create(ns oplog.Namespace, id oplog.UUID, options, idIndex bson.R
 	if err != nil {
 		return err
 	}
-	t := &table{uuid: id, local: ns.DB() == localDB}
+	t := &table{uuid: id, local: ns.DB() == localDB, lastID: u.s.opts.Records}
 	u.setMeta(t, m)
 	u.s.uuids[id] = append(slices.Clone(u.s.uuids[id]), t)
 	return nil

@@ -118,7 +118,7 @@ func (s *Store) CloneAt(at bson.Timestamp, opts Options) (*Store, error) {
 	for _, tables := range s.uuids {
 		for _, t := range tables {
 			if m := seen(t.meta, v); m != nil && !t.local {
-				if err := c.copyTable(t, m, v); err != nil {
+				if err := c.copyTable(t, m, v, opts.Records-s.opts.Records); err != nil {
 					return nil, err
 				}
 			}
@@ -129,10 +129,11 @@ func (s *Store) CloneAt(at bson.Timestamp, opts Options) (*Store, error) {
 	return c, nil
 }
 
-// copyTable copies a collection of another store into s, as v sees it.
-func (s *Store) copyTable(from *table, m *version[*tableMeta], v *view) error {
+// copyTable copies a collection of another store into s, as v sees it, with other record
+// ids.
+func (s *Store) copyTable(from *table, m *version[*tableMeta], v *view, shift RecordID) error {
 	meta := m.val.clone()
-	t := &table{uuid: from.uuid, lastID: from.lastID}
+	t := &table{uuid: from.uuid, lastID: from.lastID + shift}
 	t.meta = &version[*tableMeta]{ts: m.ts, val: meta}
 	for _, p := range from.places.slots {
 		if p.rec == nil {
@@ -142,7 +143,7 @@ func (s *Store) copyTable(from *table, m *version[*tableMeta], v *view) error {
 		if x == nil {
 			continue
 		}
-		r := &record{id: p.rec.id, key: p.rec.key, head: &version[bson.Raw]{ts: x.ts, val: x.val}}
+		r := &record{id: p.rec.id + shift, key: p.rec.key, head: &version[bson.Raw]{ts: x.ts, val: x.val}}
 		r.older, _ = t.byID.Set(r.key, r)
 		t.places.add(r)
 		t.account(nil, r.head)

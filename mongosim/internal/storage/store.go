@@ -25,6 +25,9 @@ type Options struct {
 	// Full, if set, is asked before each write; true refuses it with
 	// OutOfDiskSpace. It must not call into the Store.
 	Full func() bool
+	// Records is added to the record ids of each collection: those of two members of a
+	// set differ.
+	Records RecordID
 	// Filter compiles the partialFilterExpression of an index, to be matched by
 	// the index's collation. Without it unique partial indexes are refused.
 	Filter func(expr bson.Raw, coll *bsonorder.Collator) (func(doc bson.Raw) bool, error)

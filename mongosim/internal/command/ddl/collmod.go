@@ -51,6 +51,9 @@ func runCollMod(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) e
 			return err
 		}
 		if coll, ok := b.View().Collection(ns); ok {
+			if err := notBuilding(coll); err != nil {
+				return err
+			}
 			return collMod(r, b, coll, out)
 		}
 		def, isView, err := viewdef.Lookup(b.View(), ns)

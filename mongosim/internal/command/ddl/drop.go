@@ -138,6 +138,9 @@ func runConvertToCapped(ctx context.Context, r *dispatch.Request, out *dispatch.
 		if arg.Has(coll.Options, "clusteredIndex") {
 			return servererr.New(servererr.IllegalOperation, "cannot convert a clustered collection to a capped collection: %s", ns)
 		}
+		if err := notBuilding(coll); err != nil {
+			return err
+		}
 		return b.ConvertToCapped(coll, roundedSize(size))
 	})
 }
@@ -157,6 +160,9 @@ func runEmptyCapped(ctx context.Context, r *dispatch.Request, out *dispatch.Repl
 		}
 		if coll.CappedBytes == 0 {
 			return servererr.New(servererr.IllegalOperation, "collection must be capped")
+		}
+		if err := notBuilding(coll); err != nil {
+			return err
 		}
 		return b.EmptyCapped(coll)
 	})

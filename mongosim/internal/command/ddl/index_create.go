@@ -2,6 +2,8 @@ package ddl
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -39,11 +41,131 @@ func runCreateIndexes(ctx context.Context, r *dispatch.Request, out *dispatch.Re
 	if err != nil {
 		return err
 	}
-	return r.Write(ctx, out, func(ops opwrite.Ops) error {
-		if err := meant(ops.View(), ns, want); err != nil {
+	if r.InTxn() {
+		return r.Write(ctx, out, func(ops opwrite.Ops) error {
+			if err := meant(ops.View(), ns, want); err != nil {
+				return err
+			}
+			return createIndexes(r, ops, ns, given, out)
+		})
+	}
+	return r.Outlive(ctx, out, func(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) error {
+		given, err := indexArgument(r.Cmd)
+		if err != nil {
 			return err
 		}
-		return createIndexes(r, ops, ns, given, out)
+		return buildAll(ctx, r, out, ns, want, given)
+	})
+}
+
+// buildAll creates indexes outside of a transaction. While as many builds are in progress
+// as may be, it waits, and nothing shows it yet (index_builds_coordinator_mongod.cpp). Then
+// it waits for builds in progress of the same names, and completes those that no command
+// completes.
+func buildAll(ctx context.Context, r *dispatch.Request, out *dispatch.Reply, ns oplog.Namespace, want oplog.UUID, given []bson.Raw) error {
+	start := len(out.Buf)
+	for {
+		out.Buf = out.Buf[:start]
+		taken := opwrite.Build{}
+		starts := &slowOps{hangs: r.Server.Fails.IsOn(dispatch.HangIndexBuild)}
+		err := r.WriteBatch(ctx, out, func(b *opwrite.Batch) error {
+			starts.Batch = b
+			if ctx.Err() != nil {
+				return dispatch.Interrupted(ctx)
+			}
+			if err := meant(b.View(), ns, want); err != nil {
+				return err
+			}
+			if coll, exists := b.View().Collection(ns); exists {
+				if coll.Len() > 0 && opwrite.BuildsInProgress(b.View()) >= r.Server.MaxBuilds() && anyMissing(coll, given) {
+					return storage.ErrWriteConflict // wait for another one's end
+				}
+				if build, found := inProgress(coll, given); found {
+					if !r.Server.Builds.Take(build) {
+						return storage.ErrWriteConflict // wait for it
+					}
+					taken = opwrite.Build{Coll: coll.UUID, ID: build}
+					return nil
+				}
+			}
+			return createIndexes(r, starts, ns, given, out)
+		})
+		switch {
+		case err != nil:
+			return err
+		case !taken.ID.IsZero():
+			if err := completeBuild(ctx, r, out, taken, false); err != nil {
+				return err
+			}
+		case !starts.started.ID.IsZero():
+			r.Server.Builds.Take(starts.started.ID)
+			return completeBuild(ctx, r, out, starts.started, true)
+		default:
+			return nil
+		}
+	}
+}
+
+// slowOps starts index builds that another batch completes.
+type slowOps struct {
+	*opwrite.Batch
+	hangs   bool
+	started opwrite.Build
+}
+
+// CreateIndexes implements opwrite.Ops.
+func (s *slowOps) CreateIndexes(coll *storage.Collection, specs []bson.Raw) error {
+	if !s.hangs || coll.Len() == 0 {
+		return s.Batch.CreateIndexes(coll, specs)
+	}
+	var err error
+	s.started, err = s.StartBuild(coll, specs)
+	return err
+}
+
+// inProgress returns the build of one of the given names.
+func inProgress(coll *storage.Collection, given []bson.Raw) (oplog.UUID, bool) {
+	for _, spec := range given {
+		name, _ := arg.Text(spec, "name")
+		for _, index := range coll.Indexes {
+			if index.Building && index.Name == name {
+				return index.BuildUUID, true
+			}
+		}
+	}
+	return oplog.UUID{}, false
+}
+
+// anyMissing reports whether a collection lacks one of the given names, or is building it.
+func anyMissing(coll *storage.Collection, given []bson.Raw) bool {
+	return slices.ContainsFunc(given, func(spec bson.Raw) bool {
+		name, _ := arg.Text(spec, "name")
+		return !slices.ContainsFunc(coll.Indexes, func(index storage.Index) bool { return index.Name == name && !index.Building })
+	})
+}
+
+// completeBuild commits a build once nothing lets it hang. If the member steps down, it
+// stays in progress. If the command is killed that has started it, it is aborted
+// (create_indexes.cpp).
+func completeBuild(ctx context.Context, r *dispatch.Request, out *dispatch.Reply, build opwrite.Build, own bool) error {
+	defer r.Server.Builds.Leave(build.ID)
+	if err := r.HangBuild(ctx, build); err != nil {
+		if own && dispatch.IsKilled(ctx) {
+			err = errors.Join(err, abortKilled(context.WithoutCancel(ctx), r, out, build))
+		}
+		return err
+	}
+	return r.WriteBatch(ctx, out, func(b *opwrite.Batch) error { return b.CommitBuild(build) })
+}
+
+// abortKilled aborts the build of a command that was killed. The command itself is at its end.
+func abortKilled(ctx context.Context, r *dispatch.Request, out *dispatch.Reply, build opwrite.Build) error {
+	return r.WriteBatch(ctx, out, func(b *opwrite.Batch) error {
+		coll, exists := b.View().ByUUID(build.Coll)
+		if !exists || !slices.Contains(opwrite.Builds(coll), build.ID) {
+			return nil
+		}
+		return b.AbortBuild(coll, build.ID, "operation was interrupted")
 	})
 }
 

@@ -46,15 +46,25 @@ func runDropIndexes(ctx context.Context, r *dispatch.Request, out *dispatch.Repl
 		if err != nil {
 			return err
 		}
+		aborted, err := abortBuilds(r, b, coll, names, all)
+		if err != nil {
+			return err
+		}
+		if aborted && !all {
+			out.Buf = bsoncore.AppendInt32Element(out.Buf, "nIndexesWas", int32(len(coll.Indexes)))
+			return nil
+		}
 		out.Buf = bsoncore.AppendInt32Element(out.Buf, "nIndexesWas", int32(len(coll.Indexes)))
 		if all {
 			out.Buf = bsoncore.AppendStringElement(out.Buf, "msg", "non-_id indexes dropped for collection")
 		}
 		for _, name := range names {
+			if coll, _ = b.View().Collection(ns); aborted && checkIndexName(coll, name) != nil {
+				continue // it was being built
+			}
 			if err := b.DropIndex(coll, name); err != nil {
 				return err
 			}
-			coll, _ = b.View().Collection(ns)
 		}
 		return nil
 	})
@@ -131,4 +141,53 @@ func checkIndexName(coll *storage.Collection, name string) error {
 		}
 	}
 	return servererr.New(servererr.IndexNotFound, "index not found with name [%s]", name)
+}
+
+// abortBuilds aborts the builds in progress that the command names: all of them, or the one
+// whose indexes are exactly the named ones. Otherwise servers up to 5.1 drop nothing while
+// there is a build, and later ones drop no index that is being built (drop_indexes.cpp).
+func abortBuilds(r *dispatch.Request, b *opwrite.Batch, coll *storage.Collection, names []string, all bool) (bool, error) {
+	const reason = "dropIndexes command"
+	builds := opwrite.Builds(coll)
+	for _, build := range builds {
+		var built []string
+		for _, index := range coll.Indexes {
+			if index.Building && index.BuildUUID == build {
+				built = append(built, index.Name)
+			}
+		}
+		slices.Sort(built)
+		if !all && !slices.Equal(built, slices.Sorted(slices.Values(names))) {
+			continue
+		}
+		if err := b.AbortBuild(coll, build, reason); err != nil || !all {
+			return true, err
+		}
+	}
+	if all || len(builds) == 0 {
+		return len(builds) > 0, nil
+	}
+	if !r.Server.AtLeast(5, 2) {
+		return false, building(coll)
+	}
+	for _, index := range coll.Indexes {
+		if index.Building && slices.Contains(names, index.Name) {
+			return false, servererr.New(servererr.IndexNotFound, "can't drop unfinished index with name: %s", index.Name)
+		}
+	}
+	return false, nil
+}
+
+// building is the refusal of a command that no index build may be in progress for.
+func building(coll *storage.Collection) error {
+	return servererr.New(servererr.BackgroundOperationInProgressForNamespace,
+		"cannot perform operation: an index build is currently running for collection '%s'", coll.NS)
+}
+
+// notBuilding refuses a command while an index of the collection is being built.
+func notBuilding(coll *storage.Collection) error {
+	if coll != nil && len(opwrite.Builds(coll)) > 0 {
+		return building(coll)
+	}
+	return nil
 }

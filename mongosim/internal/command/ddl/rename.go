@@ -1,6 +1,7 @@
 package ddl
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -62,6 +63,9 @@ func runRename(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) er
 			target = existing
 		} else if _, isView, err := viewdef.Lookup(b.View(), to); err != nil || isView {
 			return cmpErr(err, servererr.New(servererr.NamespaceExists, "a view already exists with that name: %s", to))
+		}
+		if err := cmp.Or(notBuilding(coll), notBuilding(target)); err != nil {
+			return err
 		}
 		return b.Rename(coll, to, target, stayTemp)
 	})

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,14 +23,17 @@ const (
 	// halfway: the document stays in transition until it succeeds.
 	FailUpgrading   = "failUpgrading"
 	FailDowngrading = "failDowngrading"
+	// HangIndexBuild makes index builds of non-empty collections wait after their start.
+	HangIndexBuild = "hangAfterStartingIndexBuild"
 )
 
 // failPoints holds the state of the fail points.
 type failPoints struct {
 	mu   sync.Mutex
 	rule *failRule
-	// on are the other fail points that are set.
-	on map[string]bool
+	// on are the other fail points that are set; a channel is closed when its fail point is
+	// switched off.
+	on map[string]chan struct{}
 	// entered counts how often the rule was met, over all rules.
 	entered int64
 }
@@ -62,6 +66,14 @@ type Failure struct {
 func (f *failPoints) IsOn(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.on[name] != nil
+}
+
+// While returns a channel that is closed when a fail point is switched off, nil where it is
+// off.
+func (f *failPoints) While(name string) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.on[name]
 }
 
@@ -70,9 +82,15 @@ func (f *failPoints) set(name string, on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.on == nil {
-		f.on = map[string]bool{}
+		f.on = map[string]chan struct{}{}
 	}
-	f.on[name] = on
+	switch was := f.on[name]; {
+	case on && was == nil:
+		f.on[name] = make(chan struct{})
+	case !on && was != nil:
+		close(was)
+		delete(f.on, name)
+	}
 }
 
 // meet returns how the command must fail, and after which delay.
@@ -150,9 +168,10 @@ func runConfigureFailPoint(_ context.Context, r *Request, out *Reply) error {
 	if !ok {
 		return WrongType(r.Spec.Name, r.Name, first.Type, "string")
 	}
-	if name != failCommand && name != FailUpgrading && name != FailDowngrading {
-		return servererr.New(servererr.NotImplemented, "fail point %s is not implemented here, only %s, %s and %s are",
-			name, failCommand, FailUpgrading, FailDowngrading)
+	known := []string{failCommand, FailUpgrading, FailDowngrading, HangIndexBuild}
+	if !slices.Contains(known, name) {
+		return servererr.New(servererr.NotImplemented, "fail point %s is not implemented here, only %s are",
+			name, strings.Join(known, ", "))
 	}
 	mode, ok := rawbson.Lookup(r.Cmd, "mode")
 	if !ok {

@@ -21,11 +21,14 @@ type Parameter struct {
 	// Kind is the type of what setParameter takes: only of parameters that change
 	// nothing here. None means that it is not settable.
 	Kind bson.Type
-	// on is the first value of a settable switch.
-	on bool
+	// on is the first value of a settable switch, first that of a settable number.
+	on    bool
+	first int32
 	// Runtime and startup say when the server itself takes values.
 	Runtime, Startup bool
 }
+
+const maxBuilds = "maxNumActiveUserIndexBuilds"
 
 // Parameters are the supported ones of the server's hundreds: those that
 // drivers, shells and replicators read, with values that are true here.
@@ -42,6 +45,7 @@ var Parameters = map[string]Parameter{
 	}},
 	"localLogicalSessionTimeoutMinutes": {get: fixed(int32(SessionTimeoutMinutes)), Startup: true},
 	"logLevel":                          {Kind: bson.TypeInt32, Runtime: true, Startup: true},
+	maxBuilds:                           {Kind: bson.TypeInt32, first: 3, Runtime: true, Startup: true},
 	"notablescan":                       {get: fixed(false), Runtime: true, Startup: true},
 	"quiet":                             {Kind: bson.TypeBoolean, Runtime: true, Startup: true},
 	"timeseriesBucketMaxCount":          {get: fixed(int32(bucket.MaxCount)), Startup: true},
@@ -86,7 +90,7 @@ func (s *Server) setValue(name string, p *Parameter) bson.RawValue {
 	case p.Kind == bson.TypeBoolean:
 		return bson.RawValue{Type: p.Kind, Value: bsoncore.AppendBoolean(nil, p.on)}
 	}
-	return bson.RawValue{Type: p.Kind, Value: make([]byte, 4)}
+	return bson.RawValue{Type: p.Kind, Value: bsoncore.AppendInt32(nil, p.first)}
 }
 
 // flag is the value of a settable switch.

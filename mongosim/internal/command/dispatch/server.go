@@ -33,6 +33,7 @@ type Server struct {
 	Cursors  *cursorTable
 	Sessions sessionTable
 	Fails    failPoints
+	Builds   Builds
 	Stats    serverStats
 	pressure atomic.Pointer[Pressure]
 	Random   *chooser

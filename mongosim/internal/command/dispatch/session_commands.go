@@ -95,6 +95,7 @@ func runKillAllSessions(_ context.Context, r *Request, _ *Reply) error {
 // open transaction. A prepared transaction stays.
 func (s *Server) killSession(l *LSID) {
 	s.Cursors.killSession(l)
+	s.Builds.kill(func(of *LSID) bool { return of.id == l.id && of.uid == l.uid })
 	if sess, ok := s.Sessions.maybe(l); ok {
 		sess.kill()
 		s.abortIf(sess, func() bool { return sess.State == TxnInProgress })
@@ -103,6 +104,7 @@ func (s *Server) killSession(l *LSID) {
 
 func (s *Server) killSessions(which func(*LSID) bool) {
 	s.Cursors.kill(ErrCursorKilled, func(c *Cursor) bool { return c.owner != nil && which(c.owner) })
+	s.Builds.kill(which)
 	for _, sess := range s.Sessions.All() {
 		if which(sess.lsid) {
 			s.killSession(sess.lsid)
