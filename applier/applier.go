@@ -38,12 +38,18 @@ type Collections interface {
 	Known() (colls []*catalog.Collection, dbs []string)
 }
 
-// Commands executes DDL: *ddl.Executor. Calls must not be concurrent.
+// Commands executes DDL: *ddl.Executor. Calls must not be concurrent, except those of
+// InScope and HeadStart.
 type Commands interface {
 	// InScope reports whether op does anything on the target.
 	InScope(op *oplog.Op) (bool, error)
 	// Apply executes op. Its effects are majority-committed when it returns.
 	Apply(ctx context.Context, op *oplog.Op, again ddl.Again) error
+	// HeadStart prepares the build of a startIndexBuild that may run concurrently with all
+	// other calls; nil if there is none.
+	HeadStart(ctx context.Context, op *oplog.Op) (*ddl.HeadStart, error)
+	// OpenBuilds returns those of earlier attempts that the log has not ended.
+	OpenBuilds(ctx context.Context) ([]*ddl.HeadStart, error)
 	// DeferBuild defers an index of op that Apply could not build on a copy
 	// (*ddl.IndexError).
 	DeferBuild(ctx context.Context, op *oplog.Op, index string) error
@@ -90,11 +96,28 @@ type Config struct {
 	// CoalesceWindow limits the operations in one transaction: it is above FlushDocs
 	// because several may change one document. Zero means 10,000.
 	CoalesceWindow int
+	// ShareOps is the number of operations after which the shares of collections are
+	// compared, ShareRest for how many such comparisons a change of their lanes is not
+	// followed by another one. Zero means 16,384 and 16.
+	ShareOps, ShareRest int
 	// RetryFor is how long a flush is retried after a conflict. Zero means 30 seconds.
 	RetryFor time.Duration
 	// WindowBytes limits the bytes of operations that writers have and that are not
 	// applied yet; one operation or transaction may be larger. Zero means 32 MiB.
 	WindowBytes int64
+	// IndexBuilds limits the index builds that run concurrently with the writers. Zero
+	// means 2. It applies to all appliers with the same IndexSlots; nil means one of its own.
+	IndexBuilds int
+	IndexSlots  *IndexSlots
+	// BuildWait is how long all lanes wait for a committed index build before only its
+	// collection does. Zero means 100 ms.
+	BuildWait time.Duration
+	// KeptBytes limits the bytes of operations that are kept back until an index is built;
+	// one operation or transaction may be larger. Zero means half of WindowBytes.
+	KeptBytes int64
+	// Leave, once it is closed, ends an attempt that waits for an index build with all lanes,
+	// with ErrLeft, as if it had crashed. Nil means that it waits for the end of the build.
+	Leave <-chan struct{}
 	// Release is called with the Bytes of each batch once all of it is applied, from
 	// several goroutines. It may be nil, and must not block.
 	Release func(bytes int64)
@@ -117,6 +140,10 @@ const (
 	defaultCoalesceWindow = 10_000
 	defaultWindowBytes    = 32 << 20
 	defaultRetryFor       = 30 * time.Second
+	defaultIndexBuilds    = 2
+	defaultShareOps       = 16_384
+	defaultShareRest      = 16
+	defaultBuildWait      = 100 * time.Millisecond
 )
 
 func (c *Config) setDefaults() {
@@ -125,7 +152,15 @@ func (c *Config) setDefaults() {
 	setDefault(&c.CoalesceWindow, defaultCoalesceWindow)
 	setDefault(&c.WindowBytes, defaultWindowBytes)
 	setDefault(&c.RetryFor, defaultRetryFor)
+	setDefault(&c.IndexBuilds, defaultIndexBuilds)
+	setDefault(&c.ShareOps, defaultShareOps)
+	setDefault(&c.ShareRest, defaultShareRest)
+	setDefault(&c.BuildWait, defaultBuildWait)
+	setDefault(&c.KeptBytes, max(1, c.WindowBytes/2))
 	setDefault(&c.MetaDB, "replicator")
+	if c.IndexSlots == nil {
+		c.IndexSlots = &IndexSlots{}
+	}
 	if c.Release == nil {
 		c.Release = func(int64) {}
 	}
@@ -152,6 +187,7 @@ func (c *Config) validate() error {
 		{c.FlushBytes < 1, fmt.Sprintf("bytes of a flush: %d", c.FlushBytes)},
 		{c.CoalesceWindow < 1, fmt.Sprintf("operations to coalesce: %d", c.CoalesceWindow)},
 		{c.WindowBytes < 1, fmt.Sprintf("bytes of the writers' window: %d", c.WindowBytes)},
+		{c.IndexBuilds < 1, fmt.Sprintf("index builds at once: %d", c.IndexBuilds)},
 		{c.RetryFor < 0, fmt.Sprintf("time to try a flush again: %s", c.RetryFor)},
 	} {
 		if f.is {
@@ -188,7 +224,8 @@ func newApplier(cfg Config, h link) (*Applier, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("set up the applier: %w", err)
 	}
-	n := h.State().Writers
+	st := h.State()
+	n := st.Writers
 	if n < 1 {
 		return nil, fmt.Errorf("set up the applier: %d writers", n)
 	}
@@ -203,6 +240,9 @@ func newApplier(cfg Config, h link) (*Applier, error) {
 	a.barrier = newWriter(a, "barrier", h.Barrier())
 	a.barrier.verify = true
 	a.tracker = newTracker(cfg.Start, lanes, cfg.Release)
+	for _, k := range st.KeptBack {
+		a.stats.waits(k.NS, k.Since.OpTime)
+	}
 	return a, nil
 }
 
@@ -254,7 +294,8 @@ type link interface {
 	Lane(i int) lane
 	Barrier() lane
 	Verify(ctx context.Context, txn *mongo.Txn, lanes []checkpoint.Position) error
-	OneLane(ctx context.Context) ([]oplog.Namespace, error)
+	Routes(ctx context.Context) (checkpoint.Rerouting, error)
+	KeepBack(ctx context.Context, list []checkpoint.KeptBack) error
 }
 
 // lane is a *checkpoint.Lane.

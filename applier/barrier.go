@@ -19,12 +19,24 @@ import (
 // which it is logged again.
 const longBarrier = 10 * time.Second
 
-// quiesce waits until everything that was handed out is in the target. It has no time
-// limit; only ctx ends it early.
+// quiesce waits until everything that was handed out, or kept back, is in the target. It
+// has no time limit; only ctx ends it early.
 func (d *dispatcher) quiesce(ctx context.Context, at oplog.OpTime) error {
+	if err := d.clearBacklog(ctx, at); err != nil {
+		return err
+	}
+	return d.quiesceLanes(ctx, at)
+}
+
+// quiesceLanes waits until everything that was handed to lanes is in the target. A lane
+// that had announced a span after at had applied everything up to there, and the span
+// follows.
+func (d *dispatcher) quiesceLanes(ctx context.Context, at oplog.OpTime) error {
 	d.handOver()
-	for _, w := range d.writers {
-		w.pass()
+	for i, w := range d.writers {
+		if at.IsNull() || d.announced[i].OpTime.Before(at) || d.handed[i] != (checkpoint.Position{}) {
+			w.pass()
+		}
 	}
 	return d.awaitQuiet(ctx, at)
 }
@@ -34,6 +46,8 @@ func (d *dispatcher) awaitQuiet(ctx context.Context, at oplog.OpTime) error {
 	if d.tracker.quiet() {
 		return nil
 	}
+	d.stats.wait(idleLanes)
+	defer d.stats.wait(nothing)
 	start := time.Now()
 	ticker := time.NewTicker(longBarrier)
 	defer ticker.Stop()
@@ -57,13 +71,20 @@ func (d *dispatcher) afterBarrier(ctx context.Context, s span) error {
 	if len(s.ops) == 0 {
 		return nil
 	}
+	routedBefore := !d.backlog.isEmpty()
 	if err := d.quiesce(ctx, s.ops[0].At.OpTime); err != nil {
 		return err
+	}
+	if routedBefore {
+		if err := d.readAgain(ctx, s.ops); err != nil {
+			return err
+		}
 	}
 	s.wall = d.wall
 	if err := d.barrier.write(ctx, s); err != nil {
 		return within(ctx, "barrier", err)
 	}
+	d.countAll(s.ops)
 	d.rise(s.last())
 	d.tracker.applied(d.current, len(s.ops))
 	return nil
@@ -93,7 +114,8 @@ type gathered struct {
 // transactions does not wait for each.
 func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, error) {
 	t := items[0].Txn
-	if t.Bytes > d.cfg.WindowBytes {
+	// Many small operations take more memory than their bytes in the log.
+	if t.Bytes+int64(t.Count)*opOverhead > d.cfg.WindowBytes {
 		if d.isCrossed(t.OpTime) {
 			return 1, d.loose(ctx, t)
 		}
@@ -111,7 +133,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		// Lanes announced it while transactions were relaxed, and only their positions
 		// show which part of it is in the target.
 		return 1, d.loose(ctx, t)
-	case !first.direct && !first.spans && len(first.ops) <= d.cfg.CoalesceWindow && first.bytes <= int64(d.cfg.FlushBytes):
+	case !first.direct && !first.spans && (d.isKept(&first.ops[0]) || len(first.ops) <= d.cfg.CoalesceWindow && first.bytes <= int64(d.cfg.FlushBytes)):
 		return 1, d.whole(ctx, &first)
 	case d.isCrossed(t.OpTime):
 		d.logNotAtomic(t.OpTime, t.Count, "what an earlier attempt had begun reaches beyond it")
@@ -251,6 +273,17 @@ func (d *dispatcher) nextGroup() {
 
 // whole hands a transaction to its only lane.
 func (d *dispatcher) whole(ctx context.Context, g *gathered) error {
+	if d.isKept(&g.ops[0]) {
+		if err := d.reserveKept(ctx, g.bytes, g.ops[0].op.At.OpTime); err != nil {
+			return err
+		}
+		d.nextGroup()
+		for i := range g.ops {
+			g.ops[i].group = d.group
+			d.keepBack(&g.ops[i])
+		}
+		return nil
+	}
 	for i := range g.ops {
 		if err := d.inTurn(ctx, &g.ops[i]); err != nil {
 			return err
@@ -344,6 +377,8 @@ func (d *dispatcher) individually(ctx context.Context, item *batch.Item) error {
 		}
 		s := span{ops: []plan.Op{o.op}, groups: []uint32{0}, uncertain: o.op.At.Compare(d.barrierAnnounced) <= 0}
 		return d.afterBarrier(ctx, s)
+	case op.Command == oplog.CommandCommitIndexBuild:
+		return d.commitBuild(ctx, op)
 	default:
 		return d.command(ctx, op, checkpoint.Position{OpTime: op.OpTime})
 	}
@@ -356,9 +391,17 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 		d.stats.skipped.Add(1)
 		return nil
 	}
+	if op.Command == oplog.CommandStartIndexBuild {
+		return d.startBuild(ctx, op)
+	}
 	inScope, err := d.cfg.Commands.InScope(op)
 	if err != nil || !inScope {
 		return err
+	}
+	if op.Command == oplog.CommandCommitIndexBuild {
+		if err := d.awaitBuild(ctx, op); err != nil {
+			return err
+		}
 	}
 	if err := d.quiesce(ctx, at.OpTime); err != nil {
 		return err
@@ -374,7 +417,11 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	if err := d.barrier.announce(ctx, s); err != nil {
 		return err
 	}
-	if err := d.carryOut(ctx, op, again); err != nil {
+	carryOut := d.carryOut
+	if op.Command == oplog.CommandAbortIndexBuild {
+		carryOut = d.abortBuild
+	}
+	if err := carryOut(ctx, op, again); err != nil {
 		return err
 	}
 	if err := d.barrier.complete(ctx, s); err != nil {

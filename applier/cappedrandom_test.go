@@ -13,6 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -65,7 +66,7 @@ func (r *ring) write(l *sourceLog, rng *rand.Rand, deletes bool) {
 func TestCappedRandom(t *testing.T) {
 	t.Parallel()
 	seeds := 100
-	if testing.Short() {
+	if testing.Short() || race.Enabled {
 		seeds = 20
 	}
 	for _, dialect := range []string{"5.0", "7.0"} {

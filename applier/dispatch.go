@@ -31,6 +31,10 @@ type dispatcher struct {
 	// announced, as long as more of it may follow.
 	handed []checkpoint.Position
 	routes routes
+	early  *headStarts
+	// backlog is what waits for index builds. It counts as one more lane.
+	backlog backlog
+	shares  shares
 	// ready are operations for each lane that have not been handed over yet, all of the
 	// batch current.
 	ready   [][]work
@@ -61,6 +65,7 @@ func newDispatcher(a *Applier) *dispatcher {
 	for _, w := range a.writers {
 		d.announced = append(d.announced, w.lane.Announced())
 	}
+	d.starts, d.announced = append(d.starts, checkpoint.Position{}), append(d.announced, checkpoint.Position{})
 	d.handed = make([]checkpoint.Position, len(d.announced))
 	d.barrierAnnounced = a.barrier.lane.Announced()
 	if begun := d.barrierAnnounced; begun != (checkpoint.Position{}) {
@@ -80,6 +85,15 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 			drop(in)
 		}
 	}()
+	d.early = newHeadStarts(ctx, &d.cfg)
+	defer d.early.end()
+	d.backlog.begin(ctx)
+	defer d.endBacklog()
+	if d.ended {
+		if err := d.early.resume(ctx); err != nil {
+			return err
+		}
+	}
 	if err := d.routes.load(ctx); err != nil {
 		return err
 	}
@@ -90,6 +104,14 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 				return d.drain(ctx)
 			}
 			if err := d.batch(ctx, &b); err != nil {
+				return err
+			}
+			// The lanes may have been ahead of the log until now, and a next batch may be far.
+			if err := d.resume(ctx); err != nil {
+				return err
+			}
+		case <-d.backlog.ended():
+			if err := d.resume(ctx); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -117,12 +139,19 @@ func drop(in <-chan batch.Batch) {
 	}
 }
 
-// drain waits for the lanes to finish.
+// drain waits for the lanes to finish, then for index builds. An attempt that leaves a build
+// has less to read again if the lanes have finished.
 func (d *dispatcher) drain(ctx context.Context) error {
 	if d.isCut() {
 		return ErrCut
 	}
+	if err := d.quiesceLanes(ctx, oplog.OpTime{}); err != nil {
+		return err
+	}
 	if err := d.quiesce(ctx, oplog.OpTime{}); err != nil {
+		return err
+	}
+	if err := d.resume(ctx); err != nil {
 		return err
 	}
 	for _, w := range d.writers {
@@ -135,6 +164,9 @@ func (d *dispatcher) drain(ctx context.Context) error {
 func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 	d.current = d.tracker.open(b)
 	if err := d.thaw(ctx); err != nil {
+		return err
+	}
+	if err := d.compareShares(ctx); err != nil {
 		return err
 	}
 	var err error
@@ -249,6 +281,7 @@ const (
 type routed struct {
 	work
 	disposition disposition
+	route       *route
 	lane        int
 	what        string // for noCollection
 	// inTurn: it must not overtake other operations of its collection in any lane.
@@ -285,13 +318,20 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 		return nil
 	}
 	h := r.seed
-	o.hash, o.inTurn = 0, r.inTurn
-	if !r.oneLane {
+	o.hash, o.op.Hash, o.inTurn = 0, 0, r.inTurn
+	switch {
+	case !r.oneLane:
 		h = oplog.HashID(r.seed, op.ID)
-		o.hash = h | 1
+		o.hash, o.op.Hash = h|1, h
+	case !r.collection.Ordered:
+		// For the plan. Here the entries are read in their order in memory.
+		o.op.Hash = oplog.HashID(r.seed, op.ID)
 	}
 	o.lane = int(h % uint32(len(d.writers)))
-	o.disposition = toApply
+	o.disposition, o.route = toApply, r
+	if r.kept && at.Compare(r.since) > 0 {
+		o.lane, o.inTurn = len(d.writers), false
+	}
 	if at.Compare(d.starts[o.lane]) <= 0 {
 		o.disposition = alreadyApplied
 	}
@@ -304,6 +344,13 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
 	switch o.disposition {
 	case toApply:
+		if d.isKept(o) {
+			if err := d.reserveKept(ctx, o.bytes, o.op.At.OpTime); err != nil {
+				return err
+			}
+			d.keepBack(o)
+			return nil
+		}
 		if err := d.inTurn(ctx, o); err != nil {
 			return err
 		}
@@ -348,6 +395,7 @@ func (d *dispatcher) append(o *routed) {
 		d.handed[o.lane] = o.op.At
 	}
 	d.ready[o.lane] = append(d.ready[o.lane], o.work)
+	d.shares.count(o.route)
 }
 
 // reserve takes bytes of the window. Before it waits, it hands the lanes all that is
@@ -357,6 +405,8 @@ func (d *dispatcher) reserve(ctx context.Context, bytes int64) error {
 		return nil
 	}
 	d.handOver()
+	d.stats.wait(laneRoom)
+	defer d.stats.wait(nothing)
 	return d.window.acquire(ctx, bytes)
 }
 

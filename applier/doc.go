@@ -15,7 +15,8 @@
 // A lane applies its operations in the order of the log. All operations on one
 // document go through one lane, chosen by a hash of its namespace and _id. All
 // operations on an Ordered collection (capped, with a collation, with a unique index)
-// go through one lane, chosen by the namespace. The metadata records which collections
+// go through one lane, chosen by the namespace; so do, where there are many, those on a
+// collection with few operations (see shares). The metadata records which collections
 // do, and that record decides, not the target's current indexes: those can be changed
 // by hand while the lanes are at different positions, and after a restart it would be
 // unknown which lane an operation had been assigned to. If the lanes are at different
@@ -72,6 +73,16 @@
 // that is temporarily too large is kept in the metadata ("oversized"), in the transaction
 // that moves the lane, until it fits. One that is left at CopiedUntil is a
 // *DivergenceError.
+//
+// # Index builds
+//
+// While the target executes a commitIndexBuild, the lanes continue with all other
+// collections. The operations of its own are kept back, and the barrier's lane writes them
+// afterwards (see backlog). What the lanes' positions say does not include them:
+//
+//	operation of a collection that is kept back, at    is
+//	<= barrier                                         in the target
+//	>  barrier, after the commit                       not in the target, whatever its lane
 //
 // # Failed flushes
 //

@@ -21,6 +21,10 @@ import (
 // target, so the next attempt applies it.
 var ErrCut = errors.New("the log was not read to the end of what an earlier attempt had begun")
 
+// ErrLeft reports an attempt that has ended before an index build, as Config.Leave asked for.
+// The target continues the build, and the next attempt repeats the commit.
+var ErrLeft = errors.New("an index build continues, and the link does not wait for its end")
+
 // DivergenceError reports a target that differs from the log: an operation met a state
 // that is impossible at the source.
 type DivergenceError struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -52,16 +53,7 @@ func TestStepDown(t *testing.T) {
 					continue // a primary that is about to step down
 				}
 				if attempts == 0 {
-					var n atomic.Int64
-					// In the middle of a transaction, so that it must be detected.
-					r.target.intercept(func(cmd mongo.Command) (error, bool) {
-						if simcaller.Name(cmd) == "commitTransaction" && n.Add(1) == 5 {
-							if err := r.target.set.Do(ctx, mongosim.Action{Verb: "stepdown"}); err != nil {
-								t.Error(err)
-							}
-						}
-						return nil, false
-					})
+					r.target.stepDownAt(ctx, t, 5)
 				}
 				err = a.run(ctx, l.after(a.link.State().Applied), 1)
 				r.target.intercept(nil)
@@ -81,6 +73,31 @@ func TestStepDown(t *testing.T) {
 	}
 }
 
+// stepDownAt makes the target's primary step down at the nth commit of a flush: in the
+// middle of a transaction, so that it must be detected. The commits of checkpoints do not
+// count, as those are tried again.
+func (g *simTarget) stepDownAt(ctx context.Context, t *testing.T, n int) {
+	t.Helper()
+	var mu sync.Mutex
+	flushes := map[string]bool{} // sessions that have written data
+	g.intercept(func(cmd mongo.Command) (error, bool) {
+		session := cmd.Body.Lookup("lsid", "id").String()
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case cmd.DB == "db":
+			flushes[session] = true
+		case simcaller.Name(cmd) == "commitTransaction" && flushes[session]:
+			if n--; n == 0 {
+				if err := g.set.Do(ctx, mongosim.Action{Verb: "stepdown"}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		return nil, false
+	})
+}
+
 // A target that fails over loses writes that only its old primary had acknowledged:
 // during an attempt the lanes detect that, and in either case the next attempt applies
 // the lost operations again, and no others.
@@ -89,7 +106,7 @@ func TestLostFlushes(t *testing.T) {
 		t.Run(fmt.Sprintf("drained=%t", drained), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			r := newRig(t, 4, mongosim.Options{Members: 3})
+			r := newRig(t, 4, mongosim.Options{Members: 3, ElectionTimeout: 2 * time.Second})
 			r.target.run(t, "db", bson.D{{Key: "create", Value: "a"}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
 			l := newLog(t)
 			var want []bson.D

@@ -38,11 +38,11 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 		r := rigOn(t, target, link, rapid.SampledFrom([]int{1, 4}).Draw(t, "writers"))
 		r.db = "db" + link
 		all := bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}
-		for _, c := range []string{"a", "b", "o", "system.js"} {
+		for _, c := range modelled {
 			target.run(t, r.db, bson.D{{Key: "create", Value: c}, all})
 		}
 		target.run(t, r.db, bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, all})
-		m := drawModel(t, r.db, 1000)
+		m := drawModel(t, r.db, 1000, false, true)
 		limit := time.Now().Add(time.Minute)
 		for attempts := 0; ; attempts++ {
 			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
@@ -50,6 +50,8 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 				c.Relaxed = rapid.Bool().Draw(t, "relaxed")
 				c.FlushDocs = rapid.IntRange(1, 4).Draw(t, "docs")
 				c.CoalesceWindow = rapid.IntRange(1, 8).Draw(t, "window")
+				c.Plan.MinMass = rapid.SampledFrom([]int{2, 3}).Draw(t, "mass")
+				c.ShareOps, c.ShareRest = rapid.SampledFrom([]int{3, 10}).Draw(t, "shares"), 1
 			})
 			if err != nil {
 				stop()

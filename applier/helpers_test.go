@@ -2,9 +2,11 @@ package applier
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -161,6 +163,9 @@ type commands struct {
 	target  *simTarget
 	catalog *catalog.Catalog
 	applied []string
+	// building says how long index builds take; during, if set, is called before their end.
+	building time.Duration
+	during   func()
 }
 
 func (c *commands) InScope(op *oplog.Op) (bool, error) { return op.NS.DB() != "out", nil }
@@ -169,6 +174,9 @@ func (c *commands) Apply(ctx context.Context, op *oplog.Op, again ddl.Again) err
 	it := rawbson.NewIter(op.O)
 	it.Next()
 	coll, _ := it.Text()
+	if op.Command == oplog.CommandCommitIndexBuild {
+		return c.build(ctx, oplog.NewNamespace(op.NS.DB(), coll))
+	}
 	c.applied = append(c.applied, fmt.Sprintf("%s %s.%s %d", op.Command, op.NS.DB(), coll, again))
 	body := mongo.WithMajority(op.O)
 	_, err := c.target.Call(ctx, mongo.Command{DB: op.NS.DB(), Body: body})
@@ -180,6 +188,54 @@ func (c *commands) Apply(ctx context.Context, op *oplog.Op, again ddl.Again) err
 	}
 	return c.catalog.Refresh(ctx, oplog.NewNamespace(op.NS.DB(), coll))
 }
+
+// build builds a unique index that every document satisfies. Nothing may be written to the
+// collection meanwhile.
+func (c *commands) build(ctx context.Context, ns oplog.Namespace) error {
+	before, err := c.read(ctx, ns)
+	if err != nil {
+		return err
+	}
+	if err := mongo.Pause(ctx, 1+c.building); err != nil {
+		return err
+	}
+	if c.during != nil {
+		c.during()
+	}
+	index := bson.D{{Key: "key", Value: bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 1}}}, {Key: "name", Value: "u"}, {Key: "unique", Value: true}}
+	body, err := bson.Marshal(bson.D{{Key: "createIndexes", Value: ns.Collection()}, {Key: "indexes", Value: bson.A{index}}})
+	if err != nil {
+		return err
+	}
+	if _, err := c.target.Call(ctx, mongo.Command{DB: ns.DB(), Body: mongo.WithMajority(body)}); err != nil {
+		return cmp.Or(context.Cause(ctx), err) // an embedded member answers what was interrupted
+	}
+	after, err := c.read(ctx, ns)
+	if err == nil && !slices.Equal(texts(before), texts(after)) {
+		err = fmt.Errorf("%s was written to while its index was built: %v, then %v", ns, texts(before), texts(after))
+	}
+	if err != nil {
+		return err
+	}
+	return c.catalog.Refresh(ctx, ns)
+}
+
+func (c *commands) read(ctx context.Context, ns oplog.Namespace) ([]bson.Raw, error) {
+	body, err := bson.Marshal(bson.D{{Key: "find", Value: ns.Collection()}, {Key: "batchSize", Value: 100_000}})
+	if err != nil {
+		return nil, err
+	}
+	reply, err := c.target.Call(ctx, mongo.Command{DB: ns.DB(), Body: body})
+	if err != nil {
+		return nil, cmp.Or(context.Cause(ctx), err)
+	}
+	docs, _, err := batchOf(reply)
+	return docs, err
+}
+
+func (c *commands) OpenBuilds(context.Context) ([]*ddl.HeadStart, error) { return nil, nil }
+
+func (c *commands) HeadStart(context.Context, *oplog.Op) (*ddl.HeadStart, error) { return nil, nil }
 
 func (c *commands) DeferBuild(_ context.Context, op *oplog.Op, index string) error {
 	c.applied = append(c.applied, fmt.Sprintf("%s %s without %s", op.Command, op.NS.DB(), index))
@@ -199,6 +255,7 @@ type rig struct {
 	term    int64
 	catalog *catalog.Catalog
 	db      string
+	link    string
 }
 
 var start = oplog.NewOpTime(1000, 1, 1)
@@ -211,7 +268,7 @@ func newRig(t testing.TB, writers int, opts mongosim.Options) *rig {
 func rigOn(t fataler, target *simTarget, link string, writers int) *rig {
 	t.Helper()
 	ctx := context.Background()
-	r := &rig{target: target, db: "db"}
+	r := &rig{target: target, db: "db", link: link}
 	r.store = must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: link}))(t)
 	must.Succeed(t, r.store.Create(ctx, checkpoint.State{
 		Writers: writers, Applied: start, FetchFrom: start, Source: checkpoint.Source{SetName: "rs0", RBID: 1},

@@ -118,8 +118,14 @@ func TestHotDocument(t *testing.T) {
 		if used > window*each {
 			t.Errorf("the window has %d bytes, at most %d", used, window*each)
 		}
+		if got := a.Stats().WaitsFor; got != "room in the lanes" {
+			t.Errorf("it waits for %q", got)
+		}
 		close(target.free)
 		err := <-s.end
+		if got := a.Stats().WaitsFor; got != "" {
+			t.Errorf("at the end it waits for %q", got)
+		}
 		if got := <-last; err != nil || got.Applied != l.optime() || got.Ops != n || target.others.Load() != n/2 {
 			t.Errorf("applied up to %s, %d operations, %d others: %v", got.Applied, got.Ops, target.others.Load(), err)
 		}

@@ -1,7 +1,10 @@
 package applier
 
 import (
+	"cmp"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -13,11 +16,12 @@ import (
 type metrics struct {
 	ops                                 [oplog.KindCommand + 1]prometheus.Counter
 	flushes, coalesced, retries         prometheus.Counter
+	listed, reroutes                    prometheus.Counter
 	divergences, deletesEmpty, ignored  prometheus.Counter
 	skipped                             prometheus.Counter
 	flushSeconds, flushDocs, barrierSec prometheus.Histogram
 	commitToApplied                     prometheus.Histogram
-	window                              prometheus.Gauge
+	window, keptBack, keptBackBytes     prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -33,6 +37,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		flushes:      counter("flushes_total", "Transactions and direct writes that were acknowledged."),
 		coalesced:    counter("coalesced_ops_total", "Operations that needed no statement of their own."),
+		listed:       counter("listed_ops_total", "Updates that were sent in the statement of an equal one, as one of a list of _ids."),
+		reroutes:     counter("reroutes_total", "How often collections got other lanes because of their share of the operations."),
 		retries:      counter("retries_total", "Flushes that were tried again after a conflict."),
 		divergences:  counter("divergences_total", "Operations that met what they cannot have met at the source."),
 		deletesEmpty: counter("deletes_empty_total", "Deletes that found no document."),
@@ -47,6 +53,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "replicator_applier_window_bytes", Help: "What was handed to writers and is not applied yet, in bytes.",
 		})),
 	}
+	m.keptBack = metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "replicator_applier_kept_back_ops", Help: "Operations and commits that wait for an index build of their collection.",
+	}))
+	m.keptBackBytes = metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "replicator_applier_kept_back_bytes", Help: "The bytes of the operations that wait for an index build of their collection.",
+	}))
 	ops := metric.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicator_applier_ops_total", Help: "Operations applied, by kind.",
 	}, []string{"kind"}))
@@ -71,14 +83,66 @@ func (m *metrics) count(ops []plan.Op) {
 
 type stats struct {
 	ops, flushes, coalesced, retries    atomic.Int64
+	listed, reroutes                    atomic.Int64
 	divergences, deletesEmpty           atomic.Int64
 	ignored, skipped, commands, barrier atomic.Int64
+	keptBack                            atomic.Pointer[[]KeptBack]
+	waitsFor                            atomic.Int32 // a subject
+}
+
+// subject is what the dispatcher waits for.
+type subject int32
+
+const (
+	nothing subject = iota
+	laneRoom
+	idleLanes
+	indexBuild
+)
+
+func (s subject) String() string {
+	switch s {
+	case laneRoom:
+		return "room in the lanes"
+	case idleLanes:
+		return "the lanes to apply what they have"
+	case indexBuild:
+		return "an index build"
+	default:
+		return ""
+	}
+}
+
+// wait records what the dispatcher waits for, nothing once it does not wait.
+func (s *stats) wait(what subject) { s.waitsFor.Store(int32(what)) }
+
+// KeptBack is a collection of the target that waits for its index build.
+type KeptBack struct {
+	NS oplog.Namespace
+	// Commit is the entry whose build it waits for, Since when this attempt began to wait.
+	Commit oplog.OpTime
+	Since  time.Time
+}
+
+// waits records that a collection waits for an index build.
+func (s *stats) waits(ns oplog.Namespace, commit oplog.OpTime) {
+	list := []KeptBack{{NS: ns, Commit: commit, Since: time.Now()}}
+	if before := s.keptBack.Load(); before != nil {
+		list = append(list, *before...)
+	}
+	slices.SortFunc(list, func(a, b KeptBack) int { return cmp.Compare(a.NS, b.NS) })
+	s.keptBack.Store(&list)
 }
 
 // Stats counts the work since the start.
 type Stats struct {
 	// Ops were applied, in Flushes; Coalesced of them needed no statement.
 	Ops, Flushes, Coalesced int64
+	// Listed were sent in the statement of an equal update, as one of a list of _ids.
+	Listed int64
+	// Reroutes is how often collections got other lanes because of their share of the
+	// operations.
+	Reroutes int64
 	// Retries are flushes that were retried.
 	Retries int64
 	// Divergences were reported, and the run continued.
@@ -95,15 +159,27 @@ type Stats struct {
 	WindowBytes int64
 	// Writers is the number of writers.
 	Writers int
+	// WaitsFor is what handing out operations waits for at this moment, empty for nothing, or
+	// for a command.
+	WaitsFor string
+	// KeptBack are the collections that wait for an index build, sorted by name. The slice is
+	// replaced and never modified.
+	KeptBack []KeptBack
 }
 
 // Stats returns the counters so far.
 func (a *Applier) Stats() Stats {
 	s := &a.stats
+	var kept []KeptBack
+	if list := s.keptBack.Load(); list != nil {
+		kept = *list
+	}
 	return Stats{
-		Ops: s.ops.Load(), Flushes: s.flushes.Load(), Coalesced: s.coalesced.Load(), Retries: s.retries.Load(),
+		Ops: s.ops.Load(), Flushes: s.flushes.Load(), Coalesced: s.coalesced.Load(), Listed: s.listed.Load(),
+		Reroutes: s.reroutes.Load(), Retries: s.retries.Load(),
 		Divergences: s.divergences.Load(), DeletesEmpty: s.deletesEmpty.Load(), Ignored: s.ignored.Load(),
 		Skipped: s.skipped.Load(), Commands: s.commands.Load(), Barriers: s.barrier.Load(),
-		WindowBytes: a.window.used.Load(), Writers: len(a.writers),
+		WindowBytes: a.window.used.Load(), Writers: len(a.writers), KeptBack: kept,
+		WaitsFor: subject(s.waitsFor.Load()).String(),
 	}
 }

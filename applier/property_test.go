@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -31,7 +32,13 @@ type model struct {
 	capped   []int // the _ids of db.cap, in order
 	most     int   // how many documents db.cap can have
 	v        int
+	// builds: the log has index builds.
+	builds bool
 }
+
+// modelled are the collections of a model, without the capped one. The t… have few
+// operations.
+var modelled = []string{"a", "b", "o", "system.js", "t0", "t1", "t2", "t3"}
 
 type version struct {
 	entry int // the entry that made it
@@ -42,7 +49,7 @@ func key(ns string, id int) string { return fmt.Sprintf("%s/%d", ns, id) }
 
 // op draws an operation that can follow, and records its effect.
 func (m *model) op(t *rapid.T) bson.D {
-	coll := rapid.SampledFrom([]string{"a", "a", "b", "o", "cap", "system.js"}).Draw(t, "collection")
+	coll := rapid.SampledFrom([]string{"a", "a", "b", "o", "cap", "system.js", "t0", "t1", "t2", "t3"}).Draw(t, "collection")
 	ns := m.db + "." + coll
 	m.v++
 	if coll == "cap" {
@@ -81,18 +88,49 @@ func (m *model) op(t *rapid.T) bson.D {
 	}
 }
 
+// fill inserts documents into a collection.
+func (m *model) fill(coll string, docs int) {
+	ns := m.db + "." + coll
+	for id := range docs {
+		m.v++
+		m.live[ns][id] = true
+		m.note(ns, id, m.v)
+		m.add(insertOp(ns, doc(id, m.v)))
+	}
+}
+
+// updateMany logs the same change of all documents of a collection.
+func (m *model) updateMany(coll string) {
+	ns := m.db + "." + coll
+	m.v++
+	for _, id := range slices.Sorted(maps.Keys(m.live[ns])) {
+		if m.live[ns][id] {
+			m.note(ns, id, m.v)
+			m.add(setOp(ns, id, m.v))
+		}
+	}
+}
+
 func (m *model) note(ns string, id, v int) {
 	k := key(ns, id)
 	m.versions[k] = append(m.versions[k], version{len(m.entries), v})
 }
 
-func drawModel(t *rapid.T, db string, most int) *model {
-	m := &model{most: most, sourceLog: newLog(t), db: db, versions: map[string][]version{}, live: map[string]map[int]bool{}}
-	for _, c := range []string{"a", "b", "o", "system.js"} {
+// drawModel draws a log: with index builds, and, if it may be wide, often with many
+// documents in two collections.
+func drawModel(t *rapid.T, db string, most int, builds, wide bool) *model {
+	m := &model{most: most, builds: builds, sourceLog: newLog(t), db: db, versions: map[string][]version{}, live: map[string]map[int]bool{}}
+	for _, c := range modelled {
 		m.live[db+"."+c] = map[int]bool{}
+	}
+	if wide && rapid.IntRange(0, 2).Draw(t, "fill") > 0 {
+		m.fill("a", 24)
+		m.fill("b", 24)
 	}
 	for range rapid.IntRange(5, 40).Draw(t, "entries") {
 		switch rapid.IntRange(0, 11).Draw(t, "entry") {
+		case 8, 9:
+			m.build(t)
 		case 0, 1:
 			var ops []bson.D
 			for range rapid.IntRange(1, 5).Draw(t, "ops") {
@@ -101,12 +139,16 @@ func drawModel(t *rapid.T, db string, most int) *model {
 			m.add(m.transactionOp(ops...))
 		case 2:
 			m.add(groupOp(m.op(t), m.op(t)))
-		case 3:
+		case 3, 7:
 			m.end()
+			m.updateMany(rapid.SampledFrom([]string{"a", "b", "system.js"}).Draw(t, "collection"))
 		case 4:
 			name := fmt.Sprintf("made%d", len(m.entries))
 			m.alone(commandOp(m.db, bson.D{{Key: "create", Value: name}}))
 			m.versions[m.db+"/"+name] = []version{{len(m.entries) - 1, 1}}
+		case 5, 6:
+			m.end()
+			m.add(m.op(t))
 		default:
 			m.add(m.op(t))
 		}
@@ -115,12 +157,26 @@ func drawModel(t *rapid.T, db string, most int) *model {
 	return m
 }
 
+// build logs the commit of an index build.
+func (m *model) build(t *rapid.T) {
+	if !m.builds {
+		m.add(m.op(t))
+		return
+	}
+	coll := rapid.SampledFrom([]string{"a", "a", "b", "o", "system.js"}).Draw(t, "built")
+	m.alone(commandOp(m.db, bson.D{
+		{Key: "commitIndexBuild", Value: coll},
+		{Key: "indexBuildUUID", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
+		{Key: "indexes", Value: bson.A{bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x"}}}},
+	}))
+}
+
 // check reports an error unless each document of the target is at or after its version at
 // an optime.
 func (m *model) check(t *rapid.T, target *simTarget, at oplog.OpTime, final bool) {
 	entry := int(at.TS.T) - int(start.TS.T) - 1
 	have := map[string]int{}
-	for _, c := range []string{"a", "b", "o", "system.js", "cap"} {
+	for _, c := range append(slices.Clone(modelled), "cap") {
 		ns := m.db + "." + c
 		order := []int{}
 		for _, d := range target.documents(t, oplog.Namespace(ns)) {
@@ -220,6 +276,24 @@ func hurt(target *simTarget, mishaps []mishap, cancel context.CancelCauseFunc) (
 	}
 }
 
+// crashAfter ends an attempt after n more commands to the target.
+func crashAfter(target *simTarget, n int64, cancel context.CancelCauseFunc) {
+	if n == 0 {
+		cancel(errCrash)
+		return
+	}
+	target.mu.Lock()
+	defer target.mu.Unlock()
+	before := target.before
+	var sent atomic.Int64
+	target.before = func(cmd mongo.Command) (error, bool) {
+		if sent.Add(1) == n {
+			cancel(errCrash)
+		}
+		return before(cmd)
+	}
+}
+
 // drawDB draws the name of a database, and drops it. The name influences the lanes of
 // documents, so it must be the same when a failed check is repeated.
 func (g *simTarget) drawDB(t *rapid.T) string {
@@ -233,20 +307,21 @@ func (g *simTarget) drawDB(t *rapid.T) string {
 func TestProperty(t *testing.T) {
 	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 1})}
 	links := 0
+	var acted acted
 	rapid.Check(t, func(t *rapid.T) {
 		links++
 		target.intercept(nil)
 		link := fmt.Sprintf("link%d", links)
 		r := rigOn(t, target, link, rapid.SampledFrom([]int{1, 2, 4, 16}).Draw(t, "writers"))
 		r.db = target.drawDB(t)
-		for _, c := range []string{"a", "b", "o", "system.js"} {
+		for _, c := range modelled {
 			target.run(t, r.db, bson.D{{Key: "create", Value: c}})
 		}
 		target.run(t, r.db, bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
 		target.run(t, r.db, bson.D{{Key: "createIndexes", Value: "o"}, {Key: "indexes", Value: bson.A{
 			bson.D{{Key: "key", Value: bson.D{{Key: "v", Value: 1}}}, {Key: "name", Value: "v_1"}, {Key: "unique", Value: true}},
 		}}})
-		m := drawModel(t, r.db, 1000)
+		m := drawModel(t, r.db, 1000, true, true)
 		kinds := []string{"conflict", "lost before", "lost after", "once lost after", "late", "cancel"}
 		late := func() {}
 		for attempts := 0; ; attempts++ {
@@ -258,21 +333,34 @@ func TestProperty(t *testing.T) {
 			target.intercept(nil)
 			a, err := r.begin(ctx, func(c *Config) {
 				c.Relaxed = rapid.Bool().Draw(t, "relaxed")
+				c.Plan.MinMass = rapid.SampledFrom([]int{0, 2, 2, 3}).Draw(t, "mass")
+				c.ShareOps, c.ShareRest = rapid.SampledFrom([]int{0, 3, 10, 20}).Draw(t, "shares"), 1
 				c.Plan.Coalesce = rapid.Bool().Draw(t, "coalesce")
-				c.FlushDocs = rapid.IntRange(1, 8).Draw(t, "docs")
-				c.CoalesceWindow = rapid.IntRange(1, 20).Draw(t, "window")
-				c.WindowBytes = int64(rapid.IntRange(1, 20_000).Draw(t, "bytes"))
+				c.FlushDocs, c.CoalesceWindow, c.WindowBytes = 30, 40, 20_000
+				if rapid.Bool().Draw(t, "small") {
+					c.FlushDocs = rapid.IntRange(1, 8).Draw(t, "docs")
+					c.CoalesceWindow = rapid.IntRange(1, 20).Draw(t, "window")
+					c.WindowBytes = int64(rapid.IntRange(1, 20_000).Draw(t, "bytes"))
+				}
 				c.RetryFor = 10 * time.Second
+				c.BuildWait = rapid.SampledFrom([]time.Duration{1, time.Minute}).Draw(t, "build wait")
+				c.KeptBytes = int64(rapid.SampledFrom([]int{1, 2_000, 1 << 20}).Draw(t, "kept bytes"))
 			})
 			must.Succeed(t, err)
+			a.commands.building = time.Duration(rapid.IntRange(0, 20).Draw(t, "building")) * time.Millisecond
 			late()
 			var mishaps []mishap
 			if attempts < 4 {
 				for range rapid.IntRange(0, 3).Draw(t, "mishaps") {
 					mishaps = append(mishaps, mishap{
-						at: int64(rapid.IntRange(1, 120).Draw(t, "at")), kind: rapid.SampledFrom(kinds).Draw(t, "mishap"),
+						at:   int64(10*rapid.IntRange(0, 11).Draw(t, "tens") + rapid.IntRange(1, 10).Draw(t, "at")), // spread
+						kind: rapid.SampledFrom(kinds).Draw(t, "mishap"),
 					})
 				}
+			}
+			if attempts < 4 && rapid.Bool().Draw(t, "crash during a build") {
+				soon := int64(rapid.IntRange(0, 12).Draw(t, "after"))
+				a.commands.during = func() { crashAfter(target, soon, cancel) }
 			}
 			state := a.link.State()
 			late = hurt(target, mishaps, cancel)
@@ -280,6 +368,7 @@ func TestProperty(t *testing.T) {
 			stop()
 			cancel(nil)
 			target.intercept(nil)
+			acted.in(links, a)
 			at := state.Applied
 			if len(a.seen) > 0 {
 				at = a.seen[len(a.seen)-1].Applied
@@ -297,6 +386,34 @@ func TestProperty(t *testing.T) {
 			m.check(t, target, at, false)
 		}
 	})
+	acted.check(t, links)
+}
+
+// acted are the runs of a property in which equal updates were sent together, and in which
+// collections got other lanes.
+type acted struct{ listed, rerouted map[int]bool }
+
+// in records what an attempt of a run has done.
+func (w *acted) in(run int, a *attempt) {
+	if w.listed == nil {
+		w.listed, w.rerouted = map[int]bool{}, map[int]bool{}
+	}
+	if s := a.Stats(); s.Listed > 0 {
+		w.listed[run] = true
+	}
+	if a.Stats().Reroutes > 0 {
+		w.rerouted[run] = true
+	}
+}
+
+// check reports an error if one of them happened in far fewer runs than is usual: a quarter
+// to a third, and a sixth.
+func (w *acted) check(t *testing.T, runs int) {
+	t.Helper()
+	t.Logf("%d runs: updates together in %d, other lanes in %d", runs, len(w.listed), len(w.rerouted))
+	if !t.Failed() && (len(w.listed) < runs/10 || len(w.rerouted) < runs/25) {
+		t.Errorf("of %d runs %d sent updates together, and %d changed lanes", runs, len(w.listed), len(w.rerouted))
+	}
 }
 
 func isMishap(err error) bool {

@@ -64,14 +64,14 @@ func TestPropertyRecut(t *testing.T) {
 		link := fmt.Sprintf("link%d", links)
 		r := rigOn(t, target, link, rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "writers"))
 		r.db = target.drawDB(t)
-		for _, c := range []string{"a", "b", "o", "system.js"} {
+		for _, c := range modelled {
 			target.run(t, r.db, bson.D{{Key: "create", Value: c}})
 		}
 		most := rapid.IntRange(1, 6).Draw(t, "most")
 		target.run(t, r.db, bson.D{
 			{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, {Key: "max", Value: most},
 		})
-		m := drawModel(t, r.db, most)
+		m := drawModel(t, r.db, most, false, false)
 		kinds := []string{"lost before", "lost after", "late", "cancel"}
 		late := func() {}
 		for attempts := 0; ; attempts++ {
@@ -86,6 +86,8 @@ func TestPropertyRecut(t *testing.T) {
 				c.FlushDocs = rapid.IntRange(1, 30).Draw(t, "docs")
 				c.CoalesceWindow = rapid.IntRange(1, 40).Draw(t, "window")
 				c.WindowBytes = int64(rapid.IntRange(1, 40_000).Draw(t, "bytes"))
+				c.Plan.MinMass = 2
+				c.ShareOps, c.ShareRest = rapid.SampledFrom([]int{3, 5, 10}).Draw(t, "shares"), 1
 				c.RetryFor = 10 * time.Second
 			})
 			must.Succeed(t, err)

@@ -28,12 +28,11 @@ func (r *rig) commanded(t testing.TB, c *Config, observe event.Observer) {
 	t.Helper()
 	sc := must.Get(scope.New(scope.Config{}))(t)
 	c.Commands = must.Get(ddl.New(ddl.Config{
-		Target: r.target, Fence: c.Checkpoint, Catalog: r.catalog, Scope: sc, Link: "link", Placed: true, Observer: observe,
+		Target: r.target, Fence: c.Checkpoint, Catalog: r.catalog, Scope: sc, Link: r.link, Placed: true, Observer: observe,
 	}))(t)
-	c.Link, c.Observer = "link", observe
+	c.Link, c.Observer = r.link, observe
 }
 
-//nolint:unparam // Calls read better with the namespace.
 func deltaOp(ns string, id any, diff bson.D) bson.D {
 	return bson.D{
 		{Key: "op", Value: "u"},
@@ -170,7 +169,7 @@ func TestCopiedIndexRefuses(t *testing.T) {
 // metadata, until it fits.
 func TestCopiedTooLarge(t *testing.T) {
 	t.Parallel()
-	big := strings.Repeat("x", 10<<20)
+	big := strings.Repeat("x", 17<<19)
 	small := bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 1}}
 	large := bson.D{{Key: "_id", Value: 1}, {Key: "y", Value: big}}
 	ins := func(name string, v any) bson.D { return bson.D{{Key: "i", Value: bson.D{{Key: name, Value: v}}}} }
@@ -224,7 +223,6 @@ func TestCopiedTooLarge(t *testing.T) {
 	} {
 		for restart := range len(tt.log) {
 			t.Run(fmt.Sprintf("%s restart=%d", tt.name, restart), func(t *testing.T) {
-				t.Parallel()
 				r := newRig(t, 2, mongosim.Options{Members: 1})
 				tg := r.target
 				tg.run(t, "db", bson.D{{Key: "create", Value: "p"}})
@@ -273,7 +271,7 @@ func TestCopiedTooLargeInTheEnd(t *testing.T) {
 	for _, dropped := range []bool{false, true} {
 		r := newRig(t, 2, mongosim.Options{Members: 1})
 		tg := r.target
-		big := strings.Repeat("x", 10<<20)
+		big := strings.Repeat("x", 17<<19)
 		tg.run(t, "db", bson.D{{Key: "create", Value: "p"}})
 		tg.run(t, "db", bson.D{{Key: "insert", Value: "p"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}, {Key: "y", Value: big}}}}})
 		l := newLog(t)
@@ -303,7 +301,7 @@ func TestCopiedTooLargeLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2, mongosim.Options{Members: 1})
 	tg := r.target
-	big := strings.Repeat("x", 10<<20)
+	big := strings.Repeat("x", 17<<19)
 	tg.run(t, "db", bson.D{{Key: "create", Value: "p"}})
 	tg.run(t, "db", bson.D{{Key: "insert", Value: "p"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}, {Key: "y", Value: big}}}}})
 	l := newLog(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/plan"
@@ -32,12 +33,20 @@ type routes struct {
 	a     *Applier
 	known map[oplog.Namespace]*route
 	last  *route
+	// emptied counts how often the cache was emptied.
+	emptied int
 	// oneLane are the collections of the target with one lane, according to the record.
 	oneLane map[oplog.Namespace]bool
+	// thin are those of them that have one lane because they have few operations, not
+	// because their order requires it.
+	thin map[oplog.Namespace]bool
 	// frozen: the lanes were apart at the start, up to until, and the log has not passed
 	// that.
 	frozen bool
 	until  checkpoint.Position
+	// kept are the collections of the target that are kept back, according to the record:
+	// see backlog.
+	kept map[oplog.Namespace]checkpoint.Position
 	// turn is 1 plus the lane of the last operation that was inTurn, 0 for none.
 	turn int
 }
@@ -51,6 +60,14 @@ type route struct {
 	oneLane    bool
 	// inTurn: the catalog requires one lane, and the frozen record has several.
 	inTurn bool
+	// kept: operations after since are kept back.
+	kept  bool
+	since checkpoint.Position
+	// emptied is routes.emptied when it was looked up: as long as they are equal, it is the one
+	// in the cache.
+	emptied int
+	// ops counts its operations during the comparison of shares with this number.
+	ops, comparison int
 }
 
 // maxRoutes limits the cache.
@@ -60,27 +77,50 @@ func (r *routes) init(a *Applier) {
 	r.a = a
 	st := a.link.State()
 	_, r.until, r.frozen = st.Apart()
-	r.frozen = r.frozen && len(a.writers) > 1
+	r.kept = make(map[oplog.Namespace]checkpoint.Position, len(st.KeptBack))
+	for _, k := range st.KeptBack {
+		r.kept[k.NS] = k.Since
+	}
+	r.frozen = r.frozen && (len(a.writers) > 1 || len(r.kept) > 0)
 	r.forget()
 }
 
+// areAhead reports whether a lane was ahead of last at the start.
+func (r *routes) areAhead(last oplog.OpTime) bool { return last.Before(r.until.OpTime) }
+
 // load reads the record.
 func (r *routes) load(ctx context.Context) error {
-	names, err := r.a.link.OneLane(ctx)
+	recorded, err := r.a.link.Routes(ctx)
 	if err != nil {
 		return err
 	}
-	r.oneLane = make(map[oplog.Namespace]bool, len(names))
-	for _, ns := range names {
+	r.oneLane, r.thin = make(map[oplog.Namespace]bool, recorded.Len()), map[oplog.Namespace]bool{}
+	r.changed(recorded)
+	return nil
+}
+
+// changed records a change in memory.
+func (r *routes) changed(change checkpoint.Rerouting) {
+	for _, ns := range change.OneLane {
 		r.oneLane[ns] = true
 	}
-	return nil
+	for _, ns := range change.Thin {
+		r.oneLane[ns], r.thin[ns] = true, true
+	}
+	for _, ns := range change.ByID {
+		delete(r.oneLane, ns)
+		delete(r.thin, ns)
+	}
 }
 
 // forget empties the cache, because the catalog or the record has changed.
 func (r *routes) forget() {
 	r.known, r.last = make(map[oplog.Namespace]*route), nil
+	r.emptied++
 }
+
+// isKnown reports whether a route is the one in the cache.
+func (r *routes) isKnown(to *route) bool { return to.emptied == r.emptied }
 
 func (r *routes) of(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*route, error) {
 	if r.last != nil && ns == r.last.source {
@@ -96,6 +136,7 @@ func (r *routes) of(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*ro
 			r.forget()
 		}
 		r.known[to.source] = to
+		to.emptied = r.emptied
 	}
 	r.last = to
 	return to, nil
@@ -112,9 +153,12 @@ func (r *routes) find(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*
 	if err != nil {
 		return nil, fmt.Errorf("look up %s in the target's catalog: %w", target, err)
 	}
-	if c := to.collection; c != nil && c.Type == catalog.TypeCollection && c.Ordered != r.oneLane[to.target] {
+	to.since, to.kept = r.kept[to.target]
+	if c := to.collection; c != nil && c.Type == catalog.TypeCollection && c.Ordered != r.oneLane[to.target] && !r.thin[to.target] {
 		if r.frozen {
 			to.inTurn = c.Ordered
+		} else if to.kept {
+			// Its routing may change once it is not kept back any more.
 		} else if err := d.reroute(ctx, checkpoint.Position{}, r.differences()); err != nil {
 			return nil, err
 		}
@@ -133,12 +177,16 @@ func (r *routes) find(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*
 func (r *routes) differences() checkpoint.Rerouting {
 	colls, dbs := r.a.cfg.Catalog.Known()
 	var change checkpoint.Rerouting
-	ordered := map[oplog.Namespace]bool{}
+	stays := map[oplog.Namespace]bool{}
 	for _, c := range colls {
-		if c.Type != catalog.TypeCollection || !c.Ordered {
+		_, kept := r.kept[c.NS]
+		if !kept && (c.Type != catalog.TypeCollection || !c.Ordered && !r.thin[c.NS]) {
 			continue
 		}
-		ordered[c.NS] = true
+		stays[c.NS] = true
+		if kept {
+			continue // its routing stays as long as operations of it may be kept back
+		}
 		if !r.oneLane[c.NS] {
 			change.OneLane = append(change.OneLane, c.NS)
 		}
@@ -148,7 +196,7 @@ func (r *routes) differences() checkpoint.Rerouting {
 		read[db] = true
 	}
 	for ns := range r.oneLane {
-		if !ordered[ns] && read[ns.DB()] {
+		if !stays[ns] && read[ns.DB()] {
 			change.ByID = append(change.ByID, ns)
 		}
 	}
@@ -160,20 +208,29 @@ func (r *routes) differences() checkpoint.Rerouting {
 // everything up to there is in the target, in whichever lane.
 func (d *dispatcher) thaw(ctx context.Context) error {
 	r := &d.routes
-	if !r.frozen || d.last.Before(r.until.OpTime) {
-		return nil
+	if !r.frozen || r.areAhead(d.last) || len(r.kept) > 0 {
+		return nil // what is kept back ends in the same way: see rejoin
 	}
 	r.frozen, r.turn = false, 0
 	r.forget()
 	change := r.differences()
-	if len(change.OneLane) == 0 && len(change.ByID) == 0 {
+	if change.Len() == 0 {
 		return nil
 	}
+	return d.rerouteHere(ctx, change)
+}
+
+// rerouteHere records a change of the routing after a barrier, when everything that was
+// handed out is in the target, in whichever lane.
+func (d *dispatcher) rerouteHere(ctx context.Context, change checkpoint.Rerouting) error {
 	if err := d.quiesce(ctx, d.last); err != nil {
 		return err
 	}
 	return d.reroute(ctx, checkpoint.Position{OpTime: d.last, Op: checkpoint.AllOps}, change)
 }
+
+// rerouted is the message about a change of the routing.
+const rerouted = "collections go through other lanes from here on"
 
 // reroute records a change of the routing. If at is after the barrier, the barrier
 // moves there.
@@ -189,14 +246,12 @@ func (d *dispatcher) reroute(ctx context.Context, at checkpoint.Position, change
 		}
 	}
 	d.rise(at)
-	for _, ns := range change.OneLane {
-		d.routes.oneLane[ns] = true
+	d.routes.changed(change)
+	if change.Len() == 0 {
+		return nil
 	}
-	for _, ns := range change.ByID {
-		delete(d.routes.oneLane, ns)
-	}
-	d.cfg.Observer.Log(slog.LevelInfo, "collections go through other lanes from here on", slog.Int(keyOneLane, len(change.OneLane)),
-		slog.Int(keyByID, len(change.ByID)), slog.String(keyNS, someOf(change.OneLane, change.ByID)))
+	d.cfg.Observer.Log(slog.LevelInfo, rerouted, slog.Int(keyOneLane, len(change.OneLane)+len(change.Thin)),
+		slog.Int(keyByID, len(change.ByID)), slog.String(keyNS, someOf(slices.Concat(change.OneLane, change.Thin), change.ByID)))
 	return nil
 }
 
@@ -208,5 +263,5 @@ func (d *dispatcher) inTurn(ctx context.Context, o *routed) error {
 		return nil
 	}
 	d.routes.turn = o.lane + 1
-	return d.quiesce(ctx, o.op.At.OpTime)
+	return d.quiesceLanes(ctx, o.op.At.OpTime) // nothing of it is kept back
 }

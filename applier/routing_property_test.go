@@ -187,6 +187,7 @@ func TestPropertyRouting(t *testing.T) {
 			a := must.Get(r.begin(ctx, func(c *Config) {
 				c.FlushDocs = rapid.IntRange(1, 4).Draw(t, "docs")
 				c.CoalesceWindow = c.FlushDocs
+				c.ShareOps, c.ShareRest = rapid.SampledFrom([]int{0, 3, 10}).Draw(t, "shares"), 1
 			}))(t)
 			if commits := rapid.IntRange(1, 30).Draw(t, "commits"); attempts < 4 {
 				target.crashAfter(commits)

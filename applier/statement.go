@@ -96,11 +96,12 @@ func (w *writer) sendModify(ctx context.Context, c conn, pw *plan.Write, ops []p
 
 // count counts a planned write that took effect n times.
 func count(pw *plan.Write, n int64, t *tally) error {
-	want := int64(len(pw.Docs))
-	t.docs += len(pw.Docs)
+	want := int64(pw.Documents)
+	t.docs += pw.Documents
+	t.listed += pw.Documents - len(pw.Docs)
 	switch {
 	case n > want:
-		return fmt.Errorf("write to %s: %d statements took effect %d times", pw.NS, want, n)
+		return fmt.Errorf("write to %s: statements for %d documents took effect %d times", pw.NS, want, n)
 	case n == want:
 		return nil
 	}

@@ -197,11 +197,14 @@ func TestAdapts(t *testing.T) {
 func TestBarrierWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []event.Event
+		var waits string
 		target := &nullTarget{delay: 12 * time.Second}
-		s := begin(t, fakeApplier(t, target, 4, func(c *Config) {
+		var a *Applier
+		a = fakeApplier(t, target, 4, func(c *Config) {
 			c.Commands = slowCommands{time.Hour}
-			c.Observer = func(e event.Event) { told = append(told, e) }
-		}))
+			c.Observer = func(e event.Event) { told, waits = append(told, e), a.Stats().WaitsFor }
+		})
+		s := begin(t, a)
 		l := newLog(t)
 		l.add(insertOp("db.a", doc(1, 1)))
 		l.alone(commandOp("db", bson.D{{Key: "create", Value: "b"}}))
@@ -222,6 +225,9 @@ func TestBarrierWaits(t *testing.T) {
 		}
 		if e := told[0]; e.Message() != "still waiting for earlier operations" || event.Attr(e, keyOpTime).String() != optimeOf(1).String() {
 			t.Errorf("told %v", told)
+		}
+		if now := a.Stats().WaitsFor; waits != "the lanes to apply what they have" || now != "" {
+			t.Errorf("it waits for %q, at the end for %q", waits, now)
 		}
 	})
 }

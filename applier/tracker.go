@@ -21,6 +21,8 @@ type pending struct {
 	// left is how many of its operations are not in the target yet, plus one while they
 	// are being handed out.
 	left int
+	// kept is how many of those left are in the backlog, which has copies of them.
+	kept int
 	// ops is how many operations it had to apply.
 	ops int64
 }
@@ -34,8 +36,10 @@ type tracker struct {
 	wake, idle chan struct{}
 
 	mu sync.Mutex // guards all below
-	// queue are the batches in flight, in the log's order.
+	// queue are the batches in flight, in the log's order. Of the first free ones nothing is
+	// left but what is in the backlog: their memory is released.
 	queue    []*pending
+	free     int
 	progress checkpoint.Progress
 	lanes    []checkpoint.Position
 	// inflight is how many operations the lanes have.
@@ -110,6 +114,25 @@ func (t *tracker) applied(p *pending, n int) {
 	p.ops += int64(n)
 }
 
+// keep counts n operations that are kept back.
+func (t *tracker) keep(p *pending, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.left += n
+	p.kept += n
+	p.ops += int64(n)
+}
+
+// settle records that operations that were kept back are in the target.
+func (t *tracker) settle(shares []share) error {
+	t.mu.Lock()
+	for _, s := range shares {
+		s.p.left -= s.n
+		s.p.kept -= s.n
+	}
+	return t.advance()
+}
+
 // share is a number of operations of one batch.
 type share struct {
 	p *pending
@@ -138,47 +161,60 @@ func (t *tracker) close(p *pending) error {
 	return t.advance()
 }
 
-// advance moves the watermark past all batches that are applied. It is called with the
-// mutex held and unlocks it.
+// advance moves the watermark past all batches that are applied, and releases the memory
+// of those of which only the backlog has something left. It is called with the mutex held
+// and unlocks it.
 func (t *tracker) advance() error {
-	n := 0
 	var bytes int64
-	for n < len(t.queue) && t.queue[n].left == 0 {
+	var txns []*txn.Transaction
+	for t.free < len(t.queue) && t.queue[t.free].left == t.queue[t.free].kept {
+		p := t.queue[t.free]
+		bytes += p.bytes
+		txns = append(txns, p.txns...)
+		p.bytes, p.txns = 0, nil
+		if p.left > 0 || t.free == 0 {
+			t.free++
+			continue
+		}
+		// Many batches may follow one that is kept back, so they become a part of it.
+		before := t.queue[t.free-1]
+		before.last, before.wall, before.ops = p.last, p.wall, before.ops+p.ops
+		if !p.fetchFrom.IsNull() {
+			before.fetchFrom = p.fetchFrom
+		}
+		t.queue = slices.Delete(t.queue, t.free, t.free+1)
+	}
+	n := 0
+	for n < t.free && t.queue[n].left == 0 {
 		p := t.queue[n]
 		t.progress.Applied, t.progress.AppliedWall = p.last, p.wall
 		if !p.fetchFrom.IsNull() {
 			t.progress.FetchFrom = p.fetchFrom
 		}
 		t.progress.Ops += p.ops
-		bytes += p.bytes
 		n++
 	}
-	if n == 0 {
-		t.mu.Unlock()
-		return nil
+	if n > 0 {
+		t.queue = slices.Delete(t.queue, 0, n)
+		t.free -= n
+		t.version++
+		signal(t.wake)
 	}
-	done := slices.Clone(t.queue[:n])
-	t.queue = slices.Delete(t.queue, 0, n)
-	t.version++
-	signal(t.wake)
 	t.mu.Unlock()
 
-	err := closeAll(done)
+	err := closeAll(txns)
 	if bytes > 0 {
 		t.release(bytes)
 	}
 	return err
 }
 
-func closeAll(batches []*pending) error {
+func closeAll(txns []*txn.Transaction) error {
 	var first error
-	for _, p := range batches {
-		for _, tx := range p.txns {
-			if err := tx.Close(); err != nil && first == nil {
-				first = err
-			}
+	for _, tx := range txns {
+		if err := tx.Close(); err != nil && first == nil {
+			first = err
 		}
-		p.txns = nil
 	}
 	return first
 }
@@ -208,8 +244,11 @@ func (t *tracker) finish() {
 // abandon closes the transactions of the batches that were not finished.
 func (t *tracker) abandon() {
 	t.mu.Lock()
-	left := t.queue
-	t.queue = nil
+	var left []*txn.Transaction
+	for _, p := range t.queue {
+		left = append(left, p.txns...)
+	}
+	t.queue, t.free = nil, 0
 	t.mu.Unlock()
 	// Their files are removed with the process at the latest, and another error is
 	// reported already.

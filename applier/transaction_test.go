@@ -68,8 +68,16 @@ func TestTransactionSpansLanes(t *testing.T) {
 	}
 }
 
-// A transaction larger than the window is never in memory as a whole.
+// A transaction larger than the window is never in memory as a whole, whether its bytes or
+// its operations are too many.
 func TestLargeTransaction(t *testing.T) {
+	for _, window := range []int64{2000, 20_000} {
+		largeTransaction(t, window)
+	}
+}
+
+func largeTransaction(t *testing.T, window int64) {
+	t.Helper()
 	r := prepared(t, 4)
 	l := newLog(t)
 	ops, want := manyInserts(0, 100)
@@ -77,7 +85,7 @@ func TestLargeTransaction(t *testing.T) {
 	told := 0
 	sizes := commits(r.target)
 	r.apply(t, l.batches(), func(c *Config) {
-		c.WindowBytes, c.FlushDocs = 2000, 30
+		c.WindowBytes, c.FlushDocs = window, 30
 		c.Observer = func(e event.Event) {
 			if e.Message() == notAtomic && event.Attr(e, keyOps).Int64() == 100 {
 				told++

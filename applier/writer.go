@@ -109,8 +109,8 @@ func (w *writer) write(ctx context.Context, s span) error {
 // on a collection that transactions can write to by now: it was replaced by hand. If the
 // run continues after divergences they are applied again, idempotently.
 func (w *writer) undecided(s *span) error {
-	d := divergence(&s.ops[0], fmt.Sprintf("it was of another kind, such as capped, when %d operations on it were begun; "+
-		"whether they were carried out cannot be told", len(s.ops)))
+	d := divergence(&s.ops[0], fmt.Sprintf("the collection was replaced after %d operations outside of transactions (it was capped, for example) had been started; "+
+		"it is unknown whether they were applied", len(s.ops)))
 	if !w.cfg.ReportDivergence {
 		return d
 	}
@@ -368,7 +368,9 @@ func (w *writer) stuck(e *mongo.StuckError, at checkpoint.Position, ops int) err
 // tally collects the other results of a transaction, to be counted once it has committed.
 type tally struct {
 	docs, deletesEmpty, ignored int
-	diverged                    []*DivergenceError
+	// listed is how many of docs have no statement of their own.
+	listed   int
+	diverged []*DivergenceError
 	// refused are deletes from capped collections that the target refuses to clients.
 	refused []*plan.Write
 }
@@ -385,6 +387,8 @@ func (w *writer) record(s span, t *tally, took time.Duration) {
 		w.metrics.coalesced.Add(float64(n))
 		w.stats.coalesced.Add(int64(n))
 	}
+	w.metrics.listed.Add(float64(t.listed))
+	w.stats.listed.Add(int64(t.listed))
 	w.recordTally(t)
 	w.arrived(len(ops), s.wall)
 }

@@ -60,7 +60,7 @@ func (a *Account) Drop() {
 // Stats returns the present state.
 func (a *Account) Stats() Stats {
 	m, _ := a.marks.first()
-	return Stats{Held: a.held, Queued: a.queued, Replies: a.queue.len(), Oldest: m.received}
+	return Stats{Held: a.held, Queued: a.queued, Replies: a.queue.len(), Released: a.released, Oldest: m.received}
 }
 
 // Release releases bytes of replies that were sent on.

@@ -15,21 +15,21 @@ const (
 	// DefaultLimit is the default of [Config.Limit], in bytes.
 	DefaultLimit = 256 << 20
 	// MinLimit is the minimum of [Config.Limit], in bytes.
-	MinLimit = 64 << 20
+	MinLimit = 32 << 20
 
-	defaultHeadroom = 64 << 20
+	defaultHeadroom = 48 << 20
 	defaultReplies  = 10_000
 )
 
 // Config is the configuration of a Queue.
 type Config struct {
 	// Limit is the budget for everything fetched and not applied, in bytes. Zero means
-	// 256 MiB; the minimum is 64 MiB.
+	// 256 MiB; the minimum is 32 MiB.
 	Limit    int64
 	Registry prometheus.Registerer
 
 	// headroom is the part of Limit that is reserved for replies that arrive while
-	// there is no room, in bytes. Zero means 64 MiB, but at most half of Limit.
+	// there is no room, in bytes. Zero means 48 MiB, but at most half of Limit.
 	headroom int64
 	// replies is how many replies may wait to be sent on. Zero means 10,000.
 	replies int
@@ -40,11 +40,22 @@ func (c *Config) setDefaults() {
 		c.Limit = DefaultLimit
 	}
 	if c.headroom == 0 {
-		c.headroom = min(defaultHeadroom, c.Limit/2)
+		c.headroom = headroomOf(c.Limit)
 	}
 	if c.replies == 0 {
 		c.replies = defaultReplies
 	}
+}
+
+func headroomOf(limit int64) int64 { return min(defaultHeadroom, limit/2) }
+
+// ReplyBytes returns how large replies may be, in bytes, for a Queue with this limit, so
+// that two of them take the headroom; 0 where the largest that a server sends do.
+func ReplyBytes(limit int64) int64 {
+	if headroom := headroomOf(limit); headroom < defaultHeadroom {
+		return headroom / 2
+	}
+	return 0
 }
 
 func (c *Config) validate() error {
@@ -79,6 +90,8 @@ type Stats struct {
 	Held, Queued int64
 	// Replies is the number of replies that wait to be sent on.
 	Replies int
+	// Released is how many bytes have been released since Run was called.
+	Released int64
 	// Oldest is when the oldest reply that is not wholly released was received, zero if
 	// there is none.
 	Oldest time.Time

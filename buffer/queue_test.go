@@ -234,12 +234,21 @@ func TestConfig(t *testing.T) {
 		want string
 	}{
 		{Config{}, ""},
-		{Config{Limit: 64 * mib}, ""},
-		{Config{Limit: 63 * mib}, "want 67108864 or more"},
+		{Config{Limit: 32 * mib}, ""},
+		{Config{Limit: 31 * mib}, "want 33554432 or more"},
 	} {
 		_, err := New(tt.cfg)
 		if got := errText(err); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 			t.Errorf("%+v: %q, want %q", tt.cfg, got, tt.want)
+		}
+	}
+}
+
+// TestReplyBytes: two replies of the size that is asked for fit into the headroom.
+func TestReplyBytes(t *testing.T) {
+	for limit, want := range map[int64]int64{32 * mib: 8 * mib, 64 * mib: 16 * mib, 96 * mib: 0, 256 * mib: 0} {
+		if got := ReplyBytes(limit); got != want {
+			t.Errorf("with %d MiB: %d bytes, want %d", limit/mib, got, want)
 		}
 	}
 }
@@ -259,7 +268,7 @@ func TestRegistry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := metricValue(t, reg, "replicator_buffer_limit_bytes"); n != 192*mib {
+	if n := metricValue(t, reg, "replicator_buffer_limit_bytes"); n != 208*mib {
 		t.Errorf("a limit of %v", n)
 	}
 }

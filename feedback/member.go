@@ -25,7 +25,7 @@ const (
 
 // ErrNotOurs reports a member that RemoveMember refuses to remove: it may hold
 // data.
-var ErrNotOurs = errors.New("it is not a hidden member without vote, priority and indexes")
+var ErrNotOurs = errors.New("not a hidden member without vote, priority and indexes")
 
 // NewMember is a member of the source's set that stands for the mirror.
 type NewMember struct {
@@ -162,7 +162,7 @@ func (m *NewMember) check(members []member) (int64, error) {
 		return 0, errors.New("no host")
 	}
 	if len(members) >= maxMembers {
-		return 0, fmt.Errorf("it has %d members, and cannot have more", len(members))
+		return 0, fmt.Errorf("it has %d members already, the limit", len(members))
 	}
 	used := map[int64]bool{}
 	id := int64(0)
@@ -181,7 +181,7 @@ func (m *NewMember) check(members []member) (int64, error) {
 		id = (id + 1) % (maxMemberID + 1)
 	}
 	if id > maxMemberID || used[id] {
-		return 0, fmt.Errorf("_id %d is taken, or above %d", id, maxMemberID)
+		return 0, fmt.Errorf("_id %d is in use, or above %d", id, maxMemberID)
 	}
 	return id, nil
 }
@@ -207,7 +207,7 @@ func (m *NewMember) modes(config bson.Raw) (bson.Raw, error) {
 		want, ok := rawbson.Lookup(doc, m.Tag)
 		n, _ := want.Int64()
 		if !ok || n != 1 || len(fieldNames(doc)) != 1 {
-			return nil, fmt.Errorf("its write concern %q is another one: %s", m.Mode, doc)
+			return nil, fmt.Errorf("it already has another write concern %q: %s", m.Mode, doc)
 		}
 		return old, nil
 	}
@@ -230,7 +230,7 @@ func RemoveMember(config bson.Raw, id int) (bson.Raw, error) {
 	}
 	at := slices.IndexFunc(members, func(m member) bool { return m.id == int64(id) })
 	if at < 0 {
-		return fail(errors.New("there is no such member"))
+		return fail(errors.New("no such member"))
 	}
 	if !members[at].ours {
 		return fail(fmt.Errorf("%s: %w", members[at].host, ErrNotOurs))

@@ -112,9 +112,7 @@ func documentCommand(cfg *Config, r report, now time.Time) mongo.Command {
 		},
 		Upsert: true,
 	})
-	primaryOnly := metadata.Document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "w", 1) })
-	cmd.Body = mongo.With(cmd.Body, bsoncore.AppendDocumentElement(nil, "writeConcern", primaryOnly))
-	return cmd
+	return metadata.PrimaryOnly(cmd)
 }
 
 // job is one report to send.

@@ -285,13 +285,13 @@ func TestAddMember(t *testing.T) {
 		return d
 	}
 	for what, try := range map[string]func() error{
-		"no host":          func() error { _, _, err := AddMember(config(nil), NewMember{}); return err },
-		"has a member b:1": func() error { _, _, err := AddMember(config(nil), NewMember{Host: "b:1", ID: -1}); return err },
-		"_id 90 is taken":  func() error { _, _, err := AddMember(config(nil), NewMember{Host: "m:1", ID: 90}); return err },
-		"is another one":   func() error { _, _, err := AddMember(config(modes), NewMember{Host: "m:1", ID: -1}); return err },
-		"there is no such": func() error { _, err := RemoveMember(config(nil), 5); return err },
-		"without vote":     func() error { _, err := RemoveMember(config(nil), 90); return err },
-		"has no members":   func() error { _, err := RemoveMember(noFields, 90); return err },
+		"no host":               func() error { _, _, err := AddMember(config(nil), NewMember{}); return err },
+		"has a member b:1":      func() error { _, _, err := AddMember(config(nil), NewMember{Host: "b:1", ID: -1}); return err },
+		"_id 90 is in use":      func() error { _, _, err := AddMember(config(nil), NewMember{Host: "m:1", ID: 90}); return err },
+		"another write concern": func() error { _, _, err := AddMember(config(modes), NewMember{Host: "m:1", ID: -1}); return err },
+		"no such member":        func() error { _, err := RemoveMember(config(nil), 5); return err },
+		"without vote":          func() error { _, err := RemoveMember(config(nil), 90); return err },
+		"has no members":        func() error { _, err := RemoveMember(noFields, 90); return err },
 		"has no version": func() error {
 			_, _, err := AddMember(config(func(d bson.D) bson.D { return append(d[:1], d[3:]...) }), NewMember{Host: "m:1", ID: -1})
 			return err

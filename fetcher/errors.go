@@ -23,7 +23,7 @@ var (
 	// ErrRolledBack is a member that was rolled back while it was read.
 	ErrRolledBack = errors.New("the member was rolled back")
 	// ErrMetadata is a reply that does not tell of the member.
-	ErrMetadata = errors.New("metadata of the reply")
+	ErrMetadata = errors.New("malformed metadata in the reply")
 	// ErrForeignSet is a member of another replica set than the one followed.
 	ErrForeignSet = errors.New("the member is of another replica set")
 )
@@ -35,7 +35,7 @@ type TooStaleError struct {
 }
 
 func (e *TooStaleError) Error() string {
-	return fmt.Sprintf("%v: its oldest entry is %s, wanted is %s", ErrTooStale, e.Oldest, e.Want)
+	return fmt.Sprintf("%v: its oldest entry is %s, the link needs %s", ErrTooStale, e.Oldest, e.Want)
 }
 
 // Is reports whether target is ErrTooStale.
@@ -50,9 +50,9 @@ type StartMissingError struct {
 
 func (e *StartMissingError) Error() string {
 	if e.Got.IsNull() {
-		return fmt.Sprintf("%v: %s is not there, and nothing after it", ErrStartMissing, e.Want)
+		return fmt.Sprintf("%v: %s is missing, and no later entry exists", ErrStartMissing, e.Want)
 	}
-	return fmt.Sprintf("%v: %s is not there, but %s", ErrStartMissing, e.Want, e.Got)
+	return fmt.Sprintf("%v: %s is missing, found %s", ErrStartMissing, e.Want, e.Got)
 }
 
 // Is reports whether target is ErrStartMissing.

@@ -109,12 +109,15 @@ func (f *fake) describe(cmd mongo.Command) string {
 		f.note("look at %s, %s", get("filter", "ts", "$gte"), concern)
 		return "look"
 	case name == "find":
-		if get("tailable") != "true" || get("awaitData") != "true" || get("batchSize") != "13981013" {
+		if get("tailable") != "true" || get("awaitData") != "true" || get("batchSize") != "32768" {
 			f.t.Errorf("a find that does not follow: %s", cmd.Body)
 		}
 		f.note("find from %s, %s ms, %s", get("filter", "ts", "$gte"), get("maxTimeMS"), concern)
 		return "find"
 	case name == "getMore":
+		if size, err := strconv.Atoi(get("batchSize")); err != nil || size < 1 || size > 32768 {
+			f.t.Errorf("a getMore whose reply may take any memory: %s", cmd.Body)
+		}
 		f.note("more of %s, %s ms, known %s", get("getMore"), get("maxTimeMS"), get("lastKnownCommittedOpTime", "ts"))
 		return "more"
 	case name == "killCursors":

@@ -20,11 +20,11 @@ type Config struct {
 	// Resolver chooses the member to read, Watcher observes the members.
 	Resolver *syncsource.Resolver
 	Watcher  *syncsource.Watcher
-	// StandIn is one more than the _id of the member of the set's configuration that
-	// represents this mirror, 0 for none.
-	StandIn int
-	// Pinned, if not nil, is the only member that is read until Unpin.
-	Pinned Member
+	// MirrorMember is the _id of the member of the set's configuration that represents
+	// this mirror, -1 for none.
+	MirrorMember int
+	// Copy, if not nil, is the copy that needs the oplog, until Copied.
+	Copy *Copy
 	// Reader says how a member is read.
 	Reader ReaderConfig
 }
@@ -34,10 +34,8 @@ type Config struct {
 type Fetcher struct {
 	cfg    Config
 	reader *Reader
-	// only chooses Config.Pinned.
-	only *syncsource.Resolver
-	// unpinned is set by Unpin.
-	unpinned atomic.Bool
+	// copied is set by Copied.
+	copied atomic.Bool
 
 	// The following fields belong to Run, except those that mu guards.
 
@@ -51,10 +49,10 @@ type Fetcher struct {
 	left bool
 	// missing are the members that do not have last in their history.
 	missing map[string]bool
-	// changed is the difference found in the pinned member, nil if none.
-	changed error
-	// failed is the last announced error of the pinned member.
-	failed string
+	// unfit is the error of Copy.Check, nil if there was none.
+	unfit error
+	// since is since when there is no member to read from, zero while there is one.
+	since time.Time
 
 	mu     sync.Mutex
 	status Status
@@ -65,9 +63,6 @@ type Fetcher struct {
 func New(cfg Config) (*Fetcher, error) {
 	f := &Fetcher{cfg: cfg, last: cfg.From, first: true, missing: map[string]bool{}, news: make(chan struct{})}
 	cfg.Reader.onReply, cfg.Reader.onError = f.onReply, f.onError
-	if cfg.Pinned != nil {
-		f.only = cfg.Resolver.PinnedTo(cfg.Pinned.Host())
-	}
 	var err error
 	f.reader, err = NewReader(cfg.Reader)
 	return f, err
@@ -92,24 +87,20 @@ func (f *Fetcher) Run(ctx context.Context, out chan<- oplog.Reply) error {
 }
 
 // errUntil is returned by emit after Until has been sent.
-var errUntil = errors.New("read as far as wanted")
+var errUntil = errors.New("the entry Config.Until was sent")
+
+// errUnfit is returned by emit after Copy.Check has failed.
+var errUnfit = errors.New("Copy.Check refused an entry")
 
 // readOne chooses a member and reads it. Nil means to choose again.
 func (f *Fetcher) readOne(ctx context.Context, out chan<- oplog.Reply) error {
-	member := f.pinned()
-	src, err := f.resolver(member).Resolve(ctx, f.last)
+	src, err := f.cfg.Resolver.Resolve(ctx, f.last)
 	if err != nil {
-		return f.noSource(ctx, member, err)
+		return f.noSource(ctx, err)
 	}
 	if src.Same && f.left {
 		if err := pause(ctx, syncsource.RetryInterval, nil); err != nil {
 			return err
-		}
-	}
-	if member = f.pinned(); member != nil {
-		// It may have been restarted since it was last checked.
-		if err := member.Check(ctx, src.Caller); err != nil {
-			return f.memberAway(ctx, member, err)
 		}
 	}
 	f.reading = src
@@ -118,7 +109,7 @@ func (f *Fetcher) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 		func(ctx context.Context, r oplog.Reply) error { return f.send(ctx, out, r) })
 	f.left = true
 	if res.Emitted {
-		f.first, f.failed = false, ""
+		f.first = false
 	}
 	if res.Last.After(f.last) {
 		clear(f.missing)
@@ -126,8 +117,8 @@ func (f *Fetcher) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 	f.last = res.Last
 	f.update(func(s *Status) { s.Host, s.Caller = "", nil })
 	switch {
-	case f.changed != nil:
-		return f.changed
+	case errors.Is(err, errUnfit):
+		return f.unfit
 	case err == nil || ctx.Err() != nil || errors.Is(err, errUntil):
 		return err
 	}
@@ -141,12 +132,8 @@ func (f *Fetcher) onReply(m Metadata) decision {
 		s.Metadata, s.HeardAt = m, time.Now()
 		s.Replies++
 	})
-	if member := f.pinned(); member != nil {
-		if f.changed = member.CheckRBID(m.RBID); f.changed != nil {
-			return stopBefore
-		}
-	}
-	v := f.resolver(f.pinned()).OnReply(m.LastFetched, syncsource.Said{
+	f.since = time.Time{}
+	v := f.cfg.Resolver.OnReply(m.LastFetched, syncsource.Said{
 		Primary: m.IsPrimary, Applied: m.Applied, HasSource: m.HasSource,
 	})
 	switch {
@@ -159,19 +146,19 @@ func (f *Fetcher) onReply(m Metadata) decision {
 }
 
 // onError reports whether to leave the member instead of opening its cursor again.
-func (f *Fetcher) onError(error) bool { return f.resolver(f.pinned()).OnError(f.last).Change }
+func (f *Fetcher) onError(error) bool { return f.cfg.Resolver.OnError(f.last).Change }
 
 // send sends a reply on out, as far as Until.
 func (f *Fetcher) send(ctx context.Context, out chan<- oplog.Reply, r oplog.Reply) error {
 	r.Entries = cut(r.Entries, f.cfg.Until)
-	if member := f.pinned(); member != nil {
-		if f.changed = member.CheckEntries(r.Entries); f.changed != nil {
-			return f.changed
+	if c := f.copying(); c != nil {
+		if f.unfit = c.Check(r.Entries); f.unfit != nil {
+			return errUnfit
 		}
 	}
 	// Once it is sent, the entries belong to the receiver.
 	last := r.Entries[len(r.Entries)-1].OpTime
-	if err := f.hand(ctx, out, r); err != nil {
+	if err := f.deliver(ctx, out, r); err != nil {
 		return err
 	}
 	f.update(func(s *Status) { s.Last = last })
@@ -195,8 +182,8 @@ func cut(entries []oplog.Entry, until oplog.OpTime) []oplog.Entry {
 	return entries
 }
 
-// hand blocks until a reply is received.
-func (f *Fetcher) hand(ctx context.Context, out chan<- oplog.Reply, r oplog.Reply) error {
+// deliver blocks until a reply is received.
+func (f *Fetcher) deliver(ctx context.Context, out chan<- oplog.Reply, r oplog.Reply) error {
 	select {
 	case out <- r:
 		return nil

@@ -38,22 +38,14 @@ func (f *Fetcher) judge(ctx context.Context, host string, err error) error {
 	if !passes {
 		return err
 	}
-	pinned := f.pinned() != nil
-	// The pinned member is asked every second, whatever it answers.
-	if !pinned || f.failed != err.Error() {
-		f.failed = err.Error()
-		f.cfg.Reader.Observer.Log(slog.LevelWarn, "source failed", slog.String(keyHost, host), slog.Any(keyError, err))
-	}
-	if pinned && (errors.Is(err, ErrTooStale) || errors.Is(err, ErrStartMissing)) {
-		return fmt.Errorf("%w: %w", ErrLogLost, err)
-	}
+	f.cfg.Reader.Observer.Log(slog.LevelWarn, "source failed", slog.String(keyHost, host), slog.Any(keyError, err))
 	// A member that shows nothing from the position on may only be slow to show it: it
 	// proves nothing before there is something else in its place.
 	if e, ok := errors.AsType[*StartMissingError](err); ok && !e.Got.IsNull() {
 		f.missing[host] = true
 		switch missing, all := f.missingEverywhere(); {
 		case all:
-			return fmt.Errorf("%w: %w", ErrOtherHistory, err)
+			return f.final(fmt.Errorf("%w: %w", ErrOtherHistory, err))
 		case missing: // a member that is away now may have it
 			f.update(func(s *Status) { s.Stale, s.Why = true, err.Error() })
 		}
@@ -65,7 +57,7 @@ func (f *Fetcher) judge(ctx context.Context, host string, err error) error {
 	if quiet, ok := syncsource.QuietTime(err); ok {
 		lasts = quiet
 	}
-	if lasts > 0 && !pinned { // otherwise there is no other member
+	if lasts > 0 {
 		f.cfg.Resolver.Deny(host, lasts, "could not be read from: "+err.Error())
 		return nil
 	}
@@ -81,7 +73,7 @@ func (f *Fetcher) missingEverywhere() (missing, all bool) {
 	for i := range view.Members {
 		m := &view.Members[i]
 		switch {
-		case f.hasNoLog(m):
+		case f.hasNoOplog(m):
 		case !m.Up() || !m.State.Readable():
 			all = false
 		case !f.missing[m.Host]:
@@ -94,27 +86,27 @@ func (f *Fetcher) missingEverywhere() (missing, all bool) {
 }
 
 // noSource waits where no member was found, if one may be found later.
-func (f *Fetcher) noSource(ctx context.Context, member Member, err error) error {
+func (f *Fetcher) noSource(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	_, stale := errors.AsType[*syncsource.TooStaleError](err)
 	switch {
-	case member != nil && stale:
-		return fmt.Errorf("%w: %w", ErrLogLost, err)
 	case !stale && !errors.Is(err, syncsource.ErrNoSource):
 		return err
-	case member != nil:
-		return f.memberAway(ctx, member, member.Away(err))
-	case !stale:
+	case stale && f.allSeen():
+		return f.final(err)
+	}
+	if lost := f.away(err); lost != nil {
+		return lost
+	}
+	if !stale {
 		f.update(func(s *Status) {
 			if !s.Stale {
 				s.Why = err.Error()
 			}
 		})
 		return pause(ctx, syncsource.RetryInterval, f.cfg.Watcher.Changed())
-	case f.allSeen():
-		return err
 	}
 	// A member that is away now may have more of the log.
 	f.update(func(s *Status) { s.Stale, s.Why = true, err.Error() })
@@ -127,7 +119,7 @@ func (f *Fetcher) allSeen() bool {
 	view, denied := f.cfg.Watcher.View(), f.cfg.Resolver.Status().Denied
 	for i := range view.Members {
 		m := &view.Members[i]
-		if f.hasNoLog(m) {
+		if f.hasNoOplog(m) {
 			continue
 		}
 		d, ok := denied[m.Host]
@@ -138,10 +130,10 @@ func (f *Fetcher) allSeen() bool {
 	return true
 }
 
-// hasNoLog reports whether a member never has a log to read: one that stands in for a
-// mirror, this one or another one, has no server. Those of others are as replicator
-// member add makes them, with its default tag.
-func (f *Fetcher) hasNoLog(m *syncsource.Member) bool {
+// hasNoOplog reports whether a member never has an oplog to read: one that represents a
+// mirror, this one or another one, has no server. Those of other mirrors are recognized
+// by what replicator member add sets, with its default tag.
+func (f *Fetcher) hasNoOplog(m *syncsource.Member) bool {
 	if m.Arbiter || m.Stranger {
 		return true
 	}
@@ -149,6 +141,6 @@ func (f *Fetcher) hasNoLog(m *syncsource.Member) bool {
 		return false
 	}
 	_, tagged := m.Tags["mirror"]
-	return m.ID >= 0 && m.ID == f.cfg.StandIn-1 ||
+	return m.ID >= 0 && m.ID == f.cfg.MirrorMember ||
 		tagged && m.Hidden && m.NonVoting && m.NoIndexes && m.Priority == 0
 }

@@ -25,6 +25,11 @@ type ReaderConfig struct {
 	// the first reply.
 	ReplicaSetID bson.ObjectID
 
+	// ReplyBytes is the memory that a reply should take at most, in bytes. The size of
+	// entries is not known before they are read: a reply may take more if they are larger
+	// than those before. Zero means no limit but that of the server, 16 MiB.
+	ReplyBytes int64
+
 	Observer event.Observer
 	Registry prometheus.Registerer
 
@@ -66,8 +71,9 @@ const (
 	// begin to arrive, and how long nothing of it may arrive then; after that it is
 	// lost.
 	defaultNetwork = 5 * time.Second
-	// maxEntries is the batchSize: more than fits in a reply of 16 MiB.
-	maxEntries = 13981013
+	// maxEntries is the batchSize. A parsed entry takes more memory than a small one's
+	// bytes: with as many as fit into a reply of 16 MiB, a reply would take 48 MiB.
+	maxEntries = 32 << 10
 )
 
 func (c *ReaderConfig) setDefaults() {
@@ -128,6 +134,7 @@ func (r *Reader) Tail(ctx context.Context, host string, src mongo.Caller, from o
 	t := &tail{
 		cfg: &r.cfg, metrics: r.metrics, src: src, host: host, emit: emit,
 		lsid: mongo.NewSessionID(), setID: r.setID, last: from, emitted: !first,
+		batch: batchSize{limit: r.cfg.ReplyBytes, entry: firstEntry},
 	}
 	if from.IsNull() {
 		return Result{Last: from}, fmt.Errorf("fetcher: tail %s: no entry to start from", t.host)
@@ -139,7 +146,7 @@ func (r *Reader) Tail(ctx context.Context, host string, src mongo.Caller, from o
 	case err == nil:
 		why := "the member ended the cursor"
 		if t.left {
-			why = "the member is to be left"
+			why = "the fetcher left the member"
 		}
 		r.cfg.Observer.Log(slog.LevelInfo, "stopped reading the oplog", slog.String(keyHost, t.host),
 			slog.String(keyLast, t.last.String()), slog.String(keyReason, why))

@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long a test waits for what has to happen.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // reading is a Tail that runs beside the test.
 type reading struct {

@@ -28,6 +28,9 @@ type page struct {
 	// docs is the array of documents, n how many there are.
 	docs bson.Raw
 	n    int
+	// pieces are walks of docs, each before the first document of a piece of
+	// pieceEntries.
+	pieces []rawbson.Iter
 }
 
 // replyFault is the error of a reply that does not have the form of a cursor's.
@@ -51,8 +54,15 @@ func parsePage(raw bson.Raw, batch string) (page, error) {
 	if p.docs, ok = e.Array(); !ok {
 		return p, replyFault("cursor."+batch, "missing, or not an array")
 	}
+	p.pieces = make([]rawbson.Iter, 0, 1+len(p.docs)/(pieceEntries*leastEntry))
 	docs := rawbson.NewIter(p.docs)
-	for docs.Next() {
+	for {
+		if p.n%pieceEntries == 0 {
+			p.pieces = append(p.pieces, docs)
+		}
+		if !docs.Next() {
+			break
+		}
 		if _, ok := docs.Document(); !ok {
 			return p, replyFault(fmt.Sprintf("cursor.%s.%d", batch, p.n), "not a document but "+docs.Type.String())
 		}
@@ -61,38 +71,8 @@ func parsePage(raw bson.Raw, batch string) (page, error) {
 	if err := docs.Err(); err != nil {
 		return p, replyFault("cursor."+batch, err.Error())
 	}
+	p.pieces = p.pieces[:(p.n+pieceEntries-1)/pieceEntries]
 	return p, nil
-}
-
-// entries parses the documents except the first skip. They must ascend, and all come
-// after the optime after.
-func (p *page) entries(skip int, after oplog.OpTime) ([]oplog.Entry, error) {
-	if p.n <= skip {
-		return nil, nil
-	}
-	list := make([]oplog.Entry, p.n-skip)
-	i := -skip
-	docs := rawbson.NewIter(p.docs)
-	for ; docs.Next(); i++ {
-		if i < 0 {
-			continue
-		}
-		e := &list[i]
-		if err := e.Parse(docs.Value); err != nil {
-			return nil, err
-		}
-		at := e.OpTime
-		if oplog.CompareTimestamps(at.TS, after.TS) <= 0 || regresses(at.Term, after.Term) {
-			return nil, fmt.Errorf("%w: %s comes after %s", ErrOutOfOrder, at, after)
-		}
-		after = at
-	}
-	return list, nil
-}
-
-// regresses reports whether a term is older than that of the entry before.
-func regresses(term, before int64) bool {
-	return term < before && term != oplog.UninitializedTerm
 }
 
 // first returns the optime of the first document.

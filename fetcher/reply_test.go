@@ -113,7 +113,7 @@ func TestAllocs(t *testing.T) {
 	if most := 0.05 * float64(n); got > most {
 		t.Errorf("%v allocations for %d entries, at most %v wanted", got, n, most)
 	}
-	if got > 10 {
+	if got > 12 { // four of them for the goroutines that parse it
 		t.Errorf("%v allocations for a reply, whatever it holds", got)
 	}
 }

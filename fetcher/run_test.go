@@ -5,13 +5,13 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/fetcher"
-	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -47,7 +47,7 @@ func newStage(t *testing.T) *stage {
 	resolver, err := syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{AcceptEqual: true}}, watcher, source)
 	s.must(err)
 	v, _ := s.set.Primary().Status()
-	s.cfg = fetcher.Config{From: v.LastApplied, Resolver: resolver, Watcher: watcher}
+	s.cfg = fetcher.Config{From: v.LastApplied, Resolver: resolver, Watcher: watcher, MirrorMember: -1}
 	return s
 }
 
@@ -175,7 +175,7 @@ func TestBlocked(t *testing.T) {
 	news := f.Changed()
 	select {
 	case <-news:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it says nothing")
 	}
 	enough := errors.New("enough")
@@ -185,63 +185,59 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// pinned is a member that is what its fields say.
-type pinned struct {
-	host        string
-	check, away error
-	rbid        error
-	entries     error
-}
-
-var errVoid = errors.New("void")
-
-func (p *pinned) Check(context.Context, mongo.Caller) error { return p.check }
-func (p *pinned) CheckRBID(int64) error                     { return p.rbid }
-func (p *pinned) CheckEntries([]oplog.Entry) error          { return p.entries }
-func (p *pinned) Away(error) error                          { return p.away }
-func (p *pinned) Host() string                              { return p.host }
-func (*pinned) Void(err error) bool                         { return errors.Is(err, errVoid) }
-
-// TestPin: what is wrong with the pinned member ends the stage, if it is void, and is
-// waited for if not; no other member is read before Unpin.
-func TestPin(t *testing.T) {
-	for name, p := range map[string]*pinned{
-		"another one":      {check: errVoid},
-		"rolled back":      {rbid: errVoid},
-		"an entry":         {entries: errVoid},
-		"a log that began": {},
-		"away":             {check: errors.New("no answer")},
+// TestForCopy: the oplog of a copy is read from any member. It ends with entries that the
+// copy does not survive, and with ErrLogLost if no member has it, or can be asked, for as
+// long as the copy waits; once the copy is complete, neither counts.
+func TestForCopy(t *testing.T) {
+	errUnfit := errors.New("unfit")
+	for name, c := range map[string]struct {
+		fit  error
+		lost bool
+		down bool
+		want error
+	}{
+		"an entry":         {fit: errUnfit, want: errUnfit},
+		"a log that began": {lost: true, want: fetcher.ErrLogLost},
+		"no member":        {down: true, want: fetcher.ErrLogLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
-			p.host = s.set.Member(2).Host()
-			s.cfg.Pinned = p
-			want := errVoid
-			if name == "a log that began" {
-				s.cfg.From, want = oplog.NewOpTime(1, 1, 1), fetcher.ErrLogLost
+			s.cfg.Copy = &fetcher.Copy{Wait: time.Second, Check: func([]oplog.Entry) error { return c.fit }}
+			if c.lost {
+				s.cfg.From = oplog.NewOpTime(1, 1, 1)
 			}
-			f, ids, done := s.run(s.ctx)
-			if name != "away" {
-				if err := <-done; !errors.Is(err, want) {
-					t.Errorf("it returned %v", err)
+			if c.down {
+				for _, m := range s.set.Members() {
+					if err := m.Kill(); err != nil {
+						t.Fatal(err)
+					}
 				}
-				return
 			}
-			for st := f.Status(); st.Why != "no answer"; st = f.Status() {
-				<-f.Changed()
-			}
-			if st := f.Status(); !st.Pinned || st.Replies > 0 {
-				t.Errorf("while the member is away: %+v", st)
-			}
-			f.Unpin()
-			s.insert(1)
-			if id := <-ids; id != "1" {
-				t.Errorf("%s came", id)
-			}
-			if st := f.Status(); st.Pinned || st.Why != "" {
-				t.Errorf("once it is not pinned: %+v", st)
+			_, _, done := s.run(s.ctx)
+			if err := <-done; !errors.Is(err, c.want) {
+				t.Errorf("it returned %v", err)
 			}
 		})
 	}
+	t.Run("copied", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		var unfit atomic.Bool
+		s.cfg.Copy = &fetcher.Copy{Check: func([]oplog.Entry) error {
+			if unfit.Load() {
+				return errUnfit
+			}
+			return nil
+		}}
+		f, ids, done := s.run(s.ctx)
+		f.Copied()
+		unfit.Store(true)
+		s.insert(1)
+		select {
+		case <-ids:
+		case err := <-done:
+			t.Errorf("it returned %v", err)
+		}
+	})
 }

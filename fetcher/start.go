@@ -26,7 +26,7 @@ func (t *tail) checkStart(ctx context.Context, p *page, meta *Metadata) error {
 	shows := meta.Committed
 	switch {
 	case shows.Before(t.last):
-		return fmt.Errorf("%w: it shows entries up to %s, wanted is %s", ErrSourceBehind, shows, t.last)
+		return fmt.Errorf("%w: its commit point is %s, the link needs %s", ErrSourceBehind, shows, t.last)
 	case p.n > 0 && first.Equal(t.last):
 		return nil
 	}
@@ -54,7 +54,7 @@ func (t *tail) startMissing(ctx context.Context, got oplog.OpTime) error {
 	}
 	_, doc, err := find.Run(ctx, asked{t})
 	if err != nil {
-		return fmt.Errorf("look for %s again: %w", t.last, err)
+		return fmt.Errorf("find %s again: %w", t.last, err)
 	}
 	if doc != nil {
 		entry, err := replset.ReadEntry(doc)
@@ -64,7 +64,7 @@ func (t *tail) startMissing(ctx context.Context, got oplog.OpTime) error {
 		got = entry.OpTime
 	}
 	if !got.IsNull() && got.Equal(t.last) {
-		return fmt.Errorf("%w: it showed %s only when asked again", ErrSourceBehind, t.last)
+		return fmt.Errorf("%w: it returned %s only when asked again", ErrSourceBehind, t.last)
 	}
 	return &StartMissingError{Want: t.last, Got: got}
 }

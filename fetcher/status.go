@@ -22,8 +22,6 @@ type Status struct {
 	Last oplog.OpTime
 	// Why says why no member is read, empty while one is and before the first search.
 	Why string
-	// Pinned reports whether there is one member only that may be read.
-	Pinned bool
 	// Stale reports that no member that could be asked had the position. It is reset by
 	// the first reply of a member that has it.
 	Stale bool
@@ -46,11 +44,9 @@ func (f *Fetcher) Changed() <-chan struct{} {
 }
 
 func (f *Fetcher) update(change func(*Status)) {
-	pinned := f.pinned() != nil
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.status)
-	f.status.Pinned = pinned
 	close(f.news)
 	f.news = make(chan struct{})
 }

@@ -122,7 +122,7 @@ func (t *tail) next(ctx context.Context, p *page) (stop bool, err error) {
 		if _, refused := errors.AsType[*servererr.Error](err); refused {
 			t.cursor = 0 // a getMore that is refused ends its cursor
 		}
-		return false, fmt.Errorf("read on: %w", err)
+		return false, fmt.Errorf("getMore: %w", err)
 	}
 	t.cursor = p.cursor
 	if stop, err = t.take(ctx, p, false); err == nil {
@@ -182,7 +182,7 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 		if first {
 			t.restarts = 0 // but not after a reply that only repeats the start
 		}
-		err = t.release(ctx, oplog.Reply{Entries: entries, Bytes: p.bytes(len(entries)), Received: received})
+		err = t.emitReply(ctx, oplog.Reply{Entries: entries, Bytes: p.bytes(len(entries)), Received: received})
 	}
 	return next == stopAfter, err
 }
@@ -197,7 +197,7 @@ func (t *tail) checkMember(meta *Metadata) error {
 	case t.setID.IsZero():
 		t.setID = meta.ReplicaSetID
 	case meta.ReplicaSetID != t.setID:
-		return fmt.Errorf("%w: its id is %s, wanted is %s", ErrForeignSet, meta.ReplicaSetID.Hex(), t.setID.Hex())
+		return fmt.Errorf("%w: its replicaSetId is %s, expected %s", ErrForeignSet, meta.ReplicaSetID.Hex(), t.setID.Hex())
 	}
 	t.rbid, t.hasRBID = meta.RBID, true
 	return nil
@@ -216,8 +216,8 @@ func (t *tail) accept(meta Metadata) decision {
 	return next
 }
 
-// release passes a reply on.
-func (t *tail) release(ctx context.Context, r oplog.Reply) error {
+// emitReply passes a reply on.
+func (t *tail) emitReply(ctx context.Context, r oplog.Reply) error {
 	// After emit, the entries belong to the receiver.
 	newest := &r.Entries[len(r.Entries)-1]
 	last, wall, n, bytes := newest.OpTime, newest.Wall, len(r.Entries), rawBytes(r.Entries)

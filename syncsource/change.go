@@ -49,7 +49,7 @@ func shouldChange(v View, q Query, said Said) Verdict {
 	}
 	// If such a source was accepted, leave it only for a better one.
 	if !said.HasSource && !said.Primary && !newest.After(q.LastFetched) && (!q.Rules.AcceptEqual || c.anyOther(current)) {
-		return change("%s syncs from nobody, is not the primary, and has nothing newer than %s", q.Current, q.LastFetched)
+		return change("%s has no sync source, is not the primary, and has nothing newer than %s", q.Current, q.LastFetched)
 	}
 	for i := range v.Members {
 		m := &v.Members[i]
@@ -141,7 +141,7 @@ func (c *chooser) better(current *Member) Verdict {
 	}
 	reason := c.unfit(current, 1)
 	if reason == "" && !c.anyTags(current) {
-		reason = "has none of the wanted sets of tags"
+		reason = "has none of the tag sets of the read preference"
 	}
 	if reason == "" {
 		return Verdict{}

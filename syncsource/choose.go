@@ -194,7 +194,7 @@ func (c *chooser) nearby() Choice {
 			return c.nearest(left, pass, reasons)
 		}
 	}
-	choice := Choice{Reason: "no member will do"}
+	choice := Choice{Reason: "no member is suitable"}
 	for i := range c.view.Members {
 		choice.Refused = append(choice.Refused, Refusal{c.view.Members[i].Host, 2, reasons[i]})
 	}
@@ -218,13 +218,13 @@ func (c *chooser) tagged(left []int, reasons []string) []int {
 		}
 		for _, i := range left {
 			if !c.matches(&c.view.Members[i], want) {
-				reasons[i] = "does not have the tags that are wanted first"
+				reasons[i] = "does not have the preferred tag set"
 			}
 		}
 		return match
 	}
 	for _, i := range left {
-		reasons[i] = "has none of the wanted sets of tags"
+		reasons[i] = "has none of the tag sets of the read preference"
 	}
 	return nil
 }
@@ -257,7 +257,7 @@ func (c *chooser) nearest(left []int, pass int, reasons []string) Choice {
 			best = i
 		}
 	}
-	choice := Choice{Candidates: len(left), Reason: "it is the only one that will do"}
+	choice := Choice{Candidates: len(left), Reason: "it is the only suitable one"}
 	if len(left) > 1 {
 		choice.Reason = fmt.Sprintf("it is the nearest of %d, at %s", len(left), inPing(&members[best]))
 	}

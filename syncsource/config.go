@@ -50,7 +50,7 @@ func parseConfig(reply bson.Raw) (*setConfig, error) {
 	var r reader
 	e, ok := rawbson.Lookup(reply, "config")
 	if !ok {
-		return nil, errors.New("read the configuration: the reply has none")
+		return nil, errors.New("read the configuration: the reply does not contain it")
 	}
 	r.each(r.document(&e), func(e *rawbson.Elem) {
 		switch e.Name() {

@@ -2,6 +2,7 @@ package syncsource
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -63,6 +64,30 @@ func (c *chooser) unfit(m *Member, pass int) string {
 		return "is delayed by " + inSeconds(m.Delay)
 	}
 	return ""
+}
+
+// Eligible returns the members that the rules allow to read from and that can be read from,
+// however new their oplogs are, in the order of the View: each that Choose may return.
+func Eligible(v View, rules Rules) []string {
+	if rules.Pinned != "" {
+		return []string{rules.Pinned}
+	}
+	c := chooser{view: &v, q: &Query{Rules: rules}, mode: rules.mode(&v)}
+	primary, _ := v.primary()
+	var hosts []string
+	for i := range v.Members {
+		m := &v.Members[i]
+		preferred := m == primary && (c.mode == ModePrimary || c.mode == ModePrimaryPreferred)
+		if preferred || c.mode != ModePrimary && c.unfit(m, 2) == "" && c.hasAnyTags(m) {
+			hosts = append(hosts, m.Host)
+		}
+	}
+	return hosts
+}
+
+// hasAnyTags reports whether a member has one of the tag sets.
+func (c *chooser) hasAnyTags(m *Member) bool {
+	return len(c.q.Rules.TagSets) == 0 || slices.ContainsFunc(c.q.Rules.TagSets, func(want map[string]string) bool { return c.matches(m, want) })
 }
 
 // stale returns why a member's oplog is not new enough, empty if it is.

@@ -217,6 +217,27 @@ func TestChooseAgainstModel(t *testing.T) {
 		if got.Host != "" && got.Candidates == 0 {
 			t.Fatal("a choice among no candidates")
 		}
+		eligible := Eligible(v, q.Rules)
+		if got.Host != "" && !slices.Contains(eligible, got.Host) {
+			t.Fatalf("chose %q, eligible are %v", got.Host, eligible)
+		}
+		// Each is chosen if it alone can be read from, and neither denied nor out of date.
+		for _, host := range eligible {
+			only := v
+			only.Members, only.Settled = slices.Clone(v.Members), true
+			for i := range only.Members {
+				if m := &only.Members[i]; m.Host != host {
+					m.Fault = "cannot be reached"
+				} else {
+					m.Applied = oplog.NewOpTime(1000, 0, 1000)
+				}
+			}
+			q := q
+			q.Denied, q.Rules.AcceptEqual = nil, true
+			if choice := Choose(only, q); choice.Host != host {
+				t.Fatalf("%q is eligible, and not chosen: %s", host, choiceText(choice))
+			}
+		}
 	})
 }
 

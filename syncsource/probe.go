@@ -42,7 +42,7 @@ func probe(ctx context.Context, caller mongo.Caller, last oplog.OpTime) *denied 
 		problem = "has an empty oplog"
 	default:
 		if oldest, err = replset.ReadEntry(doc); err != nil {
-			problem = "has an oldest entry with " + err.Error()
+			problem = "has a malformed oldest entry: " + err.Error()
 		}
 	}
 	if problem != "" {
@@ -51,7 +51,7 @@ func probe(ctx context.Context, caller mongo.Caller, last oplog.OpTime) *denied 
 	// Only timestamps: the two entries may be of different histories, whose terms
 	// cannot be compared.
 	if oplog.CompareTimestamps(last.TS, oldest.OpTime.TS) < 0 {
-		reason := fmt.Sprintf("has nothing before %s any more, %s was fetched", oldest.OpTime, last)
+		reason := fmt.Sprintf("has an oplog that begins at %s, after %s, which was fetched", oldest.OpTime, last)
 		return &denied{Denial: Denial{Reason: reason, Oldest: oldest.OpTime}, lasts: denyTooStale}
 	}
 	return nil

@@ -49,7 +49,7 @@ type TooStaleError struct {
 }
 
 func (e *TooStaleError) Error() string {
-	return fmt.Sprintf("the source's oplog does not go back to %s any more, but to %s%s", e.LastFetched, e.Earliest, list(e.Refused))
+	return fmt.Sprintf("the source's oplog does not reach back to %s, its oldest entry is %s%s", e.LastFetched, e.Earliest, list(e.Refused))
 }
 
 // list formats the refusals as a list to append to a sentence.
@@ -108,12 +108,18 @@ func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error
 	return &Resolver{cfg: cfg, views: views, dial: dial, metrics: newMetrics(cfg.Registry), denied: Denylist{}}, nil
 }
 
-// PinnedTo returns a Resolver that chooses one member only, with the configuration of r.
-func (r *Resolver) PinnedTo(host string) *Resolver {
-	cfg := r.cfg
-	cfg.Rules.Pinned = host
-	return &Resolver{cfg: cfg, views: r.views, dial: r.dial, metrics: r.metrics, denied: Denylist{}}
+// Another returns a Resolver with the rules of r and its own denials, for what is read
+// beside the oplog. Metrics, events and how often members are polled are those of the
+// oplog's source: it does not change them.
+func (r *Resolver) Another() *Resolver {
+	return &Resolver{cfg: ResolverConfig{Rules: r.cfg.Rules}, views: unsought{r.views}, dial: r.dial, metrics: newMetrics(nil), denied: Denylist{}}
 }
+
+// unsought are Views that do not pass on that a source is looked for.
+type unsought struct{ Views }
+
+// Seek implements Views.
+func (unsought) Seek(bool) {}
 
 // Source is a member to read from.
 type Source struct {
@@ -166,6 +172,9 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 	}
 }
 
+// Eligible returns the members that could be read from at present, were they not denied.
+func (r *Resolver) Eligible() []string { return Eligible(r.views.View(), r.cfg.Rules) }
+
 // choose chooses a member from the current view.
 func (r *Resolver) choose(lastFetched oplog.OpTime) Choice {
 	v := r.views.View()
@@ -181,8 +190,13 @@ func (r *Resolver) choose(lastFetched oplog.OpTime) Choice {
 func (r *Resolver) query(lastFetched oplog.OpTime) Query {
 	now := time.Now()
 	r.denied.expire(now)
+	denied := maps.Clone(r.denied)
+	// Another copy reads from a later entry than the one that a member did not have.
+	maps.DeleteFunc(denied, func(_ string, d Denial) bool {
+		return !d.Oldest.IsNull() && oplog.CompareTimestamps(lastFetched.TS, d.Oldest.TS) >= 0
+	})
 	return Query{
-		Now: now, LastFetched: lastFetched, Rules: r.cfg.Rules, Denied: maps.Clone(r.denied),
+		Now: now, LastFetched: lastFetched, Rules: r.cfg.Rules, Denied: denied,
 		Current: r.current, History: r.history,
 	}
 }
@@ -241,7 +255,7 @@ func (r *Resolver) Deny(host string, lasts time.Duration, reason string) {
 // DenyStale denies a member whose oplog, while it was read, turned out to begin at
 // oldest, after the last fetched entry.
 func (r *Resolver) DenyStale(host string, oldest oplog.OpTime) {
-	r.deny(host, Denial{Reason: "has nothing before " + oldest.String() + " any more", Oldest: oldest}, DenyFetched)
+	r.deny(host, Denial{Reason: "has an oplog that begins at " + oldest.String(), Oldest: oldest}, DenyFetched)
 }
 
 func (r *Resolver) deny(host string, d Denial, lasts time.Duration) {
@@ -277,7 +291,7 @@ func (r *Resolver) judge(lastFetched oplog.OpTime, ask func(v View, q Query) Ver
 	verdict := ask(v, q)
 	// Before the first choice there is no source to leave.
 	if verdict.Change && q.Current != "" {
-		r.cfg.Observer.Log(slog.LevelInfo, "source to be changed", slog.String(keyHost, q.Current), slog.String(keyReason, verdict.Reason))
+		r.cfg.Observer.Log(slog.LevelInfo, "leaving the source", slog.String(keyHost, q.Current), slog.String(keyReason, verdict.Reason))
 	}
 	return verdict
 }

@@ -94,9 +94,7 @@ func TestResolverRemembers(t *testing.T) {
 		}
 		// The entries fetched since then reach the member's oldest entry.
 		last = oplog.NewOpTime(9, 1, 1)
-		if _, err = r.Resolve(t.Context(), last); !errors.Is(err, ErrNoSource) {
-			t.Fatal(err)
-		}
+		resolve("h1")
 	})
 }
 
@@ -105,8 +103,8 @@ func TestFaultOf(t *testing.T) {
 	for want, err := range map[string]error{
 		"refuses to answer: inner (Unauthorized, code 13)": servererr.New(servererr.Unauthorized, "inner"),
 		"cannot be reached: inner":                         &mongo.LostError{Host: "a:1", Err: inner},
-		"does not let us in: inner":                        &mongo.LostError{Host: "a:1", Err: inner, Refused: true},
-		"cannot be asked: inner":                           inner,
+		"refuses the login: inner":                         &mongo.LostError{Host: "a:1", Err: inner, Refused: true},
+		"fails its heartbeat: inner":                       inner,
 	} {
 		same(t, "fault", faultOf(err), want)
 	}

@@ -70,7 +70,7 @@ func (r *Rules) validate() error {
 	switch r.Mode {
 	case "", ModePrimary, ModePrimaryPreferred, ModeSecondary, ModeSecondaryPreferred, ModeNearest:
 	default:
-		faults = append(faults, fmt.Errorf("syncsource: read preference %q is none of primary, primaryPreferred, secondary, secondaryPreferred and nearest", r.Mode))
+		faults = append(faults, fmt.Errorf("syncsource: read preference %q is not one of primary, primaryPreferred, secondary, secondaryPreferred and nearest", r.Mode))
 	}
 	if r.Mode == ModePrimary && len(r.TagSets) > 0 {
 		faults = append(faults, errors.New("syncsource: read preference primary takes no tags"))

@@ -170,7 +170,7 @@ func (s *watch) heard(a answer) {
 	}
 	s.w.metrics.up.WithLabelValues(a.host).Set(0)
 	if before == "" {
-		s.w.cfg.Observer.Log(slog.LevelWarn, "member at fault", slog.String(keyHost, a.host), slog.String(keyReason, own.fault))
+		s.w.cfg.Observer.Log(slog.LevelWarn, "member unusable", slog.String(keyHost, a.host), slog.String(keyReason, own.fault))
 	}
 }
 
@@ -193,7 +193,7 @@ func (s *watch) judge(host string, h *hello) string {
 	case s.replicaSetID.Type != 0 && h.replicaSetID.Type != 0 && !s.replicaSetID.Equal(h.replicaSetID):
 		return fmt.Sprintf("is a member of another set of the name %q: its id is %s, not %s", h.setName, h.replicaSetID, s.replicaSetID)
 	case isListed && !s.w.cfg.Direct && h.me != "" && !strings.EqualFold(h.me, host):
-		return "is answered by another member: " + h.me
+		return "is the address of another member: " + h.me
 	}
 	return ""
 }
@@ -254,7 +254,7 @@ func (s *watch) configDue(now time.Time) string {
 	case s.configAsking:
 		return ""
 	case s.configAsked.IsZero():
-	case since >= s.w.cfg.ConfigInterval:
+	case since >= s.w.cfg.configInterval:
 	case since >= s.w.cfg.HeartbeatInterval && (missing && s.configFault == "" || s.configRetry):
 	default:
 		return ""

@@ -43,12 +43,13 @@ type WatcherConfig struct {
 	// HeartbeatTimeout limits a heartbeat, its three tries included; 0 means 10 s. A
 	// member that did not answer the previous one gets one try.
 	HeartbeatTimeout time.Duration
-	// ConfigInterval is the time between two reads of the configuration; 0 means 30
-	// s. One that members announce is read at once.
-	ConfigInterval time.Duration
 
 	Observer event.Observer
 	Registry prometheus.Registerer
+
+	// configInterval is the time between two reads of the configuration, 30 s but in
+	// tests. A configuration that members announce is read at once.
+	configInterval time.Duration
 }
 
 // heartbeatTries is how often a member that was up is asked before it counts as
@@ -62,8 +63,8 @@ func (c *WatcherConfig) setDefaults() {
 	if c.HeartbeatTimeout == 0 {
 		c.HeartbeatTimeout = 10 * time.Second
 	}
-	if c.ConfigInterval == 0 {
-		c.ConfigInterval = 30 * time.Second
+	if c.configInterval == 0 {
+		c.configInterval = 30 * time.Second
 	}
 }
 
@@ -75,7 +76,7 @@ func (c *WatcherConfig) validate() error {
 	seen := map[string]bool{}
 	for _, host := range c.Seeds {
 		if host == "" || seen[host] {
-			faults = append(faults, fmt.Errorf("syncsource: seed %q is empty or there twice", host))
+			faults = append(faults, fmt.Errorf("syncsource: seed %q is empty or given twice", host))
 		}
 		seen[host] = true
 	}
@@ -84,9 +85,6 @@ func (c *WatcherConfig) validate() error {
 	}
 	if c.HeartbeatTimeout < time.Millisecond {
 		faults = append(faults, fmt.Errorf("syncsource: heartbeat timeout %s is below a millisecond", c.HeartbeatTimeout))
-	}
-	if c.ConfigInterval < c.HeartbeatInterval {
-		faults = append(faults, fmt.Errorf("syncsource: configuration interval %s is below the heartbeat interval %s", c.ConfigInterval, c.HeartbeatInterval))
 	}
 	return errors.Join(faults...)
 }
@@ -229,7 +227,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-var errNotAsked = errors.New("the host is not asked any more")
+var errNotAsked = errors.New("the host is no longer polled")
 
 // answer is the result of asking a host.
 type answer struct {
@@ -362,9 +360,9 @@ func faultOf(err error) string {
 	}
 	if lost, ok := errors.AsType[*mongo.LostError](err); ok {
 		if lost.Refused {
-			return "does not let us in: " + lost.Err.Error()
+			return "refuses the login: " + lost.Err.Error()
 		}
 		return "cannot be reached: " + lost.Err.Error()
 	}
-	return "cannot be asked: " + strings.TrimPrefix(err.Error(), "syncsource: ")
+	return "fails its heartbeat: " + strings.TrimPrefix(err.Error(), "syncsource: ")
 }

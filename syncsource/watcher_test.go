@@ -57,17 +57,17 @@ func TestWatcherMemberDown(t *testing.T) {
 		pass(14 * time.Second)
 		same(t, "members", describe(w.View()), []string{
 			"a:1 DOWN 100:1 t1: cannot be reached: connection refused",
-			"b:1 DOWN 100:1 t1: cannot be asked: no answer within 10 s",
+			"b:1 DOWN 100:1 t1: fails its heartbeat: no answer within 10 s",
 		})
 		same(t, "asked", sorted(f.asked[:4]), []string{"a:1@2002", "a:1@2003", "a:1@2004", "b:1@2002"})
 		f.set(func() { f.members["a:1"].err, f.members["b:1"].delay = nil, time.Millisecond })
 		pass(20 * time.Second)
 		same(t, "members", describe(w.View()), []string{"a:1 PRIMARY 100:1 t1", "b:1 SECONDARY 100:1 t1"})
 		same(t, "events", sorted(f.events), []string{
-			"12002ms member at fault host=b:1 reason=cannot be asked: no answer within 10 s",
+			"12002ms member unusable host=b:1 reason=fails its heartbeat: no answer within 10 s",
 			"16012ms member up host=a:1",
 			"16012ms primary of the source changed from= to=a:1",
-			"2005ms member at fault host=a:1 reason=cannot be reached: connection refused",
+			"2005ms member unusable host=a:1 reason=cannot be reached: connection refused",
 			"2005ms primary of the source changed from=a:1 to=",
 			"26003ms member up host=b:1",
 		})
@@ -142,6 +142,18 @@ func TestWatcherHiddenSeed(t *testing.T) {
 			"a:1 DOWN 100:1 t1: cannot be reached: gone", "b:1 DOWN 100:1 t1: cannot be reached: gone",
 			"h:1 DOWN 0:0 t0 hidden: cannot be reached: gone", "alias:1 PRIMARY 100:1 t1 stranger",
 		})
+		// All members were replaced by others, which the seed leads to.
+		f.set(func() {
+			hosts := []string{"c:1", "d:1"}
+			for i, host := range hosts {
+				f.members[host] = &fakeMember{version: 2, hosts: hosts, me: host, setName: "rs0", primary: i == 0, applied: oplog.NewOpTime(200, 1, 2)}
+			}
+			f.members["alias:1"] = f.members["c:1"]
+		})
+		pass(10 * time.Second)
+		same(t, "members after all were replaced", describe(w.View()), []string{
+			"c:1 PRIMARY 200:1 t2", "d:1 SECONDARY 200:1 t2", "h:1 DOWN 0:0 t0 hidden: cannot be reached: gone",
+		})
 	})
 }
 
@@ -167,8 +179,8 @@ func TestWatcherRefusesOthers(t *testing.T) {
 			`copy:1 DOWN 100:1 t1: is a member of another set of the name "rs0": its id is {"$oid":"020000000000000000000000"}, not {"$oid":"010000000000000000000000"}`,
 			"router:1 DOWN 0:0 t0: is a mongos, not a member of a replica set",
 			"single:1 DOWN 0:0 t0: is not a member of a replica set, or has no valid configuration of one",
-			"moved:1 DOWN 100:1 t1: is answered by another member: b:1",
-			`broken:1 DOWN 0:0 t0: cannot be asked: read the reply to hello: the field "secondaryDelaySecs" is not a whole number but string`,
+			"moved:1 DOWN 100:1 t1: is the address of another member: b:1",
+			`broken:1 DOWN 0:0 t0: fails its heartbeat: read the reply to hello: the field "secondaryDelaySecs" is not a whole number but string`,
 		})
 	})
 }
@@ -219,7 +231,6 @@ func TestWatcherConfigChecked(t *testing.T) {
 		{Seeds: []string{""}},
 		{Seeds: []string{"a"}, HeartbeatInterval: time.Millisecond},
 		{Seeds: []string{"a"}, HeartbeatTimeout: -1},
-		{Seeds: []string{"a"}, ConfigInterval: time.Second},
 	} {
 		if _, err := NewWatcher(cfg, nil); err == nil {
 			t.Errorf("%+v was accepted", cfg)
@@ -229,7 +240,7 @@ func TestWatcherConfigChecked(t *testing.T) {
 
 func recorded(t testing.TB, name string) bson.Raw {
 	t.Helper()
-	text := must.Get(os.ReadFile("testdata/replies/" + name + ".json"))(t)
+	text := must.Get(os.ReadFile("../testdata/replies/" + name + ".json"))(t)
 	var doc bson.Raw
 	must.Succeed(t, bson.UnmarshalExtJSON(text, true, &doc))
 	return doc

@@ -58,7 +58,7 @@ func startWired(t *testing.T, opts mongosim.Options, rules Rules, user string) *
 	}
 	x.w, err = NewWatcher(WatcherConfig{
 		Seeds: []string{x.set.Member(0).Host()}, SetName: "rs0", HeartbeatInterval: 40 * time.Millisecond,
-		HeartbeatTimeout: 3 * time.Second, ConfigInterval: time.Second, Observer: observe,
+		HeartbeatTimeout: 3 * time.Second, configInterval: time.Second, Observer: observe,
 	}, x.mdb)
 	if err != nil {
 		t.Fatal(err)

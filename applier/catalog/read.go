@@ -67,6 +67,33 @@ func Indexes(ctx context.Context, target mongo.Caller, ns oplog.Namespace) ([]bs
 	return specs, nil
 }
 
+// IndexBuilds returns the definitions of a collection's indexes: of those that are ready,
+// and of those that are being built, by build.
+func IndexBuilds(ctx context.Context, target mongo.Caller, ns oplog.Namespace) (ready []bson.Raw, building map[oplog.UUID][]bson.Raw, err error) {
+	cmd := bsoncore.NewDocumentBuilder().AppendString("listIndexes", ns.Collection()).AppendDocument("cursor", wholeBatch()).
+		AppendBoolean("includeBuildUUIDs", true).Build()
+	docs, err := ReadAll(ctx, target, ns.DB(), bson.Raw(cmd))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the indexes of %s: %w", ns, err)
+	}
+	building = map[oplog.UUID][]bson.Raw{}
+	for _, doc := range docs {
+		e, _ := rawbson.Lookup(doc, "buildUUID")
+		spec, _ := rawbson.Lookup(doc, "spec")
+		_, id, inProgress := e.Binary()
+		if !inProgress {
+			ready = append(ready, doc)
+			continue
+		}
+		of, ok := spec.Document()
+		if !ok || len(id) != len(oplog.UUID{}) {
+			return nil, nil, fmt.Errorf("read the indexes of %s: one that is being built: %s", ns, doc)
+		}
+		building[oplog.UUID(id)] = append(building[oplog.UUID(id)], of)
+	}
+	return ready, building, nil
+}
+
 // wholeBatch requests as much as fits a reply, so that a cursor seldom remains.
 func wholeBatch() bsoncore.Document {
 	return bsoncore.NewDocumentBuilder().AppendInt32("batchSize", 1_000_000).Build()

@@ -177,7 +177,7 @@ func (e *Executor) InScope(op *oplog.Op) (bool, error) {
 	}
 	switch op.Command {
 	case oplog.CommandApplyOps, oplog.CommandCommitTransaction, oplog.CommandAbortTransaction,
-		oplog.CommandStartIndexBuild, oplog.CommandAbortIndexBuild, oplog.CommandDBCheck:
+		oplog.CommandStartIndexBuild, oplog.CommandDBCheck:
 		return false, nil
 	case oplog.CommandDropDatabase:
 		return len(e.cfg.Scope.TargetDBs(op.NS.DB())) > 0, nil
@@ -305,6 +305,8 @@ func (s *step) apply(ctx context.Context) (oplog.Namespace, error) {
 		return s.create(ctx)
 	case oplog.CommandCreateIndexes, oplog.CommandCommitIndexBuild:
 		return s.createIndexes(ctx)
+	case oplog.CommandAbortIndexBuild:
+		return s.abortBuild(ctx)
 	case oplog.CommandDropIndexes:
 		return s.dropIndexes(ctx)
 	case oplog.CommandCollMod:
@@ -322,7 +324,7 @@ func (s *step) apply(ctx context.Context) (oplog.Namespace, error) {
 		if err != nil {
 			return "", err
 		}
-		return ns, s.resync(ns, "it was imported as files, which are not in the log")
+		return ns, s.resync(ns, "it was imported as files, which are not in the oplog")
 	default:
 		return s.op.NS, s.op.Fault("o", fmt.Errorf("%w: no rule for %s", oplog.ErrUnsupported, s.name()))
 	}

@@ -107,6 +107,12 @@
 // all absent indexes once everything up to the end of the copy is applied. Uniqueness is
 // never the reason: under Copied no index is unique.
 //
+// # Index builds
+//
+// A build of indexes that accept every document begins on the target with the log's
+// startIndexBuild ([Executor.HeadStart]). The commit builds what is missing then, the abort
+// drops what is there.
+//
 // On a collection with a collation, an index without one is created with {locale:
 // "simple"}, because a client's command would inherit the collection's; the metadata have
 // the index as it was logged or listed.

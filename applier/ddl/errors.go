@@ -35,7 +35,7 @@ type ResyncError struct {
 }
 
 func (e *ResyncError) Error() string {
-	return fmt.Sprintf("ddl: %s of %s: %s has to be copied anew: %s", e.Name, e.OpTime, e.NS, e.Why)
+	return fmt.Sprintf("ddl: %s of %s: %s must be copied again: %s", e.Name, e.OpTime, e.NS, e.Why)
 }
 
 // UniqueError reports a unique index that the target refuses to build. None of the

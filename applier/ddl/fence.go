@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -65,8 +66,8 @@ type LateError struct {
 }
 
 func (e *LateError) Error() string {
-	return fmt.Sprintf("ddl: %s %s of %s was sent when another process had the link already, and may have hit what that one had made: "+
-		"compare %s with the source, and copy again what differs (replicator resync): %v", e.Name, e.NS, e.OpTime, joined(e.Hit), e.Err)
+	return fmt.Sprintf("ddl: %s %s of %s was sent after another process had taken over the link, and may have changed what that process wrote: "+
+		"compare %s with the source, and run replicator resync for collections that differ: %v", e.Name, e.NS, e.OpTime, joined(e.Hit), e.Err)
 }
 
 // Unwrap returns the fence's error.
@@ -94,6 +95,10 @@ type change struct {
 	replaces *catalog.Collection
 	// builds is set if the duration depends on the number of documents.
 	builds bool
+	// session is the session of a head start's build, nil for other commands. Such a build is
+	// late only if it was still on its way when another process applied the commit or the
+	// abort; that it ends under another lease is normal.
+	session bson.Raw
 }
 
 // ns returns the command's namespace on the target.
@@ -127,6 +132,9 @@ func (d *change) body(byUUID bool, limit time.Duration) bson.Raw {
 	}
 	if !d.builds && (!byUUID || !d.final()) {
 		doc.AppendInt64("maxTimeMS", limit.Milliseconds())
+	}
+	if d.session != nil {
+		doc.AppendDocument("lsid", bsoncore.Document(d.session))
 	}
 	majority := bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build()
 	return bson.Raw(doc.AppendDocument("writeConcern", majority).Build())
@@ -228,7 +236,7 @@ func (s *step) run(ctx context.Context, d *change) (bson.Raw, error) {
 // answered handles the outcome of a command that was sent. Fenced is set if the target
 // has restricted it to the intended collection.
 func (s *step) answered(ctx context.Context, d *change, fenced bool, reply bson.Raw, err error) (bson.Raw, error) {
-	if fenced || errors.Is(err, errNotSent) || busy(err) {
+	if fenced || d.session != nil || errors.Is(err, errNotSent) || busy(err) {
 		return reply, err
 	}
 	if late := s.late(ctx, d, err); late != nil {
@@ -245,8 +253,8 @@ func (s *step) late(ctx context.Context, d *change, err error) error {
 	defer stop()
 	check := mongo.Retry{For: mongo.Forever, Again: unanswered}
 	lost := check.Do(ctx, func() error { return s.gate.fence.Check(ctx) })
-	if lost == nil || ctx.Err() != nil {
-		return nil // The next attempt finds out about the lease.
+	if lost == nil || ctx.Err() != nil || errors.Is(lost, lease.ErrExpired) {
+		return nil // The next attempt finds out about the lease, which nobody else has acquired yet.
 	}
 	if contradicts(err) || says(err, servererr.IsNoCommand) {
 		return lost // it was late, and had no effect

@@ -41,7 +41,22 @@ func (s *step) createIndexes(ctx context.Context) (oplog.Namespace, error) {
 	if err := b.run(ctx); err != nil {
 		return ns, err
 	}
+	if err := s.committed(ctx); err != nil {
+		return ns, err
+	}
 	return ns, s.cfg.Catalog.Refresh(ctx, ns)
+}
+
+// committed ends the head start of a commitIndexBuild.
+func (s *step) committed(ctx context.Context) error {
+	if s.op.Command != oplog.CommandCommitIndexBuild || s.again == Copied {
+		return nil
+	}
+	entry, err := s.op.IndexBuild()
+	if err != nil {
+		return err
+	}
+	return s.closeBuild(ctx, entry.Build)
 }
 
 func (s *step) indexSpecs() (oplog.Namespace, []bson.Raw, error) {
@@ -143,11 +158,14 @@ func (b *build) add(spec fields) error {
 		h.Absent = true
 	}
 	b.wanted = append(b.wanted, h)
-	// An index of an earlier attempt may be listed while its build is still in progress:
-	// a repeated command waits for the build.
-	b.toBuild = append(b.toBuild, !h.Absent && (!there || b.again == Maybe))
+	// An index of an earlier attempt, or of a head start, may be listed while its build is
+	// still in progress: a repeated command waits for the build.
+	b.toBuild = append(b.toBuild, !h.Absent && (!there || b.again == Maybe || b.again == Once && b.commits()))
 	return nil
 }
+
+// commits reports whether the indexes may have had a head start.
+func (b *build) commits() bool { return b.op.Command == oplog.CommandCommitIndexBuild }
 
 // isThere reports whether exactly that index exists, except for its deferred part.
 func isThere(present []bson.Raw, h *DeferredSpec) bool {
@@ -205,17 +223,22 @@ func (b *build) run(ctx context.Context) error {
 
 // make builds indexes of a collection without their deferred parts.
 func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*DeferredSpec) error {
+	_, err := s.send(ctx, s.creation(coll, specs))
+	return err
+}
+
+// creation is the command that builds indexes.
+func (s *step) creation(coll *catalog.Collection, specs []*DeferredSpec) change {
 	list := bsoncore.NewArrayBuilder()
 	for _, h := range specs {
 		list.AppendDocument(bsoncore.Document(asked(coll, h).document()))
 	}
 	ns := coll.NS
 	// By default the build would wait for every voting member, even one that is down.
-	_, err := s.send(ctx, change{
+	return change{
 		db: ns.DB(), name: "createIndexes", first: ns.Collection(), coll: coll, builds: true,
 		rest: fields{{"indexes", bson.RawValue{Type: bson.TypeArray, Value: list.Build()}}, {"commitQuorum", stringValue("majority")}},
-	})
-	return err
+	}
 }
 
 // asked returns an index as a client must request it. An index that is logged, or listed,

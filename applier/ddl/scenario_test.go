@@ -150,6 +150,10 @@ func (b *bench) apply(t *testing.T, out *strings.Builder, d *datadriven.TestData
 		again = ddl.Copied
 	}
 	op := b.operation(t, strings.TrimSpace(line))
+	if d.HasArg("early") {
+		must.Succeed(t, must.Get(b.exec.HeadStart(t.Context(), op))(t).Run(t.Context(), t.Context()))
+		return
+	}
 	if in, err := b.exec.InScope(op); err == nil && !in {
 		out.WriteString("  out of scope\n")
 	}

@@ -16,10 +16,17 @@ import (
 // send runs a command, adding write concern majority. While the target refuses it because
 // of other work, send retries, until ctx is done or the lease is lost.
 func (s *step) send(ctx context.Context, d change) (bson.Raw, error) {
+	eased := false
 	for tries := s.retry(busy).Start(); ; {
 		reply, err := s.run(ctx, &d)
 		if err == nil {
 			return reply, nil
+		}
+		if says(err, servererr.IsBuilding) && d.coll != nil && !eased {
+			eased = true
+			if err := s.ease(ctx, d.coll); err != nil {
+				return nil, err
+			}
 		}
 		if err := tries.Wait(ctx, err); err != nil {
 			return nil, err

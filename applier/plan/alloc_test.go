@@ -10,7 +10,7 @@ import (
 
 func TestAllocations(t *testing.T) {
 	for _, tc := range benchCases {
-		ops := benchOps(t, tc.kind, tc.o, tc.keys)
+		ops := benchOps(t, tc.kind, tc.o, tc.keys, tc.mass)
 		p := plan.NewPlanner(plan.Options{Coalesce: true})
 		n := testing.AllocsPerRun(5, func() {
 			if _, err := p.Build(ops); err != nil {

@@ -41,6 +41,11 @@
 // $_internalApplyOplogUpdate where the target has it; an aggregation pipeline; reading,
 // changing and writing the document (Modify).
 //
+// Statements that differ in the _id alone, as an updateMany logs them, become one with a
+// list of _ids and multi: true. Its place is that of the first of them, and none that
+// follows another statement on its document is moved. The reply's n still shows whether
+// every document was found; if not, the caller repeats the operations with One.
+//
 // # Trust
 //
 // The operations are those of a parsed log, in its order. In ModeExact the target has

@@ -33,9 +33,20 @@ type Op struct {
 	// Collection is the target's, nil where it does not exist.
 	Collection *catalog.Collection
 	Mode       Mode
+	// Hash, if not 0, is oplog.HashID of the operation's _id, seeded with the hash of
+	// Target.
+	Hash uint32
 	// Grouped marks an operation of an applyOps that is not a transaction: its inserts
 	// replace existing documents, in either mode.
 	Grouped bool
+}
+
+// hash returns the hash of the document.
+func (o *Op) hash(seed uint32) uint32 {
+	if o.Hash != 0 {
+		return o.Hash
+	}
+	return oplog.HashID(seed, o.ID)
 }
 
 // Options describe the target.
@@ -50,6 +61,10 @@ type Options struct {
 	NoGuards bool
 	// MaxDocs and MaxBytes limit one command. Zero means 10,000 and 8 MiB.
 	MaxDocs, MaxBytes int
+	// MinMass is from how many on updates that differ in the _id alone become one
+	// statement with a list of _ids, MaxMass how many a statement has at most. Zero means
+	// 10 and 500. MaxMassBytes limits the bytes of a list; zero means 1 MiB.
+	MinMass, MaxMass, MaxMassBytes int
 }
 
 // Kind is the kind of a Write.
@@ -59,7 +74,8 @@ type Kind uint8
 const (
 	// Insert: Docs are documents.
 	Insert Kind = iota + 1
-	// Update: Docs are statements {q, u} or {q, u, upsert: true}.
+	// Update: Docs are statements {q, u}, {q, u, upsert: true}, or {q, u, multi: true}
+	// with a list of _ids in q.
 	Update
 	// Delete: Docs are statements {q, limit: 1}.
 	Delete
@@ -76,11 +92,14 @@ type Write struct {
 	// Ops[i] are the operations, as indexes into Build's argument, that Docs[i]
 	// stands for, in order. For Modify it is Ops[0].
 	Ops [][]int
+	// Documents is how many documents the statements are for: one each, but for those with
+	// a list of _ids.
+	Documents int
 	// Ordered is set if a statement must not be tried before those ahead of it in the
 	// same command are done.
 	Ordered bool
 	// MustMatch reports, for updates and Modify in ModeExact, that every statement must
-	// match a document, so that n of the reply is len(Docs).
+	// match a document, or all in its list, so that n of the reply is Documents.
 	MustMatch bool
 	// Guarded is set if some statements also require the absence of fields. If one
 	// matches nothing, that is no divergence, nor is it one if a later statement is

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"hash/maphash"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -18,7 +19,7 @@ const (
 	maxOps = 1 << 20
 	// maxKept limits the memory for statements that is kept from one plan to the next, in
 	// bytes.
-	maxKept = 4 << 20
+	maxKept = 1 << 20
 )
 
 // Planner plans operations in memory that it reuses. It is for one goroutine.
@@ -31,6 +32,8 @@ type Planner struct {
 	at     int32 // in spaces, of the last operation
 	// slots is a hash table: each holds 1 and the last node of an _id, or 0.
 	slots []int32
+	// shift reduces a hash to its upper bits, a place in slots.
+	shift uint8
 	nodes []node
 	// nextOp links the operations of a node.
 	nextOp []int32
@@ -46,6 +49,10 @@ type Planner struct {
 	keys   [2][]byte
 	run    []int32
 	groups []group
+	masses masses
+	// rest and u are offsets of the update statement that openUpdate has started last: the
+	// end of its _id, 0 where no list can have it, and the type of u.
+	rest, u int
 
 	// The result.
 	writes  []Write
@@ -60,8 +67,8 @@ type space struct {
 	ns      oplog.Namespace
 	seed    uint32
 	ordered bool
-	// coalesce and guard report what may be done with its operations.
-	coalesce, guard bool
+	// coalesce, guard and list report what may be done with its operations.
+	coalesce, guard, list bool
 	// For a namespace that is Ordered: tail is 1 plus the last node, or 0; round and rank
 	// are those of the last statement.
 	tail        int32
@@ -70,7 +77,7 @@ type space struct {
 
 // NewPlanner returns a Planner.
 func NewPlanner(opt Options) *Planner {
-	p := &Planner{byNS: map[oplog.Namespace]int32{}}
+	p := &Planner{byNS: map[oplog.Namespace]int32{}, masses: masses{seed: maphash.MakeSeed()}}
 	p.SetOptions(opt)
 	return p
 }
@@ -82,6 +89,15 @@ func (p *Planner) SetOptions(opt Options) {
 	}
 	if opt.MaxBytes <= 0 {
 		opt.MaxBytes = defaultMaxBytes
+	}
+	if opt.MinMass <= 0 {
+		opt.MinMass = minMass
+	}
+	if opt.MaxMass <= 0 {
+		opt.MaxMass = maxMass
+	}
+	if opt.MaxMassBytes <= 0 {
+		opt.MaxMassBytes = maxMassBytes
 	}
 	p.opt = opt
 }
@@ -145,8 +161,10 @@ func (p *Planner) reset(ops []Op) {
 	clear(p.nodes)
 	p.nodes = p.nodes[:0]
 	size := 16
+	p.shift = 28
 	for size < 2*len(ops) {
 		size *= 2
+		p.shift--
 	}
 	p.slots = slices.Grow(p.slots[:0], size)[:size]
 	clear(p.slots)
@@ -161,6 +179,7 @@ func (p *Planner) reset(ops []Op) {
 	p.folder.Reset()
 	p.parsed = 0
 	clear(p.groups[:cap(p.groups)])
+	p.masses.reset()
 	clear(p.writes)
 	p.writes = p.writes[:0]
 	clear(p.docs)
@@ -178,7 +197,7 @@ func (p *Planner) space(op *Op) int32 {
 	}
 	s := space{
 		ns: op.Target, seed: oplog.HashNamespace(op.Target), rank: -1,
-		coalesce: p.opt.Coalesce, guard: !p.opt.NoGuards,
+		coalesce: p.opt.Coalesce, guard: !p.opt.NoGuards, list: isListable(op.Collection),
 	}
 	if c := op.Collection; c != nil {
 		s.ordered = c.Ordered || c.Capped
@@ -208,7 +227,7 @@ func (p *Planner) add(i int32) error {
 	// document, so only its last node matters.
 	slot := &s.tail
 	if !s.ordered {
-		n.hash = oplog.HashID(s.seed, op.ID)
+		n.hash = op.hash(s.seed)
 		slot = p.slot(&n)
 	}
 	if tail := *slot - 1; tail >= 0 {
@@ -224,10 +243,11 @@ func (p *Planner) add(i int32) error {
 	return nil
 }
 
-// slot returns the slot of the last node of n's _id.
+// slot returns the slot of the last node of n's _id. The lower bits of the hash selected
+// the writer: all of its documents have some of them in common.
 func (p *Planner) slot(n *node) *int32 {
 	mask := uint32(len(p.slots) - 1)
-	for i := n.hash & mask; ; i = (i + 1) & mask {
+	for i := n.hash >> p.shift; ; i = (i + 1) & mask {
 		k := p.slots[i]
 		if k == 0 {
 			return &p.slots[i]

@@ -101,6 +101,10 @@ func repeats(doc []byte) bool {
 func (h *history) next() {
 	t := h.t
 	coll := rapid.SampledFrom(h.collections).Draw(t, "collection")
+	if rapid.IntRange(0, 5).Draw(t, "mass") == 0 {
+		h.updateMany(coll)
+		return
+	}
 	id := rapid.SampledFrom(h.ids).Draw(t, "id")
 	op := plan.Op{Mode: plan.ModeExact, Target: coll.NS, Collection: coll}
 	op.NS = "source.x"
@@ -129,11 +133,17 @@ func (h *history) next() {
 			op.O = h.newDocument(id)
 		}
 	}
+	h.add(op)
+}
+
+// add applies an operation to the state, and adds it to the log.
+func (h *history) add(op plan.Op) {
+	t := h.t
 	after := h.state.clone()
 	if err := after.apply(&op); err != nil {
 		t.Fatalf("%s %s: %v", op.Kind, op.O, err)
 	}
-	if doc, ok := after.get(coll.NS, id); ok && (repeats(doc) || len(doc) > 100_000) {
+	if doc, ok := after.get(op.Target, op.ID); ok && (repeats(doc) || len(doc) > 100_000) {
 		return
 	}
 	op.OpTime = oplog.OpTime{TS: bson.Timestamp{T: 1, I: uint32(len(h.ops) + 1)}, Term: 1}
@@ -219,6 +229,9 @@ func options(t *rapid.T) plan.Options {
 		NoGuards:      rapid.IntRange(0, 3).Draw(t, "no guards") == 0,
 		MaxDocs:       rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "max docs"),
 		MaxBytes:      rapid.SampledFrom([]int{0, 0, 1, 500}).Draw(t, "max bytes"),
+		MinMass:       rapid.SampledFrom([]int{0, 2, 2, 3}).Draw(t, "min mass"),
+		MaxMass:       rapid.SampledFrom([]int{0, 2, 3}).Draw(t, "max mass"),
+		MaxMassBytes:  rapid.SampledFrom([]int{0, 60}).Draw(t, "max mass bytes"),
 	}
 }
 
@@ -242,7 +255,8 @@ func checkPlan(t *rapid.T, p plan.Plan, ops []plan.Op, opt plan.Options) {
 			t.Fatalf("a write of %d documents and %d bytes", len(w.Docs), size)
 		}
 		inWrite := map[string]bool{}
-		for _, list := range w.Ops {
+		documents := 0
+		for k, list := range w.Ops {
 			for _, i := range list {
 				seen[i]++
 				op := &ops[i]
@@ -253,21 +267,17 @@ func checkPlan(t *rapid.T, p plan.Plan, ops []plan.Op, opt plan.Options) {
 					t.Fatalf("operation %d in a write that must match %v, is guarded %v", i, w.MustMatch, w.Guarded)
 				}
 			}
-			op := &ops[list[0]]
-			scope := string(op.Target)
-			if !op.Collection.Ordered {
-				scope += string(oplog.AppendIDKey(nil, op.ID))
-			} else if !w.Ordered && w.Kind != plan.Modify {
-				t.Fatal("an unordered write to an ordered namespace")
+			lists := [][]int{list}
+			if w.Kind != plan.Modify {
+				lists = listsOf(t, w.Docs[k], list, ops, opt)
 			}
-			if !slices.IsSorted(list) || list[0] < last[scope] {
-				t.Fatalf("operations %v after %d", list, last[scope]-1)
+			documents += len(lists)
+			for _, list := range lists {
+				checkOrder(t, &w, list, ops, last, inWrite)
 			}
-			last[scope] = list[len(list)-1] + 1
-			if inWrite[scope] && !w.Ordered {
-				t.Fatal("an unordered write with two statements on one _id")
-			}
-			inWrite[scope] = true
+		}
+		if documents != w.Documents {
+			t.Fatalf("%d documents in a write for %d", documents, w.Documents)
 		}
 	}
 	if !slices.IsSorted(p.Dropped) {
@@ -281,6 +291,25 @@ func checkPlan(t *rapid.T, p plan.Plan, ops []plan.Op, opt plan.Options) {
 			t.Fatalf("operation %d is there %d times", i, n)
 		}
 	}
+}
+
+// checkOrder checks the order of the operations on one document in a write.
+func checkOrder(t *rapid.T, w *plan.Write, list []int, ops []plan.Op, last map[string]int, inWrite map[string]bool) {
+	op := &ops[list[0]]
+	scope := string(op.Target)
+	if !op.Collection.Ordered {
+		scope += string(oplog.AppendIDKey(nil, op.ID))
+	} else if !w.Ordered && w.Kind != plan.Modify {
+		t.Fatal("an unordered write to an ordered namespace")
+	}
+	if !slices.IsSorted(list) || list[0] < last[scope] {
+		t.Fatalf("operations %v after %d", list, last[scope]-1)
+	}
+	last[scope] = list[len(list)-1] + 1
+	if inWrite[scope] && !w.Ordered {
+		t.Fatal("an unordered write with two statements on one _id")
+	}
+	inWrite[scope] = true
 }
 
 // difference lists the documents that differ from the expected ones.

@@ -22,6 +22,14 @@ type stmt struct {
 	// behind is set if another statement of the same command must be executed before;
 	// guarded if the filter requires the absence of fields.
 	behind, guarded bool
+	// rest and u are, for an update that a list of _ids may replace, the ends of its _id
+	// and of its q in Planner.buf; otherwise rest is 0.
+	rest, u int
+	// sibling is the next statement that differs in the _id alone. docs is how many
+	// documents the statement is for, combined is set if it is in the list of another one.
+	sibling  int32
+	docs     int32
+	combined bool
 }
 
 // The ranks of statements are their order within a round.
@@ -109,7 +117,7 @@ func (p *Planner) sendDelta(at int32) error {
 	case err != nil:
 		return err
 	case ok:
-		p.place(n, updateRank(n.must), stmt{from: from, to: len(p.buf), first: n.first, last: n.last, guarded: guarded})
+		p.placeUpdate(n, from, guarded)
 		return nil
 	}
 	if n.first == n.last {
@@ -235,12 +243,21 @@ func (p *Planner) sendModifiers(n *node) error {
 		ok = p.appendInternal(n, nil)
 	}
 	if ok && p.closeUpdate(u, from, typ, n.orMake) {
-		p.place(n, updateRank(n.must), stmt{from: from, to: len(p.buf), first: n.first, last: n.last})
+		p.placeUpdate(n, from, false)
 		return nil
 	}
 	p.buf = p.buf[:from]
 	p.modify(n)
 	return nil
+}
+
+// placeUpdate places the update statement that openUpdate has started at from.
+func (p *Planner) placeUpdate(n *node, from int, guarded bool) {
+	s := stmt{from: from, to: len(p.buf), first: n.first, last: n.last, guarded: guarded}
+	if !n.orMake {
+		s.rest, s.u = p.rest, p.u
+	}
+	p.place(n, updateRank(n.must), s)
 }
 
 func (p *Planner) modify(n *node) {
@@ -277,8 +294,13 @@ func (p *Planner) place(n *node, rank int32, s stmt) {
 		}
 		n.round, n.rank = round, rank+1
 	}
-	p.order = append(p.order, uint64(s.space)<<44|uint64(round)<<24|uint64(rank)<<20|uint64(len(p.stmts)))
+	s.docs = 1
+	command := uint64(s.space)<<24 | uint64(round)<<4 | uint64(rank)
+	p.order = append(p.order, command<<20|uint64(len(p.stmts)))
 	p.stmts = append(p.stmts, s)
+	if s.rest > 0 && space.list && !s.behind {
+		p.gather(int32(len(p.stmts)-1), command)
+	}
 }
 
 // noRank is the rank of a node without statements so far; others have their rank plus
@@ -294,6 +316,7 @@ func (p *Planner) skip(n *node) {
 
 // assemble groups the statements into commands.
 func (p *Planner) assemble() {
+	p.combine()
 	slices.Sort(p.order)
 	p.docs = slices.Grow(p.docs, len(p.stmts))
 	p.opLists = slices.Grow(p.opLists, len(p.stmts))
@@ -301,6 +324,9 @@ func (p *Planner) assemble() {
 	last, bytes := ^uint64(0), 0
 	for _, key := range p.order {
 		s := &p.stmts[key&(1<<20-1)]
+		if s.combined {
+			continue
+		}
 		rank := int32(key >> 20 & 15)
 		doc := s.doc
 		if doc == nil {
@@ -324,6 +350,7 @@ func (p *Planner) assemble() {
 		w := &p.writes[len(p.writes)-1]
 		p.opLists = append(p.opLists, p.opList[start:len(p.opList):len(p.opList)])
 		w.Ops = w.Ops[:len(w.Ops)+1]
+		w.Documents += int(s.docs)
 		if !alone {
 			p.docs = append(p.docs, doc)
 			w.Docs = w.Docs[:len(w.Docs)+1]

@@ -119,6 +119,10 @@ func (p *Planner) openUpdate(id bson.RawValue, guard *update.ObjectDiff) (u int)
 	_, b := bsoncore.ReserveLength(p.buf)
 	q, b := appendDocument(b, "q", bson.TypeEmbeddedDocument)
 	b = appendID(b, id)
+	p.rest = 0
+	if isValue(id) {
+		p.rest = len(b)
+	}
 	if guard != nil {
 		p.buf, p.path = b, p.path[:0]
 		p.appendGuards(guard)
@@ -127,7 +131,7 @@ func (p *Planner) openUpdate(id bson.RawValue, guard *update.ObjectDiff) (u int)
 	b = closeDocument(b, q)
 	u = len(b)
 	b = append(b, 0, 'u', 0)
-	p.buf = b
+	p.buf, p.u = b, u
 	return u
 }
 
@@ -205,6 +209,7 @@ func (p *Planner) appendInternal(n *node, d *update.ObjectDiff) bool {
 		return false
 	}
 	p.buf = closeDocument(closeDocument(closeDocument(b, args), stage), pipeline)
+	p.rest = 0 // the stage is not documented to work for several documents
 	return true
 }
 

@@ -144,11 +144,12 @@ func (t *target) run(w *plan.Write, ops []plan.Op) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", s, err)
 			}
-			if found {
-				n++
-			}
+			n += found
 		}
-		if w.MustMatch && n < len(w.Docs) {
+		if n > w.Documents {
+			return fmt.Errorf("statements for %d documents changed %d", w.Documents, n)
+		}
+		if w.MustMatch && n < w.Documents {
 			return errDiverged
 		}
 	case plan.Delete:
@@ -198,12 +199,17 @@ func (t *target) match(ns oplog.Namespace, s bson.Raw) (int, error) {
 	return -1, nil
 }
 
-func (t *target) update(ns oplog.Namespace, s bson.Raw) (found bool, err error) {
+// update executes a statement, and returns the number of documents that it has matched or
+// created.
+func (t *target) update(ns oplog.Namespace, s bson.Raw) (found int, err error) {
 	u, _ := rawbson.Lookup(s, "u")
 	upsert, _ := rawbson.Lookup(s, "upsert")
+	if multi, _ := rawbson.Lookup(s, "multi"); multi.Truth() {
+		return t.updateMany(ns, s)
+	}
 	i, err := t.match(ns, s)
 	if err != nil || i < 0 && !upsert.Truth() {
-		return false, err
+		return 0, err
 	}
 	if entry, ok := internalApply(u.Raw()); ok {
 		doc := document(upsertID(s))
@@ -213,27 +219,65 @@ func (t *target) update(ns oplog.Namespace, s bson.Raw) (found bool, err error) 
 		if doc, err = update.Apply(doc, entry); err == nil {
 			t.put(ns, doc)
 		}
-		return true, err
+		return 1, err
 	}
 	if err := serverupdate.CheckStatement(u.Raw()); err != nil {
-		return false, err
+		return 0, err
 	}
 	st, err := serverupdate.Compile(u.Raw(), server)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	if i < 0 {
 		doc, err := st.Upsert([]serverupdate.Equality{{Path: "_id", Value: upsertID(s)}})
 		if err == nil {
 			t.put(ns, doc)
 		}
-		return true, err
+		return 1, err
 	}
 	r, err := st.Apply(t.docs[ns][i], serverupdate.NoMatch)
 	if err == nil {
 		t.docs[ns][i] = slices.Clone(r.Doc)
 	}
-	return true, err
+	return 1, err
+}
+
+// updateMany executes a statement with a list of _ids.
+func (t *target) updateMany(ns oplog.Namespace, s bson.Raw) (found int, err error) {
+	u, _ := rawbson.Lookup(s, "u")
+	q, _ := rawbson.Lookup(s, "q")
+	if _, is := internalApply(u.Raw()); is {
+		return 0, errors.New("a stage of entries for several documents")
+	}
+	if upsert, _ := rawbson.Lookup(s, "upsert"); upsert.Truth() {
+		return 0, errors.New("an upsert for several documents")
+	}
+	m, err := serverquery.Compile(q.Value, serverquery.Options{})
+	if err != nil {
+		return 0, err
+	}
+	options := server
+	options.Multi = true
+	st, err := serverupdate.Compile(u.Raw(), options)
+	if err != nil {
+		return 0, err
+	}
+	for i, doc := range t.docs[ns] {
+		ok, err := m.Match(doc)
+		if err != nil {
+			return found, err
+		}
+		if !ok {
+			continue
+		}
+		r, err := st.Apply(doc, serverupdate.NoMatch)
+		if err != nil {
+			return found, err
+		}
+		t.docs[ns][i] = slices.Clone(r.Doc)
+		found++
+	}
+	return found, nil
 }
 
 // upsertID returns the _id in a statement's filter.

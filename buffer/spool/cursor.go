@@ -48,12 +48,12 @@ func (s *Spool) locate(p *place) (segment, bool, error) {
 	}
 	i := sort.Search(len(s.segments), func(i int) bool { return s.segments[i].end() > p.index })
 	if i == len(s.segments) {
-		return segment{}, false, fmt.Errorf("spool: read on: %w: it was let go", ErrMissing)
+		return segment{}, false, fmt.Errorf("spool: continue reading: %w: the next entry was removed", ErrMissing)
 	}
 	g := s.segments[i]
 	if g.number != p.number {
 		if p.index != g.index {
-			return segment{}, false, fmt.Errorf("spool: read on before entry %s: %w: it was let go", g.first, ErrMissing)
+			return segment{}, false, fmt.Errorf("spool: continue reading before entry %s: %w: it was removed", g.first, ErrMissing)
 		}
 		p.number, p.offset = g.number, g.preamble
 	}
@@ -73,7 +73,7 @@ func (c *cursor) peek(p *place) (head, bool, error) {
 	if c.file == nil || c.seg.number != g.number {
 		c.close()
 		if c.file, err = os.Open(g.path); err != nil {
-			return head{}, false, lost(fmt.Errorf("spool: read back: %w", err))
+			return head{}, false, lost(&ReadError{g.path, err})
 		}
 	}
 	c.seg = g
@@ -100,7 +100,7 @@ func (c *cursor) readAt(b []byte, offset int64) error {
 	case errors.Is(err, io.EOF):
 		return &DamagedError{c.seg.path, offset, errTorn}
 	case err != nil:
-		return fmt.Errorf("spool: read back: %w", err)
+		return &ReadError{c.seg.path, err}
 	}
 	return nil
 }

@@ -8,10 +8,12 @@ import (
 	"runtime"
 )
 
-var errSystem = errors.New("no spool can be kept on " + runtime.GOOS)
+var errSystem = errors.New("there are no spools on " + runtime.GOOS)
 
-func takeLock(string) (*os.File, error) { return nil, errSystem }
+func takeLock(string, opener) (*os.File, error) { return nil, errSystem }
 
 func freeBytes(string) (int64, error) { return 0, errSystem }
 
 func isFull(error) bool { return false }
+
+func isReadOnly(error) bool { return false }

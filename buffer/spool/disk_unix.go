@@ -11,10 +11,13 @@ import (
 )
 
 // takeLock creates and locks the file at path. It returns ErrInUse if it is locked
-// already.
-func takeLock(path string) (*os.File, error) {
+// already. On a disk that is read-only the file has to exist.
+func takeLock(path string, open opener) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := open(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if isReadOnly(err) {
+			f, err = open(path, os.O_RDONLY, 0)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -69,3 +72,7 @@ func freeBytes(dir string) (int64, error) {
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
+
+// isReadOnly reports whether a file cannot be opened for writing because the disk became
+// read-only.
+func isReadOnly(err error) bool { return errors.Is(err, syscall.EROFS) }

@@ -12,7 +12,7 @@ import (
 var (
 	// ErrInUse reports a folder that another spool uses, of this process or of another
 	// one.
-	ErrInUse = errors.New("another process, or another link of this one, uses the folder")
+	ErrInUse = errors.New("another process, or another link of this one, uses the directory")
 	// ErrMissing reports an entry that the spool does not have, or no longer has.
 	ErrMissing = errors.New("not in the spool")
 	// ErrOrder reports an entry that does not continue the stored ones.
@@ -31,7 +31,7 @@ type FullError struct {
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("spool: %s has no room for what is to be read first: %s", e.Dir, e.Why)
+	return fmt.Sprintf("spool: %s has no room for the entries that must be read first: %s", e.Dir, e.Why)
 }
 
 // DamagedError reports a file whose content is not what was written to it. The spool
@@ -48,6 +48,16 @@ func (e *DamagedError) Error() string {
 }
 
 func (e *DamagedError) Unwrap() error { return e.Err }
+
+// ReadError reports a file that could not be read. What is in it may be intact.
+type ReadError struct {
+	File string
+	Err  error
+}
+
+func (e *ReadError) Error() string { return fmt.Sprintf("spool: read back %s: %v", e.File, e.Err) }
+
+func (e *ReadError) Unwrap() error { return e.Err }
 
 // lost turns the error of a missing file or folder into a *DamagedError: its content is
 // at the source too.

@@ -79,14 +79,14 @@ func parsePreamble(b []byte) (preamble, error) {
 		return p, errShort
 	}
 	if string(b[:8]) != fileMagic {
-		return p, errors.New("it does not begin like a file of a spool")
+		return p, errors.New("it is not a spool file")
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != version {
-		return p, fmt.Errorf("it has format %d, known is %d", v, version)
+		return p, fmt.Errorf("it has format %d, this program knows %d", v, version)
 	}
 	n := int64(binary.LittleEndian.Uint32(b[12:]))
 	if n > maxID {
-		return p, fmt.Errorf("its ID is said to have %d bytes", n)
+		return p, fmt.Errorf("its ID has an invalid length of %d bytes", n)
 	}
 	end := idAt + n
 	if int64(len(b)) < end+4 {
@@ -100,7 +100,7 @@ func parsePreamble(b []byte) (preamble, error) {
 		sum:      binary.LittleEndian.Uint32(b[end:]),
 	}
 	if crc32.Checksum(b[:end], castagnoli) != p.sum {
-		return p, errors.New("its preamble does not have its checksum")
+		return p, errors.New("the checksum of its preamble is wrong")
 	}
 	return p, nil
 }
@@ -147,10 +147,10 @@ func (h *head) encode(b []byte, seed uint32) {
 }
 
 var (
-	errMagic  = errors.New("no record begins here")
-	errHead   = errors.New("a record's head does not have its checksum")
-	errSum    = errors.New("a record does not have its checksum")
-	errOffset = errors.New("the record belongs elsewhere")
+	errMagic  = errors.New("no record starts here")
+	errHead   = errors.New("the checksum of a record's header is wrong")
+	errSum    = errors.New("the checksum of a record is wrong")
+	errOffset = errors.New("the record belongs to another offset or file")
 	errTorn   = errors.New("the file ends within a record")
 )
 
@@ -196,7 +196,7 @@ func (h *head) check(payload []byte, seed uint32) error {
 		rest = rest[len(doc):]
 	}
 	if n == 0 || n != h.entries {
-		return fmt.Errorf("a record has %d entries where there should be %d", n, h.entries)
+		return fmt.Errorf("a record has %d entries, its header says %d", n, h.entries)
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (h *head) parse(payload []byte) ([]oplog.Entry, error) {
 		payload = payload[len(doc):]
 	}
 	if list[0].OpTime != h.first || list[len(list)-1].OpTime != h.last {
-		return nil, fmt.Errorf("a record has the entries %s to %s where there should be %s to %s",
+		return nil, fmt.Errorf("a record has the entries %s to %s, its header says %s to %s",
 			list[0].OpTime, list[len(list)-1].OpTime, h.first, h.last)
 	}
 	return list, nil

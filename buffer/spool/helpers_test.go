@@ -120,6 +120,7 @@ func (d *hardware) synced() int {
 
 func (d *hardware) disk(full error) disk {
 	return disk{
+		open: os.OpenFile,
 		write: func(f *os.File, b []byte, at int64) (int, error) {
 			d.mu.Lock()
 			defer d.mu.Unlock()

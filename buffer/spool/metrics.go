@@ -29,6 +29,10 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 	gauge("bytes", "Bytes on disk.", func() float64 { return float64(s.bytes) })
 	gauge("limit_bytes", "How many bytes may be on disk.", func() float64 { return float64(s.cfg.Limit) })
 	gauge("entries", "Entries on disk.", func() float64 { return float64(s.entries) })
+	gauge("oldest_entry_time_seconds", "When the oldest entry on disk was written at the source, in seconds since 1970, 0 if there is none.", func() float64 {
+		first, _, _ := s.bounds()
+		return float64(first.TS.T)
+	})
 	gauge("held_bytes", "Bytes of memory that were read back, or came in, and are not applied.", func() float64 { return float64(s.account.Stats().Held) })
 	gauge("full_age_seconds", "How long there has been no room, 0 while there is.", func() float64 {
 		if s.full.IsZero() {

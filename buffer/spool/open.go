@@ -29,9 +29,9 @@ func fileName(number uint64) string { return fmt.Sprintf("%0*d%s", digits, numbe
 // Open opens a spool, or creates it. It reads and checks all of its files: a last file
 // that ends within a record, or whose last records have a wrong checksum, is cut there
 // (event Cut); damage anywhere else is a *DamagedError. [Clear] removes files that Open
-// cannot use.
+// cannot use. On a disk that became read-only, the spool can be read, and Store fails.
 func Open(cfg Config) (*Spool, error) {
-	return open(cfg, disk{write: (*os.File).WriteAt, sync: (*os.File).Sync, free: freeBytes})
+	return open(cfg, disk{open: os.OpenFile, write: (*os.File).WriteAt, sync: (*os.File).Sync, free: freeBytes})
 }
 
 func open(cfg Config, d disk) (*Spool, error) {
@@ -39,12 +39,12 @@ func open(cfg Config, d disk) (*Spool, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	lock, err := takeFolder(cfg.Dir)
+	lock, err := takeFolder(cfg.Dir, d.open)
 	if err != nil {
 		return nil, fmt.Errorf("spool: open %s: %w", cfg.Dir, err)
 	}
 	s := &Spool{
-		cfg: cfg, room: cfg.Memory - min(defaultHeadroom, cfg.Memory/2), disk: d, lock: lock,
+		cfg: cfg, room: roomOf(cfg.Memory), disk: d, lock: lock,
 		woken: make(chan struct{}, 1), forgot: make(chan struct{}, 1), closed: make(chan struct{}),
 		number: 1,
 	}
@@ -63,10 +63,60 @@ func open(cfg Config, d disk) (*Spool, error) {
 	return s, nil
 }
 
+// Found reports whether a folder has files of a spool, of whatever ID. It creates nothing.
+func Found(dir string) (bool, error) {
+	list, err := listFiles(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("spool: look into %s: %w", dir, err)
+	}
+	return len(list) > 0, nil
+}
+
+// Covers reports whether the files of a folder may be those of a spool that has an entry, and
+// more after it. It reads the first preamble and the last file only, and creates nothing. Open
+// checks all of it.
+func Covers(dir string, from oplog.OpTime) (bool, error) {
+	list, err := listFiles(dir)
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	first, _, err := readPreamble(list[0].path)
+	if err != nil {
+		return false, err
+	}
+	if first.err == nil && !first.previous.IsNull() && !from.After(first.previous) {
+		return false, nil
+	}
+	g := list[len(list)-1]
+	last, size, err := readPreamble(g.path)
+	if err != nil || last.err != nil {
+		return true, err // Open knows what to do about that.
+	}
+	g.preamble, g.seed, g.size, g.last = last.size(), last.sum, size, last.previous
+	if _, _, err = g.scan(last.previous); err != nil {
+		return true, nil //nolint:nilerr // the same
+	}
+	return from.Before(g.last), nil
+}
+
+// Probe returns why the folder of a spool cannot be written to, nil if it can be.
+func Probe(dir string) error {
+	path := filepath.Join(dir, "probe")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		_, err = f.Write(make([]byte, 4096))
+		err = errors.Join(err, f.Sync(), f.Close(), os.Remove(path))
+	}
+	if err != nil {
+		return fmt.Errorf("spool: write to %s: %w", dir, err)
+	}
+	return nil
+}
+
 // Clear removes the files of a spool that is not open, whatever they contain, and the
 // folder if nothing else is in it.
 func Clear(dir string) error {
-	lock, err := takeFolder(dir)
+	lock, err := takeFolder(dir, os.OpenFile)
 	if err == nil {
 		err = errors.Join(clearFiles(dir), remove(filepath.Join(dir, lockName)), lock.Close())
 		_ = os.Remove(dir) // fails if other files are in it
@@ -79,12 +129,12 @@ func Clear(dir string) error {
 
 // takeFolder creates the folder and locks it. Another process, or another spool of this
 // one, may be removing it, or one of its parents, concurrently.
-func takeFolder(dir string) (*os.File, error) {
+func takeFolder(dir string, open opener) (*os.File, error) {
 	for try := 1; ; try++ {
 		err := os.MkdirAll(dir, 0o700)
 		if err == nil {
 			var lock *os.File
-			if lock, err = takeLock(filepath.Join(dir, lockName)); err == nil {
+			if lock, err = takeLock(filepath.Join(dir, lockName), open); err == nil {
 				return lock, nil
 			}
 		}
@@ -165,7 +215,12 @@ func (s *Spool) recover() error {
 	}
 	last := list[len(list)-1]
 	s.number = last.number + 1
-	if s.file, err = os.OpenFile(last.path, os.O_RDWR, 0); err != nil {
+	if s.file, err = s.disk.open(last.path, os.O_RDWR, 0); isReadOnly(err) {
+		// What is there can be read.
+		s.file, s.broken = nil, err
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	// The data that was read may not be synced.
@@ -216,7 +271,7 @@ func (s *Spool) openPreambles(list []*segment) ([]*segment, error) {
 			return nil, nil
 		}
 		if p.number != g.number {
-			return nil, &DamagedError{g.path, 0, fmt.Errorf("it is file %s by what it says", fileName(p.number))}
+			return nil, &DamagedError{g.path, 0, fmt.Errorf("its preamble says that it is file %s", fileName(p.number))}
 		}
 		// takeIn compares it with the entry before it.
 		g.last = p.previous
@@ -252,7 +307,7 @@ func readPreamble(path string) (p foundPreamble, size int64, err error) {
 // as last, the entry before it are known.
 func (s *Spool) takeIn(g *segment, isLast bool) error {
 	if len(s.segments) > 0 && g.last != s.last {
-		return &DamagedError{g.path, 0, fmt.Errorf("it goes on after entry %s, the file before it ends with %s", g.last, s.last)}
+		return &DamagedError{g.path, 0, fmt.Errorf("it continues after entry %s, but the file before it ends with %s", g.last, s.last)}
 	}
 	s.last = g.last
 	g.index = s.next
@@ -337,7 +392,11 @@ func (g *segment) add(h *head) {
 // cut cuts the last file where a record is torn, unless later records prove that it had
 // been synced.
 func (s *Spool) cut(g *segment, at int64, why error) (err error) {
-	f, err := os.OpenFile(g.path, os.O_RDWR, 0)
+	f, err := s.disk.open(g.path, os.O_RDWR, 0)
+	readOnly := isReadOnly(err)
+	if readOnly {
+		f, err = s.disk.open(g.path, os.O_RDONLY, 0)
+	}
 	if err != nil {
 		return err
 	}
@@ -362,6 +421,9 @@ func (s *Spool) cut(g *segment, at int64, why error) (err error) {
 			continue
 		}
 		entries += int64(h.entries)
+	}
+	if readOnly {
+		return nil // nothing is written after it
 	}
 	if err := f.Truncate(at); err != nil {
 		return err

@@ -182,6 +182,14 @@ func (s *Spool) handOnLoop(ctx context.Context, out chan<- oplog.Reply, from opl
 	}
 }
 
+// AllRead reports whether Read runs and has read everything that is stored: what is not
+// applied is in memory.
+func (s *Spool) AllRead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reading && s.read.index == s.next
+}
+
 // mayRead returns the record to read next, and reports whether there is one, and memory
 // for it.
 func (s *Spool) mayRead(c *cursor) (h head, at place, ok bool, err error) {

@@ -159,7 +159,7 @@ func TestSync(t *testing.T) {
 			t.Errorf("store: %v", err)
 		}
 		d.fail(nil)
-		if err := tryStore(t, s, reply(t, 0, 102)); err == nil || !strings.Contains(err.Error(), "not known what is on disk") {
+		if err := tryStore(t, s, reply(t, 0, 102)); err == nil || !strings.Contains(err.Error(), "contents of the files on disk are unknown") {
 			t.Errorf("after a failed sync: %v", err)
 		}
 		want(t, "close", s.Close(), nil)

@@ -68,7 +68,7 @@ func TestFull(t *testing.T) {
 				want(t, "nothing handed on", x.r.takeNumbers(), nil)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				want(t, "said once", l.take(), []string{"spool full, reading of the source waits"})
+				want(t, "said once", l.take(), []string{"spool full, reading the oplog paused"})
 				st := x.s.Disk()
 				if !st.Full || !strings.Contains(st.Why, tt.why) {
 					t.Errorf("%+v", st)

@@ -68,7 +68,7 @@ func (c *Config) setDefaults() {
 func (c *Config) validate() error {
 	var faults []error
 	if c.Dir == "" {
-		faults = append(faults, errors.New("spool: a folder is needed"))
+		faults = append(faults, errors.New("spool: no directory is given"))
 	}
 	if c.ID == "" || len(c.ID) > maxID {
 		faults = append(faults, fmt.Errorf("spool: an ID of %d bytes: want 1 to %d", len(c.ID), maxID))
@@ -78,14 +78,18 @@ func (c *Config) validate() error {
 		value int64
 	}{{"limit", c.Limit}, {"free space", c.MinFree}, {"memory", c.Memory}} {
 		if n.value < 1 {
-			faults = append(faults, fmt.Errorf("spool: a %s of %d bytes: want 1 or more", n.name, n.value))
+			faults = append(faults, fmt.Errorf("spool: %s of %d bytes: want 1 or more", n.name, n.value))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// disk is the system calls that may fail for lack of space.
+// opener is os.OpenFile.
+type opener func(path string, flag int, mode os.FileMode) (*os.File, error)
+
+// disk is the system calls that may fail for lack of space, or on a disk that is read-only.
 type disk struct {
+	open  opener
 	write func(f *os.File, b []byte, at int64) (int, error)
 	sync  func(f *os.File) error
 	free  func(dir string) (int64, error)
@@ -93,9 +97,7 @@ type disk struct {
 
 // Spool is a queue on disk, whose ends run independently: Store and Read.
 type Spool struct {
-	cfg Config
-	// room is the maximum memory of entries that were read back, in bytes.
-	room    int64
+	cfg     Config
 	disk    disk
 	lock    *os.File
 	metrics *metrics
@@ -137,6 +139,8 @@ type Spool struct {
 	waiters []waiter
 
 	account buffer.Account
+	// room is the maximum memory of entries that were read back, in bytes.
+	room int64
 	// start is the start of the next Read.
 	start *start
 	// want is the entry that has to come first into the empty spool, nil for any.
@@ -250,6 +254,18 @@ func (s *Spool) bounds() (first, last oplog.OpTime, ok bool) {
 	panic("spool: invariant: entries without a file")
 }
 
+// SetMemory changes Config.Memory. With less, nothing is read back until enough of what
+// is in memory was released.
+func (s *Spool) SetMemory(bytes int64) {
+	s.mu.Lock()
+	s.room = roomOf(bytes)
+	s.mu.Unlock()
+	wake(s.woken)
+}
+
+// roomOf is the part of Config.Memory for entries that were read back, in bytes.
+func roomOf(memory int64) int64 { return memory - min(defaultHeadroom, memory/2) }
+
 // Release releases memory of entries that were sent, like buffer.Queue.
 func (s *Spool) Release(bytes int64) {
 	s.mu.Lock()
@@ -324,7 +340,7 @@ func (s *Spool) Forget(before oplog.OpTime) error {
 			s.entries += g.entries
 		}
 		s.mu.Unlock()
-		err = fmt.Errorf("spool: forget what is before %s: %w", before, err)
+		err = fmt.Errorf("spool: remove the entries before %s: %w", before, err)
 	}
 	wake(s.forgot)
 	return err

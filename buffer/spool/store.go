@@ -240,6 +240,12 @@ func (w *writer) lacks(size int64, limited bool) (why string, err error) {
 	return "", nil
 }
 
+// Lacks returns why nothing can be stored at present, "" if something can be.
+func (s *Spool) Lacks() (why string, err error) {
+	w := &writer{Spool: s}
+	return w.lacks(partBytes, true)
+}
+
 // over reports whether size bytes more exceed the limit. A reply that is larger than
 // the limit passes alone, as otherwise it would never pass: once nothing else is
 // stored, or only the file with the last entry, which is not removed, and all of it was
@@ -272,7 +278,7 @@ func (w *writer) noteFull(why string) error {
 		if err != nil {
 			free = 0 // unknown
 		}
-		w.cfg.Observer.Log(slog.LevelWarn, "spool full, reading of the source waits",
+		w.cfg.Observer.Log(slog.LevelWarn, "spool full, reading the oplog paused",
 			slog.String(keyDir, w.cfg.Dir), slog.String(keyWhy, why), slog.Int64(keyBytes, size),
 			slog.Int64(keyLimit, w.cfg.Limit), slog.Int64(keyFree, free))
 	}
@@ -347,7 +353,7 @@ func (w *writer) record(n *incoming, part []oplog.Entry) error {
 func (w *writer) isBroken(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.broken = fmt.Errorf("spool: it is not known what is on disk: %v", err) //nolint:errorlint // see above
+	w.broken = fmt.Errorf("spool: the contents of the files on disk are unknown: %v", err) //nolint:errorlint // see above
 	return w.broken
 }
 
@@ -390,7 +396,7 @@ func (w *writer) segmentFor(size int64) (*segment, error) {
 	path := filepath.Join(w.cfg.Dir, fileName(p.number))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("spool: make a file: %w", err)
+		return nil, fmt.Errorf("spool: create a file: %w", err)
 	}
 	_, err = w.disk.write(f, b, 0)
 	if err == nil {
@@ -400,7 +406,7 @@ func (w *writer) segmentFor(size int64) (*segment, error) {
 		err = syncDir(w.cfg.Dir, w.disk.sync)
 	}
 	if err != nil {
-		err = fmt.Errorf("spool: begin file %s: %w", path, err)
+		err = fmt.Errorf("spool: write the preamble of %s: %w", path, err)
 		if gone := errors.Join(f.Close(), remove(path)); gone != nil {
 			err = w.isBroken(errors.Join(err, gone))
 		}
@@ -456,7 +462,7 @@ func (w *writer) syncAll() error {
 	}
 	if err := w.disk.sync(w.file); err != nil {
 		// A second sync may succeed although the first one lost data.
-		return w.isBroken(fmt.Errorf("bring %s to disk: %w", w.file.Name(), err))
+		return w.isBroken(fmt.Errorf("sync %s: %w", w.file.Name(), err))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
