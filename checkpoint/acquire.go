@@ -13,13 +13,22 @@ import (
 // returns, no write of an older term can succeed, and everything in State is
 // majority-committed. After is the previous term of this process, 0 if it had none;
 // Acquire returns lease.ErrFenced if another process has had a newer one.
+//
+// The lease has no end, and is taken over from any process: AcquireBy is for others.
 func (s *Store) Acquire(ctx context.Context, after int64) (*Link, error) {
+	return s.AcquireBy(ctx, after, lease.Claim{})
+}
+
+// AcquireBy is Acquire with a claim: see lease.Acquire. With a TTL, Config.Keeper must be
+// the link's, and its Lead must have been called.
+func (s *Store) AcquireBy(ctx context.Context, after int64, claim lease.Claim) (*Link, error) {
 	before, err := s.readLink(ctx)
 	if err != nil {
 		return nil, s.wrap(err, "acquire its lease")
 	}
 	held, doc, err := lease.Acquire(ctx, lease.Config{
 		Target: s.once, Retry: s.patience(), DB: s.cfg.DB, Collection: metadata.Links, ID: s.cfg.Link, Holder: s.holder,
+		Claim: claim, Keeper: s.cfg.Keeper,
 	}, before.lease, after)
 	if err != nil {
 		return nil, s.wrap(err, "acquire its lease")
@@ -46,7 +55,6 @@ func (s *Store) Acquire(ctx context.Context, after int64) (*Link, error) {
 		return nil, s.wrap(lease.ErrBehind, "read its lanes in term %d, found term %d", link.Term, link.lowest)
 	}
 	h.found(link)
-	s.metrics.term.Set(float64(link.Term))
 	s.metrics.acquired.Inc()
 	s.metrics.applied.Set(float64(link.Reached().AppliedWall) / 1000)
 	s.cfg.Observer.Tell(Acquired{Link: s.cfg.Link, Term: link.Term, Applied: link.Applied, FetchFrom: link.FetchFrom})

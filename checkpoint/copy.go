@@ -28,8 +28,7 @@ const (
 	Copying CopyPhase = "copying"
 	// Replaying means: the copy is complete, and the oplog is applied to it up to Stop.
 	Replaying CopyPhase = "replaying"
-	// Copied means: the oplog was applied up to Stop, and the source did not roll back
-	// meanwhile. The target is consistent.
+	// Copied means: the oplog was applied up to Stop. The target is consistent.
 	Copied CopyPhase = "done"
 )
 
@@ -39,9 +38,9 @@ type Copy struct {
 	// next number, and the documents of the previous one are void.
 	Number int64
 	Phase  CopyPhase
-	// Host is the member that is copied, RBID its rollback id and SyncID the
-	// _id of its local.replset.initialSyncId (zero where it has none) at the start of
-	// the copy. If they change, the copy is void.
+	// Host is the member that documents are read from, RBID its rollback id and SyncID the
+	// _id of its local.replset.initialSyncId (zero where it has none) when the copy came to
+	// it. If they change, record ids of it mean nothing any more.
 	Host   string
 	RBID   int64
 	SyncID bson.RawValue
@@ -49,6 +48,9 @@ type Copy struct {
 	// the UUID of its collection, as package initialsync/origin writes it, empty if unknown.
 	SyncIDUnread bool
 	SyncMark     string
+	// Moves counts how often the copy went on with another member, or with the same one
+	// after it had changed.
+	Moves int64
 	// FetchFrom is the optime from which the oplog is read, Begin the entry after
 	// which it is applied (beginFetchingTimestamp and beginApplyingTimestamp).
 	FetchFrom, Begin oplog.OpTime
@@ -111,6 +113,8 @@ func (c *Copy) after(was *Copy) bool {
 		return c != nil
 	case c.Number != was.Number:
 		return c.Number > was.Number
+	case c.Moves != was.Moves:
+		return c.Moves > was.Moves
 	}
 	return c.Phase.rank() > was.Phase.rank() || c.Cleared && !was.Cleared || c.Listed && !was.Listed
 }
@@ -133,6 +137,11 @@ func (c *Copy) appendWhere(dst []byte) []byte {
 	}
 	dst = bsoncore.AppendInt64Element(dst, "copy.number", c.Number)
 	dst = bsoncore.AppendStringElement(dst, "copy.phase", string(c.Phase))
+	if c.Moves > 0 {
+		dst = bsoncore.AppendInt64Element(dst, "copy.moves", c.Moves)
+	} else {
+		dst = bsoncore.AppendNullElement(dst, "copy.moves")
+	}
 	dst = bsoncore.AppendBooleanElement(dst, "copy.cleared", c.Cleared)
 	return bsoncore.AppendBooleanElement(dst, "copy.listed", c.Listed)
 }
@@ -175,10 +184,12 @@ func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 	return h.lease.InTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
 			dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
+				dst = bsoncore.AppendInt32Element(dst, "version", plain)
 				return appendCopy(appendCheckpoint(dst, c.Begin, wall, c.FetchFrom), c, nil)
 			})
 			return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte {
 				dst = bsoncore.AppendStringElement(dst, "copiedUntil", "")
+				dst = bsoncore.AppendStringElement(dst, "keptBack", "")
 				// The new copy includes them.
 				return bsoncore.AppendStringElement(dst, "leftOut", "")
 			})
@@ -258,6 +269,43 @@ func (h *Link) updateCopy(ctx context.Context, c *Copy, also func(txn *mongo.Txn
 		h.store.cfg.Observer.Log(slog.LevelInfo, "copy in its next phase", slog.String(keyLink, h.store.cfg.Link), slog.Int64(keyNumber, next.Number),
 			slog.String(keyPhase, string(next.Phase)), slog.String(keyStop, next.Stop.String()))
 	}
+	return nil
+}
+
+// MoveCopy records that documents are read from another member from now on, or from the
+// same one after it has changed: it writes the fields Host, RBID, SyncID, SyncIDUnread and
+// SyncMark of c, and counts Moves. Number must be that of the current copy, and its Phase
+// Copying. also runs in the same transaction, and may run more than once. The change is
+// majority-committed when MoveCopy returns.
+func (h *Link) MoveCopy(ctx context.Context, c Copy, also func(txn *mongo.Txn) error) error {
+	return h.locked(ctx, func() error { return h.moveCopy(ctx, &c, also) }, "continue copy %d from %s", c.Number, c.Host)
+}
+
+func (h *Link) moveCopy(ctx context.Context, c *Copy, also func(txn *mongo.Txn) error) error {
+	switch {
+	case h.copy == nil:
+		return ErrNoCopy
+	case h.copy.Number != c.Number || h.copy.Phase != Copying:
+		return fmt.Errorf("the link is at copy %d, phase %q", h.copy.Number, h.copy.Phase)
+	}
+	next := *h.copy
+	next.Host, next.RBID, next.SyncID, next.SyncIDUnread, next.SyncMark = c.Host, c.RBID, c.SyncID, c.SyncIDUnread, c.SyncMark
+	next.Moves++
+	err := h.lease.InTxn(ctx, h.txns, func(txn *mongo.Txn) error {
+		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendCopy(dst, &next, h.leftOut) })
+		})
+		if err != nil {
+			return err
+		}
+		return also(txn)
+	})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.copy = &next
+	h.mu.Unlock()
 	return nil
 }
 

@@ -26,6 +26,9 @@ func appendCopy(dst []byte, c *Copy, out []LeftOut) []byte {
 		if c.SyncMark != "" {
 			dst = bsoncore.AppendStringElement(dst, "syncMark", c.SyncMark)
 		}
+		if c.Moves > 0 {
+			dst = bsoncore.AppendInt64Element(dst, "moves", c.Moves)
+		}
 		dst = metadata.AppendOpTime(dst, "fetchFrom", c.FetchFrom)
 		dst = metadata.AppendOpTime(dst, "begin", c.Begin)
 		if !c.Stop.IsNull() {
@@ -56,6 +59,9 @@ func readCopy(r *metadata.Reader) *Copy {
 	}
 	if sub.Has("syncMark") {
 		c.SyncMark = sub.Text("syncMark")
+	}
+	if sub.Has("moves") {
+		c.Moves = sub.Int64("moves")
 	}
 	c.SyncID = sub.Value("syncId")
 	r.Take(sub)

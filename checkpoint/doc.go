@@ -50,6 +50,9 @@
 // operation is between the positions of the lanes ([Lane.Reroute], in a transaction of the
 // barrier that commits with write concern majority).
 //
+// A collection whose index is being built may be kept back while the lanes continue: their
+// positions show nothing about its later operations ([KeptBack]).
+//
 // # Copies
 //
 // A link may begin with an initial sync. Its state is in the link's document:
@@ -83,13 +86,15 @@
 // In the metadata database ("replicator" by default):
 //
 //	links   {_id: LINK, version, routing, of or absent,
-//	         instance, term, holder, writes,         see package lease
+//	         instance, term, holder, writes, lease,  see package lease
 //	         source: {...}, writers, fingerprint,
 //	         applied: {ts, t}, wall, fetchFrom: {ts, t},
 //	         copiedUntil: {ts, t} or absent, copy: {...} or absent,
 //	         consistent: false or true; absent without a copy if nothing is left out,
-//	         leftOut: [{ns, since: {ts, t}, wall, asked, failed}] or absent}
+//	         leftOut: [{ns, since: {ts, t}, wall, asked, failed}] or absent,
+//	         keptBack: [{ns, ts, t, op}] or absent}
 //	lanes   {_id: "LINK/3", term, ts, t, op, begun: {ts, t, op} or absent, writes}
 //	lanes   {_id: "LINK/barrier", the same}
-//	routes  {_id: "LINK/NS", ns}
+//	terms   {_id: LINK, term}                        of a link that was removed
+//	routes  {_id: "LINK/NS", ns, thin: true or absent}
 package checkpoint

@@ -68,7 +68,7 @@ func appendCheckpoint(dst []byte, applied oplog.OpTime, wall int64, fetchFrom op
 func (l *linkDoc) marshal(name string) bson.Raw {
 	return metadata.Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "_id", name)
-		dst = appendFormat(dst, l.Routing)
+		dst = appendFormat(dst, l.Routing, nil)
 		if l.of != "" {
 			dst = bsoncore.AppendStringElement(dst, fieldOf, l.of)
 		}
@@ -114,7 +114,7 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	}
 	r := metadata.NewReader(doc)
 	version := r.Int64("version")
-	if r.Err() == nil && version != Version && version != unrouted {
+	if r.Err() == nil && (version < unrouted || version > Version) {
 		// In another version, no other field has a known meaning.
 		return linkDoc{}, &VersionError{Link: name, Found: version}
 	}
@@ -133,6 +133,7 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	l.AppliedWall = r.Date("wall")
 	l.Copy = readCopy(r)
 	l.LeftOut = readLeftOut(r)
+	l.KeptBack = readKeptBack(r)
 	writers := r.Int64("writers")
 	if writers < 1 || writers > MaxWriters {
 		r.Fault("writers", fmt.Sprintf("a number between 1 and %d", MaxWriters))

@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 )
 
-var errNotForward = errors.New("a lane only goes forward")
+var errNotForward = errors.New("a lane cannot move backwards")
 
 // Lane is a lane of the target: a document with a position, and a session.
 type Lane struct {
@@ -243,7 +243,7 @@ func (l *Lane) Announce(ctx context.Context, next Position, lanes []Position) er
 	}
 	err := l.announce(ctx, next, announced, lanes)
 	if err != nil {
-		return l.Fail(err, "begin what is at %s, after %s", next, l.position)
+		return l.Fail(err, "announce the operations at %s, after %s", next, l.position)
 	}
 	l.announced, l.barrierSeen = announced, l.barrierRead
 	return nil
@@ -254,7 +254,7 @@ func (l *Lane) announce(ctx context.Context, next, announced Position, lanes []P
 		return errNotForward
 	}
 	if l == l.link.barrier && lanes == nil {
-		return errors.New("the barrier is to wait for all lanes")
+		return errors.New("the barrier must wait for all lanes")
 	}
 	return l.link.lease.InTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		err := l.change(ctx, txn, func(dst []byte) []byte {
@@ -275,7 +275,7 @@ func (l *Lane) announce(ctx context.Context, next, announced Position, lanes []P
 // caller need not call Moved.
 func (l *Lane) Complete(ctx context.Context, next Position) error {
 	if err := l.complete(ctx, next); err != nil {
-		return l.Fail(err, "end what is at %s, after %s", next, l.position)
+		return l.Fail(err, "complete the operations at %s, after %s", next, l.position)
 	}
 	l.Moved(next)
 	return nil

@@ -158,13 +158,13 @@ func (h *Link) advance(ctx context.Context, cp Progress, lanes []Position, src S
 func (h *Link) checkProgress(cp Progress) error {
 	switch {
 	case cp.Applied.IsNull() || cp.FetchFrom.IsNull():
-		return errors.New("it has no optime to go to")
+		return errors.New("it has no optime")
 	case cp.Applied.Before(h.applied):
-		return fmt.Errorf("a checkpoint does not go back, and it is at %s", h.applied)
+		return fmt.Errorf("a checkpoint cannot move backwards from %s", h.applied)
 	case cp.FetchFrom.After(cp.Applied):
 		return fmt.Errorf("reading from %s would miss what follows it", cp.FetchFrom)
 	case h.copy != nil && h.copy.Phase == Copying && (cp.Applied != h.copy.Begin || cp.FetchFrom.After(h.copy.FetchFrom)):
-		return errors.New("a checkpoint stays where it is while documents are copied")
+		return errors.New("a checkpoint cannot move while documents are copied")
 	}
 	return nil
 }
@@ -196,6 +196,7 @@ func (h *Link) report(err error) {
 	}
 	switch {
 	case errors.Is(err, lease.ErrFenced):
+		h.store.cfg.Keeper.CountFenced(err)
 		h.store.cfg.Observer.Log(slog.LevelWarn, "another process has acquired the lease", attrs()...)
 	case errors.Is(err, lease.ErrRewound):
 		h.store.metrics.rewound.Inc()

@@ -12,7 +12,7 @@ import (
 type metrics struct {
 	acquired, rewound, failed, retries prometheus.Counter
 	seconds                            prometheus.Histogram
-	term, applied                      prometheus.Gauge
+	applied                            prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer, link string) *metrics {
@@ -39,7 +39,6 @@ func newMetrics(reg prometheus.Registerer, link string) *metrics {
 			ConstLabels: prometheus.Labels{"link": link},
 			Buckets:     prometheus.ExponentialBuckets(0.001, 2, 14),
 		})),
-		term:    gauge("term", "The link's term: how often it was started."),
 		applied: gauge("timestamp_seconds", "Source time up to which the newest checkpoint has everything that is mirrored, in seconds since the epoch; 0 while the target is not consistent."),
 	}
 }

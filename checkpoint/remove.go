@@ -19,6 +19,9 @@ func (s *Store) Remove(ctx context.Context) error {
 	link := metadata.Documents{Collection: metadata.Links, Filter: metadata.ByID(s.cfg.Link)}
 	all := metadata.DocumentsOf(s.cfg.Link)
 	if s.cfg.Of == "" {
+		if err := s.keepTerm(ctx); err != nil {
+			return s.wrap(err, "keep its term")
+		}
 		all = slices.Insert(all, 0, link)
 	} else {
 		all = append(all, link)

@@ -30,9 +30,11 @@ func leavings(link string) map[string][]any {
 		metadata.Copies:    {link + "/1/c", link + "/1/c/0"},
 		metadata.Requests:  {link, link + "/d.c"},
 		metadata.Deferred:  {within},
+		metadata.Builds:    {within},
 		metadata.Oversized: {within},
 		metadata.Missing:   {link + "/d.c"},
 		metadata.Renames:   {link},
+		metadata.Terms:     {link},
 	}
 }
 
@@ -48,6 +50,9 @@ func TestCollections(t *testing.T) {
 		}
 		return true
 	})
+	// Named locks, shares and agents are of no link.
+	others := []string{metadata.Locks, metadata.LockPings, metadata.Shares, metadata.ShareMembers, metadata.AgentFailures}
+	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(others, name) })
 	slices.Sort(names)
 	if known := slices.Sorted(maps.Keys(leavings("a"))); !slices.Equal(names, known) {
 		t.Errorf("internal/metadata has %q, leavings %q", names, known)
@@ -87,17 +92,18 @@ func (r *remains) check(when string, left map[string]int) {
 }
 
 // TestRemoved: a link that was removed, completely, up to any collection or by hand, leaves
-// nothing that a later link of its name could find, except deferred index options. Links
+// nothing that a later link of its name could find, except deferred index options and its
+// last term. Links
 // whose names resemble it keep their documents.
 func TestRemoved(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	r := &remains{&target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}, t}
 	s := link(t, r.target)
-	created := map[string]int{metadata.Links: 1, metadata.Lanes: 3, metadata.Deferred: 1}
+	created := map[string]int{metadata.Links: 1, metadata.Lanes: 3, metadata.Deferred: 1, metadata.Terms: 1}
 	r.fill()
 	must.Succeed(t, s.Remove(ctx))
-	r.check("removed", map[string]int{metadata.Deferred: 1})
+	r.check("removed", map[string]int{metadata.Deferred: 1, metadata.Terms: 1})
 	r.fill()
 	must.Get(r.Call(ctx, metadata.Majority(metadata.Delete("replicator", metadata.Links, metadata.ByID("a")))))(t)
 	must.Succeed(t, s.Create(ctx, first(2)))
@@ -106,7 +112,7 @@ func TestRemoved(t *testing.T) {
 		must.Succeed(t, s.Create(ctx, first(2)))
 		r.check("partly removed and created", created)
 	}
-	r.check("removed at last", map[string]int{metadata.Deferred: 1})
+	r.check("removed at last", map[string]int{metadata.Deferred: 1, metadata.Terms: 1})
 }
 
 // TestRemovedPart: Parts returns a part until all of its documents are removed.
@@ -121,7 +127,7 @@ func TestRemovedPart(t *testing.T) {
 			t.Errorf("after %d deletes the part is not listed", n)
 		}
 	}
-	r.check("removed", map[string]int{metadata.Deferred: 1})
+	r.check("removed", map[string]int{metadata.Deferred: 1, metadata.Terms: 1})
 }
 
 // interrupted removes a link with all documents, but fails after n deletes. It returns
@@ -145,4 +151,27 @@ func (r *remains) interrupted(s *Store, n int) bool {
 		must.Fail(r.t, err, crash)
 	}
 	return err != nil
+}
+
+// TestTermsAreNotReused: the terms of a link continue those of the one of its name that was
+// removed, with Remove or by hand.
+func TestTermsAreNotReused(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	sim := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	s := link(t, sim)
+	must.Succeed(t, s.Create(ctx, first(2)))
+	for range 3 {
+		must.Get(s.Acquire(ctx, 0))(t)
+	}
+	must.Succeed(t, s.Remove(ctx))
+	must.Succeed(t, s.Create(ctx, first(2)))
+	if h := must.Get(s.Acquire(ctx, 0))(t); h.Term() != 4 {
+		t.Errorf("removed and created: term %d", h.Term())
+	}
+	must.Get(sim.Call(ctx, metadata.Majority(metadata.Delete("replicator", metadata.Links, metadata.ByID("a")))))(t)
+	must.Succeed(t, s.Create(ctx, first(2)))
+	if h := must.Get(s.Acquire(ctx, 0))(t); h.Term() != 5 {
+		t.Errorf("removed by hand and created: term %d", h.Term())
+	}
 }

@@ -56,7 +56,9 @@ func (s *State) Apart() (from, to Position, apart bool) {
 			to = p
 		}
 	}
-	later(to) // to is the earliest lane: all lanes have applied everything up to it
+	if len(s.KeptBack) == 0 {
+		later(to) // to is the earliest lane: all lanes have applied everything up to it
+	}
 	for _, p := range s.Lanes {
 		if p.Compare(to) > 0 {
 			to = p
@@ -74,7 +76,7 @@ func (s *State) Apart() (from, to Position, apart bool) {
 // on, and upgrades documents of an older format. If the lanes are apart it returns a
 // *RoutingError and changes nothing. No lane may be in use.
 func (h *Link) SetRouting(ctx context.Context, routing int) error {
-	if from, to, apart := h.state.Apart(); apart && len(h.lanes) > 1 {
+	if from, to, apart := h.state.Apart(); apart && (len(h.lanes) > 1 || len(h.state.KeptBack) > 0) {
 		return h.store.wrap(&RoutingError{Link: h.store.cfg.Link, Recorded: h.state.Routing, Known: routing, From: from, To: to}, "begin it")
 	}
 	// A link of an older format may lack the collection.
@@ -83,7 +85,7 @@ func (h *Link) SetRouting(ctx context.Context, routing int) error {
 	}
 	return h.locked(ctx, func() error {
 		format := func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendFormat(dst, routing) })
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendFormat(dst, routing, h.state.KeptBack) })
 		}
 		if err := h.update(ctx, format, func(*mongo.Txn) error { return nil }); err != nil {
 			return err
@@ -94,8 +96,8 @@ func (h *Link) SetRouting(ctx context.Context, routing int) error {
 }
 
 // appendFormat appends the versions of the format and of the routing rule.
-func appendFormat(dst []byte, routing int) []byte {
-	dst = bsoncore.AppendInt32Element(dst, "version", Version)
+func appendFormat(dst []byte, routing int, kept []KeptBack) []byte {
+	dst = bsoncore.AppendInt32Element(dst, "version", versionOf(kept))
 	return bsoncore.AppendInt32Element(dst, "routing", int32(routing))
 }
 
@@ -108,29 +110,44 @@ func routeID(link string, ns oplog.Namespace) string { return link + "/" + strin
 // The routes were majority-committed before the lanes were fenced, so read concern local
 // is safe. Read concern majority might return older ones on a newly elected primary.
 func (h *Link) OneLane(ctx context.Context) ([]oplog.Namespace, error) {
+	r, err := h.Routes(ctx)
+	return slices.Concat(r.OneLane, r.Thin), err
+}
+
+// Routes returns the collections of OneLane as the change that has recorded them.
+func (h *Link) Routes(ctx context.Context) (Rerouting, error) {
+	var routes Rerouting
 	cfg := &h.store.cfg
 	docs, err := metadata.FindAll(ctx, h.store.patience(), h.store.once, h.txns.ID(), cfg.DB, metadata.Routes, "local", metadata.Below(cfg.Link))
 	if err != nil {
-		return nil, h.store.wrap(err, "read its routing")
+		return routes, h.store.wrap(err, "read its routing")
 	}
-	var names []oplog.Namespace
 	for _, doc := range docs {
 		r := metadata.NewReader(doc)
-		names = append(names, oplog.Namespace(r.Text("ns")))
+		ns := oplog.Namespace(r.Text("ns"))
+		if thin, ok := doc.Lookup("thin").BooleanOK(); ok && thin {
+			routes.Thin = append(routes.Thin, ns)
+		} else {
+			routes.OneLane = append(routes.OneLane, ns)
+		}
 		if r.Err() != nil {
 			err := &metadata.DamagedError{Link: cfg.Link, What: fmt.Sprintf("a document of %s: field %v", metadata.Routes, r.Err())}
-			return nil, h.store.wrap(err, "read its routing")
+			return Rerouting{}, h.store.wrap(err, "read its routing")
 		}
 	}
-	return names, nil
+	return routes, nil
 }
 
 // Rerouting is a change of what OneLane returns.
 type Rerouting struct {
 	// OneLane are the collections whose operations go to one lane from now on, ByID
-	// those whose operations go to the lanes of their documents again.
-	OneLane, ByID []oplog.Namespace
+	// those whose operations go to the lanes of their documents again. Thin are like
+	// OneLane, for another reason: they have few operations.
+	OneLane, ByID, Thin []oplog.Namespace
 }
+
+// Len returns the number of collections whose routing changes.
+func (r *Rerouting) Len() int { return len(r.OneLane) + len(r.ByID) + len(r.Thin) }
 
 // Reroute records a change of the routing at the position at, in a transaction of the
 // barrier that commits with write concern majority. If at is after the barrier, the
@@ -140,7 +157,7 @@ type Rerouting struct {
 func (l *Lane) Reroute(ctx context.Context, at Position, lanes []Position, change Rerouting) error {
 	moves := at.Compare(l.position) > 0
 	if err := l.reroute(ctx, at, moves, lanes, change); err != nil {
-		return l.Fail(err, "record another routing of %d collections at %s", len(change.OneLane)+len(change.ByID), at)
+		return l.Fail(err, "record another routing of %d collections at %s", change.Len(), at)
 	}
 	if moves {
 		l.Moved(at)
@@ -182,6 +199,11 @@ func (s *Store) saveRoutes(ctx context.Context, txn *mongo.Txn, change Rerouting
 	for _, ns := range change.OneLane {
 		add = append(add, metadata.Insertion(routeID(s.cfg.Link, ns), func(dst []byte) []byte {
 			return bsoncore.AppendStringElement(dst, "ns", string(ns))
+		}))
+	}
+	for _, ns := range change.Thin {
+		add = append(add, metadata.Insertion(routeID(s.cfg.Link, ns), func(dst []byte) []byte {
+			return bsoncore.AppendBooleanElement(bsoncore.AppendStringElement(dst, "ns", string(ns)), "thin", true)
 		}))
 	}
 	for _, ns := range change.ByID {

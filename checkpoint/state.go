@@ -23,12 +23,16 @@ var (
 	ErrOtherSource = errors.New("the source is another replica set than the link was made for")
 )
 
-// Version is the format of the documents that this package writes. It also reads
-// unrouted ones.
-const Version = 2
+// Version is the newest format of the documents that this package writes: that of links
+// with collections that are kept back. It also reads the older ones.
+const Version = 3
 
-// unrouted is the format of links without a recorded routing.
-const unrouted = 1
+const (
+	// plain is the format of links without collections that are kept back.
+	plain = 2
+	// unrouted is the format of links without a recorded routing.
+	unrouted = 1
+)
 
 // MaxWriters is the largest number of writers of a link.
 const MaxWriters = 256
@@ -83,6 +87,8 @@ type State struct {
 	// LeftOut are the collections that the link leaves out while they are copied
 	// again, sorted by name; see Gaps. The slice is replaced and never modified.
 	LeftOut []LeftOut
+	// KeptBack are the collections that wait for an index build.
+	KeptBack []KeptBack
 	// Lanes are the positions of the writers' lanes. A lane that has not moved has the
 	// position {Applied at the link's creation, AllOps}.
 	Lanes []Position

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // Config identifies a link and the target that stores it.
@@ -28,6 +29,12 @@ type Config struct {
 	// Of is the link that this one is a part of, empty if it is none. Create records it:
 	// see Parts.
 	Of string
+	// Process identifies this process in leases. Empty means a random text.
+	Process string
+	// Keeper renews the link's lease, or, for a part, that of the link that it is a part of:
+	// nothing is written to lanes or to the link's document once that lease is over. May be
+	// nil, for leases that have no end.
+	Keeper *lease.Keeper
 	// Observer receives the link's events. May be nil.
 	Observer event.Observer
 	// Registry gets the metrics. May be nil.
@@ -37,6 +44,9 @@ type Config struct {
 func (c *Config) setDefaults() {
 	if c.DB == "" {
 		c.DB = "replicator"
+	}
+	if c.Process == "" {
+		c.Process = rand.Text()
 	}
 }
 
@@ -53,7 +63,7 @@ func (c *Config) validate() error {
 
 // Store reads a link and acquires its lease. A process uses one Store for all attempts
 // of a link, because the Store recognizes the terms that are its own. It is for one
-// goroutine at a time.
+// goroutine at a time, but Look may be called concurrently with all else.
 type Store struct {
 	cfg     Config       // its Target retries transient errors
 	once    mongo.Caller // the target; it sends each command once
@@ -67,7 +77,7 @@ func New(cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	s := &Store{cfg: cfg, once: cfg.Target, holder: rand.Text(), metrics: newMetrics(cfg.Registry, cfg.Link)}
+	s := &Store{cfg: cfg, once: cfg.Target, holder: cfg.Process, metrics: newMetrics(cfg.Registry, cfg.Link)}
 	s.cfg.Target = mongo.Patient{Caller: s.once, Retry: s.patience()}
 	return s, nil
 }
@@ -108,6 +118,34 @@ func (s *Store) Load(ctx context.Context) (State, bool, error) {
 		return State{}, false, s.wrap(err, "read it")
 	}
 	return link.State, true, nil
+}
+
+// Standing is a link as a process sees it that does not have its lease.
+type Standing struct {
+	// Lease is its lease.
+	Lease lease.Sighting
+	// Copy is its copy, nil if it has none, FetchFrom where its oplog is read from.
+	Copy      *Copy
+	FetchFrom oplog.OpTime
+	Instance  string
+}
+
+// Look reads the link for a process that waits for its lease; it returns false if there is
+// no such link.
+func (s *Store) Look(ctx context.Context, watch *lease.Watch) (Standing, bool, error) {
+	link, err := s.readLink(ctx)
+	if errors.Is(err, ErrNoLink) {
+		return Standing{}, false, nil
+	}
+	var seen lease.Sighting
+	if err == nil {
+		seen, err = watch.Look(ctx, s.cfg.Target, link.lease)
+	}
+	if err != nil {
+		watch.Blink()
+		return Standing{}, false, s.wrap(err, "read its lease")
+	}
+	return Standing{Lease: seen, Copy: link.Copy, FetchFrom: link.FetchFrom, Instance: link.lease.Instance}, true, nil
 }
 
 // readLink reads the link's document, without the lanes.
@@ -155,7 +193,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 }
 
 func (s *Store) prepare(ctx context.Context) error {
-	for _, name := range []string{metadata.Links, metadata.Lanes, metadata.Deferred, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Missing} {
+	for _, name := range []string{metadata.Links, metadata.Lanes, metadata.Deferred, metadata.Builds, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Missing} {
 		reply, err := s.cfg.Target.Call(ctx, metadata.Majority(metadata.Write(s.cfg.DB, "create", name, "")))
 		if servererr.IsNamespaceThere(err) {
 			continue
@@ -182,7 +220,6 @@ func (s *Store) Create(ctx context.Context, first State) error {
 		return err
 	}
 	link := linkDoc{State: first, lease: lease.Record{Instance: rand.Text()}, of: s.cfg.Of}
-	link.Term = 0
 	// All processes that create the link use this session, with numbers that grow with
 	// the clock, so this aborts the open transaction of a process that crashed.
 	session := mongo.NewSession(s.once, mongo.SessionID(s.cfg.DB, s.cfg.Link, "create"), time.Now().UnixMicro())
@@ -201,6 +238,11 @@ func (s *Store) Create(ctx context.Context, first State) error {
 }
 
 func (s *Store) create(ctx context.Context, txn *mongo.Txn, link *linkDoc) error {
+	var err error
+	if link.Term, err = s.lastTerm(ctx, txn); err != nil {
+		return err
+	}
+	link.lease.Term = link.Term
 	insert := metadata.Write(s.cfg.DB, "insert", metadata.Links, "documents", link.marshal(s.cfg.Link))
 	if err := metadata.Run(ctx, txn, insert, 1); err != nil {
 		return err

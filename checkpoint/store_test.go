@@ -137,11 +137,11 @@ func wantRefused(ctx context.Context, t *testing.T, h *Link) {
 	another := Source{SetName: "rs0", RBID: 2, Host: "b:1", ReplicaSetID: bson.RawValue{Type: bson.TypeObjectID, Value: []byte("another one.")}}
 	must.Fail(t, h.Advance(ctx, progress(103), positions(h), another), ErrOtherSource)
 	for what, err := range map[string]error{
-		"does not go back":  h.Advance(ctx, progress(101), positions(h), Source{}),
-		"no optime":         h.Advance(ctx, Progress{}, positions(h), Source{}),
-		"would miss":        h.Advance(ctx, Progress{Applied: ot(103), FetchFrom: ot(104)}, positions(h), Source{}),
-		"1 positions for 3": h.Advance(ctx, progress(103), positions(h)[:1], Source{}),
-		"only goes forward": h.Lane(1).Move(ctx, h.Lane(1).Session().Begin(), at(101, 4)),
+		"checkpoint cannot move backwards": h.Advance(ctx, progress(101), positions(h), Source{}),
+		"no optime":                        h.Advance(ctx, Progress{}, positions(h), Source{}),
+		"would miss":                       h.Advance(ctx, Progress{Applied: ot(103), FetchFrom: ot(104)}, positions(h), Source{}),
+		"1 positions for 3":                h.Advance(ctx, progress(103), positions(h)[:1], Source{}),
+		"lane cannot move backwards":       h.Lane(1).Move(ctx, h.Lane(1).Session().Begin(), at(101, 4)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "checkpoint: ") {
 			t.Errorf("error %v, want %q", err, what)
@@ -252,9 +252,9 @@ func TestDamaged(t *testing.T) {
 	if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, "fetchFrom.ts") {
 		t.Errorf("no fetchFrom: %v", err)
 	}
-	set(metadata.Links, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 3) })
+	set(metadata.Links, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 4) })
 	_, err = s.Acquire(ctx, 0)
-	if e, ok := errors.AsType[*VersionError](err); !ok || e.Found != 3 || !strings.Contains(err.Error(), "use the version") {
+	if e, ok := errors.AsType[*VersionError](err); !ok || e.Found != 4 || !strings.Contains(err.Error(), "use the version") {
 		t.Errorf("another format: %v", err)
 	}
 	set(metadata.Links, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", Version) })

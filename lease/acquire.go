@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -17,45 +18,38 @@ import (
 // rolled back, after it had reached that server.
 const raiseTries = 8
 
-// Record has the fields of the lease in a document.
-type Record struct {
-	// Term counts the acquisitions, from 1; 0 in a new document.
-	Term int64
-	// Holder is the process that acquired it last, empty for none.
-	Holder string
-	// Instance is random, and identifies the document among all of the same name.
-	Instance string
-}
-
-// Append appends the fields of a record to a new document.
-func (r *Record) Append(dst []byte) []byte {
-	dst = bsoncore.AppendStringElement(dst, "instance", r.Instance)
-	dst = bsoncore.AppendInt64Element(dst, "term", r.Term)
-	dst = bsoncore.AppendStringElement(dst, "holder", r.Holder)
-	return bsoncore.AppendInt64Element(dst, "writes", 0)
-}
-
-// ReadRecord reads the fields of a record.
-func ReadRecord(r *metadata.Reader) Record {
-	return Record{Term: r.Int64("term"), Holder: r.Text("holder"), Instance: r.Text("instance")}
-}
+// raiseWithin is how long after the look at the lease the write may be sent that acquires it:
+// its number ends the transactions of a process that has the lease, even if it does not get it.
+// After that it is not repeated either: the lease is read again first.
+const raiseWithin = time.Second
 
 // Acquire acquires the lease in the next term. It returns the lease and the document
 // with the new term, which is majority-committed. Found is the record that the caller has
-// read, and after the newest term of this process, 0 if it had none: if another process
-// has had a newer one, Acquire returns ErrFenced.
+// read, and after the newest term that this process has had or seen, 0 for none: the next
+// one is above it, also if it was lost in a rollback or a restore. If another process has had
+// a newer one, and the Claim does not take over, Acquire returns ErrFenced. If another process has the lease, and
+// the Claim does not take it over, Acquire returns a *HeldError.
 func Acquire(ctx context.Context, cfg Config, found Record, after int64) (*Lease, bson.Raw, error) {
 	// A term newer than after is ours if the reply to an earlier Acquire was lost.
-	if after != 0 && found.Term > after && found.Holder != cfg.Holder {
+	if after != 0 && found.Term > after && found.Holder != cfg.Holder && !cfg.TakeOver {
 		return nil, nil, fmt.Errorf("acquire it after term %d, found term %d: %w", after, found.Term, ErrFenced)
 	}
-	if found.Term < after {
-		return nil, nil, fmt.Errorf("acquire it after term %d, found term %d: %w", after, found.Term, ErrBehind)
-	}
 	l := newLease(cfg, found)
-	for l.term = found.Term + 1; ; l.term++ {
+	if cfg.TTL > 0 && cfg.Keeper != nil {
+		cfg.Keeper.begins(&found)
+	}
+	if err := l.mayRaise(ctx, found); err != nil {
+		return nil, nil, err
+	}
+	l.raiseBy = time.Now().Add(raiseWithin)
+	last := max(found.Term, after)
+	for l.term = last + 1; ; l.term++ {
+		sent := time.Now()
 		doc, again, err := l.raise(ctx, found)
-		if err != nil && (!again || l.term >= found.Term+raiseTries) {
+		if err == nil && cfg.TTL > 0 {
+			doc, err = l.keep(ctx, sent)
+		}
+		if err != nil && (!again || l.term >= last+raiseTries) {
 			return nil, nil, fmt.Errorf("raise the term to %d: %w", l.term, err)
 		}
 		if err == nil {
@@ -73,31 +67,31 @@ func (l *Lease) raise(ctx context.Context, found Record) (doc bson.Raw, again bo
 	}
 	l.sessions = l.sessions[:0]
 	l.own = l.Session(ownSession)
-	n, refused := l.write(ctx, l.own, l.cfg.Collection, metadata.Statement{
-		Filter: func(dst []byte) []byte {
-			dst = bsoncore.AppendStringElement(dst, "_id", l.cfg.ID)
-			return bsoncore.AppendInt64Element(dst, "term", found.Term)
-		},
-		Change: func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
-				dst = bsoncore.AppendInt64Element(dst, "term", l.term)
-				return bsoncore.AppendStringElement(dst, "holder", l.cfg.Holder)
-			})
-		},
-	})
+	statement, err := l.statement(found)
+	if err != nil {
+		return nil, false, err
+	}
+	by := l.raiseBy
+	if l.cfg.TTL == 0 {
+		by = time.Time{} // it takes the lease from any process
+	}
+	n, refused := l.write(ctx, l.own, l.cfg.Collection, statement, by, l.cfg.TTL == 0)
 	if refused != nil && !servererr.IsOldNumber(refused) {
 		return nil, false, refused
 	}
 	// The reply is not sufficient: it may be that of another process's write under the
 	// same number, which the server does not execute twice.
 	doc, now, err := l.read(ctx)
+	l.raiseBy = time.Now().Add(raiseWithin)
 	switch {
 	case err != nil:
 		return nil, false, err
-	case now == Record{Term: l.term, Holder: l.cfg.Holder, Instance: l.instance}:
+	case now.Term == l.term && now.Holder == l.cfg.Holder && now.Instance == l.instance && now.Grant.ID == l.grant:
 		return doc, false, nil
-	case now != found:
+	case now.Term != found.Term || now.Holder != found.Holder || now.Instance != found.Instance:
 		return nil, false, fmt.Errorf("another process raised it to %d: %w", now.Term, ErrFenced)
+	case refused == nil && l.cfg.TTL > 0 && now.Grant.isGranted() && now.Holder != l.cfg.Holder:
+		return nil, false, &HeldError{Record: now} // it was renewed meanwhile
 	case refused == nil:
 		return nil, false, fmt.Errorf("the write met %d documents, and the term is still %d: %w", n, now.Term, ErrBehind)
 	}
@@ -128,9 +122,15 @@ func (l *Lease) parse(doc bson.Raw) (Record, error) {
 
 // write runs one update as a retryable write under the session's next number, and
 // retries it under the same number after transient errors. It returns how many documents
-// matched.
-func (l *Lease) write(ctx context.Context, session *mongo.Session, collection string, update metadata.Statement) (n int64, err error) {
-	cmd := metadata.Majority(metadata.Update(l.cfg.DB, collection, update))
+// matched. If by is not zero, it is not sent later than that.
+func (l *Lease) write(ctx context.Context, session *mongo.Session, collection string, update metadata.Statement, by time.Time, majority bool) (n int64, err error) {
+	cmd := metadata.Update(l.cfg.DB, collection, update)
+	if majority {
+		cmd = metadata.Majority(cmd)
+	} else {
+		cmd = metadata.PrimaryOnly(cmd)
+	}
+	cmd.SendBy = by
 	send := session.Write
 	err = l.cfg.Retry.Do(ctx, func() error {
 		reply, err := send(ctx, cmd)
@@ -159,7 +159,7 @@ func (l *Lease) Fence(ctx context.Context, session *mongo.Session, collection, i
 				return bsoncore.AppendInt64Element(dst, "term", l.term)
 			})
 		},
-	})
+	}, time.Time{}, true)
 	if err == nil && n != 1 {
 		err = l.whyNotFenced(ctx, collection, id)
 	}

@@ -10,17 +10,49 @@
 //
 // # Term
 //
-// A lease is four fields of a document:
+// A lease is some fields of a document:
 //
-//	{_id: NAME, term: 7, holder: "…", instance: "…", writes: 12, …}
+//	{_id: NAME, term: 7, holder: "…", instance: "…", writes: 12,
+//	 lease: {term: 7, id, termDuration: 40, ttl, granted, expires, why}, …}
 //
 // [Acquire] raises the term by one, with a compare-and-set on the term that was read.
 // The term is the fencing token: it only grows, and each term belongs to one process. The
-// holder is a random id of the process. The instance is a random id of the document: a
+// holder is the id of the process ([NewProcess]). The instance is a random id of the document: a
 // document that is created after a removal, under the same name, has other sessions. All
 // other fields belong to the package that uses the lease, which changes them with
 // [Lease.Update]. That checks the term, and counts in writes, so that each update changes
 // the document.
+//
+// # Time
+//
+// A [Claim] with a TTL acquires the lease only where it is free: released, or not renewed in
+// time, by the store's clock. The field lease has the grant; it counts only if it has the
+// document's term.
+//
+//	            Acquire: if it is free                 Release
+//	free ─────────────────────────────▶ granted ─────────────────▶ free
+//	  ▲                                  │  ▲  │
+//	  │      expires, by $$NOW           │  └──┘ Keeper: renews it
+//	  └──────────────────────────────────┘
+//
+// A [Keeper] renews the lease and has a context ([Keeper.Lead]) that ends with it: a margin
+// before it can expire, counted on this process's clocks from when the last successful
+// renewal was sent; at once when another process has acquired it. Nothing is sent on the
+// lease's sessions after that, also by a process that has just resumed after it was
+// suspended. A [Watch] says to a process that stands by when the lease is free.
+//
+// What these promise, with a store that is up:
+//
+//   - One holder at a time by the store's clock, if its clock does not jump: the process
+//     stops before another one may begin.
+//   - Whatever the clocks do, writes of one term end when the next one is acquired.
+//   - A lease whose holder is gone is free after its TTL. If the store's clock has gone back,
+//     after one and a half TTLs in which a process that stands by has seen no renewal.
+//   - Waiting processes are not queued. Each tries when the lease is free.
+//   - Cost: one update of the document per renewal, acknowledged by the primary; reads of it
+//     by each process that stands by, about as often.
+//
+// A claim without a TTL takes the lease over from any process, and has no end.
 //
 // # Sessions
 //
@@ -42,13 +74,16 @@
 //
 // Acquire can be interrupted after each of its steps; the next call repeats all of them.
 //
+//  0. With a TTL: the document and the store's clock are read. If another process has the
+//     lease, nothing is written, as the number of step 1 would end its transactions.
 //  1. On the lease's own session, a retryable write with the transaction number of the new
 //     term raises the term. The number aborts an open transaction of an older term.
 //  2. The document is read. If two processes sent step 1 with the same number, both got a
-//     reply of success: the field holder identifies the one whose write was executed.
+//     reply of success: the field holder identifies the one whose write was executed. With a
+//     TTL, renewals begin, and a second write waits until the first is majority-committed.
 //  3. The caller fences its other documents (Fence), then reads them.
 //
-// All of these writes have write concern majority, so all earlier writes on the server
+// After these steps all of these writes are majority-committed, so all earlier writes on the server
 // are majority-committed, too.
 //
 // # Outcomes

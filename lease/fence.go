@@ -23,10 +23,23 @@ var (
 	// ErrBehind reports that a former primary, which has not noticed yet that it is not
 	// primary any more, has answered.
 	ErrBehind = errors.New("the server that answered is behind the target's primary")
+	// ErrHeld reports that another process has the lease. The error is a *HeldError.
+	ErrHeld = errors.New("another process has the lease")
+	// ErrExpired reports that the lease was not renewed in time: what is sent now would
+	// arrive when another process may have it.
+	ErrExpired = errors.New("the lease was not renewed in time")
 	// ErrSpent reports that this process has called Spend: the lease has to be acquired
 	// again.
 	ErrSpent = errors.New("the lease was given up and has to be acquired again")
 )
+
+// HeldError reports which process has the lease.
+type HeldError struct{ Record Record }
+
+func (e *HeldError) Error() string { return ErrHeld.Error() + ": " + e.Record.String() }
+
+// Unwrap returns ErrHeld.
+func (*HeldError) Unwrap() error { return ErrHeld }
 
 // Judge adds ErrFenced to an error if the server rejected the transaction number as too
 // old, because only newer terms have newer numbers. It returns other errors unchanged.
@@ -42,22 +55,45 @@ func Judge(err error) error {
 func (l *Lease) Compare(what string, term int64) error {
 	switch {
 	case term > l.term:
-		return fmt.Errorf("%s has term %d, not %d: %w", what, term, l.term, ErrFenced)
+		return &supersededError{what: what, found: term, term: l.term}
 	case term < l.term:
 		return fmt.Errorf("%s has term %d, not %d: %w", what, term, l.term, ErrRewound)
 	}
 	return nil
 }
 
+// supersededError reports that a newer term was found in a document. It is an ErrFenced.
+type supersededError struct {
+	what        string
+	found, term int64
+	// read means that the document was only read, not to be written.
+	read bool
+}
+
+func (e *supersededError) Error() string {
+	return fmt.Sprintf("%s has term %d, not %d: %v", e.what, e.found, e.term, ErrFenced)
+}
+
+// Unwrap returns ErrFenced.
+func (*supersededError) Unwrap() error { return ErrFenced }
+
 // Check reads the document, and returns an error if its term is not the lease's. It is
 // called immediately before commands that the server cannot fence: these may still arrive
-// late, but a process that was suspended before Check does not send them.
+// late, but a process that was suspended before Check does not send them. ErrExpired, and
+// not ErrFenced, means that the document still has the term of the lease: no other process
+// has acquired it until then.
 func (l *Lease) Check(ctx context.Context) error {
 	_, now, err := l.read(ctx)
+	if err == nil {
+		err = l.Compare("it", now.Term)
+	}
+	if superseded, ok := errors.AsType[*supersededError](err); ok {
+		superseded.read = true
+	}
 	if err != nil {
 		return err
 	}
-	return l.Compare("it", now.Term)
+	return l.cfg.Keeper.Err()
 }
 
 // InTxn runs work in a transaction of one of the lease's sessions and commits it with

@@ -31,6 +31,30 @@ type Config struct {
 	DB, Collection, ID string
 	// Holder is unique to this process: Acquire recognizes its own terms by it.
 	Holder string
+	Claim
+	// Keeper, if not nil, ends all writes of the lease's sessions, and Check, once its own
+	// lease is over. With a TTL it must be the Keeper of this document, which renews the
+	// lease.
+	Keeper *Keeper
+}
+
+// Claim says how a lease is acquired, and for how long. The zero Claim takes it over from
+// any process, and has no end.
+type Claim struct {
+	// TTL is how long the lease lasts after it was granted or renewed, by the store's
+	// clock. Acquire then waits for nobody: it returns a *HeldError while another process
+	// has the lease.
+	TTL time.Duration
+	// Why is what others are shown.
+	Why string
+	// TakeOver acquires the lease even if another process has it.
+	TakeOver bool
+	// AcceptOffer acquires the lease from a process that offers it.
+	AcceptOffer bool
+	// Unmoved is the record of a lease that the caller has seen unchanged for its whole TTL,
+	// nil for none: it counts as ended unless it has changed, though by the store's clock it
+	// has not. The clock may have gone back.
+	Unmoved *Record
 }
 
 // Lease is the right to write under one term. Its methods are safe for concurrent
@@ -42,6 +66,9 @@ type Lease struct {
 	term     int64
 	own      *mongo.Session
 	sessions []bson.Raw // ids of all sessions, for Touch
+	grant    bson.ObjectID
+	// raiseBy is the time by which the write that acquires the lease has to be sent.
+	raiseBy time.Time
 
 	// locked is full while a goroutine uses own or spent.
 	locked chan struct{}
@@ -49,10 +76,14 @@ type Lease struct {
 }
 
 func newLease(cfg Config, found Record) *Lease {
-	return &Lease{
+	l := &Lease{
 		cfg: cfg, target: mongo.Patient{Caller: cfg.Target, Retry: cfg.Retry},
 		instance: found.Instance, locked: make(chan struct{}, 1),
 	}
+	if cfg.TTL > 0 {
+		l.grant = bson.NewObjectID()
+	}
+	return l
 }
 
 // Term returns the term.
@@ -71,7 +102,7 @@ func (l *Lease) Own() *mongo.Session { return l.own }
 func (l *Lease) Session(name string) *mongo.Session {
 	id := mongo.SessionID(l.cfg.DB, l.cfg.ID, l.instance, name)
 	l.sessions = append(l.sessions, id)
-	return mongo.NewSession(l.cfg.Target, id, l.term<<mongo.NumberBits)
+	return mongo.NewSession(l.cfg.Keeper.guard(l.cfg.Target), id, l.term<<mongo.NumberBits)
 }
 
 // Touch keeps the server from forgetting the lease's sessions. It must be called every

@@ -53,7 +53,7 @@ func (s *Store) Answer(ctx context.Context, link *checkpoint.Link, ns oplog.Name
 // transaction.
 func (s *Store) answer(ctx context.Context, link *checkpoint.Link, ns oplog.Namespace, state, why string, change func([]checkpoint.LeftOut) []checkpoint.LeftOut) error {
 	if !validState(state) {
-		return s.wrap(errors.New("it is no state of a request"), "say that copying %s again is %q", ns, state)
+		return s.wrap(errors.New("not a state of a request"), "set the request to copy %s again to %q", ns, state)
 	}
 	err := link.ChangeLeftOut(ctx, func(txn mongo.Caller, was []checkpoint.LeftOut) ([]checkpoint.LeftOut, error) {
 		list := change(was)
@@ -71,7 +71,7 @@ func (s *Store) answer(ctx context.Context, link *checkpoint.Link, ns oplog.Name
 		return list, metadata.Run(ctx, txn, metadata.Update(s.db, metadata.Requests, s.changes(ns, state, why)...), -1)
 	})
 	if err != nil {
-		return s.wrap(err, "say that copying %s again is %q", ns, state)
+		return s.wrap(err, "set the request to copy %s again to %q", ns, state)
 	}
 	return nil
 }

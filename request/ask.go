@@ -38,7 +38,7 @@ func (s *Store) Limit(ctx context.Context, bytesPerSecond, opsPerSecond int64) e
 // change.
 func (s *Store) Resync(ctx context.Context, ns oplog.Namespace) error {
 	if db, collection, ok := strings.Cut(string(ns), "."); !ok || db == "" || collection == "" {
-		return s.wrap(errors.New("it is not a database and a collection"), "ask for %q to be copied again", ns)
+		return s.wrap(errors.New("not of the form DB.COLLECTION"), "request that %q is copied again", ns)
 	}
 	err := s.write(ctx, metadata.Statement{
 		Filter: s.inState(ns, Done, Failed),

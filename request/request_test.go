@@ -92,8 +92,8 @@ func TestRequests(t *testing.T) {
 	request(Resync{NS: "d.c/é.$x", State: Asked})
 
 	for what, err := range map[string]error{
-		"no state":       runner.Answer(ctx, link, "d.c", "well", ""),
-		"not a database": operator.Resync(ctx, "d"),
+		"not a state":     runner.Answer(ctx, link, "d.c", "well", ""),
+		"not of the form": operator.Resync(ctx, "d"),
 	} {
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("error %v, want %q", err, what)

@@ -19,7 +19,8 @@ func (m *Manager) able() bool { return m.cfg.Unable == nil }
 // requests. While the link itself copies documents nothing is left out.
 func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
 	st := link.State()
-	m.leftOut, m.copies = map[oplog.Namespace]request.Resync{}, 0
+	m.leftOut, m.copies, m.waits = map[oplog.Namespace]request.Resync{}, 0, map[oplog.Namespace]string{}
+	defer m.tellWaiting()
 	if st.Copy != nil {
 		m.copies = st.Copy.Number
 		if st.Copy.Phase == checkpoint.Copying {
@@ -47,7 +48,10 @@ func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
 			}
 		}
 	}
-	return m.checkAble()
+	if err := m.checkAble(); err != nil {
+		return err
+	}
+	return m.lockLeftOut(ctx, link, requests.Resync)
 }
 
 // isPostponed reports whether a request waits for a process that can copy.
@@ -76,15 +80,18 @@ func (m *Manager) postpone(ctx context.Context, link *checkpoint.Link, requests 
 // Postponed describes which collections are requested and cannot be copied by this
 // process, and why; it is empty if there are none. It is safe for concurrent use.
 func (m *Manager) Postponed() string {
-	names := m.postponed.Load()
-	if names == nil || len(*names) == 0 {
-		return ""
+	var texts []string
+	if names := m.postponed.Load(); names != nil && len(*names) > 0 {
+		texts = append(texts, fmt.Sprintf("%s cannot be copied again now: %v", strings.Join(*names, ", "), m.cfg.Unable))
 	}
-	return fmt.Sprintf("%s cannot be copied again now: %v", strings.Join(*names, ", "), m.cfg.Unable)
+	if waiting := m.waiting.Load(); waiting != nil && *waiting != "" {
+		texts = append(texts, *waiting)
+	}
+	return strings.Join(texts, "; ")
 }
 
-// admit leaves out the collection of a request, or writes the reason why not to the
-// request.
+// admit takes the lock of a request and leaves out its collection, or writes the reason why
+// not to the request.
 func (m *Manager) admit(ctx context.Context, link *checkpoint.Link, req request.Resync) error {
 	known, out := m.leftOut[req.NS]
 	if why := m.refusal(req.NS); why != "" {
@@ -92,6 +99,9 @@ func (m *Manager) admit(ctx context.Context, link *checkpoint.Link, req request.
 	}
 	if out && req.State != request.Asked && known.State != request.Failed {
 		return nil // The part may have a later time than the request: see restart.
+	}
+	if got, err := m.lock(ctx, link, req); !got {
+		return err
 	}
 	if err := m.cfg.Requests.LeaveOut(ctx, link, req); err != nil {
 		return err
@@ -167,7 +177,7 @@ func Describe(list []checkpoint.LeftOut) string {
 	var texts, copied []string
 	for i := range list {
 		if out := &list[i]; out.Failed != "" {
-			texts = append(texts, fmt.Sprintf("%s could not be copied again and is left out until it is asked for again (replicator resync): %s", out.NS, out.Failed))
+			texts = append(texts, fmt.Sprintf("%s could not be copied again and is left out until it is requested again (replicator resync): %s", out.NS, out.Failed))
 		} else {
 			copied = append(copied, string(out.NS))
 		}

@@ -15,7 +15,9 @@
 //	  │          │           │
 //	  └──────────┴───────────┴──────▶ failed
 //
-// A request remains asked, with a reason, while the process has no --spool-dir. From
+// A request remains asked, with a reason, while the process has no --spool-dir, and while
+// something else has the lock of the collection (package jobs). The link has that lock from before copying
+// until done or failed, whichever process leads it; a part that runs without it is stopped. From
 // copying on, the collection is in leftOut of the link's document, which is authoritative:
 // it is changed together with the request, in a transaction that only the process with
 // the link's lease can commit. A collection whose request failed stays left out until it is

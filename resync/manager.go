@@ -14,12 +14,10 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/jobs"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
 )
-
-// maxRunning limits how many parts run concurrently.
-const maxRunning = 2
 
 // Config has the link of a Manager, and what the Manager needs to copy collections.
 type Config struct {
@@ -36,12 +34,16 @@ type Config struct {
 	Off bool
 	// Unable, if not nil, is the reason why this process cannot copy.
 	Unable error
+	// Locks are the named locks of the link's resyncs.
+	Locks *jobs.Locks
 	// Acquire acquires the link's lease, in the next term.
 	Acquire func(context.Context) (*checkpoint.Link, error)
 	// Position returns the position of the link. Watch calls it while an attempt runs.
 	Position func() Position
 	// Runner returns the Runner of a part.
-	Runner   func(Part) (Runner, error)
+	Runner func(Part) (Runner, error)
+	// Parallel is how many parts run concurrently. Zero means 1.
+	Parallel int
 	Observer event.Observer
 }
 
@@ -53,6 +55,8 @@ type Position struct {
 	// Spooled reports that the oplog is read from the spool. The attempt cannot be ended
 	// at a certain entry then.
 	Spooled bool
+	// KeptBack reports that collections wait for an index build: the position does not advance.
+	KeptBack bool
 }
 
 // Manager copies collections of one link again. Watch runs concurrently with an attempt,
@@ -73,6 +77,10 @@ type Manager struct {
 	ended chan struct{}
 	// postponed are the collections that are requested and cannot be copied.
 	postponed atomic.Pointer[[]string]
+	// waits has the collections that others have the lock of, and who has it. Waiting is that
+	// for operators.
+	waits   map[oplog.Namespace]string
+	waiting atomic.Pointer[string]
 }
 
 // New returns a Manager. It does no I/O and starts nothing.
@@ -94,15 +102,16 @@ func (m *Manager) Begin(ctx context.Context, link *checkpoint.Link) error {
 	if err := m.sweep(ctx, link); err != nil {
 		return err
 	}
+	m.keepLocks(link.Term())
 	return m.start(ctx)
 }
 
 func (m *Manager) start(ctx context.Context) error {
 	for _, req := range slices.SortedFunc(maps.Values(m.leftOut), request.Resync.Compare) {
-		if m.running[req.NS] != nil || req.State == request.Failed {
+		if m.running[req.NS] != nil || req.State == request.Failed || m.waits[req.NS] != "" {
 			continue
 		}
-		if len(m.running) >= maxRunning {
+		if len(m.running) >= max(1, m.cfg.Parallel) {
 			break // The others are left out until one of these has ended.
 		}
 		r, err := m.newRun(req)
@@ -113,8 +122,9 @@ func (m *Manager) start(ctx context.Context) error {
 		soft, drain := context.WithCancelCause(context.WithoutCancel(ctx))
 		r.drain = drain
 		m.cfg.Observer.Tell(Began{NS: req.NS})
+		lock := m.cfg.Locks.Held(m.lockName(req.NS))
 		m.group.Go(func() {
-			r.err = r.runner.Run(ctx, soft)
+			r.err = underLock(ctx, lock, func(ctx context.Context) error { return r.runner.Run(ctx, soft) })
 			close(r.done)
 			select {
 			case m.ended <- struct{}{}:
@@ -131,6 +141,14 @@ func (m *Manager) Close() {
 		r.drain(nil)
 	}
 	m.group.Wait()
+}
+
+// Reset forgets all parts, after Close: another process may run them now.
+func (m *Manager) Reset() {
+	m.leftOut, m.running, m.merging, m.copies = nil, map[oplog.Namespace]*run{}, nil, 0
+	m.postponed.Store(nil)
+	m.waits = nil
+	m.tellWaiting()
 }
 
 // Stop stops all parts and waits until they have ended, because the link is about to copy
@@ -156,6 +174,9 @@ func (m *Manager) Remove(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Running returns how many parts run.
+func (m *Manager) Running() int { return len(m.running) }
 
 // LeftOut returns the collections that the current attempt leaves out, sorted by name.
 func (m *Manager) LeftOut() []oplog.Namespace { return slices.Sorted(maps.Keys(m.leftOut)) }
@@ -220,7 +241,7 @@ func (m *Manager) remove(ctx context.Context, name string) error {
 		err = store.Remove(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("remove what is left of a collection that was copied again: %w", err)
+		return fmt.Errorf("remove the metadata of a collection that was copied again: %w", err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/lease/locks"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
 )
@@ -42,7 +43,7 @@ func (m *Manager) pick(ctx, soft context.Context) error {
 		return nil
 	}
 	for ns, r := range m.running {
-		if !r.ready(at.Applied) {
+		if !r.ready(at) {
 			continue
 		}
 		if err := r.stop(ctx); err != nil {
@@ -84,6 +85,12 @@ func (m *Manager) step(ctx, soft context.Context) (until oplog.OpTime, err error
 		return oplog.OpTime{}, err
 	}
 	here := link.State()
+	if len(here.KeptBack) > 0 {
+		// The link would reach that entry after the build only. The part runs on until then.
+		m.merging = nil
+		delete(m.running, r.part.NS)
+		return oplog.OpTime{}, nil
+	}
 	there, err := m.load(ctx, r.part)
 	if err != nil {
 		return oplog.OpTime{}, err
@@ -95,6 +102,9 @@ func (m *Manager) step(ctx, soft context.Context) (until oplog.OpTime, err error
 		at = other
 	}
 	if here.Applied.Equal(at) && there.Applied.Equal(at) {
+		if err := m.confirmLock(ctx, r); err != nil || m.merging == nil {
+			return oplog.OpTime{}, err
+		}
 		return oplog.OpTime{}, m.giveBack(ctx, link, r)
 	}
 	if there.Applied.Before(at) {
@@ -127,12 +137,12 @@ func (m *Manager) advance(ctx, soft context.Context, r *run, until oplog.OpTime)
 	part.Until = until
 	runner, err := m.cfg.Runner(part)
 	if err == nil {
-		err = runner.Run(ctx, soft)
+		err = underLock(ctx, m.cfg.Locks.Held(m.lockName(part.NS)), func(ctx context.Context) error { return runner.Run(ctx, soft) })
 	}
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("copy %s again: bring it to %s: %w", part.NS, until, err)
+	err = fmt.Errorf("copy %s again: apply the oplog to it up to %s: %w", part.NS, until, err)
 	if ctx.Err() != nil || soft.Err() != nil {
 		return err
 	}
@@ -149,6 +159,7 @@ func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run) e
 	}
 	m.merging = nil
 	delete(m.running, r.part.NS)
+	m.unlock(r.part.NS)
 	m.cfg.Observer.Tell(Ended{NS: r.part.NS})
 	return m.remove(ctx, r.part.Link)
 }
@@ -156,8 +167,8 @@ func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run) e
 // fail handles the error of a part. The link continues without it.
 func (m *Manager) fail(ctx context.Context, r *run, why error) error {
 	switch {
-	case errors.Is(why, ErrInterrupted):
-		return nil
+	case errors.Is(why, ErrInterrupted), errors.Is(why, locks.ErrExpired):
+		return nil // The next attempt takes the lock up again, and continues.
 	case errors.Is(why, lease.ErrFenced):
 		// The part was fenced by the present leader of the link, in which case the next
 		// line fails, or by a former leader that has not noticed its loss.
@@ -174,7 +185,7 @@ func (m *Manager) fail(ctx context.Context, r *run, why error) error {
 	} else {
 		// The error is permanent. The collection stays left out, and the link's reported
 		// position stays where it is, until it is requested again.
-		err = m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Failed, why.Error())
+		err = m.answerFailed(ctx, link, r.part.NS, why)
 	}
 	if err != nil {
 		return err

@@ -27,8 +27,8 @@ type Part struct {
 // Runner copies a part and applies the oplog to it, from the position of its link.
 type Runner interface {
 	// Run runs until soft is done and everything read is applied, or until Part.Until
-	// is applied, and returns nil then. It returns an error that wraps ErrInterrupted if
-	// the part can continue from its position, ErrRestart if it has to be copied from the
+	// is applied, and returns nil then. Neither waits for an index build. It returns an error
+	// that wraps ErrInterrupted if the part can continue from its position, ErrRestart if it has to be copied from the
 	// beginning, lease.ErrFenced if another process runs it, and any other error if the
 	// collection cannot be copied.
 	Run(ctx, soft context.Context) error
@@ -46,6 +46,8 @@ type Status struct {
 	// Steady reports that all majority-committed entries of the source are applied.
 	Steady  bool
 	Applied oplog.OpTime
+	// KeptBack reports that the collection waits for an index build.
+	KeptBack bool
 }
 
 var (
@@ -101,14 +103,17 @@ func (r *run) stop(ctx context.Context) error {
 	}
 }
 
-// ready reports whether the part can be merged into a link that is at applied, or has
-// ended.
-func (r *run) ready(applied oplog.OpTime) bool {
+// ready reports whether the part can be merged into a link that is at this position, or has
+// ended. Neither can advance to the other's position while one of them waits for an index build.
+func (r *run) ready(at Position) bool {
 	select {
 	case <-r.done:
 		return true
 	default:
 	}
+	if at.KeptBack {
+		return false
+	}
 	s := r.runner.Status()
-	return s.Consistent && (s.Steady || !s.Applied.Before(applied))
+	return s.Consistent && !s.KeptBack && (s.Steady || !s.Applied.Before(at.Applied))
 }

@@ -85,6 +85,57 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// TestMergeKeptBack: while a collection of the link waits for an index build, its position
+// does not advance, so that a part is merged afterwards. It is not copied anew for that.
+func TestMergeKeptBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "kept")
+	w.ok(w.asks().Resync(t.Context(), "shop.a"))
+	p := w.start()
+	keep := func(list ...checkpoint.KeptBack) {
+		link, err := p.acquire(t.Context())
+		w.ok(err)
+		w.ok(link.KeepBack(t.Context(), list))
+	}
+	keep(checkpoint.KeptBack{NS: "shop.b", Since: checkpoint.Position{OpTime: at(110)}})
+	for range 2 {
+		w.ok(w.resyncOnce(p, 120, 140))
+		if r := w.request("shop.a"); !r.Open() || len(w.state().LeftOut) == 0 || p.merging != nil {
+			t.Fatalf("the request is %+v", r)
+		}
+		p.at.KeptBack = true // the position as it is known later
+	}
+	keep()
+	p.at.KeptBack = false
+	w.ok(w.resyncOnce(p, 150, 150))
+	w.isDone(p)
+	if w.begun["shop.a"] != 1 {
+		t.Errorf("it was copied %d times", w.begun["shop.a"])
+	}
+}
+
+// TestMergePartKeptBack: a part that is to be merged finds an index build on its way to the
+// link's position. The link goes on without it, and it is merged later.
+func TestMergePartKeptBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "part")
+	w.ok(w.asks().Resync(t.Context(), "shop.a"))
+	p := w.start()
+	w.builds = true
+	for range 2 {
+		w.ok(w.resyncOnce(p, 140, 120))
+		if r := w.request("shop.a"); !r.Open() || len(w.state().LeftOut) == 0 || p.merging != nil {
+			t.Fatalf("the request is %+v", r)
+		}
+	}
+	w.builds = false
+	w.ok(w.resyncOnce(p, 150, 150))
+	w.isDone(p)
+	if w.begun["shop.a"] != 1 {
+		t.Errorf("it was copied %d times", w.begun["shop.a"])
+	}
+}
+
 // TestKilledAnywhere: a process loses the target at any of its commands, before or after
 // the target has executed it, and ends. The next one completes the resync, and at all times
 // exactly one link applies the oplog to a collection.
@@ -321,7 +372,12 @@ func TestWatch(t *testing.T) {
 	r.catchUp(at(100))
 	p.at.Spooled = true
 	look("a part that is ready, during the replay", false)
-	p.at.Spooled = false
+	p.at.Spooled, p.at.KeptBack = false, true
+	look("a part that is ready, while the link waits for an index build", false)
+	p.at.KeptBack = false
+	r.show(Status{Text: "steady", Consistent: true, Steady: true, Applied: at(100), KeptBack: true})
+	look("a part that waits for an index build itself", false)
+	r.catchUp(at(100))
 	look("a part that is ready", true)
 	// A process that has lost the lease does not write the progress of parts.
 	r.show(Status{Text: "something else"})

@@ -49,26 +49,44 @@ func (m *Manager) look(ctx context.Context, link *checkpoint.Link, texts map[opl
 	switch {
 	case !m.able():
 		return false, onlyFenced(m.postpone(ctx, link, requests.Resync))
-	case m.isNew(requests.Resync) && !at.Copying, !at.Spooled && m.anyReady(at.Applied):
+	case !at.Spooled && m.anyReady(at):
 		return true, nil
+	case !at.Copying:
+		if changed, err := m.anyNew(ctx, link, requests.Resync); changed || err != nil {
+			return changed, err
+		}
 	}
 	return false, m.writeProgress(ctx, link, texts)
 }
 
-// isNew reports whether there is a request that the current attempt does not serve. A
-// collection that could not be copied is left out, and can be requested again.
-func (m *Manager) isNew(requests []request.Resync) bool {
+// anyNew reports whether there is a request that the current attempt does not serve, and the
+// next one will: its lock is taken, or it is to be refused. A collection that could not be
+// copied is left out, and can be requested again.
+func (m *Manager) anyNew(ctx context.Context, link *checkpoint.Link, requests []request.Resync) (found bool, err error) {
+	had := m.waits
+	m.waits = map[oplog.Namespace]string{}
+	defer m.tellWaiting()
 	for _, req := range requests {
-		if _, out := m.leftOut[req.NS]; req.Open() && (!out || req.State == request.Asked) {
-			return true
+		_, out := m.leftOut[req.NS]
+		switch {
+		case !req.Open(), out && req.State != request.Asked && had[req.NS] == "":
+			continue
+		case m.refusal(req.NS) != "":
+			found = true
+			continue
 		}
+		got, err := m.lock(ctx, link, req)
+		if err := onlyFenced(err); err != nil {
+			return false, err
+		}
+		found = found || got
 	}
-	return false
+	return found, nil
 }
 
-func (m *Manager) anyReady(applied oplog.OpTime) bool {
+func (m *Manager) anyReady(at Position) bool {
 	for _, r := range m.running {
-		if r.ready(applied) {
+		if r.ready(at) {
 			return true
 		}
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
+	"github.com/oplogrep/replicator/jobs"
+	"github.com/oplogrep/replicator/lease/locks"
+	"github.com/oplogrep/replicator/lease/locks/mongostore"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
@@ -61,14 +64,18 @@ type world struct {
 	link string
 	// unable is the reason why the next process cannot copy.
 	unable error
+	// ping is the interval at which the next process pings, 0 for the default.
+	ping time.Duration
 
 	mu sync.Mutex
 	// data has the entry up to which each collection is in the target.
 	data map[oplog.Namespace]oplog.OpTime
 	// begun counts how often the copy of each collection has started.
 	begun map[oplog.Namespace]int
-	// fails are the errors with which parts end.
+	// fails are the errors with which parts end; builds means that one that is to advance to an
+	// entry waits for an index build.
 	fails  map[oplog.Namespace]error
+	builds bool
 	events []event.Event
 }
 
@@ -144,6 +151,7 @@ type process struct {
 	*Manager
 	w       *world
 	store   *checkpoint.Store
+	locks   *jobs.Locks
 	term    int64
 	at      Position
 	end     context.CancelCauseFunc
@@ -158,8 +166,10 @@ func (w *world) start() *process {
 	w.ok(err)
 	p := &process{w: w, store: w.store(w.link, ""), runners: map[oplog.Namespace]*runner{}}
 	p.ctx, p.end = context.WithCancelCause(w.t.Context())
+	p.locks = jobs.New(jobs.Config{Job: "resync", Link: w.link, Locks: locks.Config{Store: mongostore.New(w.to, "replicator"), Ping: w.ping}})
+	p.locks.Begin(p.ctx)
 	p.Manager = New(Config{
-		Link: w.link, Target: w.to, Store: w.store(w.link, ""), Requests: w.asks(), Scope: names, Unable: w.unable,
+		Locks: p.locks, Link: w.link, Target: w.to, Store: w.store(w.link, ""), Requests: w.asks(), Scope: names, Unable: w.unable,
 		Acquire: p.acquire, Position: func() Position { return p.at }, Runner: p.runner, Observer: w.tell,
 	})
 	w.t.Cleanup(p.kill)
@@ -170,6 +180,7 @@ func (w *world) start() *process {
 func (p *process) kill() {
 	p.end(errors.New("killed"))
 	p.Close()
+	p.locks.End(p.ctx)
 }
 
 func (p *process) acquire(ctx context.Context) (*checkpoint.Link, error) {
@@ -235,7 +246,7 @@ func (p *process) awaitRunner() *runner {
 	p.mu.Unlock()
 	select {
 	case <-r.begun:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		p.w.t.Fatal("shop.a is not copied")
 	}
 	return r
@@ -276,6 +287,9 @@ func (r *runner) Run(ctx, soft context.Context) error {
 		return err
 	}
 	if !r.part.Until.IsNull() {
+		if w.builds {
+			return ErrInterrupted
+		}
 		return r.advance(ctx, r.part.Until)
 	}
 	r.show(Status{Text: "following", Applied: r.link.State().Applied})

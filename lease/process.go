@@ -1,0 +1,25 @@
+package lease
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"strconv"
+	"time"
+)
+
+// NewProcess returns an id for this process: its host, a name or address that tells it from
+// others there, when it was started, and 64 random bits. It must stay the same for the
+// life of the process.
+func NewProcess(name string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // It never fails.
+	if name == "" {
+		name = strconv.Itoa(os.Getpid())
+	}
+	return host + ":" + name + ":" + strconv.FormatInt(time.Now().Unix(), 10) + ":" + hex.EncodeToString(random[:])
+}

@@ -1,0 +1,231 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/oplogrep/replicator/lease/locks"
+)
+
+// coordinator is one term of a member that assigns the partitions.
+type coordinator struct {
+	s     *Share
+	term  int64
+	since time.Time
+	watch *watch
+	// plan is the one that was read or written last, nil before.
+	plan *Plan
+	// partitions is what there was to assign when that was asked last.
+	partitions []string
+	// gone is when members were first seen to be dead.
+	gone map[string]time.Time
+}
+
+// errSuperseded ends a term: another coordinator has written with a newer one.
+var errSuperseded = errors.New("another coordinator has a newer term")
+
+// candidateLoop becomes the coordinator whenever nobody else is.
+func (s *Share) candidateLoop(ctx context.Context) {
+	for {
+		ended := make(chan struct{})
+		led, err := s.chair.TryLock(ctx, CoordinatorKey(s.cfg.Group), "assigns the partitions", func(ctx context.Context) {
+			defer close(ended)
+			s.coordinate(ctx)
+		})
+		if err != nil && ctx.Err() == nil {
+			s.failed(err)
+		}
+		if led {
+			<-ended
+		}
+		if !pause(ctx, s.candidacy()) {
+			return
+		}
+	}
+}
+
+// candidacy is the time between two tries to become the coordinator: short for deputies, and
+// while there is no plan.
+func (s *Share) candidacy() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.plan.Version == 0 || slices.Contains(s.plan.Deputies, s.cfg.Member) {
+		return s.cfg.Every * 2 / 5 // and a jitter of a half
+	}
+	return s.cfg.TTL
+}
+
+// coordinate assigns partitions until ctx is done.
+func (s *Share) coordinate(ctx context.Context) {
+	c := &coordinator{s: s, term: locks.Token(ctx), since: time.Now(), watch: newWatch(s.cfg.Every, s.cfg.TTL, s.hadTrouble()), gone: map[string]time.Time{}}
+	s.setCoordinates(true)
+	defer s.setCoordinates(false)
+	s.log.Info("it coordinates", keyGroup, s.cfg.Group, keyTerm, c.term)
+	defer s.log.Info("it coordinates no more", keyGroup, s.cfg.Group, keyTerm, c.term)
+	for {
+		next := time.Now().Add(s.cfg.Every)
+		err := c.round(ctx)
+		switch {
+		case errors.Is(err, errSuperseded):
+			s.failed(err)
+			return
+		case err != nil && ctx.Err() == nil:
+			s.failed(fmt.Errorf("coordinate %s: %w", s.cfg.Group, err))
+			next = time.Now().Add(s.cfg.Every / 4)
+		}
+		if !wait(ctx, time.Until(next)) {
+			return
+		}
+	}
+}
+
+// round reads the members, and writes a plan if another one is due.
+func (c *coordinator) round(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.s.cfg.TTL/2)
+	defer cancel()
+	group := c.s.cfg.Group
+	sent := time.Now()
+	members, now, err := c.s.cfg.Board.Members(ctx, group)
+	if err != nil {
+		return err
+	}
+	v := &view{members: members, dead: c.watch.look(members, now, sent, time.Now()), now: now}
+	if err := c.read(ctx); err != nil {
+		return err
+	}
+	if v.partitions, err = c.list(ctx); err != nil {
+		return err
+	}
+	if len(c.plan.Assignments) == 0 && time.Since(c.since) < 2*c.s.cfg.Every-time.Millisecond {
+		return nil // members that started together get their parts at once
+	}
+	// Members that have seen a plan which is lost must see this one.
+	next := &Plan{Version: max(c.plan.Version, c.s.seen()) + 1, Term: c.term, Coordinator: c.s.cfg.Member, Assignments: v.replan(c.plan.Assignments)}
+	next.Deputies = v.deputize(c.plan.Deputies, c.s.cfg.Member)
+	if c.plan.Term != c.term || !slices.Equal(next.Deputies, c.plan.Deputies) || !slices.Equal(next.Assignments, c.plan.Assignments) {
+		if err := c.propose(ctx, next); err != nil {
+			return err
+		}
+	}
+	return c.tidy(ctx, v)
+}
+
+// read reads the plan that is on the board.
+func (c *coordinator) read(ctx context.Context) error {
+	var seen int64
+	if c.plan != nil {
+		seen = c.plan.Version
+	}
+	plan, err := c.s.cfg.Board.Plan(ctx, c.s.cfg.Group, "", seen)
+	if err != nil {
+		return err
+	}
+	if plan != nil {
+		c.plan = plan
+	}
+	if c.plan == nil {
+		c.plan = &Plan{}
+	}
+	if c.plan.Term > c.term {
+		return fmt.Errorf("coordinate %s in term %d: %w: %d, of %s", c.s.cfg.Group, c.term, errSuperseded, c.plan.Term, c.plan.Coordinator)
+	}
+	return nil
+}
+
+// list returns the partitions that there are now, sorted: those of before if that cannot be
+// found out.
+func (c *coordinator) list(ctx context.Context) ([]string, error) {
+	list, err := c.s.cfg.Partitions(ctx)
+	if err == nil {
+		list = slices.Compact(slices.Sorted(slices.Values(list)))
+		err = checkPartitions(list)
+	}
+	if err == nil {
+		c.partitions = list
+		return list, nil
+	}
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	c.s.failed(fmt.Errorf("list the partitions of %s: %w; those that are known stay", c.s.cfg.Group, err))
+	if c.partitions == nil {
+		for _, a := range c.plan.Assignments {
+			c.partitions = append(c.partitions, a.Partition)
+		}
+	}
+	return c.partitions, nil
+}
+
+func checkPartitions(list []string) error {
+	if len(list) > MaxPartitions {
+		return fmt.Errorf("%d partitions; a group can have %d: make several groups", len(list), MaxPartitions)
+	}
+	for _, p := range list {
+		if p == "" || len(p) > maxPartition {
+			return fmt.Errorf("the partition %q: a name has 1 to %d bytes", p, maxPartition)
+		}
+	}
+	return nil
+}
+
+// propose writes a plan.
+func (c *coordinator) propose(ctx context.Context, next *Plan) error {
+	if err := locks.Check(ctx); err != nil { // it was suspended
+		return err
+	}
+	done, err := c.s.cfg.Board.Propose(ctx, c.s.cfg.Group, c.plan.Version, next)
+	if err != nil {
+		c.plan = nil // what is there is not known
+		return err
+	}
+	if !done {
+		c.plan = nil
+		return fmt.Errorf("write the assignment of version %d: the board has another one", next.Version)
+	}
+	c.s.log.Info("assigned", keyGroup, c.s.cfg.Group, keyVersion, next.Version, keyMoved, changes(c.plan.Assignments, next.Assignments), keyPartitions, len(next.Assignments))
+	c.plan = next
+	return nil
+}
+
+// changes returns how many partitions have another member.
+func changes(old, next []Assignment) (n int) {
+	had := make(map[string]string, len(old))
+	for _, a := range old {
+		had[a.Partition] = a.Member
+	}
+	for _, a := range next {
+		if member, ok := had[a.Partition]; !ok || member != a.Member {
+			n++
+		}
+	}
+	return n
+}
+
+// forgetAfter is how long a dead member is shown.
+const forgetAfter = 10 * time.Minute
+
+// tidy removes members from the board that are dead for long.
+func (c *coordinator) tidy(ctx context.Context, v *view) error {
+	for i := range v.members {
+		m := &v.members[i]
+		if _, dead := v.dead[m.Name]; !dead || m.Process == "" {
+			delete(c.gone, m.Name)
+			continue
+		}
+		since, ok := c.gone[m.Name]
+		if !ok {
+			c.gone[m.Name] = time.Now()
+			continue
+		}
+		if time.Since(since) > forgetAfter {
+			if err := c.s.cfg.Board.Leave(ctx, c.s.cfg.Group, m.Name, m.Process); err != nil {
+				return err
+			}
+			delete(c.gone, m.Name)
+		}
+	}
+	return nil
+}
