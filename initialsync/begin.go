@@ -10,36 +10,82 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Begin chooses a member to copy and finds where the copy begins: the member's identity,
-// the entry from which the oplog has to be read (beginFetchingTimestamp), and the entry
-// after which it is applied (beginApplyingTimestamp), with the wall time of the latter.
-func Begin(ctx context.Context, w *syncsource.Watcher, r *syncsource.Resolver, o event.Observer) (checkpoint.Copy, int64, error) {
-	view := w.View()
-	member, err := r.Resolve(ctx, view.Newest())
+// choose chooses a member to copy, whose newest entry is not before least.
+func choose(ctx context.Context, r *syncsource.Resolver, least oplog.OpTime) (syncsource.Source, error) {
+	member, err := r.Resolve(ctx, least)
 	if stale, ok := errors.AsType[*syncsource.TooStaleError](err); ok {
 		// Members have written entries since they reported their newest one; they will
 		// report it again.
 		err = fmt.Errorf("%w: %v", syncsource.ErrNoSource, stale) //nolint:errorlint // To wrap it would make it final.
 	}
 	if err != nil {
-		return checkpoint.Copy{}, 0, fmt.Errorf("choose a member to copy: %w", err)
+		return member, fmt.Errorf("choose a member to copy: %w", err)
 	}
+	return member, nil
+}
+
+// warnBlind warns of a member whose initial syncs could not be noticed.
+func warnBlind(id *origin.Identity, o event.Observer) {
+	if id.Blind() {
+		o.Log(slog.LevelWarn,
+			"the initial-sync id of the member that is copied may not be seen: if it is filled anew meanwhile, that is not noticed",
+			slog.String(keyHost, id.Host), slog.String(keyGrant, origin.GrantSyncID))
+	}
+}
+
+// Begin chooses a member to copy and finds where the copy begins: the member's identity,
+// the entry from which the oplog has to be read (beginFetchingTimestamp), and the entry
+// after which it is applied (beginApplyingTimestamp), with the wall time of the latter. If a
+// member cannot be copied, another one is tried; if there is none, the error is the first.
+func (m *Members) Begin(ctx context.Context) (checkpoint.Copy, int64, error) {
+	var first error
+	view := m.cfg.Watcher.View()
+	tried, least := map[string]bool{}, view.Newest()
+	for {
+		member, err := choose(ctx, m.cfg.Resolver, least)
+		switch {
+		case ctx.Err() != nil:
+			return checkpoint.Copy{}, 0, context.Cause(ctx)
+		case first != nil && (err != nil || tried[member.Host]):
+			for host := range tried {
+				m.cfg.Resolver.Deny(host, 0, "is tried again")
+			}
+			return checkpoint.Copy{}, 0, first
+		case err != nil:
+			return checkpoint.Copy{}, 0, err
+		}
+		c, wall, err := m.beginOn(ctx, member)
+		if err == nil || ctx.Err() != nil {
+			return c, wall, err
+		}
+		tried[member.Host] = true
+		m.cfg.Resolver.Deny(member.Host, syncsource.DenyNetwork, "cannot be copied: "+err.Error())
+		if first == nil {
+			first = err
+		}
+		least = newest(m.cfg.Watcher.View(), tried, oplog.NewOpTime(1, 0, oplog.UninitializedTerm))
+	}
+}
+
+// beginOn finds where a copy of a member begins.
+func (m *Members) beginOn(ctx context.Context, member syncsource.Source) (checkpoint.Copy, int64, error) {
 	id, err := origin.Identify(ctx, member.Caller, member.Host)
 	if err != nil {
 		return checkpoint.Copy{}, 0, err
 	}
-	if id.Blind() {
-		o.Log(slog.LevelWarn,
-			"the initial-sync id of the member that is copied may not be seen: if it is filled anew meanwhile, that is not noticed",
-			slog.String(keyHost, member.Host), slog.String(keyGrant, origin.GrantSyncID))
-	}
 	at, err := origin.Begin(ctx, member.Caller)
+	if err == nil {
+		// Begin is majority-committed, and the entries before it are of the same history.
+		err = origin.Check(ctx, member.Caller, id)
+	}
 	if err != nil {
 		return checkpoint.Copy{}, 0, fmt.Errorf("begin a copy of %s: %w", member.Host, err)
 	}
+	warnBlind(&id, m.cfg.Observer)
 	return checkpoint.Copy{
 		Number: 1, Phase: checkpoint.Copying, Host: member.Host, RBID: id.RBID,
 		SyncID: id.SyncID, SyncIDUnread: id.Unread, SyncMark: id.SyncMark,

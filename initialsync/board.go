@@ -89,7 +89,9 @@ type board struct {
 	failed []FailedIndex
 	rate   rate
 	done   int // collections
-	ranges struct{ all, done int }
+	// progressed: this process has copied documents, or ended a collection.
+	progressed bool
+	ranges     struct{ all, done int }
 }
 
 func newBoard(reg prometheus.Registerer) *board { return &board{metrics: newMetrics(reg)} }
@@ -146,6 +148,7 @@ func (b *board) moved(r *progress.Range, docs, bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rate.add(time.Now(), docs, bytes)
+	b.progressed = true
 	if coll := b.byUUID[r.UUID]; coll != nil {
 		coll.docs += docs
 		coll.bytes += bytes
@@ -159,6 +162,13 @@ func (b *board) discarded(coll *collection, r *progress.Range) {
 	defer b.mu.Unlock()
 	coll.docs -= r.Docs
 	coll.bytes -= r.Bytes
+}
+
+// hasMoved reports whether this process has made progress.
+func (b *board) hasMoved() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.progressed
 }
 
 // creating records whether a collection is being created.
@@ -232,6 +242,7 @@ func (b *board) isDone(coll *collection, gone bool) {
 	if gone {
 		coll.built = 0
 	}
+	b.progressed = true
 	b.done++
 	b.show()
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
-	"github.com/oplogrep/replicator/initialsync/inventory"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -68,20 +67,13 @@ func (c *Copier) copyRange(ctx context.Context, l lane, p part) error {
 
 // makeAgain drops a collection of the target and creates it again, empty.
 func (c *Copier) makeAgain(ctx context.Context, coll *collection) error {
-	drop, err := inventory.DropOp(coll.doc.NS, c.copy.Begin)
-	if err != nil {
-		return err
-	}
-	create, err := inventory.CreateOp(&coll.doc, c.copy.Begin)
-	if err != nil {
-		return err
-	}
 	c.again.Lock()
 	defer c.again.Unlock()
-	commands := c.worker(c.cfg.IndexWorkers)
-	if err := commands.Apply(ctx, drop); err != nil {
+	doc := coll.doc
+	doc.Again = true
+	if err := c.make(ctx, c.worker(c.cfg.IndexWorkers), &doc); err != nil {
 		return err
 	}
 	coll.indexed = false
-	return commands.Apply(ctx, create)
+	return nil
 }

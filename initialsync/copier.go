@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -44,6 +45,9 @@ type Copier struct {
 	lanes  []turns
 	cloner cloner
 	take   func(ctx context.Context) (*inventory.Inventory, error)
+	// unchanged returns an error if the member is not what it was when the attempt began,
+	// settled also waits until all that it has shown is majority-committed.
+	unchanged, settled func(ctx context.Context) error
 	// inserted returns the _ids that the oplog inserted into collections after Begin.
 	inserted func(ctx context.Context, colls []oplog.UUID) (map[oplog.UUID]inventory.IDs, error)
 
@@ -78,6 +82,9 @@ func New(cfg Config) (*Copier, error) {
 			Source: cfg.Source, Scope: cfg.Scope, Log: cfg.Log, Begin: c.copy.Begin,
 		})
 	}
+	was := func() origin.Identity { return identityOf(&c.copy, cfg.Checkpoint.State().Source.ReplicaSetID) }
+	c.unchanged = func(ctx context.Context) error { return origin.Check(ctx, cfg.Source, was()) }
+	c.settled = func(ctx context.Context) error { return origin.Settled(ctx, cfg.Source, was()) }
 	c.inserted = func(ctx context.Context, colls []oplog.UUID) (map[oplog.UUID]inventory.IDs, error) {
 		return inventory.Inserted(ctx, cfg.Source, cfg.Log, c.copy.Begin, colls)
 	}
@@ -85,7 +92,7 @@ func New(cfg Config) (*Copier, error) {
 	c.cloner, err = clone.New(clone.Config{
 		Source: cfg.Source, Target: cfg.Target, After: c.copy.Begin.TS,
 		RangeBytes: cfg.RangeBytes, FlushDocs: cfg.FlushDocs, FlushBytes: cfg.FlushBytes, Memory: cfg.Memory,
-		NoHoles: cfg.NoHoles, Pacer: cfg.Pacer, Observer: cfg.Observer, Moved: c.board.moved,
+		Unchanged: c.unchanged, NoHoles: cfg.NoHoles, Pacer: cfg.Pacer, Observer: cfg.Observer, Moved: c.board.moved,
 	})
 	return c, err
 }

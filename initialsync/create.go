@@ -34,11 +34,7 @@ func (c *Copier) createOne(ctx context.Context, worker int, coll *collection) er
 	c.board.creating(coll, true)
 	defer c.board.creating(coll, false)
 	lane := &c.lanes[worker]
-	op, err := inventory.CreateOp(&coll.doc, c.copy.Begin)
-	if err == nil {
-		err = c.worker(worker).Apply(ctx, op)
-	}
-	if err != nil {
+	if err := c.make(ctx, c.worker(worker), &coll.doc); err != nil {
 		return fmt.Errorf("create %s for %s: %w", coll.to, coll.doc.NS, err)
 	}
 	if c.cfg.IndexesFirst {
@@ -55,7 +51,7 @@ func (c *Copier) createOne(ctx context.Context, worker int, coll *collection) er
 	case len(ranges) == 0:
 		return fmt.Errorf("cut %s into ranges: there are none", coll.doc.NS)
 	}
-	coll.doc.State = progress.Created
+	coll.doc.State, coll.doc.Again = progress.Created, false
 	if err := lane.save(ctx, coll, ranges); err != nil {
 		return err
 	}
@@ -63,9 +59,32 @@ func (c *Copier) createOne(ctx context.Context, worker int, coll *collection) er
 	return nil
 }
 
-// goneOne ends the copy of a collection that the source has dropped.
+// make creates a collection of the target. What was copied of it from another member is
+// dropped.
+func (c *Copier) make(ctx context.Context, commands Commands, doc *progress.Collection) error {
+	if doc.Again {
+		drop, err := inventory.DropOp(doc.NS, c.copy.Begin)
+		if err == nil {
+			err = commands.Apply(ctx, drop)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	create, err := inventory.CreateOp(doc, c.copy.Begin)
+	if err != nil {
+		return err
+	}
+	return commands.Apply(ctx, create)
+}
+
+// goneOne ends the copy of a collection that the source has dropped. A member does not
+// find one as soon as it has dropped it, committed or not.
 func (c *Copier) goneOne(ctx context.Context, lane *turns, coll *collection) error {
-	coll.doc.State, coll.doc.Gone = progress.Done, true
+	if err := c.settled(ctx); err != nil {
+		return err
+	}
+	coll.doc.State, coll.doc.Gone, coll.doc.Again = progress.Done, true, false
 	if err := lane.save(ctx, coll, nil); err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // Package initialsync copies a source while clients write to it.
 //
-// It follows the server's own initial sync. A copy is made from one member ([Member]).
-// [Begin] finds two optimes: FetchFrom (MongoDB's beginFetchingTimestamp), from which the
+// It follows the server's own initial sync. A copy is read from one member at a time
+// ([Members]). [Members.Begin] finds two optimes: FetchFrom (MongoDB's beginFetchingTimestamp), from which the
 // oplog is read, and Begin (beginApplyingTimestamp), after which it is applied. [Log]
 // fetches the oplog from FetchFrom on and spools it to disk, independently of attempts.
 // Meanwhile [Sync] copies collections under the names that they had at Begin, and each

@@ -12,26 +12,36 @@ const (
 	// nearlyDrained is how far the target may be behind the end of the spool when the
 	// rest is read into memory.
 	nearlyDrained = 5 * time.Second
+	// drainTime is how long it may take to apply that. A command may wait meanwhile, so that
+	// what has been stored since does not fit into memory.
+	drainTime = time.Minute
 	// drainEvery is how often the spool is checked for that.
 	drainEvery = 200 * time.Millisecond
 	// fullFor is how long the spool may be full, with everything in it applied, before
 	// the wait for room is given up.
 	fullFor = 10 * time.Second
+	// storeAgain is the minimum time after a fault of the disk until the oplog is spooled again.
+	storeAgain = 30 * time.Second
 )
 
-// Drained blocks until the target is consistent and little is left on disk, and returns
-// true: reading can continue without the spool. It returns false when ctx is done. The
+// Drained blocks until the target is consistent and little is left to apply, all of it in
+// memory, and returns true: reading can continue without the spool. (In seconds alone, little
+// could be more than the source still has. What is kept back by a delay need not be in
+// memory.) It returns false when ctx is done. The
 // target may be kept behind the source by delay; at returns the progress of applying, and
 // whether the target is still inconsistent.
 //
 // If everything is applied and nothing can be deleted, because an open transaction began
 // before it, no more entries come in. Then it returns true too, or an error if the target
-// is not consistent.
+// is not consistent, or the source is known not to have that beginning.
+//
+// If the disk had failed, so that the oplog is no longer spooled, it returns true once it can be
+// written to again: the spool has to be opened anew for that.
 func (l *Log) Drained(ctx context.Context, delay time.Duration, at func() (cp checkpoint.Progress, copying bool)) (bool, error) {
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()
 	drained := func() (bool, error) {
-		l.drained = l.id
+		l.drained, l.drainedAt = l.id, time.Now()
 		return true, nil
 	}
 	var full time.Time
@@ -41,10 +51,13 @@ func (l *Log) Drained(ctx context.Context, delay time.Duration, at func() (cp ch
 		case <-ctx.Done():
 			return false, nil
 		}
+		if l.mayStore() {
+			return true, nil
+		}
 		_, last, ok := l.spool.Bounds()
 		cp, copying := at()
 		lag := time.Duration(int64(last.TS.T)-int64(cp.FetchFrom.TS.T)) * time.Second
-		if !copying && (!ok || lag <= delay+nearlyDrained) {
+		if !copying && (!ok || lag <= delay+nearlyDrained && (delay > 0 || l.spool.AllRead()) && time.Since(l.resumed) >= drainTime) {
 			return drained()
 		}
 		if !ok || cp.Durable.Before(last) {
@@ -52,15 +65,23 @@ func (l *Log) Drained(ctx context.Context, delay time.Duration, at func() (cp ch
 			continue
 		}
 		switch disk := l.spool.Disk(); {
+		case !copying && !l.Storing(): // The disk has failed, and what was there is applied.
+			if err := l.fault(); err != nil && l.needs(cp) {
+				return false, err
+			}
+			return drained()
 		case !disk.Full || !disk.Last.Equal(last):
 			full = time.Time{}
 		case full.IsZero():
 			full = time.Now()
 		case time.Since(full) < fullFor:
-		case copying:
+		case copying || l.needs(cp):
 			return false, &spool.FullError{Dir: l.dir, Why: disk.Why + ", and what is there is needed by a transaction that is open"}
 		default:
 			return drained()
 		}
 	}
 }
+
+// needs reports whether a restart at a checkpoint needs what the source no longer has.
+func (l *Log) needs(cp checkpoint.Progress) bool { return !cp.FetchFrom.After(l.missing) }

@@ -24,6 +24,9 @@ const (
 	keyNumber      = "number"
 	keyBegin       = "begin"
 	keyStop        = "stop"
+	keyFrom        = "from"
+	keyWhy         = "why"
+	keyAgain       = "readAgain"
 )
 
 // StepChanged announces that a copy has started another step.

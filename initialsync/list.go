@@ -3,6 +3,7 @@ package initialsync
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -23,6 +24,12 @@ func (c *Copier) list(ctx context.Context) error {
 		return fmt.Errorf("forget the copies that are void: %w", err)
 	}
 	inv, err := c.take(ctx)
+	if _, twice := errors.AsType[*inventory.DuplicateError](err); err == nil || twice {
+		// A member lists what it has, committed or not.
+		if failed := c.settled(ctx); failed != nil {
+			err = failed
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -19,31 +19,43 @@ import (
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Log is the source's oplog since the copy began. It is fetched from the member that is
-// copied and spooled to disk, from before the first document is read until everything
-// in the spool has been applied. It belongs to no attempt: while a target is
+// Log is the part of the source's oplog that is spooled to disk: since a copy began, or
+// since the target of a consistent link made no progress. It is fetched, from any member,
+// from before the first document is read, or from the checkpoint, until everything in the
+// spool has been applied. It belongs to no attempt: while a target is
 // unreachable for hours, the source's oplog must not roll over. Its methods are for one
 // goroutine at a time.
 type Log struct {
 	cfg LogConfig
 	dir string // for the spool
+	// instance is that of the link, for the id of a spool that belongs to no copy.
+	instance string
 
 	spool *spool.Spool // nil if none is open
-	id    string       // of the copy that the spool is for
-	// member is the member that is copied, nil until it is known.
-	member *Member
+	id    string       // of the copy, or the link, that the spool is for
+	// entries checks what is fetched.
+	entries entries
 	// storing fills the spool, nil if nothing has since it was opened. It was started for
-	// copy, which is kept as it is recorded, with a configuration whose From follows the
-	// checkpoint.
+	// copy, which is kept as it is recorded, nil if there is none, with a configuration
+	// whose From follows the checkpoint.
 	storing *storing
 	copy    *checkpoint.Copy
 	fetch   fetcher.Config
 	running sync.WaitGroup
-	// drained is the id of the copy of whose log the rest fits into memory, empty for none.
-	drained string
+	// unforgotten means that the last Forget has failed, and was logged.
+	unforgotten bool
+	// drained is the id of the spool of which the rest fits into memory, as of drainedAt;
+	// empty for none.
+	drained   string
+	drainedAt time.Time
+	// inUse means that another process uses the spool, which may have what the source has not.
+	inUse bool
+	// resumed is when the spool was needed after all, missing the entry that the source did not
+	// have then.
+	resumed time.Time
+	missing oplog.OpTime
 }
 
 // LogConfig says how much of the oplog is kept.
@@ -52,8 +64,11 @@ type LogConfig struct {
 	Link string
 	// Dir is the folder for spools, empty if none is configured.
 	Dir string
-	// Limit, MinFree and Memory are those of [spool.Config].
-	Limit, MinFree, Memory int64
+	// Limit and MinFree are those of [spool.Config].
+	Limit, MinFree int64
+	// Memory returns the spool's share of memory, which depends on what else the process
+	// does: Start and Serves call it. Nil means the default of [spool.Config].
+	Memory func() int64
 	// SourceWait is that of [Options].
 	SourceWait time.Duration
 	// Run runs a fetch stage: Fetcher.Run, and what publishes its status.
@@ -69,31 +84,22 @@ func NewLog(cfg LogConfig) *Log { return &Log{cfg: cfg, dir: cfg.Dir} }
 // Attach gives the log a folder of the link's own: links of the same name on two targets
 // must not share one.
 func (l *Log) Attach(link *checkpoint.Link) {
-	if l.cfg.Dir != "" {
-		sum := sha256.Sum256([]byte(link.Instance()))
-		l.dir = filepath.Join(l.cfg.Dir, hex.EncodeToString(sum[:8]))
+	l.instance = link.Instance()
+	l.dir = l.DirOf(l.instance)
+}
+
+// DirOf returns the folder for the spool of an instance of the link, empty if no folder is
+// configured.
+func (l *Log) DirOf(instance string) string {
+	if l.cfg.Dir == "" {
+		return ""
 	}
+	sum := sha256.Sum256([]byte(instance))
+	return filepath.Join(l.cfg.Dir, hex.EncodeToString(sum[:8]))
 }
 
 // Dir returns the folder for the spool, empty if none is configured.
 func (l *Log) Dir() string { return l.dir }
-
-// Member returns the member that c is a copy of: the same one for all attempts.
-func (l *Log) Member(c *checkpoint.Copy) *Member {
-	if !l.member.of(c) {
-		l.member = newMember(c, l.cfg.SourceWait)
-	}
-	return l.member
-}
-
-// storing is a running fetcher, whose replies are written to disk.
-type storing struct {
-	fetcher *fetcher.Fetcher
-	stop    context.CancelCauseFunc
-	// done is closed once err is set: why it ended, nil if it was canceled.
-	done chan struct{}
-	err  error
-}
 
 // errStop is the cause with which storing is canceled.
 var errStop = errors.New("the oplog is not read any further")
@@ -102,9 +108,8 @@ var errStop = errors.New("the oplog is not read any further")
 var ErrNoSpool = errors.New("a copy needs a folder for the oplog, and none is given (--spool-dir)")
 
 // Start opens the spool and fetches the oplog into it until ctx or soft is done, or the
-// log is closed: from fetch.From if the spool does not have that entry, and from the
-// member that is copied for as long as c is not consistent. A fetcher that is already
-// running continues.
+// log is closed: from fetch.From if the spool does not have that entry. A fetcher that is
+// already running continues. Without a copy, c is nil.
 func (l *Log) Start(ctx, soft context.Context, c *checkpoint.Copy, fetch fetcher.Config) error {
 	if err := l.open(c); err != nil {
 		return err
@@ -126,10 +131,11 @@ func (l *Log) Start(ctx, soft context.Context, c *checkpoint.Copy, fetch fetcher
 		return fmt.Errorf("begin to read the spool at %s: %w", from, err)
 	}
 	l.advanced(c)
-	if l.storing != nil && !l.storing.ended() {
-		if c.Phase == checkpoint.Copied {
+	l.drained = ""
+	if l.Storing() {
+		if isConsistent(c) {
 			// The attempt that recorded this may not have received the reply.
-			l.storing.fetcher.Unpin()
+			l.storing.copied()
 		}
 		return nil
 	}
@@ -137,106 +143,93 @@ func (l *Log) Start(ctx, soft context.Context, c *checkpoint.Copy, fetch fetcher
 	if _, last, ok := l.spool.Bounds(); ok {
 		fetch.From = last
 	}
-	if c.Phase != checkpoint.Copied {
-		fetch.Pinned = l.Member(c)
+	if !isConsistent(c) {
+		fetch.Copy = &fetcher.Copy{Wait: l.cfg.SourceWait, Check: l.entries.check}
 	}
-	f, err := fetcher.New(fetch)
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancelCause(ctx)
-	st, to := &storing{fetcher: f, stop: stop, done: make(chan struct{})}, l.spool
-	l.storing = st
-	l.running.Go(func() {
-		defer close(st.done)
-		defer stop(nil)
-		defer context.AfterFunc(soft, func() { stop(errStop) })()
-		st.err = l.store(ctx, f, to)
-	})
-	return nil
+	return l.startStoring(ctx, soft, fetch)
 }
 
 // advanced is called with what is recorded of the copy: the entries that come in are
 // checked by its Stop, and what Recover starts is for its phase.
 func (l *Log) advanced(c *checkpoint.Copy) {
 	l.copy = c
-	l.Member(c)
-}
-
-func (l *Log) store(ctx context.Context, f *fetcher.Fetcher, to *spool.Spool) error {
-	g, ctx := errgroup.WithContext(ctx)
-	fetched := make(chan oplog.Reply)
-	g.Go(func() error { return l.cfg.Run(ctx, f, fetched) })
-	g.Go(func() error { return to.Store(ctx, fetched) })
-	err := g.Wait()
-	if err == nil || errors.Is(context.Cause(ctx), errStop) {
-		return nil
-	}
-	return fmt.Errorf("spool the oplog: %w", err)
-}
-
-func (s *storing) ended() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
+	if c != nil {
+		l.entries.advanced(c)
 	}
 }
 
 // Finish records that the target is consistent, once the oplog has been applied up to
-// the copy's Stop, if the member that was copied is unchanged. From then on any member may
-// be read. It returns the updated copy.
-func (l *Log) Finish(ctx context.Context, link *checkpoint.Link, source syncsource.Dialer) (checkpoint.Copy, error) {
+// the copy's Stop. It returns the updated copy.
+func (l *Log) Finish(ctx context.Context, link *checkpoint.Link) (checkpoint.Copy, error) {
 	c := *link.Copy()
-	if err := l.Member(&c).Check(ctx, source.Member(c.Host)); err != nil {
-		return c, err
-	}
 	c.Phase = checkpoint.Copied
 	if err := link.UpdateCopy(ctx, c, nil); err != nil {
 		return c, err
 	}
 	l.advanced(&c)
-	l.storing.fetcher.Unpin()
+	l.storing.copied()
 	return c, nil
-}
-
-// Wait blocks until fetching fails, and returns why, or until ctx is done.
-func (l *Log) Wait(ctx context.Context) error {
-	select {
-	case <-l.storing.done:
-		if err := l.storing.err; err != nil {
-			return err
-		}
-	case <-ctx.Done():
-	}
-	return nil
 }
 
 // Recover discards a spool that was found damaged, by the fetcher or by an attempt that
 // ended with err: its content is fetched again. If the fetcher found it, fetching
-// restarts at once, as the next attempt may take long to get that far. If the fetcher
-// has failed otherwise, Recover returns that error.
+// restarts at once, as the next attempt may take long to get that far; that of a
+// consistent link is read by the next attempt, if the source still has it. A spool that could
+// not be read is closed. If the fetcher has failed otherwise, Recover returns that error, but not
+// for a consistent link, for which the next attempt decides.
 func (l *Log) Recover(ctx, soft context.Context, err error) error {
 	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok && l.spool != nil {
 		return l.discard(damaged)
 	}
+	if _, unread := errors.AsType[*spool.ReadError](err); unread {
+		return l.forgive(l.Close()) // The next attempt opens it again, if it can be read.
+	}
 	if l.storing == nil || !l.storing.ended() {
 		return nil
 	}
-	failed := l.storing.err
+	failed, consistent := l.storing.err, l.storing.consistent.Load()
 	if damaged, ok := errors.AsType[*spool.DamagedError](failed); ok {
-		if err := l.discard(damaged); err != nil {
+		if err := l.discard(damaged); err != nil || consistent {
 			return err
 		}
 		return l.Start(ctx, soft, l.copy, l.fetch)
 	}
-	return failed
+	switch {
+	case !consistent, errors.Is(failed, fetcher.ErrOtherHistory) && !l.Disown():
+		return failed
+	}
+	// The next attempt reads the files that are there, or from the source.
+	return l.forgive(l.Close())
+}
+
+// Disown removes the spool of a consistent link if fetching found that its end is not in the
+// source's history. The checkpoint may be: a restart can read on from there. Disown reports
+// whether the next attempt can, as nothing of the spool was applied.
+func (l *Log) Disown() bool {
+	if l.storing == nil || !l.storing.ended() || !l.storing.consistent.Load() || !errors.Is(l.storing.err, fetcher.ErrOtherHistory) {
+		return false
+	}
+	unknown, err := !l.storing.isKnown(), l.Remove()
+	if err != nil {
+		_ = l.forgive(err)
+		return false
+	}
+	return unknown
 }
 
 func (l *Log) discard(why *spool.DamagedError) error {
 	l.logDamaged(why)
-	return l.Remove()
+	return l.forgive(l.Remove())
+}
+
+// forgive logs an error of the spool's disk where the link is consistent, and returns it
+// otherwise: files that are left are judged again before they are read.
+func (l *Log) forgive(err error) error {
+	if err == nil || !isConsistent(l.copy) {
+		return err
+	}
+	l.cfg.Observer.Log(slog.LevelWarn, "the spool's directory cannot be written to", slog.String(keyError, err.Error()))
+	return nil
 }
 
 func (l *Log) logDamaged(why error) {
@@ -255,25 +248,28 @@ func (l *Log) HasUnapplied(applied oplog.OpTime) bool {
 	return ok && last.After(applied)
 }
 
-// Serves reports whether the oplog from an entry on is read through the spool. After the
-// copy, it is for as long as the spool has the entry and the target is far behind.
+// Serves reports whether the oplog from an entry on is read through the spool. That of a
+// consistent link is for as long as the spool has the entry and the target is far behind.
 func (l *Log) Serves(c *checkpoint.Copy, from oplog.OpTime) (bool, error) {
 	switch {
-	case c == nil:
-		return false, nil
-	case c.Phase != checkpoint.Copied:
+	case !isConsistent(c):
 		return true, nil
-	case l.dir == "" || l.drained == l.idOf(c):
+	case l.dir == "" || l.drained == l.idOf(c) && time.Since(l.drainedAt) < drainTime:
 		return false, nil
 	}
-	if err := l.open(c); err != nil {
-		return false, err
+	if l.failed() {
+		if err := l.forgive(l.Close()); err != nil { // The files have to be read again.
+			return false, err
+		}
 	}
-	first, last, ok := l.spool.Bounds()
-	return ok && !from.Before(first) && from.Before(last), nil
+	return l.found(c, from) && l.has(from), nil
 }
 
+// idOf returns the id of the spool of a copy, or of a link that has none.
 func (l *Log) idOf(c *checkpoint.Copy) string {
+	if c == nil {
+		return l.cfg.Link + "/" + l.instance
+	}
 	return fmt.Sprintf("%s/%d/%s/%d", l.cfg.Link, c.Number, c.Begin, c.Started.UnixMilli())
 }
 
@@ -281,6 +277,9 @@ func (l *Log) idOf(c *checkpoint.Copy) string {
 func (l *Log) open(c *checkpoint.Copy) error {
 	id := l.idOf(c)
 	if l.spool != nil && l.id == id {
+		if l.cfg.Memory != nil {
+			l.spool.SetMemory(l.cfg.Memory())
+		}
 		return nil
 	}
 	if err := l.Close(); err != nil {
@@ -306,14 +305,20 @@ func (l *Log) open(c *checkpoint.Copy) error {
 }
 
 func (l *Log) openSpool(id string) (*spool.Spool, error) {
-	return spool.Open(spool.Config{
-		Dir: l.dir, ID: id, Limit: l.cfg.Limit, MinFree: l.cfg.MinFree, Memory: l.cfg.Memory,
+	cfg := spool.Config{
+		Dir: l.dir, ID: id, Limit: l.cfg.Limit, MinFree: l.cfg.MinFree,
 		Observer: l.cfg.Observer, Registry: l.cfg.Registry,
-	})
+	}
+	if l.cfg.Memory != nil {
+		cfg.Memory = l.cfg.Memory()
+	}
+	return spool.Open(cfg)
 }
 
 // Read sends the spool's content on out, and what is stored meanwhile, until head is
-// done or until, if it is not null, has been sent. Then it returns nil. It closes out.
+// done or until, if it is not null, has been sent. Then it returns nil. It closes out. What
+// an earlier process has left of a consistent link is not sent before the source has shown that
+// it is of its history.
 func (l *Log) Read(ctx, head context.Context, until oplog.OpTime, out chan<- oplog.Reply) error {
 	defer close(out)
 	g, ctx := errgroup.WithContext(ctx)
@@ -322,6 +327,10 @@ func (l *Log) Read(ctx, head context.Context, until oplog.OpTime, out chan<- opl
 	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
 	read := make(chan oplog.Reply)
 	g.Go(func() error {
+		if !l.storing.awaitKnown(head) {
+			close(read)
+			return nil
+		}
 		err := l.spool.Read(head, read)
 		if head.Err() != nil && ctx.Err() == nil {
 			return nil
@@ -360,22 +369,22 @@ func sendUntil(ctx context.Context, until oplog.OpTime, in <-chan oplog.Reply, o
 }
 
 // Forget deletes from disk the entries before from, with which the next start would
-// begin to read.
+// begin to read. If they cannot be deleted, the next call tries that again, and it is no error
+// for a consistent link.
 func (l *Log) Forget(from oplog.OpTime) error {
 	l.fetch.From = from
-	if err := l.spool.Forget(from); err != nil {
+	err := l.spool.Forget(from)
+	switch {
+	case err == nil:
+		l.unforgotten = false
+		return nil
+	case !isConsistent(l.copy):
 		return fmt.Errorf("truncate the spool: %w", err)
+	case !l.unforgotten:
+		l.unforgotten = true
+		return l.forgive(err)
 	}
 	return nil
-}
-
-// stopStoring stops the fetcher and waits until it has ended.
-func (l *Log) stopStoring() {
-	if l.storing != nil {
-		l.storing.stop(errStop)
-		l.running.Wait()
-		l.storing = nil
-	}
 }
 
 // Close stops fetching and keeps the files.

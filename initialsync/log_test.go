@@ -25,6 +25,8 @@ type logWorld struct {
 	replies chan oplog.Reply
 	ends    chan error
 	started int
+	// memory is the log's share.
+	memory int64
 }
 
 type noMembers struct{}
@@ -37,10 +39,19 @@ func newLogWorld(t testing.TB) *logWorld {
 	t.Helper()
 	w := &logWorld{t: t, replies: make(chan oplog.Reply), ends: make(chan error)}
 	w.copy = &checkpoint.Copy{Number: 1, Phase: checkpoint.Copying, Host: "a:1", Begin: testTime(1), Started: time.UnixMilli(1)}
-	w.Log = NewLog(LogConfig{Link: "l", Dir: t.TempDir(), SourceWait: time.Hour, Run: w.run})
+	w.Log = NewLog(LogConfig{Link: "l", Dir: t.TempDir(), SourceWait: time.Hour, Run: w.run, Memory: func() int64 { return w.memory }})
 	r, err := syncsource.NewResolver(syncsource.ResolverConfig{}, noMembers{}, noMembers{})
 	w.must(err)
 	w.fetch = fetcher.Config{From: testTime(1), Resolver: r}
+	return w
+}
+
+// newStored starts the log of a consistent link, and stores entries in its spool.
+func newStored(t testing.TB, numbers ...uint32) *logWorld {
+	t.Helper()
+	w := newLogWorld(t)
+	w.must(w.Start(t.Context(), t.Context(), nil, w.fetch))
+	w.store(t.Context(), numbers...)
 	return w
 }
 
@@ -94,6 +105,22 @@ func (w *logWorld) read(ctx, head context.Context, until oplog.OpTime) (numbers 
 		w.Spool().Release(r.Bytes)
 	}
 	return numbers, <-done
+}
+
+// TestLogMemory: the spool, which stays open for all attempts, has the memory of the
+// present one.
+func TestLogMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLogWorld(t)
+		for _, w.memory = range []int64{100_000, 20_000, 60_000} {
+			w.must(w.Start(t.Context(), t.Context(), w.copy, w.fetch))
+			if got := w.Spool().Stats().Limit; got != w.memory/2 {
+				t.Errorf("with %d bytes the limit is %d", w.memory, got)
+			}
+		}
+		w.must(w.Remove())
+	})
 }
 
 // TestLogRead: Read sends what is stored, up to the entry that is wanted or until head is
@@ -172,9 +199,8 @@ func TestLogStopKnown(t *testing.T) {
 		ctx := t.Context()
 		w.must(w.Start(ctx, ctx, w.copy, w.fetch))
 		synctest.Wait()
-		pinned := w.Member(w.copy)
 		changed := func(n uint32) error {
-			return pinned.CheckEntries([]oplog.Entry{testEntry(t, n, versions, fcvDocument)})
+			return w.entries.check([]oplog.Entry{testEntry(t, n, versions, fcvDocument)})
 		}
 		if err := changed(6); !errors.Is(err, ErrFCVChanged) {
 			t.Errorf("while documents are copied: %v", err)
@@ -200,6 +226,8 @@ func TestLogStopKnown(t *testing.T) {
 		done.Phase = checkpoint.Copied
 		w.must(w.Start(ctx, ctx, &done, w.fetch))
 		damage()
+		w.must(w.Start(ctx, ctx, &done, w.fetch))
+		synctest.Wait()
 		if w.Log.copy.Phase != checkpoint.Copied || w.started != 3 {
 			t.Errorf("after a damage, it is fetched for a copy in the phase %q, started %d times", w.Log.copy.Phase, w.started)
 		}

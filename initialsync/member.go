@@ -1,150 +1,260 @@
 package initialsync
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"log/slog"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync/inventory"
 	"github.com/oplogrep/replicator/initialsync/origin"
+	"github.com/oplogrep/replicator/initialsync/progress"
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Member is the member of the source that is copied. Until the target is consistent it
-// must not change: if it rolls back, is resynced, or is unreachable for too long, the
-// copy is void. It is safe for concurrent use.
-type Member struct {
-	copy    checkpoint.Copy
-	maxAway time.Duration
+// troubleWait is for how long attempts may fail on reads of a member that answers, without
+// any progress, before the copy leaves it.
+const troubleWait = 30 * time.Second
 
-	mu   sync.Mutex // guards the rest
-	stop oplog.OpTime
-	// away is since when it is unreachable, zero if it is reachable.
-	away time.Time
+// MembersConfig says how a copy chooses its members.
+type MembersConfig struct {
+	Watcher *syncsource.Watcher
+	// Resolver is not used for anything else.
+	Resolver *syncsource.Resolver
+	Dialer   syncsource.Dialer
+	// Direct is set if the other members of the set are not to be asked.
+	Direct bool
+	// Wait is that of [Options.SourceWait].
+	Wait     time.Duration
+	Observer event.Observer
 }
 
-// newMember returns the member that c is a copy of. It may be unreachable for maxAway.
-func newMember(c *checkpoint.Copy, maxAway time.Duration) *Member {
-	return &Member{copy: *c, maxAway: maxAway, stop: c.Stop}
+// Members chooses the member that a copy is read from. What has been copied stays valid
+// with another one: see docs/adr/0016. Its methods are for one goroutine.
+type Members struct {
+	cfg MembersConfig
+	// number is that of the copy that the fields below are about.
+	number int64
+	// away is for how long no member could be read.
+	away absence
+	// trouble is for how long attempts have failed on reads of the member, and at is the
+	// last such failure, nil if the last attempt did not end by one.
+	trouble absence
+	at      error
+	// set is the id of the replica set, zero if it is unknown.
+	set bson.RawValue
+	// shown is the newest time that a read of this process showed.
+	shown shown
 }
 
-// of reports whether c is the same copy, which may have advanced.
-func (m *Member) of(c *checkpoint.Copy) bool {
-	if m == nil || m.copy.Number != c.Number || !m.copy.Started.Equal(c.Started) {
-		return false
+// NewMembers returns the Members of all copies of a link.
+func NewMembers(cfg MembersConfig) *Members { return &Members{cfg: cfg} }
+
+// ErrNoMember reports that no member can continue a copy at present.
+var ErrNoMember = errors.New("no member of the source can continue the copy at present")
+
+// Choose returns the member to read from: the one that the link's copy was read from so
+// far if it is unchanged and can be read, otherwise one that can continue the copy, which
+// is recorded. If there is none, the error is ErrNoMember; if there has been none for too
+// long, a [*NoMemberError].
+func (m *Members) Choose(ctx context.Context, link *checkpoint.Link) (mongo.Caller, error) {
+	c := link.Copy()
+	m.begin(c.Number)
+	m.set = link.State().Source.ReplicaSetID
+	m.away.observe(time.Now(), m.step())
+	member := m.cfg.Dialer.Member(c.Host)
+	why := m.fit(ctx, c, member)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case servererr.IsDenied(why):
+		return nil, why // it stays so until somebody grants the privilege
+	case why == nil && m.at == nil:
+		m.away = absence{}
+		return m.observe(member, c.Host), nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.stop = c.Stop
-	return true
+	wait, err := m.patience(ctx, link, c, why)
+	if err != nil {
+		return nil, err
+	}
+	if why == nil {
+		return m.leave(ctx, link, c, member, wait)
+	}
+	if m.away.total < wait {
+		return nil, fmt.Errorf("%w: it is read from %s, which is waited for, for another %s at most, as another member has to read collections again: %w",
+			ErrNoMember, c.Host, (wait - m.away.total).Round(time.Second), why)
+	}
+	next, caller, failed := m.candidate(ctx, c, isChanged(why))
+	if failed == nil {
+		return m.move(ctx, link, c, &next, caller, why)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	m.away.observe(time.Now(), m.cfg.Wait)
+	failed = fmt.Errorf("it was read from %s (%w), and no other member can continue it: %w", c.Host, why, failed)
+	if m.away.total > m.cfg.Wait || isChanged(why) && m.cfg.Direct {
+		return nil, &NoMemberError{For: m.away.total, Err: failed}
+	}
+	return nil, fmt.Errorf("%w; the copy begins anew if this lasts for another %s: %w", ErrNoMember, (m.cfg.Wait - m.away.total).Round(time.Second), failed)
 }
 
-// Host returns the member's address.
-func (m *Member) Host() string { return m.copy.Host }
+// begin forgets what is known of the members if another copy has begun.
+func (m *Members) begin(number int64) {
+	if m.number != number {
+		m.number, m.away, m.trouble, m.at = number, absence{}, absence{}, nil
+	}
+}
 
-// Check asks the member for its identity. The error is an [*origin.ChangedError] if it
-// has changed, and a [*GoneError] if the member has been unreachable for too long.
-func (m *Member) Check(ctx context.Context, caller mongo.Caller) error {
-	c := &m.copy
-	err := origin.Check(ctx, caller, origin.Identity{
-		Host: c.Host, RBID: c.RBID, SyncID: c.SyncID, Unread: c.SyncIDUnread, SyncMark: c.SyncMark,
-	})
+// step is how much of the time between two tries counts.
+func (m *Members) step() time.Duration { return min(time.Minute, m.cfg.Wait/8) }
+
+// fit checks that the member that a copy was read from is unchanged, and can be read.
+func (m *Members) fit(ctx context.Context, c *checkpoint.Copy, member mongo.Caller) error {
+	err := origin.Check(ctx, member, identityOf(c, m.set))
 	if err == nil {
-		m.mu.Lock()
-		m.away = time.Time{}
-		m.mu.Unlock()
-		return nil
+		err = origin.Serves(ctx, member, c.Begin)
 	}
-	if _, changed := errors.AsType[*origin.ChangedError](err); changed || ctx.Err() != nil {
-		return err
-	}
-	return m.Away(err)
+	return err
 }
 
-// Away records that the member is unreachable, and returns err, as a [*GoneError] once
-// that has lasted too long.
-func (m *Member) Away(err error) error {
-	m.mu.Lock()
-	if m.away.IsZero() {
-		m.away = time.Now()
+// Ended tells how an attempt ended that read from the member that Choose returned, and
+// whether it has copied anything.
+func (m *Members) Ended(progressed bool, err error) {
+	if _, ok := errors.AsType[*readError](err); !ok || progressed {
+		m.trouble, m.at = absence{}, nil
+		return
 	}
-	lasted := time.Since(m.away)
-	m.mu.Unlock()
-	if lasted > m.maxAway {
-		return &GoneError{Host: m.copy.Host, For: lasted, Err: err}
-	}
-	return fmt.Errorf("ask %s, which is being copied: %w", m.copy.Host, err)
+	m.trouble.observe(time.Now(), m.step())
+	m.at = err
 }
 
-// Void is the function Void.
-func (*Member) Void(err error) bool { return Void(err) }
-
-// CheckRBID returns an [*origin.ChangedError] if the rollback id of a reply shows that
-// the member has rolled back since the copy began.
-func (m *Member) CheckRBID(rbid int64) error {
-	if rbid == m.copy.RBID {
-		return nil
+// leave leaves a member that answers, but whose reads have made attempts fail for too
+// long, if another one can continue the copy.
+func (m *Members) leave(ctx context.Context, link *checkpoint.Link, c *checkpoint.Copy, member mongo.Caller, wait time.Duration) (mongo.Caller, error) {
+	m.away = absence{}
+	if m.trouble.total < max(wait, min(troubleWait, m.cfg.Wait/2)) {
+		return m.observe(member, c.Host), nil
 	}
-	return &origin.ChangedError{Host: m.copy.Host, What: fmt.Sprintf("its rollback id is %d, it was %d", rbid, m.copy.RBID)}
+	next, caller, failed := m.candidate(ctx, c, false)
+	switch {
+	case failed == nil:
+		return m.move(ctx, link, c, &next, caller, m.at)
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	m.cfg.Observer.Log(slog.LevelWarn, "reads of the member that is copied fail, and no other one can continue the copy",
+		slog.String(keyHost, c.Host), slog.String(keyError, m.at.Error()), slog.String(keyWhy, failed.Error()))
+	return m.observe(member, c.Host), nil
 }
 
-// The document with the feature compatibility version.
-const (
-	versions    = "admin.system.version"
-	fcvDocument = "featureCompatibilityVersion"
-)
+// move records another member, and returns it.
+func (m *Members) move(ctx context.Context, link *checkpoint.Link, c, next *checkpoint.Copy, member mongo.Caller, why error) (mongo.Caller, error) {
+	moved := CopyMoved{Number: c.Number, From: c.Host, To: next.Host, Why: why.Error()}
+	var err error
+	if moved.Again, err = move(ctx, progress.Of(link), *next); err != nil {
+		return nil, err // of the target
+	}
+	m.away, m.trouble, m.at = absence{}, absence{}, nil
+	m.cfg.Observer.Tell(moved)
+	return m.observe(member, next.Host), nil
+}
 
-// CheckEntries returns [ErrFCVChanged] if entries of the member's oplog change the
-// feature compatibility version while the copy is not consistent.
-func (m *Member) CheckEntries(entries []oplog.Entry) error {
-	m.mu.Lock()
-	stop := m.stop
-	m.mu.Unlock()
-	for i := range entries {
-		e := &entries[i]
-		if e.NS != versions || !e.Kind.IsCRUD() || !e.OpTime.After(m.copy.Begin) || !bytes.Contains(e.Raw, []byte(fcvDocument)) {
-			continue
+// errUnknownSet reports a set of which not all members are known: then it is not known
+// either what a majority of them has.
+var errUnknownSet = errors.New("the configuration of the source's set cannot be read (the role clusterMonitor allows it), or the connection is to one member only")
+
+// candidate chooses a member that can continue a copy. changed says that the one that it
+// was read from is up, and a candidate.
+func (m *Members) candidate(ctx context.Context, c *checkpoint.Copy, changed bool) (checkpoint.Copy, mongo.Caller, error) {
+	view := m.cfg.Watcher.View()
+	if m.cfg.Direct || view.ConfigFault != "" {
+		return *c, nil, fmt.Errorf("%w: %s", errUnknownSet, view.ConfigFault)
+	}
+	var failed []error
+	if changed {
+		member := m.cfg.Dialer.Member(c.Host)
+		next, err := m.examine(ctx, c, c.Host, member)
+		if err == nil || ctx.Err() != nil {
+			return next, member, err
 		}
-		if !stop.IsNull() && e.OpTime.After(stop) {
-			continue
-		}
-		return fmt.Errorf("%w, at %s", ErrFCVChanged, e.OpTime)
+		failed = append(failed, err)
 	}
-	return nil
+	m.cfg.Resolver.Deny(c.Host, syncsource.DenyNetwork, "was read from so far")
+	tried := map[string]bool{c.Host: true}
+	for {
+		src, err := choose(ctx, m.cfg.Resolver, newest(m.cfg.Watcher.View(), tried, c.Begin))
+		if err == nil && tried[src.Host] {
+			err = errors.New("every member was tried")
+		}
+		if err != nil {
+			return *c, nil, errors.Join(append(failed, err)...)
+		}
+		tried[src.Host] = true
+		next, err := m.examine(ctx, c, src.Host, src.Caller)
+		if err == nil || ctx.Err() != nil {
+			return next, src.Caller, err
+		}
+		m.cfg.Resolver.Deny(src.Host, syncsource.DenyNetwork, "cannot continue the copy: "+err.Error())
+		m.cfg.Observer.Log(slog.LevelWarn, "a member cannot continue the copy", slog.String(keyHost, src.Host), slog.String(keyWhy, err.Error()))
+		failed = append(failed, err)
+	}
 }
 
-// ErrFCVChanged reports that the source's feature compatibility version was changed
-// during the copy.
-var ErrFCVChanged = errors.New("the source's feature compatibility version was changed while it was copied")
+// examine checks that a member is of the copy's set and can serve its reads, and returns
+// the copy as it is read from it.
+func (m *Members) examine(ctx context.Context, c *checkpoint.Copy, host string, member mongo.Caller) (checkpoint.Copy, error) {
+	next := *c
+	id, err := origin.Identify(ctx, member, host)
+	if err != nil {
+		return next, err
+	}
+	if !id.Set.IsZero() && !m.set.IsZero() && !id.Set.Equal(m.set) {
+		return next, fmt.Errorf("%s is of the set %s, not of %s", host, id.Set, m.set)
+	}
+	if err := origin.Serves(ctx, member, c.Begin); err != nil {
+		return next, fmt.Errorf("%s: %w", host, err)
+	}
+	warnBlind(&id, m.cfg.Observer)
+	next.Host, next.RBID, next.SyncID, next.SyncIDUnread, next.SyncMark = id.Host, id.RBID, id.SyncID, id.Unread, id.SyncMark
+	return next, nil
+}
 
-// GoneError reports that the member being copied was unreachable for too long.
-type GoneError struct {
-	Host string
-	For  time.Duration
-	// Err is the error of the last try.
+// identityOf returns the identity of the member that a copy is read from, of a set.
+func identityOf(c *checkpoint.Copy, set bson.RawValue) origin.Identity {
+	return origin.Identity{Host: c.Host, Set: set, RBID: c.RBID, SyncID: c.SyncID, Unread: c.SyncIDUnread, SyncMark: c.SyncMark}
+}
+
+func isChanged(err error) bool {
+	_, ok := errors.AsType[*origin.ChangedError](err)
+	return ok
+}
+
+// NoMemberError reports that there is no member that can continue a copy.
+type NoMemberError struct {
+	For time.Duration
 	Err error
 }
 
-func (e *GoneError) Error() string {
-	return fmt.Sprintf("%s, which was being copied, has been away for %s: %v", e.Host, e.For.Round(time.Second), e.Err)
+func (e *NoMemberError) Error() string {
+	return fmt.Sprintf("no member of the source could continue the copy, for %s: %v", e.For.Round(time.Second), e.Err)
 }
 
 // Unwrap returns the error of the last try.
-func (e *GoneError) Unwrap() error { return e.Err }
+func (e *NoMemberError) Unwrap() error { return e.Err }
 
 // Void reports whether an error means that a copy can no longer become consistent, so
 // that another one has to be made.
 func Void(err error) bool {
-	if _, ok := errors.AsType[*origin.ChangedError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[*GoneError](err); ok {
+	if _, ok := errors.AsType[*NoMemberError](err); ok {
 		return true
 	}
 	if _, ok := errors.AsType[*inventory.DuplicateError](err); ok {

@@ -25,8 +25,8 @@ type Options struct {
 	SpoolBytes, SpoolFree int64
 	// BytesPerSecond and OpsPerSecond are limits, 0 for none.
 	BytesPerSecond, OpsPerSecond int64
-	// SourceWait is how long the member that is copied may be unreachable before a copy
-	// of another member is started. Default 24 h, as for a server.
+	// SourceWait is how long there may be no member that can continue a copy, before
+	// another copy is started. Default 24 h, as for a server.
 	SourceWait time.Duration
 	// MaxCopies is the maximum number of copies that one run starts. Default 10, as for
 	// a server.

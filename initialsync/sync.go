@@ -19,6 +19,8 @@ type SyncConfig struct {
 	Config
 	// Oplog has been started.
 	Oplog *Log
+	// Members chose Source.
+	Members *Members
 	// Requests are those of operators, which may change the limits.
 	Requests *request.Store
 	// CappedDeletes reports whether the target lets clients delete from capped
@@ -48,6 +50,7 @@ func NewSync(ctx context.Context, cfg SyncConfig) (*Sync, error) {
 	}
 	unlogged, err := origin.Unlogged(ctx, cfg.Source, cfg.Checkpoint.Copy().Begin)
 	if err != nil {
+		cfg.Members.Ended(false, err)
 		return nil, err
 	}
 	cfg.Log, cfg.Pacer, cfg.NoHoles = cfg.Oplog.Spool(), s.pacer, unlogged || !cfg.CappedDeletes
@@ -58,6 +61,12 @@ func NewSync(ctx context.Context, cfg SyncConfig) (*Sync, error) {
 // Run copies everything, finds the entry up to which the oplog has to be applied
 // (stopTimestamp) and records it. It fails if spooling the oplog does.
 func (s *Sync) Run(ctx context.Context) error {
+	err := s.run(ctx)
+	s.cfg.Members.Ended(s.copier.board.hasMoved(), err)
+	return err
+}
+
+func (s *Sync) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	copying, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -90,7 +99,8 @@ func (s *Sync) Run(ctx context.Context) error {
 // applied.
 func (s *Sync) complete(ctx context.Context) error {
 	done := *s.cfg.Checkpoint.Copy()
-	stop, err := origin.Stop(ctx, s.cfg.Source, done.Begin)
+	_, spooled, _ := s.cfg.Oplog.Spool().Bounds()
+	stop, err := s.cfg.Members.Stop(ctx, &done, spooled)
 	if err != nil {
 		return fmt.Errorf("find the newest entry of the source: %w", err)
 	}

@@ -22,7 +22,7 @@ func TestSyncWithoutLog(t *testing.T) {
 		oplog.must(oplog.Start(t.Context(), t.Context(), oplog.copy, oplog.fetch))
 		store, err := checkpoint.New(checkpoint.Config{Target: w, Link: "link"})
 		oplog.must(err)
-		s := &Sync{cfg: SyncConfig{Oplog: oplog.Log, Requests: request.New(store)}, copier: w.start(Config{Workers: 1}, 1)}
+		s := &Sync{cfg: SyncConfig{Members: NewMembers(MembersConfig{}), Oplog: oplog.Log, Requests: request.New(store)}, copier: w.start(Config{Workers: 1}, 1)}
 		s.pacer, err = pace.New(pace.Config{})
 		oplog.must(err)
 		ctx, end := context.WithTimeout(t.Context(), time.Minute)

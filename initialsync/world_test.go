@@ -381,6 +381,7 @@ func (w *world) start(cfg Config, lanes int) *Copier {
 	c := newCopier(cfg, w, list)
 	c.cloner = &worldCloner{world: w, moved: c.board.moved}
 	c.take = w.inventory
+	c.settled = func(context.Context) error { return nil }
 	c.inserted = func(_ context.Context, colls []oplog.UUID) (map[oplog.UUID]inventory.IDs, error) {
 		all := map[oplog.UUID]inventory.IDs{}
 		for _, id := range colls {

@@ -44,7 +44,7 @@ func (c *checker) spool(context.Context, *server) error {
 		return nil
 	}
 	if c.cfg.SpoolDir == "" {
-		c.fail(check, "Give --spool-dir.", "there is no folder for the log that cannot be applied yet")
+		c.fail(check, "Give --spool-dir.", "no directory is given for the oplog that cannot be applied yet")
 		return nil
 	}
 	dir, err := existing(c.cfg.SpoolDir)
@@ -58,7 +58,7 @@ func (c *checker) spool(context.Context, *server) error {
 	free, known := freeBytes(dir)
 	switch room := free - c.cfg.SpoolFree; {
 	case !known:
-		c.ok(check, "%s; %s of the log at most", c.cfg.SpoolDir, bytesText(c.cfg.SpoolBytes))
+		c.ok(check, "%s; %s of the oplog at most", c.cfg.SpoolDir, bytesText(c.cfg.SpoolBytes))
 	case room <= 0 && c.begins():
 		c.fail(check, "Make room, or give a --spool-dir on another disk, or less to --spool-free.",
 			"%s has %s free, and %s have to stay free", c.cfg.SpoolDir, bytesText(free), bytesText(c.cfg.SpoolFree))
@@ -67,7 +67,7 @@ func (c *checker) spool(context.Context, *server) error {
 		c.warn(check, "Make room: reading waits until there is some.",
 			"%s has %s free, and %s have to stay free", c.cfg.SpoolDir, bytesText(free), bytesText(c.cfg.SpoolFree))
 	default:
-		c.ok(check, "%s has room for %s of the log", c.cfg.SpoolDir, bytesText(min(room, c.cfg.SpoolBytes)))
+		c.ok(check, "%s has room for %s of the oplog", c.cfg.SpoolDir, bytesText(min(room, c.cfg.SpoolBytes)))
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func existing(dir string) (string, error) {
 		case err == nil && info.IsDir():
 			return dir, nil
 		case err == nil:
-			return "", fmt.Errorf("%s is no folder", dir)
+			return "", fmt.Errorf("%s is not a directory", dir)
 		case !os.IsNotExist(err) || above == dir:
 			return "", err
 		default:
@@ -152,9 +152,9 @@ func (c *checker) copyPrivileges(ctx context.Context, s *server) error {
 		}
 		good = false
 		if isDenied(err) {
-			c.denied(Fail, check, seeBackup, "%s.%s, which says %s: %s", r.db, r.collection, r.why, told(e))
+			c.denied(Fail, check, seeBackup, "%s.%s, which contains %s: %s", r.db, r.collection, r.why, told(e))
 		} else {
-			c.fail(check, "", "%s.%s, which says %s: %s", r.db, r.collection, r.why, told(e))
+			c.fail(check, "", "%s.%s, which contains %s: %s", r.db, r.collection, r.why, told(e))
 		}
 	}
 	if err := c.identity(ctx, s); err != nil {
@@ -184,8 +184,8 @@ func (c *checker) identity(ctx context.Context, s *server) error {
 			return err
 		}
 	}
-	c.denied(Warn, "source privilege to tell members apart", "Grant clusterMonitor or backup, or a role made by "+origin.GrantSyncID+".",
-		"local.%s may be neither listed nor read: a member that is filled anew while it is copied would not be noticed, and what it then lacked would be missing", ids)
+	c.denied(Warn, "source privilege to tell members apart", "Grant clusterMonitor or backup, or a role created with "+origin.GrantSyncID+".",
+		"local.%s can be neither listed nor read: if the copied member starts an initial sync meanwhile, this is not detected, and documents may be missing", ids)
 	return nil
 }
 
@@ -239,10 +239,10 @@ func (c *checker) copyGrants(check string, g *grants) bool {
 // copyWithout reports what a copy does without.
 func (c *checker) copyWithout(check string, g *grants, dbs []string) {
 	if !g.mayCluster("serverStatus") {
-		c.denied(Warn, check+" with care", seeBackup, "user %s may not run serverStatus: whether the copy is too much for the source is not seen", g.user)
+		c.denied(Warn, check+" with care", seeBackup, "user %s may not run serverStatus: the copy is throttled by latencies only", g.user)
 	}
 	if slices.ContainsFunc(dbs, func(db string) bool { return !g.may(db, "collStats") }) {
-		c.denied(Warn, check+" by size", seeBackup, "user %s may not collStats: how much there is to copy is not known", g.user)
+		c.denied(Warn, check+" by size", seeBackup, "user %s may not run collStats: the amount of data to copy is unknown", g.user)
 	}
 }
 
@@ -262,6 +262,6 @@ func (c *checker) goesOn(ctx context.Context, store *checkpoint.Store) error {
 	if !st.Listed || err != nil {
 		how = "its collections are not listed yet"
 	}
-	c.ok("link", "%q goes on with its copy of %s, begun %s: phase %s, %s", c.cfg.Link, st.Host, wallText(st.Started.UnixMilli()), st.Phase, how)
+	c.ok("link", "%q resumes its copy of %s, started %s: phase %s, %s", c.cfg.Link, st.Host, wallText(st.Started.UnixMilli()), st.Phase, how)
 	return nil
 }

@@ -49,17 +49,17 @@ func (c *checker) link(ctx context.Context, s *server) error {
 	}
 	if c.cfg.Fingerprint != "" && c.report.Link.Fingerprint != c.cfg.Fingerprint {
 		c.fail(check, "Use the settings that the link was created with, or a new --link with a new copy.",
-			"%q was made with other settings: filters, renames, or the policy for unique indexes", c.cfg.Link)
+			"%q was created with other settings: filters, renames, or the policy for unique indexes", c.cfg.Link)
 		return nil
 	}
 	switch c.phase() {
 	case checkpoint.Copying:
 		return c.goesOn(ctx, store)
 	case checkpoint.Replaying:
-		c.ok(check, "%q goes on with its copy: everything is copied, the log is applied to it up to %s; it is at %s, of %s",
+		c.ok(check, "%q continues its initial sync: all documents are copied, the oplog is applied up to %s; it is at %s (%s)",
 			c.cfg.Link, c.report.Link.Copy.Stop, c.report.Link.Applied, wallText(c.report.Link.AppliedWall))
 	default:
-		c.ok(check, "%q goes on after %s, of %s", c.cfg.Link, c.report.Link.Applied, wallText(c.report.Link.AppliedWall))
+		c.ok(check, "%q resumes after %s (%s)", c.cfg.Link, c.report.Link.Applied, wallText(c.report.Link.AppliedWall))
 	}
 	return nil
 }
@@ -108,8 +108,8 @@ func (c *checker) twins(ctx context.Context, s *server) error {
 		}
 	}
 	if len(names) > 0 {
-		c.warn("other links", "Make sure that no process runs them: links that write to the same collections spoil each other's work.",
-			"%s of the target mirror the same from the same source", some(names))
+		c.warn("other links", "Make sure that no process runs them: links that write to the same collections corrupt each other's data.",
+			"%s of the target mirror the same namespaces from the same source", some(names))
 	}
 	return nil
 }
@@ -155,15 +155,15 @@ func (c *checker) judgeWindow(check string, first, last bson.Timestamp) {
 	text := fmt.Sprintf("%s, since %s", long, time.Unix(int64(first.T), 0).UTC().Format(time.RFC3339))
 	switch from := c.report.Link.FetchFrom.TS; {
 	case c.report.Found && c.spooling() && oplog.CompareTimestamps(from, first) < 0:
-		c.warn(check, "If the spool is not here, or does not have what is missing, the copy is begun anew.",
-			"%s; it does not reach back to %s, with which the link's copy began", text, c.report.Link.FetchFrom)
+		c.warn(check, "If the spool is not on this machine, or lacks these entries, the copy starts again from the beginning.",
+			"%s; it does not reach back to %s, where the link's copy started", text, c.report.Link.FetchFrom)
 	case c.report.Found && oplog.CompareTimestamps(from, first) < 0:
-		c.warn(check, "If no member has more of it, the link ends: the data have to be copied anew.",
-			"%s; it does not reach back to the link's %s", text, c.report.Link.FetchFrom)
+		c.warn(check, "If no other member's oplog reaches back that far, the link ends, and the data have to be copied again.",
+			"%s; it does not reach back to the link's position, %s", text, c.report.Link.FetchFrom)
 	case c.spooling() && long >= shortWindow:
-		c.ok(check, "%s; the copy may take longer, as the log is kept in the spool meanwhile: only reading must not pause for so long", text)
+		c.ok(check, "%s; the copy may take longer, because the spool keeps the oplog meanwhile: only reading must not pause for that long", text)
 	case c.spooling():
-		c.warn(check, "The copy may take longer, as the log is kept in the spool meanwhile. But if the link pauses longer than that, it starts again from the beginning. A new set has no older entries; otherwise give the source a larger oplog (replSetResizeOplog).",
+		c.warn(check, "The copy may take longer, because the spool keeps the oplog meanwhile. But if the link pauses longer than that, it starts again from the beginning. A new set has no older entries; otherwise give the source a larger oplog (replSetResizeOplog).",
 			"%s", text)
 	case c.report.Found && between(first, from) < shortWindow && between(from, last) > long/2:
 		c.warn(check, "Start the link now, or give the source a larger oplog (replSetResizeOplog).",
@@ -208,14 +208,14 @@ func (c *checker) uncopied(ctx context.Context, s *server) error {
 	}
 	switch {
 	case len(names) == 0:
-		c.ok(check, "nothing is there that would have to be copied")
+		c.ok(check, "there are no data to copy")
 	case c.cfg.Copy && len(names) == 1:
 		c.ok(check, "a database will be copied: %s", names[0])
 	case c.cfg.Copy:
 		c.ok(check, "%d databases will be copied: %s", len(names), some(names))
 	default:
 		c.warn(check, "The first change of a document that the target does not have ends the link. Let the link copy it (--start-at=copy, the default), or see --allow-existing.",
-			"what is in %s already will not be copied", some(names))
+			"the existing data of %s will not be copied", some(names))
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 	const check = "target data"
 	if c.report.Found {
 		if c.phase() == checkpoint.Copying && !c.report.Link.Copy.Cleared {
-			c.warn(check, "", "the link is about to drop what is where its copy goes")
+			c.warn(check, "", "the link will drop the collections that its copy replaces")
 		} else {
 			c.ok(check, "as the link left them")
 		}
@@ -233,38 +233,61 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 	}
 	names, err := c.mirrored(ctx, s)
 	if isDenied(err) {
-		c.denied(Fail, check, "Grant listDatabases (role clusterMonitor) and listCollections. "+seePrivileges, "its collections may not be listed")
+		c.denied(Fail, check, "Grant listDatabases (role clusterMonitor) and listCollections. "+seePrivileges, "no privilege to list its collections")
 		return nil
 	}
 	if err != nil || c.hidden { // existing data may be the link's own
 		return err
 	}
+	if len(names) > 0 {
+		if created, err := c.created(ctx, s); err != nil || created {
+			return err
+		}
+	}
 	switch {
 	case len(names) == 0:
-		c.ok(check, "nothing is where the link will write")
+		c.ok(check, "there are no data where the link will write")
 		return nil
 	case c.cfg.Copy && c.cfg.DropExisting:
-		c.warn(check, "Make sure that nobody needs it: --drop-existing is given.",
+		c.warn(check, "Make sure that these data are not needed: --drop-existing is given.",
 			"%s will be dropped before the copy: %s", collections(names), some(names))
 		return nil
 	case c.cfg.Copy:
-		c.fail(check, "Drop what is there, or say --drop-existing to have it dropped; choose other names with --map; or say --allow-existing if they are a copy of the source.",
-			"where the link will write there is %s: %s", collections(names), some(names))
+		c.fail(check, "Drop the collections, or give --drop-existing to have them dropped; choose other names with --map; or give --allow-existing if they are a copy of the source.",
+			"the target has %s where the link will write: %s", collections(names), some(names))
 		return nil
 	case !c.cfg.AllowExisting:
-		c.fail(check, "Drop what is there, choose other names with --map, or say --allow-existing if they are a copy of the source.",
-			"where the link will write there is %s: %s", collections(names), some(names))
+		c.fail(check, "Drop the collections, choose other names with --map, or give --allow-existing if they are a copy of the source.",
+			"the target has %s where the link will write: %s", collections(names), some(names))
 		return nil
 	case !c.cfg.Copied && c.cfg.StartAt.T == 0:
 		c.warn(check, "If the source was written to since it was copied, give --start-at, and --copied-until if it was written to meanwhile.",
-			"there is %s, taken for exactly what the source has now", collections(names))
+			"the target has %s, treated as an exact copy of the source as it is now", collections(names))
 	case !c.cfg.Copied:
-		c.warn(check, "If the copy was taken while writes went on, give --copied-until too.",
-			"there is %s, taken for exactly what the source had at --start-at", collections(names))
+		c.warn(check, "If the source was written to while it was copied, give --copied-until too.",
+			"the target has %s, treated as an exact copy of the source at --start-at", collections(names))
 	default:
-		c.ok(check, "there is %s, a copy taken while writes went on", collections(names))
+		c.ok(check, "the target has %s, treated as a copy that was made while the source was written to", collections(names))
 	}
 	return c.constraints(ctx, s, names)
+}
+
+// created reports whether another process has created the link since it was looked for. What
+// is in the target is then that link's, and this process will stand by.
+func (c *checker) created(ctx context.Context, s *server) (bool, error) {
+	store, err := checkpoint.New(checkpoint.Config{Target: s.caller, DB: c.cfg.MetaDB, Link: c.cfg.Link})
+	if err != nil {
+		return false, nil //nolint:nilerr // It was found already.
+	}
+	found := false
+	err = again(ctx, func() error {
+		_, found, err = store.Load(ctx)
+		return err
+	})
+	if err != nil || !found {
+		return false, err
+	}
+	return true, c.link(ctx, s)
 }
 
 // collections formats a number of collections.

@@ -8,15 +8,57 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
 )
+
+// Another process creates the link while this one checks, and has begun to copy: its data are
+// no reason to end.
+func TestLinkCreatedMeanwhile(t *testing.T) {
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Moods: mongosim.GentleMoods("nothing here begins another attempt")})
+	target := client.Open(t, driver.Config{URI: set.URI()})
+	sc, err := scope.New(scope.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &checker{cfg: Config{Link: "l", MetaDB: "replicator", Scope: sc, Copy: true}, source: &server{name: "rs0"}}
+	s := &server{caller: target}
+	if err := c.link(t.Context(), s); err != nil || c.report.Found {
+		t.Fatal(err, c.report)
+	}
+	store, err := checkpoint.New(checkpoint.Config{Target: target, Link: "l"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := bson.Marshal(bson.D{{Key: "create", Value: "a"}})
+	if err == nil {
+		_, err = target.Call(t.Context(), mongo.Command{DB: "shop", Body: body})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.existing(t.Context(), s); err != nil || c.report.Err() == nil {
+		t.Fatal("without the link, the data are a reason: ", err, c.report.Findings)
+	}
+	at := oplog.NewOpTime(100, 1, 1)
+	if err := store.Create(t.Context(), checkpoint.State{
+		Source: checkpoint.Source{SetName: "rs0", RBID: 1, Host: "a:1"}, Writers: 1, Applied: at, AppliedWall: 100_000, FetchFrom: at,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c.report.Findings = nil
+	if err := c.existing(t.Context(), s); err != nil || c.report.Err() != nil || !c.report.Found {
+		t.Errorf("%v, found %t: %v", err, c.report.Found, c.report.Findings)
+	}
+}
 
 // A link continues only with the source and the settings that it was created with.
 func TestLinkOfOthers(t *testing.T) {
-	set := mongosim.StartTest(t, mongosim.Options{Members: 1})
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Moods: mongosim.GentleMoods("nothing here begins another attempt")})
 	target := client.Open(t, driver.Config{URI: set.URI()})
 	setID := func(s string) bson.RawValue { return bson.RawValue{Type: bson.TypeObjectID, Value: []byte(s)} }
 	const mine, other = "123456789012", "210987654321"

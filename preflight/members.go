@@ -57,8 +57,8 @@ func (c *checker) members(ctx context.Context, _ *server) error {
 	case !readable:
 		c.fail(check, hostMapHint, "none of %s can be read: %s", known, strings.Join(faults, "; "))
 	case choice.Host == "":
-		c.warn(check, "The link waits for a member that will do; see --read-preference, --read-tags and --max-lag.",
-			"none will do now: %s%s", choice.Reason, refusals(choice.Refused))
+		c.warn(check, "The link waits for a suitable member; see --read-preference, --read-tags and --max-lag.",
+			"no sync source at present: %s%s", choice.Reason, refusals(choice.Refused))
 	case len(faults) > 0:
 		c.warn(check, hostMapHint, "%d of %s cannot be read: %s; the link would read %s", len(faults), known, strings.Join(faults, "; "), choice.Host)
 	default:

@@ -168,7 +168,7 @@ func (c *checker) sourcePrivileges(ctx context.Context, s *server) error {
 	case feedback.None:
 	case feedback.Member:
 		if !c.report.MayReport {
-			c.denied(Fail, "source privilege to report as a member", "Grant internal on the cluster by a role of your own, or use another --feedback.",
+			c.denied(Fail, "source privilege to report as a member", "Grant internal on the cluster with a custom role, or use another --feedback.",
 				"user %s has no privilege internal on the cluster", g.user)
 			return nil
 		}
@@ -272,7 +272,7 @@ func (c *checker) writesUsers(check string, g *grants) bool {
 		}
 		if none := missing(g, "admin", collection, actions...); none != "" {
 			good = false
-			c.denied(Fail, check, "Make a role by "+usersRole+" and grant it: no built-in role is enough, not even root.",
+			c.denied(Fail, check, "Create a role with "+usersRole+" and grant it: no built-in role is enough, not even root.",
 				"user %s may not %s on admin.%s, as --users-and-roles needs", g.user, none, collection)
 		}
 	}

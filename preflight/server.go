@@ -164,11 +164,11 @@ func (c *checker) clock(s *server, at, sent, came time.Time) {
 	}
 	check := s.side + " clock"
 	if skew.Abs() > maxSkew {
-		c.warn(check, "Synchronise the clocks (NTP): lags and ages that are shown are wrong by that.",
-			"%s from ours", signed(skew.Round(100*time.Millisecond)))
+		c.warn(check, "Synchronise the clocks (NTP): the lags and ages shown are wrong by this much.",
+			"differs by %s from this machine's", signed(skew.Round(100*time.Millisecond)))
 		return
 	}
-	c.ok(check, "within %s of ours", max(skew.Abs(), came.Sub(sent)).Round(time.Millisecond))
+	c.ok(check, "within %s of this machine's", max(skew.Abs(), came.Sub(sent)).Round(time.Millisecond))
 }
 
 func signed(d time.Duration) string {
@@ -196,7 +196,7 @@ func (c *checker) versions(ctx context.Context, s *server) error {
 		if s.side == "target" {
 			do = "A write that it refuses will end the link, nothing is skipped."
 		}
-		c.warn(check, do, "%s is newer than %s, the newest that is known", text, newest)
+		c.warn(check, do, "%s is newer than %s, the newest known version", text, newest)
 	default:
 		c.ok(check, "%s", text)
 	}
@@ -220,7 +220,7 @@ func (c *checker) compatibility(ctx context.Context, s *server) error {
 		s.fcv = version{}
 	}
 	if to, ok := doc.Lookup("targetVersion").StringValueOK(); ok {
-		c.fail(check, "Let setFeatureCompatibilityVersion come to its end first.", "%s, being changed to %s", text, to)
+		c.fail(check, "Let setFeatureCompatibilityVersion finish first.", "%s, being changed to %s", text, to)
 	} else {
 		c.ok(check, "%s", text)
 	}
@@ -238,7 +238,7 @@ func (c *checker) compatibility(ctx context.Context, s *server) error {
 	}
 	if on, ok := reply.Lookup("enableMajorityReadConcern").BooleanOK(); ok && !on {
 		c.fail(check, "Start the members without enableMajorityReadConcern: false.",
-			"switched off: what could still be rolled back cannot be told from what cannot")
+			"disabled: entries that may still be rolled back cannot be told from committed ones")
 		return nil
 	}
 	c.ok(check, "supported")
@@ -251,7 +251,7 @@ func (c *checker) compare(source, target *server) {
 	switch s, t := source.fcv, target.fcv; {
 	case s == version{} || t == version{}:
 	case t.before(s):
-		c.warn(check, "What the source can do and the target cannot, such as new options of collections, will end the link when it comes.",
+		c.warn(check, "An operation that the target's version does not support, such as one with a new collection option, will end the link.",
 			"the target is at %s, the source at %s", t, s)
 	default:
 		c.ok(check, "the target is at %s, the source at %s", t, s)
@@ -265,10 +265,10 @@ func (c *checker) compare(source, target *server) {
 	case !same:
 		c.ok(check, "source and target are different replica sets")
 	case c.disjoint():
-		c.warn(check, "The link's own writes are entries of the log that it reads: it is never quite idle.",
+		c.warn(check, "The link's own writes are entries of the oplog that it reads: it is never quite idle.",
 			"source and target are the same replica set; everything that is mirrored goes to other names")
 	default:
 		c.fail(check, "Check --source and --target. To mirror within one set, name each database with --include and send it to another one with --map DB=OTHER.",
-			"source and target are the same replica set, and what is written would be mirrored again")
+			"source and target are the same replica set, and the link's writes would be mirrored again")
 	}
 }

@@ -21,7 +21,7 @@ func TestWindowOfALink(t *testing.T) {
 	}{
 		"in the middle":       {48 * time.Hour, 24 * time.Hour, OK, "48h0m0s, since 2023-11-12T22:13:20Z; the link's entry is in it for about 24h0m0s more"},
 		"nearly gone":         {48 * time.Hour, 47*time.Hour + 30*time.Minute, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; the source deletes the entry from which the link resumes in about 30m0s"},
-		"gone":                {48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to the link's 1699823600:1 t3"},
+		"gone":                {48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to the link's position, 1699823600:1 t3"},
 		"short, and just now": {20 * time.Minute, 0, Warn, "20m0s, since 2023-11-14T21:53:20Z"},
 		"a moment ago":        {2 * time.Hour, time.Minute, OK, "2h0m0s, since 2023-11-14T20:13:20Z; the link's entry is in it for about 1h59m0s more"},
 	} {
@@ -39,10 +39,10 @@ func TestWindowOfALink(t *testing.T) {
 		level        Level
 		detail       string
 	}{
-		"copying":             {checkpoint.Copying, 48 * time.Hour, 24 * time.Hour, OK, "48h0m0s, since 2023-11-12T22:13:20Z; the copy may take longer, as the log is kept in the spool meanwhile: only reading must not pause for so long"},
-		"copying, and gone":   {checkpoint.Copying, 48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to 1699823600:1 t3, with which the link's copy began"},
-		"replaying, and gone": {checkpoint.Replaying, 48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to 1699823600:1 t3, with which the link's copy began"},
-		"copied, and gone":    {checkpoint.Copied, 48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to the link's 1699823600:1 t3"},
+		"copying":             {checkpoint.Copying, 48 * time.Hour, 24 * time.Hour, OK, "48h0m0s, since 2023-11-12T22:13:20Z; the copy may take longer, because the spool keeps the oplog meanwhile: only reading must not pause for that long"},
+		"copying, and gone":   {checkpoint.Copying, 48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to 1699823600:1 t3, where the link's copy started"},
+		"replaying, and gone": {checkpoint.Replaying, 48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to 1699823600:1 t3, where the link's copy started"},
+		"copied, and gone":    {checkpoint.Copied, 48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to the link's position, 1699823600:1 t3"},
 		"copying, and short":  {checkpoint.Copying, 20 * time.Minute, time.Minute, Warn, "20m0s, since 2023-11-14T21:53:20Z"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -41,8 +41,10 @@ const (
 	defaultFlushDocs  = 2000
 	defaultFlushBytes = 8 << 20
 	defaultMemory     = 256 << 20
-	leastMemory       = 64 << 20
-	defaultRetryFor   = 30 * time.Second
+	leastMemory       = 32 << 20
+	// sendingPart is the fraction (1/n) of Memory that is for messages.
+	sendingPart     = 4
+	defaultRetryFor = 30 * time.Second
 	// replyDocs limits a batch, so that the structs for many small documents do not
 	// take more memory than the documents.
 	replyDocs = 100_000
@@ -58,12 +60,16 @@ type Config struct {
 	Source, Target mongo.Caller
 	// After is a cluster time that every read must reflect.
 	After bson.Timestamp
+	// Unchanged returns an error if Source is not the member, in the same state, that the
+	// record ids of all ranges are of. Nil means that they always are.
+	Unchanged func(ctx context.Context) error
 	// RangeBytes is the size of a range. Zero means 512 MiB.
 	RangeBytes int64
 	// FlushDocs and FlushBytes limit one transaction. Zero means 2,000 and 8 MiB.
 	FlushDocs, FlushBytes int
 	// Memory limits the bytes that are read and not yet written, of all ranges
-	// together. Zero means 256 MiB; the minimum is 64 MiB.
+	// together, a quarter of it the messages to the target. Zero means 256 MiB; the minimum
+	// is 32 MiB.
 	Memory int64
 	// RetryFor is how long a flush is retried that the target refuses for transient
 	// reasons, and a read that the source interrupts. Zero means 30 s.
@@ -134,6 +140,10 @@ type Cloner struct {
 	// memory is the budget for replies that are being read, or are read and not
 	// written.
 	memory *semaphore.Weighted
+	// sending is the budget for messages on the way to the target, of sendingBytes. It is
+	// acquired last, and so is always released.
+	sending      *semaphore.Weighted
+	sendingBytes int64
 	// batch is the maximum number of documents in a reply.
 	batch int32
 }
@@ -144,7 +154,11 @@ func New(cfg Config) (*Cloner, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Cloner{cfg: cfg, lsid: mongo.NewSessionID(), memory: semaphore.NewWeighted(cfg.Memory), batch: replyDocs}, nil
+	sending := cfg.Memory / sendingPart
+	return &Cloner{
+		cfg: cfg, lsid: mongo.NewSessionID(), batch: replyDocs, memory: semaphore.NewWeighted(cfg.Memory - sending),
+		sending: semaphore.NewWeighted(sending), sendingBytes: sending,
+	}, nil
 }
 
 // took reports to the pacer.

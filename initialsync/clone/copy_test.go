@@ -94,21 +94,25 @@ func TestCopyRanges(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		order order
+		// again: what was copied of it was lost with a member.
+		again bool
 		docs  func(t fataler) []bson.Raw
 	}{
-		{"natural", natural, func(t fataler) []bson.Raw { return numbered(t, 0, 3000, 1000) }},
-		{"natural mixed", natural, mixed},
-		{"_id", byID, func(t fataler) []bson.Raw { return numbered(t, 0, 3000, 1000) }},
-		{"_id mixed", byID, mixed},
+		{"natural", natural, false, func(t fataler) []bson.Raw { return numbered(t, 0, 3000, 1000) }},
+		{"natural mixed", natural, false, mixed},
+		{"_id", byID, false, func(t fataler) []bson.Raw { return numbered(t, 0, 3000, 1000) }},
+		{"_id mixed", byID, false, mixed},
+		{"again", byID, true, mixed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			insertRaw(t, w.source, "d.c", c.docs(t)...)
-			if c.order == byID {
+			if c.order == byID && !c.again {
 				w.idOrder(false)
 			}
 			coll := w.collection("d.c")
+			coll.ByID = c.again
 			w.cfg.RangeBytes, w.cfg.FlushDocs = coll.Bytes/6, 100
 			w.whole(coll)
 			ranges := must.Get(w.ranges(within(t)))(t)

@@ -59,8 +59,9 @@
 //
 // # Trust
 //
-// The source is one member that has not rolled back: the caller checks that at the end.
-// Record ids ascend, and are not reused while the member runs; a document for which a
+// Record ids are of one member, which has not changed: Config.Unchanged is asked after each
+// find that begins or ends at one. By _id any member can continue (IsPortable). Record ids
+// ascend, and are not reused while the member runs; a document for which a
 // restarted member reuses an id is in the oplog. The server sorts samples by the
 // collection's collation.
 package clone

@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for an expected condition.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 func within(t testing.TB) context.Context {
 	t.Helper()

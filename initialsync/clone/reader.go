@@ -252,6 +252,12 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 		return nil, err
 	}
 	r.cursor, r.name = c.id, c.ns.Collection()
+	if opening {
+		if err := r.checkPlaces(ctx); err != nil {
+			r.closeCursor(ctx)
+			return nil, err
+		}
+	}
 	p, err := r.readPage(c, len(reply))
 	if err != nil {
 		return nil, err
@@ -259,6 +265,16 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 	r.fallbacks = 0
 	r.took(Source, start, len(p.docs), len(reply))
 	return p, nil
+}
+
+// checkPlaces is called after a cursor was opened. If that was at a record id, or ends at
+// one, the member must still be the one that had those record ids: asked after the reply,
+// it was so before, too. A cursor does not outlive a change of its member.
+func (r *reader) checkPlaces(ctx context.Context) error {
+	if r.order != natural || r.record == 0 && r.spec.to == 0 || r.cfg.Unchanged == nil {
+		return nil
+	}
+	return r.cfg.Unchanged(ctx)
 }
 
 // most returns how many documents the next reply may have, of a cursor that is at a

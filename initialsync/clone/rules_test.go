@@ -351,10 +351,11 @@ func TestMemory(t *testing.T) {
 	if n := reading.Load(); n < 2 || n > 3 {
 		t.Errorf("%d commands were sent to the source", n)
 	}
-	if !c.memory.TryAcquire(w.cfg.Memory) {
+	if !c.memory.TryAcquire(w.cfg.Memory*3/4) || !c.sending.TryAcquire(w.cfg.Memory/4) {
 		t.Fatal("not all of the memory came back")
 	}
-	c.memory.Release(w.cfg.Memory)
+	c.memory.Release(w.cfg.Memory * 3 / 4)
+	c.sending.Release(w.cfg.Memory / 4)
 	w.begin(ctx)
 	must.Succeed(t, all(ctx))
 	for _, coll := range colls {

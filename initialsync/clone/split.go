@@ -38,7 +38,7 @@ const (
 func (c *Cloner) Split(ctx context.Context, coll *progress.Collection, to oplog.Namespace, since Since) ([]progress.Range, error) {
 	specs := []spec{{order: natural}}
 	switch {
-	case isClustered(coll):
+	case isClustered(coll), coll.ByID:
 		specs[0].order = byID
 	case isCapped(coll):
 		var err error
@@ -84,7 +84,7 @@ func (c *Cloner) split(ctx context.Context, coll *progress.Collection, whole []s
 	if err != nil {
 		return nil, fmt.Errorf("take samples: %w", err)
 	}
-	if !numbered || isClustered(coll) {
+	if !numbered || isClustered(coll) || coll.ByID {
 		return idSpecs(coll, ids, n), nil
 	}
 	var records []int64

@@ -126,6 +126,12 @@ func (w *writer) flush(ctx context.Context, f flush) error {
 			return err
 		}
 	}
+	// A flush that is larger than the budget is sent alone.
+	sent := min(int64(f.bytes), w.sendingBytes)
+	if err := w.sending.Acquire(ctx, sent); err != nil {
+		return context.Cause(ctx)
+	}
+	defer w.sending.Release(sent)
 	start := time.Now()
 	var err error
 	if w.direct {

@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for an expected condition.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // server is an embedded set, spoken to as the program does.
 type server struct {

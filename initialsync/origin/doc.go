@@ -1,5 +1,6 @@
 // Package origin determines, on the member that is copied, from where the log must be
-// read and applied, and whether the member has rolled back or was synced again since.
+// read and applied, and whether the member has rolled back or was synced again since, so
+// that record ids and lists of it mean nothing any more.
 //
 // A copy reads documents while clients write, so it is not consistent by itself; the
 // log makes it consistent. The optimes are found in the order of the server's own
@@ -14,7 +15,8 @@
 //	            ... the log is read from FetchFrom = min(a, b) on; documents are copied ...
 //	Stop        newest entry                          no copied document is newer
 //	            ... (Begin, Stop] is applied ...
-//	Check       rollback id, initial-sync id          must be unchanged
+//	Settled     newest entry, a majority read of it   lists were of committed states
+//	Check       rollback id, initial-sync id          must be unchanged for record ids
 //
 // # Reasons for the order
 //

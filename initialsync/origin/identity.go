@@ -20,6 +20,8 @@ import (
 // copied.
 type Identity struct {
 	Host string
+	// Set is the id of its replica set, zero if it is unknown.
+	Set bson.RawValue
 	// RBID is the member's rollback id.
 	RBID int64
 	// SyncID is the _id of its local.replset.initialSyncId, zero for none; Unread means
@@ -57,6 +59,9 @@ func identify(ctx context.Context, member mongo.Caller, host string) (Identity, 
 		return Identity{}, err
 	}
 	id := Identity{Host: host}
+	if set, err := reply.LookupErr("$replData", "replicaSetId"); err == nil {
+		id.Set = bson.RawValue{Type: set.Type, Value: bytes.Clone(set.Value)}
+	}
 	listed, err := id.readMark(ctx, member)
 	if err != nil {
 		return Identity{}, fmt.Errorf("list its local.%s: %w", syncIDs, err)
@@ -170,6 +175,8 @@ func Check(ctx context.Context, member mongo.Caller, was Identity) error {
 		return err
 	}
 	switch {
+	case !is.Set.IsZero() && !was.Set.IsZero() && !is.Set.Equal(was.Set):
+		return &ChangedError{was.Host, fmt.Sprintf("it is of the set %s, not of %s", is.Set, was.Set)}
 	case is.RBID != was.RBID:
 		return &ChangedError{was.Host, fmt.Sprintf("it rolled back (its rollback id was %d and is %d)", was.RBID, is.RBID)}
 	case is.Unread || was.Unread:

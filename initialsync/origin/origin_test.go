@@ -175,6 +175,30 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestAnotherSet: a member of another set is one that has changed, even if neither its
+// rollback id nor its initial-sync id shows it.
+func TestAnotherSet(t *testing.T) {
+	t.Parallel()
+	no := servererr.New(servererr.Unauthorized, "no")
+	set := func(n string) bson.RawValue {
+		return bsongen.FromJSON(t, `{"": {"$oid": "`+strings.Repeat(n, 24)+`"}}`).Lookup("")
+	}
+	hello := func(n string) string {
+		return `{"ok": 1, "setName": "rs", "secondary": true, "$replData": {"replicaSetId": {"$oid": "` + strings.Repeat(n, 24) + `"}}, "$oplogQueryData": {"rbid": 3}}`
+	}
+	const unknown = `{"ok": 1, "setName": "rs", "secondary": true, "$oplogQueryData": {"rbid": 3}}`
+	for _, test := range []struct {
+		reply   string
+		was     bson.RawValue
+		changed bool
+	}{{hello("a"), set("a"), false}, {hello("b"), set("a"), true}, {unknown, set("a"), false}, {hello("b"), bson.RawValue{}, false}} {
+		err := Check(t.Context(), &script{t: t, replies: []any{test.reply, no, no}}, Identity{Host: "m:1", Set: test.was, RBID: 3, Unread: true})
+		if _, changed := errors.AsType[*ChangedError](err); changed != test.changed || err != nil && !changed {
+			t.Errorf("%s, and it was %s: %v", test.reply, test.was, err)
+		}
+	}
+}
+
 // TestSet asks the members of a running set, with only the documented privileges.
 func TestSet(t *testing.T) {
 	t.Parallel()

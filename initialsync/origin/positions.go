@@ -40,7 +40,7 @@ func begin(ctx context.Context, member mongo.Caller, patience time.Duration) (re
 	if err != nil {
 		return replset.Start{}, err
 	}
-	if _, err := readFCV(ctx, member, s.Begin.TS, patience); err != nil {
+	if _, err := readFCV(ctx, member, replset.Local, s.Begin.TS, patience); err != nil {
 		return replset.Start{}, err
 	}
 	return s, awaitCommitted(ctx, member, s.Begin, patience)
@@ -59,11 +59,39 @@ func Stop(ctx context.Context, member mongo.Caller, begin oplog.OpTime) (oplog.O
 	return last.OpTime, nil
 }
 
+// Settled waits until everything that the member has shown so far is majority-committed,
+// so that it can not be rolled back: lists of collections and indexes, and whether a
+// collection exists, are always read as the member has them. It returns a *ChangedError if
+// the member is not what it was before the first of these reads, or was rolled back since.
+func Settled(ctx context.Context, member mongo.Caller, was Identity) error {
+	last, err := replset.NewestEntry(ctx, member, replset.Local)
+	if err == nil {
+		err = awaitCommitted(ctx, member, last.OpTime, replset.Patience)
+	}
+	if err != nil {
+		return fmt.Errorf("await that a majority has what%s was listed: %w", of(member), err)
+	}
+	return Check(ctx, member, was)
+}
+
+// servePatience limits the read of Serves.
+const servePatience = 10 * time.Second
+
+// Serves returns an error if a member cannot serve the reads of a copy that began at an
+// entry: with read concern majority, after that entry. A member may answer everything else
+// and have no majority-committed snapshot, or be far behind.
+func Serves(ctx context.Context, member mongo.Caller, begin oplog.OpTime) error {
+	if _, err := readFCV(ctx, member, replset.Majority, begin.TS, servePatience); err != nil {
+		return fmt.Errorf("read%s as a majority has it: %w", of(member), err)
+	}
+	return nil
+}
+
 // Unlogged reports whether the members of a source trim their capped collections by
 // themselves, without oplog entries, as those with a feature compatibility version
 // below 5.0 do. If that version is being changed, it returns a *FCVError.
 func Unlogged(ctx context.Context, member mongo.Caller, begin oplog.OpTime) (bool, error) {
-	name, err := readFCV(ctx, member, begin.TS, replset.Patience)
+	name, err := readFCV(ctx, member, replset.Majority, begin.TS, replset.Patience)
 	if err != nil {
 		return false, fmt.Errorf("find out whether capped collections%s are trimmed by the log: %w", of(member), err)
 	}
@@ -76,11 +104,11 @@ func Unlogged(ctx context.Context, member mongo.Caller, begin oplog.OpTime) (boo
 }
 
 // readFCV reads the feature compatibility version as of a time.
-func readFCV(ctx context.Context, member mongo.Caller, at bson.Timestamp, patience time.Duration) (string, error) {
+func readFCV(ctx context.Context, member mongo.Caller, level replset.Level, at bson.Timestamp, patience time.Duration) (string, error) {
 	f := replset.Find{
 		DB: "admin", Collection: "system.version",
 		Filter: document().AppendString("_id", "featureCompatibilityVersion").Build(),
-		After:  at, MaxTime: patience,
+		Level:  level, After: at, MaxTime: patience,
 	}
 	_, doc, err := f.Run(ctx, member)
 	if err != nil {

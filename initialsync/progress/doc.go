@@ -2,7 +2,7 @@
 // ranges into which they are divided.
 //
 //	copies  {_id: "LINK/2/c/UUID", number, uuid, ns, options, idIndex, indexes,
-//	         docs, bytes, state, gone, failed}
+//	         docs, bytes, state, gone, again or absent, failed}
 //	copies  {_id: "LINK/2/r/UUID/0003", number, uuid, index, spec, at, docs,
 //	         bytes, steps, done}
 //

@@ -54,6 +54,12 @@ func appendCollection(dst []byte, number int64, c *Collection) []byte {
 	dst = bsoncore.AppendInt64Element(dst, "bytes", c.Bytes)
 	dst = bsoncore.AppendStringElement(dst, "state", string(c.State))
 	dst = bsoncore.AppendBooleanElement(dst, "gone", c.Gone)
+	if c.Again {
+		dst = bsoncore.AppendBooleanElement(dst, "again", true)
+	}
+	if c.ByID {
+		dst = bsoncore.AppendBooleanElement(dst, "byID", true)
+	}
 	i, dst = bsoncore.AppendArrayElementStart(dst, "failed")
 	for j, f := range c.Failed {
 		dst = metadata.AppendDoc(dst, strconv.Itoa(j), func(dst []byte) []byte {
@@ -124,6 +130,12 @@ func readCollection(r *metadata.Reader) *Collection {
 		UUID: r.UUID("uuid"), NS: oplog.Namespace(r.Text("ns")), Options: r.Raw("options"), IDIndex: r.Raw("idIndex"),
 		Docs: r.Int64("docs"), Bytes: r.Int64("bytes"), State: State(r.Text("state")),
 		Gone: r.Bool("gone"),
+	}
+	if r.Has("again") {
+		c.Again = r.Bool("again")
+	}
+	if r.Has("byID") {
+		c.ByID = r.Bool("byID")
 	}
 	switch c.State {
 	case Planned, Created, Filled, Done:

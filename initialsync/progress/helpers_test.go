@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for an expected condition.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func within(t *testing.T) context.Context {
 	t.Helper()

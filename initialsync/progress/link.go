@@ -211,6 +211,43 @@ func (h *Link) addCollections(ctx context.Context, list []Collection) error {
 	return nil
 }
 
+// Replan makes a collection Planned again, without its ranges: another member has its
+// documents at other places. It is committed by a majority when it returns.
+func (h *Link) Replan(ctx context.Context, c Collection) error {
+	if h.number == 0 {
+		return checkpoint.ErrNoCopy
+	}
+	err := h.Within(ctx, func(txn mongo.Caller) error { return h.replan(ctx, txn, c) })
+	return h.wrap(err, "plan the copy of %s (%s) again", c.NS, c.UUID)
+}
+
+func (h *Link) replan(ctx context.Context, txn mongo.Caller, c Collection) error {
+	c.State = Planned
+	cfg, number := &h.cfg, h.number
+	err := metadata.Run(ctx, txn, metadata.Update(cfg.DB, metadata.Copies, metadata.Statement{
+		Filter: metadata.ByID(collectionID(cfg.Link, number, c.UUID)),
+		Change: func(dst []byte) []byte { return appendCollection(dst, number, &c) },
+	}), 1)
+	if err != nil {
+		return err
+	}
+	ranges := metadata.Below(copyPrefix(cfg.Link, number, kindRange, hexUUID(c.UUID)))
+	return metadata.Run(ctx, txn, metadata.Delete(cfg.DB, metadata.Copies, ranges), -1)
+}
+
+// MoveCopy is [checkpoint.Link.MoveCopy]. The same transaction makes collections Planned
+// again, as Replan does.
+func (h *Link) MoveCopy(ctx context.Context, c checkpoint.Copy, again []Collection) error {
+	return h.Link.MoveCopy(ctx, c, func(txn *mongo.Txn) error {
+		for i := range again {
+			if err := h.replan(ctx, txn, again[i]); err != nil {
+				return h.wrap(err, "plan the copy of %s (%s) again", again[i].NS, again[i].UUID)
+			}
+		}
+		return nil
+	})
+}
+
 // findNoneOpen checks, in a transaction, that all of the copy is done.
 func (h *Link) findNoneOpen(ctx context.Context, txn *mongo.Txn) error {
 	if h.number == 0 {

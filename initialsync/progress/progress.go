@@ -10,7 +10,7 @@ import (
 type State string
 
 const (
-	// Planned means: nothing of it is in the target.
+	// Planned means: nothing of it is in the target, unless it is to be copied Again.
 	Planned State = "planned"
 	// Created means: it exists, without documents, and its ranges are in the metadata.
 	Created State = "created"
@@ -38,6 +38,12 @@ type Collection struct {
 	// Gone means that the source dropped it while it was copied. The oplog drops it in
 	// the target.
 	Gone bool
+	// Again means that a part of it was copied from another member, and that it is created
+	// and copied anew. Only a Planned one is.
+	Again bool
+	// ByID means that it is read in the order of _id: what was copied of it in another
+	// order was lost with a member.
+	ByID bool
 	// Failed are the indexes that could not be built.
 	Failed []FailedIndex
 }

@@ -1,0 +1,148 @@
+package initialsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/origin"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Stop returns an entry that is not before anything that the link's copy has read, from
+// any member. A member's own newest entry is enough as long as it is the only one and
+// unchanged. Otherwise the newest entry of most of the voting members is: what was read
+// was majority-committed, so one of them has it; unless it was resynced from one that has
+// not, so Stop is not before the last entry of the spool either, nor before what this
+// process was shown.
+func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.OpTime) (oplog.OpTime, error) {
+	shown := m.shown.newest() // before members are asked: their replies may show later entries
+	member := m.cfg.Dialer.Member(c.Host)
+	stop, err := origin.Stop(ctx, member, c.Begin)
+	if err == nil && c.Moves == 0 {
+		err = origin.Check(ctx, member, identityOf(c, m.set))
+		if err == nil {
+			return stop, nil
+		}
+	}
+	if err != nil && !isChanged(err) {
+		return stop, err
+	}
+	view := m.cfg.Watcher.View()
+	switch {
+	case m.cfg.Direct:
+		return stop, &NoMemberError{Err: fmt.Errorf("%w: %w", errUnknownSet, err)}
+	case view.ConfigFault != "":
+		return stop, fmt.Errorf("%w: find where the copy ends: %w: %s", ErrNoMember, errUnknownSet, view.ConfigFault)
+	}
+	if stop, err = m.newestOfMost(ctx, stop); err != nil {
+		return stop, err
+	}
+	if spooled.After(stop) {
+		stop = spooled
+	}
+	if oplog.CompareTimestamps(stop.TS, shown) < 0 {
+		// That passes: what was committed comes to them.
+		return stop, fmt.Errorf("%w: the newest entry of most of the voting members is %s, and what was read is of %d.%d: it is asked for again",
+			ErrNoMember, stop, shown.T, shown.I)
+	}
+	return stop, nil
+}
+
+// newestOfMost returns the newest entry of more than half of the voting members that have
+// data, or stop if that is newer. One that lags, even on purpose, counts too: any majority
+// has a member in common with the one that committed what was read.
+func (m *Members) newestOfMost(ctx context.Context, stop oplog.OpTime) (oplog.OpTime, error) {
+	var failed []error
+	voters, asked := 0, 0
+	for _, v := range m.cfg.Watcher.View().Members {
+		if v.Arbiter || v.NonVoting || v.Stranger {
+			continue
+		}
+		voters++
+		if v.Fault != "" { // it may be of another set
+			failed = append(failed, fmt.Errorf("%s %s", v.Host, v.Fault))
+			continue
+		}
+		newest, err := origin.Stop(ctx, m.cfg.Dialer.Member(v.Host), oplog.OpTime{})
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		asked++
+		if newest.After(stop) {
+			stop = newest
+		}
+	}
+	if 2*asked > voters {
+		return stop, nil
+	}
+	return stop, fmt.Errorf("%w: it was read from several members, and its end needs most of the set's voting members: %d of %d were asked for their newest entry: %w",
+		ErrNoMember, asked, voters, errors.Join(failed...))
+}
+
+// shown is the newest operationTime of the replies of the members that a copy is read from.
+// It is safe for concurrent use.
+type shown struct {
+	mu sync.Mutex
+	at bson.Timestamp
+}
+
+func (s *shown) newest() bson.Timestamp {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
+}
+
+func (s *shown) raise(at bson.Timestamp) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if oplog.CompareTimestamps(at, s.at) > 0 {
+		s.at = at
+	}
+}
+
+// observe returns a caller for a member that a copy is read from: its errors are
+// *readErrors, and m.shown observes its replies.
+func (m *Members) observe(member mongo.Caller, host string) mongo.Caller {
+	return &observed{member, host, &m.shown}
+}
+
+type observed struct {
+	mongo.Caller
+	host  string
+	shown *shown
+}
+
+// Host returns the address of the member.
+func (o *observed) Host() string { return o.host }
+
+// Call implements mongo.Caller.
+func (o *observed) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := o.Caller.Call(ctx, cmd)
+	if err != nil {
+		return reply, asReadError(ctx, err)
+	}
+	if isMajority(cmd.Body) {
+		if t, i, ok := reply.Lookup("operationTime").TimestampOK(); ok {
+			o.shown.raise(bson.Timestamp{T: t, I: i})
+		}
+	}
+	return reply, nil
+}
+
+// isMajority reports whether a command reads what is majority-committed. The reply of any
+// other one may have a time that is rolled back. Of the commands of a copy, a getMore is
+// one: it has the read concern of its cursor.
+func isMajority(cmd bson.Raw) bool {
+	if _, err := cmd.LookupErr("getMore"); err == nil {
+		return true
+	}
+	level, _ := cmd.Lookup("readConcern", "level").StringValueOK()
+	return level == "majority"
+}

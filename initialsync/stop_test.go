@@ -1,0 +1,101 @@
+package initialsync_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/initialsync/origin"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// TestStopOfMost: a copy that was read from several members ends at an entry that is not
+// before what any of them can have shown, although the member that it is read from lags.
+func TestStopOfMost(t *testing.T) {
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1, TTLInterval: -1, Moods: mongosim.NoMoods("each answer counts")})
+	conn := client.Open(t, driver.Config{URI: set.URI()})
+	w := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: conn.Hosts()}, conn))(t)
+	ctx, end := context.WithCancelCause(t.Context())
+	watched := make(chan error, 1)
+	go func() { watched <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		end(nil)
+		<-watched //nolint:errcheck // it was told to end
+	})
+	if err := w.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	members := initialsync.NewMembers(initialsync.MembersConfig{Watcher: w, Dialer: conn})
+	primary := set.Primary()
+	lagging := set.Member((primary.ID() + 1) % 3)
+	id := must.Get(origin.Identify(ctx, conn.Member(lagging.Host()), lagging.Host()))(t)
+	set.Isolate(lagging.ID())
+	body := must.Marshal(t, bson.D{
+		{Key: "insert", Value: "c"},
+		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
+	})
+	if _, err := conn.Call(ctx, mongo.Command{DB: "d", Body: body}); err != nil {
+		t.Fatal(err)
+	}
+	c := checkpoint.Copy{
+		Host: id.Host, RBID: id.RBID, SyncID: id.SyncID, SyncIDUnread: id.Unread, SyncMark: id.SyncMark,
+		Begin: oplog.NewOpTime(1, 1, 0),
+	}
+	newest := primary.Oplog(bson.Timestamp{})
+	ts, i := newest[len(newest)-1].Lookup("ts").Timestamp()
+	last := oplog.NewOpTime(ts, i, 1)
+	if stop, err := members.Stop(ctx, &c, oplog.OpTime{}); err != nil || !stop.Before(last) {
+		t.Errorf("of the only member: %s, %v", stop, err)
+	}
+	changed := c
+	changed.RBID++
+	c.Moves = 1
+	for name, c := range map[string]*checkpoint.Copy{"moved": &c, "restarted": &changed} {
+		if stop, err := members.Stop(ctx, c, oplog.OpTime{}); err != nil || stop.TS.Compare(last.TS) < 0 {
+			t.Errorf("%s: %s before %s, %v", name, stop, last, err)
+		}
+	}
+	if stop, err := members.Stop(ctx, &c, oplog.NewOpTime(last.TS.T+9, 1, 9)); err != nil || stop.TS.T != last.TS.T+9 {
+		t.Errorf("not what is in the spool: %s, %v", stop, err)
+	}
+	// One that lags, even before Begin, counts.
+	third := otherThan(set, primary, lagging)
+	must.Succeed(t, third.Kill())
+	c.Begin = last
+	if stop, err := members.Stop(ctx, &c, oplog.OpTime{}); err != nil || stop.TS.Compare(last.TS) < 0 {
+		t.Errorf("with one that lags: %s before %s, %v", stop, last, err)
+	}
+	c.Begin = oplog.NewOpTime(1, 1, 0)
+	for _, m := range set.Members() {
+		if m != lagging && m != third {
+			if err := m.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if stop, err := members.Stop(ctx, &c, oplog.OpTime{}); err == nil {
+		t.Errorf("with one of three: %s", stop)
+	}
+}
+
+// otherThan returns the third member of a set of three.
+func otherThan(set *mongosim.Set, two ...*mongosim.Member) *mongosim.Member {
+	for _, m := range set.Members() {
+		if !slices.Contains(two, m) {
+			return m
+		}
+	}
+	return nil
+}
