@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -30,6 +31,10 @@ type attempt struct {
 	source  checkpoint.Source
 	fetcher *fetcher.Fetcher
 	queue   *buffer.Queue
+	// overflow spools the oplog when the target does not keep up, nil if it is spooled, or
+	// cannot be. read is closed when the fetcher has ended.
+	overflow *overflow
+	read     chan struct{}
 	// release releases bytes of fetched entries.
 	release func(int64)
 	// log and its spool replace fetcher and queue while the oplog is spooled on disk;
@@ -40,8 +45,12 @@ type attempt struct {
 	until oplog.OpTime
 	copy  *checkpoint.Copy
 	// ending is done when no more entries are to be read; end cancels it.
-	ending   context.Context //nolint:containedctx // It says when, for stages that are made before they run.
-	end      context.CancelCauseFunc
+	ending context.Context //nolint:containedctx // It says when, for stages that are made before they run.
+	end    context.CancelCauseFunc
+	// left is closed once the attempt is to end before index builds do; leave closes it. The
+	// next attempt repeats their commits, and all other collections continue.
+	left     chan struct{}
+	leave    func()
 	batcher  *batcher.Batcher
 	applier  *applier.Applier
 	feedback *feedback.Feedback
@@ -52,14 +61,19 @@ type attempt struct {
 // newAttempt creates the stages for a link under a lease.
 func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
 	st := link.State()
-	a := &attempt{p: p, link: link, source: src}
+	a := &attempt{p: p, link: link, source: src, read: make(chan struct{}), left: make(chan struct{})}
+	a.leave = sync.OnceFunc(func() { close(a.left) })
+	if p.cfg.part != nil && !p.cfg.part.until.IsNull() || p.merges && !p.catchesUp {
+		a.leave() // a part that cannot be merged now is merged after the build
+	}
 	a.ending, a.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	if st.Copy != nil && st.Copy.Phase != checkpoint.Copied {
 		a.copy = st.Copy
 	}
-	if err := a.openQueue(ctx, soft, src, st, until); err != nil {
+	if err := a.openQueue(soft, src, st, until); err != nil {
 		return nil, err
 	}
+	memory := p.memory()
 	drain := a.ending.Done()
 	if p.catchesUp {
 		drain = soft.Done() // A drain continues to read.
@@ -67,7 +81,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	var err error
 	a.batcher, err = batcher.New(batcher.Config{
 		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: drain,
-		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: p.cfg.TxnBytes,
+		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: memory.txn,
 		Release: a.release, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
 	if err != nil {
@@ -95,7 +109,8 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil,
 		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
-		WindowBytes: p.cfg.WindowBytes, Release: a.release, Start: start, OnFlush: p.cfg.OnFlush,
+		ShareOps: p.cfg.ShareOps, ShareRest: p.cfg.ShareRest, Leave: a.left,
+		IndexBuilds: p.cfg.Copy.IndexWorkers, IndexSlots: p.cfg.slots, WindowBytes: memory.window, Release: a.release, Start: start, OnFlush: p.cfg.OnFlush,
 		Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
 	if err != nil {
@@ -123,8 +138,10 @@ func (p *Pipeline) readFrom(st checkpoint.State) oplog.OpTime {
 // fetchConfig says how the source is read, from the entry that a state needs.
 func (p *Pipeline) fetchConfig(src checkpoint.Source, st checkpoint.State) fetcher.Config {
 	cfg := fetcher.Config{
-		From: p.readFrom(st), Resolver: p.resolver, Watcher: p.watcher, StandIn: p.cfg.standIn,
-		Reader: fetcher.ReaderConfig{AwaitTime: p.cfg.Await, Observer: p.cfg.Observer, Registry: p.cfg.Registry},
+		From: p.readFrom(st), Resolver: p.resolver, Watcher: p.watcher, MirrorMember: p.cfg.mirrorMember,
+		Reader: fetcher.ReaderConfig{
+			AwaitTime: p.cfg.Await, ReplyBytes: buffer.ReplyBytes(p.memory().buffer), Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+		},
 	}
 	if id, ok := src.ReplicaSetID.ObjectIDOK(); ok {
 		cfg.Reader.ReplicaSetID = id
@@ -155,6 +172,9 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	loops := []func(context.Context) error{func(ctx context.Context) error { return a.resyncLoop(ctx, a.link) }}
 	if a.log != nil {
 		loops = append(loops, a.drainedLoop)
+	}
+	if a.overflow != nil {
+		loops = append(loops, a.overflow.loop)
 	}
 	return a.p.alongside(ctx, a.link, func(ctx context.Context) error { return a.stages(ctx, soft) }, loops...)
 }
@@ -199,7 +219,12 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	defer stopHead(nil)
 	if !a.p.catchesUp {
 		// Entries that the delay still withholds then are dropped.
-		defer context.AfterFunc(soft, func() { a.end(errDrain) })()
+		defer context.AfterFunc(soft, func() {
+			if a.log != nil || a.p.cfg.part != nil { // what is on disk is not applied anyway, and a part goes on later
+				a.leave()
+			}
+			a.end(errDrain)
+		})()
 	}
 	//nolint:contextcheck // ending says when to stop, not what is stopped.
 	defer context.AfterFunc(a.ending, func() { stopHead(errDrain) })()
@@ -220,6 +245,7 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 		g.Go(named("spool", func() error { return a.log.Read(ctx, head, a.until, queued) }))
 	} else {
 		g.Go(named("fetcher", func() error {
+			defer close(a.read)
 			if err := a.p.monitor.Fetch(head, a.fetcher, fetched); !errors.Is(err, errDrain) {
 				return err
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -85,11 +86,14 @@ var rules = []struct {
 	verdict Verdict
 }{
 	{"stopped", is(ErrStopped), Verdict{Action: Exit, Code: ExitNotDrained, Hint: "Start it again with the same link: it resumes from the checkpoint."}},
-	{"another process took over", is(lease.ErrFenced), Verdict{Action: Exit, Code: ExitFenced, Hint: "Another process runs this link now. If it should not, stop it first, or use another --link."}},
+	{"another process took over", is(lease.ErrFenced), Verdict{Action: Exit, Code: ExitFenced, Hint: "Another process runs this link now. Start this one without --once to stand by, or with --takeover to take the link back."}},
+	{"another process has the lease", is(lease.ErrHeld), Verdict{Action: Exit, Code: ExitFenced, Hint: "Start it without --once to stand by, or with --takeover to take the link over at once."}},
+	{"lease not renewed in time", is(lease.ErrExpired), Verdict{Action: Retry}},
 	{"target lost acknowledged writes", is(lease.ErrRewound), Verdict{Action: Retry}},
 	{"reply of a former primary of the target", is(lease.ErrBehind), Verdict{Action: Retry}},
 	{"target has a write whose outcome was unknown", is(checkpoint.ErrAhead), Verdict{Action: Retry}},
 	{"oplog ends before the last announced write", is(applier.ErrCut), Verdict{Action: Retry}},
+	{"write that acquires the lease not sent in time", is(mongo.ErrTooLate), Verdict{Action: Retry}},
 	{"number of writers changed, or a copy began", is(lease.ErrSpent), Verdict{Action: Retry}},
 	{"source is another replica set", is(checkpoint.ErrOtherSource), Verdict{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},
 	{"link created concurrently", is(checkpoint.ErrExists), Verdict{Action: Retry}},
@@ -103,12 +107,15 @@ var rules = []struct {
 
 	{"ten copies invalidated", is(ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "The message and the log say why the copies failed. Start it again with the same link for another ten."}},
 	{"copy invalidated", initialsync.Void, Verdict{Action: Retry}},
+	{"no member can continue the copy at present", is(initialsync.ErrNoMember), Verdict{Action: Retry}},
+	{"member that is copied restarted, rolled back or was resynced", as[*origin.ChangedError], Verdict{Action: Retry}},
 	{"feature compatibility version is changing, or unknown", as[*origin.FCVError], Verdict{Action: Retry}},
 	{"member cannot be copied at present", is(origin.ErrState), Verdict{Action: Retry}},
 	{"start of a copy not majority-committed", is(origin.ErrUncommitted), Verdict{Action: Retry}},
 	{"no spool", is(initialsync.ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, preferably the directory with which the copy was started: what is in it need not be read again."}},
 	{"spool in use", is(spool.ErrInUse), Verdict{Action: Retry}}, // by the process that this one has just fenced
 	{"spool without room at the start", as[*spool.FullError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Give it more room, with --spool-bytes or on its disk, and start the link again: it resumes."}},
+	{"spool cannot be read at present", as[*spool.ReadError], Verdict{Action: Retry}}, // opening it again tells whether it can be
 	{"spool damaged", as[*spool.DamagedError], Verdict{Action: Retry}},
 
 	{"no member's oplog reaches back to the link's position", as[*syncsource.TooStaleError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},

@@ -8,11 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/resync"
@@ -25,6 +26,8 @@ type Cluster interface {
 	syncsource.Dialer
 	// Hosts returns the known members.
 	Hosts() []string
+	// Seeds returns the known members and the hosts of the connection string.
+	Seeds() []string
 	// Direct reports whether there is only one host, which is addressed by that name
 	// whatever the set's configuration calls its members (directConnection=true).
 	Direct() bool
@@ -54,9 +57,10 @@ type Config struct {
 	Await time.Duration
 	// Rules are the rules for choosing a sync source.
 	Rules syncsource.Rules
-	// BufferBytes limits the bytes that are fetched and not yet applied. Default 256
-	// MiB.
-	BufferBytes int64
+	// Memory is the memory of the whole process, in bytes, of which the stages have shares; of
+	// a process with several links, see MemoryOf.
+	// The process sets the limit of Go's runtime. Default 320 MiB; at least MinMemory.
+	Memory int64
 
 	// BatchOps and BatchBytes limit a batch. Defaults 5,000 and 100 MiB.
 	BatchOps   int
@@ -66,8 +70,6 @@ type Config struct {
 	// SpillDir is the folder for large open transactions. Default: the system's folder
 	// for temporary files.
 	SpillDir string
-	// TxnBytes limits the memory of open transactions. Default 64 MiB.
-	TxnBytes int64
 
 	// Writers is the number of lanes. Default 16.
 	Writers int
@@ -80,7 +82,10 @@ type Config struct {
 	// FlushDocs, FlushBytes and CoalesceWindow limit one transaction of a writer; see
 	// applier.Config.
 	FlushDocs, FlushBytes, CoalesceWindow int
-	// WindowBytes limits the bytes that writers have in flight. Default 32 MiB.
+	// ShareOps and ShareRest are for the comparison of the shares of collections; see
+	// applier.Config.
+	ShareOps, ShareRest int
+	// WindowBytes limits the bytes that writers have in flight. Default: a share of Memory.
 	WindowBytes int64
 
 	// CheckpointInterval is the minimum time between two checkpoints. Default 100 ms.
@@ -94,6 +99,9 @@ type Config struct {
 	// KeepAlive is the maximum time between two reports; see feedback.Config.
 	KeepAlive time.Duration
 
+	// Lease says how this process gets and keeps the link's lease.
+	Lease Lease
+
 	// RetryMin and RetryMax limit the pause between two attempts, which doubles from
 	// one to the next. Defaults 100 ms and 30 s.
 	RetryMin, RetryMax time.Duration
@@ -105,11 +113,13 @@ type Config struct {
 	Observer event.Observer
 	Registry prometheus.Registerer
 
-	// standIn is one more than the index of the source's member that stands for the
-	// mirror, 0 for none.
-	standIn int
+	// mirrorMember is the _id of the source's member that represents the mirror, -1 for
+	// none.
+	mirrorMember int
 	// part, if not nil, says that the link is a part of another one.
 	part *part
+	// slots are shared with the parts of the link.
+	slots *applier.IndexSlots
 }
 
 // Fingerprint is the hash of the settings that decide what is in the target. They must
@@ -124,19 +134,18 @@ func (c *Config) Fingerprint() string {
 
 func (c *Config) setDefaults() {
 	def(&c.MetaDB, "replicator")
+	c.mirrorMember = -1
 	if c.Feedback == feedback.Member {
-		c.standIn = c.MemberID + 1
+		c.mirrorMember = c.MemberID
 	}
 	def(&c.Await, 5*time.Second)
 	// Nothing replicates from a mirror, so it cannot close a cycle.
 	c.Rules.AcceptEqual = true
-	def(&c.BufferBytes, 256<<20)
+	def(&c.Memory, memory.Default)
 	def(&c.BatchOps, 5000)
 	def(&c.BatchBytes, 100<<20)
-	def(&c.TxnBytes, 64<<20)
 	def(&c.Writers, 16)
 	def(&c.UniqueIndexes, ddl.Relaxed)
-	def(&c.WindowBytes, 32<<20)
 	def(&c.CheckpointInterval, 100*time.Millisecond)
 	c.Copy.SetDefaults()
 	def(&c.RetryMin, 100*time.Millisecond)
@@ -154,10 +163,10 @@ func (c *Config) validate() error {
 	if c.Writers < 1 || c.Writers > 256 {
 		errs = append(errs, fmt.Errorf("writers: %d is not from 1 to 256", c.Writers))
 	}
-	if c.BufferBytes < buffer.MinLimit {
-		errs = append(errs, fmt.Errorf("buffer: a budget of %d bytes: want %d or more", c.BufferBytes, buffer.MinLimit))
+	if c.Memory < MinMemory {
+		errs = append(errs, fmt.Errorf("memory: %d bytes: want %d or more", c.Memory, MinMemory))
 	}
-	errs = append(errs, c.Copy.Validate())
+	errs = append(errs, c.Copy.Validate(), c.Lease.validate())
 	if c.Delay < 0 {
 		errs = append(errs, fmt.Errorf("delay: %s is negative", c.Delay))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/syncsource"
@@ -13,7 +14,7 @@ import (
 
 // configure starts a link with a configuration of KEY=VALUE.
 func (w *world) configure(name string, args []string) error {
-	cfg := pipeline.Config{Writers: 4, RetryMax: time.Second, Await: time.Second}
+	cfg := pipeline.Config{Writers: 4, RetryMax: time.Second, Await: time.Second, Registry: w.registry}
 	var sc scope.Config
 	for _, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")
@@ -35,20 +36,18 @@ func (w *world) configure(name string, args []string) error {
 			sc.Map = append(sc.Map, strings.ReplaceAll(value, ":", "="))
 		case "read":
 			cfg.Rules.Mode = syncsource.Mode(value)
-		case "checkpoint":
-			d, err := time.ParseDuration(value)
-			if err != nil {
-				return err
-			}
-			cfg.CheckpointInterval = d
-		case "delay":
-			d, err := time.ParseDuration(value)
-			if err != nil {
-				return err
-			}
-			cfg.Delay = d
 		case "flush":
 			cfg.FlushDocs, cfg.CoalesceWindow = n, n
+		case "shares":
+			cfg.ShareOps, cfg.ShareRest = n, 1
+		case "checkpoint", "delay", "lease", "cutoff", "spoolwait", "offer":
+			if err := configureTime(&cfg, name, key, value); err != nil {
+				return err
+			}
+		case "takeover":
+			cfg.Lease.TakeOver = true
+		case "once":
+			cfg.Lease.Once = true
 		case "start-at":
 			cfg.StartAt = w.marks[value]
 		default:
@@ -58,4 +57,20 @@ func (w *world) configure(name string, args []string) error {
 		}
 	}
 	return w.start(name, cfg, sc)
+}
+
+// configureTime sets a duration of a configuration.
+func configureTime(cfg *pipeline.Config, name, key, value string) error {
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		return err
+	}
+	l := &cfg.Lease
+	if key == "lease" { // the rest of its settings are those of the program
+		l.Every, l.Process = d/5, lease.NewProcess(name)
+	}
+	*map[string]*time.Duration{
+		"checkpoint": &cfg.CheckpointInterval, "delay": &cfg.Delay, "lease": &l.TTL, "cutoff": &l.CutOff, "spoolwait": &l.SpoolWait, "offer": &l.OfferFor,
+	}[key] = d
+	return nil
 }

@@ -13,17 +13,28 @@ import (
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
-// newSync creates the sync that copies under one lease while the oplog is spooled. The
-// member that is copied must be unchanged.
+// newLog creates the log of the link's copy.
+func (p *Pipeline) newLog() *initialsync.Log {
+	cfg := &p.cfg
+	return initialsync.NewLog(initialsync.LogConfig{
+		Link: cfg.Link, Dir: cfg.Copy.SpoolDir, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree,
+		Memory:     func() int64 { return p.memory().buffer },
+		SourceWait: cfg.Copy.SourceWait, Run: p.monitor.Fetch,
+		Observer: cfg.Observer, Registry: cfg.Registry,
+	})
+}
+
+// newSync creates the sync that copies under one lease while the oplog is spooled.
 func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source) (*initialsync.Sync, error) {
 	st := link.State()
-	member := p.source.Member(st.Copy.Host)
-	if err := p.log.Member(st.Copy).Check(ctx, member); err != nil {
+	if err := p.log.Start(p.run, soft, st.Copy, p.fetchConfig(src, st)); err != nil {
 		return nil, err
 	}
-	if err := p.log.Start(ctx, soft, st.Copy, p.fetchConfig(src, st)); err != nil {
+	member, err := p.members.Choose(ctx, link)
+	if err != nil {
 		return nil, err
 	}
+	st = link.State()
 	cat, err := catalog.Load(ctx, p.target, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read the target's collections: %w", err)
@@ -33,7 +44,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 		return nil, err
 	}
 	s, err := initialsync.NewSync(ctx, initialsync.SyncConfig{
-		Oplog: p.log, Requests: p.requests, CappedDeletes: modern, BytesPerSecond: p.cfg.Copy.BytesPerSecond, OpsPerSecond: p.cfg.Copy.OpsPerSecond,
+		Oplog: p.log, Members: p.members, Requests: p.requests, CappedDeletes: modern, BytesPerSecond: p.cfg.Copy.BytesPerSecond, OpsPerSecond: p.cfg.Copy.OpsPerSecond,
 		Config: initialsync.Config{
 			Source: member, Target: p.target, Checkpoint: link, Scope: p.resyncs.Scope(),
 			MetaDB: p.cfg.MetaDB, Link: p.cfg.whole().link,
@@ -43,7 +54,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 			},
 			Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
 			IndexesFirst: p.cfg.Copy.IndexesFirst, RangeBytes: p.cfg.Copy.RangeBytes,
-			FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, Memory: p.cfg.copyMemory(),
+			FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, Memory: p.memory().copied,
 			Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 		},
 	})
@@ -64,13 +75,6 @@ func (p *Pipeline) copy(ctx, soft context.Context, link *checkpoint.Link, src ch
 	defer stop(nil)
 	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
 	return p.alongside(ctx, link, func(ctx context.Context) error { return named("copy", func() error { return s.Run(ctx) })() })
-}
-
-// copyMemory is the part of the budget for documents in flight. The rest is for the
-// entries that the fetcher has in flight to the spool.
-func (c *Config) copyMemory() int64 {
-	const fetched = 2 * 16 << 20
-	return max(64<<20, c.BufferBytes-fetched)
 }
 
 // copyCommands carries out the commands that create the copy.

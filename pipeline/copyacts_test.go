@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -133,7 +134,7 @@ func (w *world) copyAct(verb string, args []string) (string, error) {
 		left, err := filesIn(w.spool(""))
 		return fmt.Sprintf("%d files on disk", len(left)), err
 	case "damage":
-		return "", damage(w.spool(""))
+		return "", damage(w.spool(""), strings.Join(args, " "))
 	case "resync":
 		return "", request.New(store).Resync(ctx, oplog.Namespace(args[0]))
 	case "consistent":
@@ -165,8 +166,9 @@ func filesIn(dir string) (list []string, err error) {
 	return list, err
 }
 
-// damage changes a byte in the middle of each large file of a spool.
-func damage(dir string) error {
+// damage changes a byte of each file of a spool that has records: of the last record, which
+// can be one that was being written, or of the first one.
+func damage(dir, which string) error {
 	files, err := filesIn(dir)
 	if err != nil {
 		return err
@@ -177,11 +179,20 @@ func damage(dir string) error {
 		if err != nil {
 			return err
 		}
-		if len(data) < 1000 {
+		const magic, head = "\xf1rec", 76
+		first := bytes.Index(data, []byte(magic))
+		if first < 0 {
 			continue
 		}
 		found = true
-		data[len(data)/2] ^= 0x55
+		switch which {
+		case "first":
+			data[first+head] ^= 0x55
+		case "last":
+			data[len(data)-1] ^= 0x55
+		default:
+			return fmt.Errorf("there is no %q record", which)
+		}
 		if err := os.WriteFile(name, data, 0o600); err != nil {
 			return err
 		}

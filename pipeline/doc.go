@@ -2,6 +2,16 @@
 // and a target, retries after errors, and is the one place that decides how an
 // error of an attempt is handled.
 //
+// # The lease
+//
+//	            free                          lost, or taken over
+//	stand by ─────────▶ attempts, one after the other ─────────▶ stand by
+//	   │                       │ soft or ctx done, an error
+//	   ▼ soft or ctx done      ▼
+//	  end                     end, and the lease is given back
+//
+// A process without [Lease] takes it over from any other, and ends once it is taken over.
+//
 // # An attempt
 //
 //	       ┌───────────── lease of the link: one term ──────────────┐

@@ -10,11 +10,15 @@ import (
 // Keys of the events' attributes.
 const (
 	keyAttempt = "attempt"
+	keyDir     = "dir"
 	keyError   = "error"
 	keyFor     = "for"
 	keyFrom    = "from"
+	keyHolder  = "holder"
 	keyNumber  = "number"
+	keyThen    = "then"
 	keyWait    = "wait"
+	keyWhy     = "why"
 )
 
 // AttemptEnded announces that an attempt ended with an error that can be retried.

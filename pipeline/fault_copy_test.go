@@ -183,14 +183,15 @@ func TestResyncPostponed(t *testing.T) {
 
 // TestResyncOfVoidCopy: the copy of the link becomes void after a collection was copied
 // again during its replay, and before it was merged back. From then on only one of them
-// writes to the collection.
+// writes to the collection. The delay keeps the replay from ending before that.
 func TestResyncOfVoidCopy(t *testing.T) {
 	t.Parallel()
-	w := play(t, `
+	w := newWorld(t, mongosim.Options{Members: 3, Seed: 1, TTLInterval: -1, OplogBytes: 400_000}, mongosim.Options{Members: 3, Seed: 2, TTLInterval: -1})
+	w.play(`
 		source insert shop.a 1..400
 		source insert shop.b 1..400
 		hold copied shop.a
-		start copy flush=20 workers=1 wait=1s delay=10s
+		start copy flush=20 workers=1 wait=1s delay=1h
 		await told copied shop.a
 		source insert shop.b 401..600
 		resync shop.a
@@ -210,21 +211,20 @@ func TestResyncOfVoidCopy(t *testing.T) {
 		w.fail("fault", "", err)
 	}
 	w.play(`
+		stop
+		source insert shop.c 1..300 size=4000
 		limit 100
-		source stop current
+		start copy spool=other flush=20 workers=1 wait=1s delay=10s
 		await told copy void
 		await told copy: clearing
-		source await primary
 		source update shop.a 1..400
 		source delete shop.a 1..40
 		limit 0
 		await told consistent
 		await running
 	`)
-	w.awaitRequest(l, "shop.a")
+	w.awaitRequest(w.links["a"], "shop.a")
 	w.play(`
-		source start down
-		source await synced
 		source update shop.a 50..99
 		await caught-up
 		equal
@@ -236,19 +236,19 @@ func is[E event.Event](e event.Event) bool {
 	return ok
 }
 
-// TestVoidBeforeTheFirstAttempt: the member that is copied is removed while no process
-// runs. The next process makes another copy.
-func TestVoidBeforeTheFirstAttempt(t *testing.T) {
+// TestMovedBeforeTheFirstAttempt: the member that is copied goes away while no process
+// runs. The next process continues the copy from another one.
+func TestMovedBeforeTheFirstAttempt(t *testing.T) {
 	t.Parallel()
 	play(t, `
 		source insert shop.a 1..600
-		start copy ops=200 workers=1 flush=20 wait=1s
+		start copy ops=200 workers=1 flush=20 wait=10s
 		await copied 100
 		source stop current
 		stop
 		source await primary
-		start copy workers=1 flush=20 wait=1s
-		await told copy void: member gone
+		start copy workers=1 flush=20 wait=10s
+		await told copy continues: another member
 		await told consistent
 		await running
 		source start down

@@ -71,7 +71,8 @@ func TestRefusedOnce(t *testing.T) {
 			w.refusing(command, code, 1)
 			w.play(fmt.Sprintf("start copy link=%s%d flush=20 drop-existing", command, code))
 			w.play("await caught-up\nequal\ndrain")
-			if err := w.links["a"].err; err != nil {
+			// The source writes a no-op every ten seconds, which may be on disk only.
+			if err := w.links["a"].err; err != nil && !errors.Is(err, pipeline.ErrStopped) {
 				t.Errorf("%s: %v", met, err)
 			}
 			if w.refusing("", 0, 0) == 0 {

@@ -45,17 +45,17 @@ func kind(err error) string {
 		return "other history" // because of what a member is without
 	}
 	switch {
+	case as[*initialsync.NoMemberError](err):
+		return "no member"
 	case as[*origin.ChangedError](err):
 		return "member changed"
-	case as[*initialsync.GoneError](err):
-		return "member gone"
 	case as[*spool.FullError](err):
 		return "spool full"
 	}
 	for name, sentinel := range map[string]error{
 		"compatibility version": initialsync.ErrFCVChanged, "log lost": fetcher.ErrLogLost, "too many copies": pipeline.ErrCopies,
 		"stopped": pipeline.ErrStopped, "other settings": pipeline.ErrSettings,
-		"other source": checkpoint.ErrOtherSource, "fenced": lease.ErrFenced, "start too old": replset.ErrTooOld,
+		"other source": checkpoint.ErrOtherSource, "fenced": lease.ErrFenced, "held": lease.ErrHeld, "start too old": replset.ErrTooOld,
 		"member behind": fetcher.ErrSourceBehind, "member too stale": fetcher.ErrTooStale, "start missing": fetcher.ErrStartMissing,
 		"member rolled back": fetcher.ErrRolledBack, "member of another set": fetcher.ErrForeignSet, "rewound": lease.ErrRewound,
 	} {
@@ -102,7 +102,7 @@ func as[T error](err error) bool {
 // rare are the events that a scenario shows only on request: whether and when they
 // occur depends on timing.
 var rare = map[string]bool{
-	"denied": true, "left": true, "rewound": true, "slow": true, "reading": true, "no-source": true, "error": true, "source": true, "copied": true, "gone": true, "again": true,
+	"denied": true, "left": true, "rewound": true, "slow": true, "reading": true, "no-source": true, "error": true, "source": true, "copied": true, "gone": true, "again": true, "moved": true,
 }
 
 // line returns an event as scenarios show it, and its name if it is a rare one; empty
@@ -134,6 +134,11 @@ func (w *world) line(e told) (text, is string) {
 		return w.logged(e)
 	case initialsync.CopyEnded:
 		return "everything copied", ""
+	case initialsync.CopyMoved:
+		if e.From == e.To {
+			return "copy continues: the same member", "moved"
+		}
+		return "copy continues: another member", "moved"
 	case monitor.Consistent:
 		return "consistent", ""
 	case resync.PartEvent:
@@ -160,7 +165,7 @@ func (w *world) logged(e event.Line) (text, is string) {
 	switch e.Message() {
 	case "source denied":
 		return "denied " + w.name(attr("host")), "denied"
-	case "source to be changed":
+	case "leaving the source":
 		return "source left: " + attr("reason"), "left"
 	case "reading the oplog":
 		return "reading " + w.name(attr("host")), "reading"
@@ -194,9 +199,11 @@ func (w *world) logged(e event.Line) (text, is string) {
 		return "copy void: " + kind(event.Attr(e, "error").Any().(error)), ""
 	case "the spool is damaged: the log is read again from the source":
 		return "spool discarded", ""
+	case "unfinished end of the spool cut off":
+		return "spool cut", ""
 	case "a collection has to be copied":
 		return "needs a copy: " + attr("ns"), ""
-	case "spool full, reading of the source waits":
+	case "spool full, reading the oplog paused":
 		return "spool full", ""
 	case "spool has room again":
 		return "spool has room", ""

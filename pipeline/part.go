@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,6 +13,10 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/jobs"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/lease/locks"
+	"github.com/oplogrep/replicator/lease/locks/mongostore"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
@@ -24,6 +29,8 @@ type part struct {
 	scope resync.Scope
 	// until, if not null, is the entry at which the run ends.
 	until oplog.OpTime
+	// keeper is that of the other link.
+	keeper *lease.Keeper
 }
 
 // whole returns the link that a pipeline is a part of: itself, unless it is a part.
@@ -38,32 +45,57 @@ func (c *Config) whole() part {
 func (p *Pipeline) newResyncs() *resync.Manager {
 	cfg := resync.Config{
 		Link: p.cfg.Link, MetaDB: p.cfg.MetaDB, Target: p.target, Store: p.store, Requests: p.requests, Scope: p.cfg.Scope, Off: p.cfg.part != nil,
-		Acquire: p.acquire, Position: p.resyncPosition, Runner: p.newPart, Observer: p.cfg.Observer,
+		Acquire: p.acquire, Position: p.resyncPosition, Runner: p.newPart, Parallel: p.cfg.parts(), Observer: p.cfg.Observer,
 	}
 	if p.cfg.Copy.SpoolDir == "" {
 		cfg.Unable = initialsync.ErrNoSpool
 	}
+	if p.cfg.part == nil {
+		p.jobs = p.newJobs("resync")
+		cfg.Locks = p.jobs
+	}
 	return resync.New(cfg)
+}
+
+// newJobs creates the named locks of a kind of job on this link.
+func (p *Pipeline) newJobs(job string) *jobs.Locks {
+	return jobs.New(jobs.Config{Job: job, Link: p.cfg.Link, Locks: locks.Config{
+		Store: mongostore.New(p.target, p.cfg.MetaDB), Process: p.cfg.Lease.Process, Registry: p.cfg.Registry,
+		Failed: func(err error) {
+			p.cfg.Observer.Log(slog.LevelWarn, "a named lock of the link: trying again", slog.String(keyError, err.Error()))
+		},
+	}})
+}
+
+// beginJobs begins the leadership in which attempts run. The result ends it, once they have
+// ended and the parts, too.
+func (p *Pipeline) beginJobs(ctx context.Context) (end func()) {
+	if p.cfg.part != nil {
+		return func() {}
+	}
+	p.jobs.Begin(ctx)
+	return func() {
+		p.resyncs.Close()
+		ctx, cancel := context.WithTimeout(ctx, releaseWithin)
+		defer cancel()
+		p.jobs.End(ctx)
+	}
 }
 
 // resyncPosition returns the position of the link.
 func (p *Pipeline) resyncPosition() resync.Position {
-	return resync.Position{Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, Spooled: p.monitor.IsSpooled()}
+	return resync.Position{Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, Spooled: p.monitor.IsSpooled(), KeptBack: len(p.monitor.KeptBack()) > 0}
 }
-
-// partBuffer is the maximum that the pipeline of a part buffers, in bytes.
-const partBuffer = 128 << 20
 
 // newPart creates the pipeline of a part.
 func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
 	cfg := p.cfg
 	cfg.Link, cfg.Scope = of.Link, resync.ScopeOf(p.cfg.Scope, of)
-	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, until: of.Until}
+	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, until: of.Until, keeper: p.keeper}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
 	cfg.Copy.SpoolDir = filepath.Join(p.log.Dir(), of.Link)
 	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, bson.Timestamp{}, 0
 	cfg.Feedback, cfg.Registry = 0, nil
-	cfg.BufferBytes = min(cfg.BufferBytes, partBuffer)
 	cfg.Observer = func(e event.Event) { p.cfg.Observer.Tell(resync.PartEvent{NS: of.NS, Event: e}) }
 	next, err := New(cfg, p.source, p.target)
 	return partRunner{next}, err
@@ -91,7 +123,7 @@ func (r partRunner) Status() resync.Status {
 	if s.Reason != "" {
 		text += ": " + s.Reason
 	}
-	now := resync.Status{Text: text, Steady: s.State == monitor.Steady, Applied: s.Progress.Applied}
+	now := resync.Status{Text: text, Steady: s.State == monitor.Steady, Applied: s.Progress.Applied, KeptBack: len(s.Applier.KeptBack) > 0}
 	if s.Copy == nil {
 		return now
 	}
@@ -119,6 +151,7 @@ func (p *Pipeline) leaveOut(ctx context.Context, link *checkpoint.Link) error {
 func (a *attempt) resyncLoop(ctx context.Context, link *checkpoint.Link) error {
 	changed, err := a.p.resyncs.Watch(ctx, link)
 	if changed {
+		a.leave()
 		a.end(errDrain)
 	}
 	return err

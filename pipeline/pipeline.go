@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
@@ -14,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/jobs"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
@@ -30,17 +32,28 @@ type Pipeline struct {
 	target  Cluster
 	store   *checkpoint.Store
 	monitor *monitor.Monitor
+	// keeper keeps the lease, nil if it has no end.
+	keeper *lease.Keeper
+	// accepted is when this process got the lease by an offer, nil if it did not.
+	accepted atomic.Pointer[time.Time]
 
 	// waits tracks the commands in flight.
 	waits mongo.Waits
 
 	watcher  *syncsource.Watcher
 	resolver *syncsource.Resolver
+	// members chooses the member that a copy is read from.
+	members *initialsync.Members
 
 	// The rest belongs to Run.
 
-	// term is the last one that this process had, 0 before the first.
-	term int64
+	// run is the context of Run, which outlasts that of a lease: to read the source and to
+	// spool its oplog needs none.
+	run context.Context //nolint:containedctx // It is that of work that outlasts a call.
+	// term is the last one that this process had, or has seen, 0 before the first. Claim is
+	// how the next one is acquired.
+	term  int64
+	claim lease.Claim
 	// earlier, if not null, is an entry before the checkpoint's FetchFrom to read from:
 	// a transaction turned out to begin there.
 	earlier oplog.OpTime
@@ -57,10 +70,21 @@ type Pipeline struct {
 	// requests reads the operators' requests, concurrently with all other work.
 	requests *request.Store
 	resyncs  *resync.Manager
-	// unapplied is the newest entry that was read by attempts that failed: a drain
-	// applies the oplog up to it. If catchesUp is set, the present attempt does so.
+	// jobs are the named locks of the resyncs, nil for a part.
+	jobs *jobs.Locks
+	// unapplied is the newest entry that an attempt has read, or a lane has applied, of those that
+	// may not all be applied: a drain applies the oplog up to it. If catchesUp is set, the present attempt does so.
 	unapplied oplog.OpTime
 	catchesUp bool
+	// merges means that the present attempt ends where a part is merged.
+	merges bool
+	// overflow is that of the last attempt, nil if that had none. standsSince is since when
+	// attempts have advanced nothing, zero if the last one has; spoolNext is when spooling may
+	// begin again within one.
+	overflow               *overflow
+	standsSince, spoolNext time.Time
+	// followed means that this process has led, and no other one is known to have led since.
+	followed bool
 }
 
 // New checks cfg. It does no I/O and starts nothing.
@@ -72,22 +96,23 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if source.Direct() {
 		cfg.Rules.Pinned = source.Hosts()[0] // only that address
 	}
+	if cfg.slots == nil {
+		cfg.slots = &applier.IndexSlots{}
+	}
 	p := &Pipeline{cfg: cfg}
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	p.monitor = monitor.New(monitor.Config{
 		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Waits: &p.waits, Observer: cfg.Observer,
 	})
-	p.log = initialsync.NewLog(initialsync.LogConfig{
-		Link: cfg.Link, Dir: cfg.Copy.SpoolDir, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree, Memory: cfg.BufferBytes,
-		SourceWait: cfg.Copy.SourceWait, Run: p.monitor.Fetch,
-		Observer: cfg.Observer, Registry: cfg.Registry,
-	})
+	p.newKeeper()
+	p.log = p.newLog()
 	of := ""
 	if cfg.part != nil {
 		of = cfg.part.link
 	}
 	store, err := checkpoint.New(checkpoint.Config{
-		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Of: of, Observer: cfg.Observer, Registry: cfg.Registry,
+		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Of: of, Process: p.cfg.Lease.Process, Keeper: p.keeper,
+		Observer: cfg.Observer, Registry: cfg.Registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
@@ -99,7 +124,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	p.store, p.requests = store, request.New(whole)
 	p.resyncs = p.newResyncs()
 	p.watcher, err = syncsource.NewWatcher(syncsource.WatcherConfig{
-		Seeds: source.Hosts(), Direct: source.Direct(), Observer: cfg.Observer, Registry: cfg.Registry,
+		Seeds: source.Seeds(), Direct: source.Direct(), Observer: cfg.Observer, Registry: cfg.Registry,
 	}, source)
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
@@ -110,12 +135,22 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
+	p.members = initialsync.NewMembers(initialsync.MembersConfig{
+		Watcher: p.watcher, Resolver: p.resolver.Another(), Dialer: p.source, Direct: source.Direct(),
+		Wait: cfg.Copy.SourceWait, Observer: cfg.Observer,
+	})
+	if cfg.Lease.TTL > 0 && cfg.part == nil {
+		registerLease(cfg.Registry, cfg.Link, p.Snapshot)
+	}
 	return p, nil
 }
 
 // Snapshot returns the present state of the link.
 func (p *Pipeline) Snapshot() monitor.Snapshot {
 	s := p.monitor.Snapshot()
+	if p.cfg.Lease.TTL > 0 {
+		s.Process, s.Lease = p.cfg.Lease.Process, p.keeper.Stats()
+	}
 	s.Resolver, s.TargetHosts = p.resolver.Status(), p.target.Hosts()
 	s.AddReason(p.resyncs.Postponed())
 	return s
@@ -129,12 +164,14 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	watching, endWatch := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { _ = p.watcher.Run(watching) }) // it was canceled by us
-	if p.cfg.part == nil {                           // the pipeline of the whole link shows the waits of its parts
+	watch.Go(func() { p.monitor.StandsLoop(watching) })
+	if p.cfg.part == nil { // the pipeline of the whole link shows the waits of its parts
 		watch.Go(func() { p.monitor.WaitsLoop(watching) })
 	}
+	p.run = ctx
 	err := p.ready(ctx, soft)
 	if err == nil {
-		err = p.attempts(ctx, soft)
+		err = p.lead(ctx, soft)
 	}
 	endWatch(nil)
 	watch.Wait()
@@ -142,6 +179,8 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 		err = closing
 	}
 	switch v := Classify(err); {
+	case err == nil && p.monitor.IsStandby():
+		p.monitor.Ended(monitor.Stopped, StoodBy)
 	case err == nil:
 		p.monitor.Ended(monitor.Stopped, "drained")
 	case ctx.Err() != nil:
@@ -171,13 +210,13 @@ func (p *Pipeline) ready(ctx, soft context.Context) error {
 // attempts runs one attempt after the other, until one determines how the run ends.
 func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
-	defer p.resyncs.Close()
+	defer p.beginJobs(ctx)()
 	for n := 1; ; n++ {
 		p.monitor.Between()
-		before, draining := p.monitor.Standing(), soft.Err() != nil
+		before, began, draining := p.monitor.Standing(), time.Now(), soft.Err() != nil
 		until, err := p.resyncs.Merge(ctx, soft)
 		if err == nil {
-			err = p.attempt(ctx, soft, until)
+			err = p.ended(p.attempt(ctx, soft, until), before, soft.Err() != nil)
 		}
 		asked := false
 		if err != nil && ctx.Err() == nil {
@@ -192,7 +231,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		case err == nil && p.isPartThere():
 			return nil
 		case err == nil && soft.Err() != nil:
-			if !draining && p.monitor.Progress().Applied.Before(p.unapplied) {
+			if !draining && !p.hasSpooled() && p.hasUnapplied() {
 				continue // It has read nothing, and an attempt before it had.
 			}
 			return p.notDrained()
@@ -210,16 +249,13 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 				err = walk
 			}
 		}
-		if !p.retries(err) {
-			return err
+		if !p.retries(err) && !p.readsElsewhere(err) {
+			return p.beforeEnd(ctx, soft, err)
 		}
-		if broken := p.log.Recover(ctx, soft, err); broken != nil && !p.retries(broken) {
+		if broken := p.afterFailure(soft, err, before, began); broken != nil {
 			return broken
 		}
-		if fetched := p.monitor.Failed(err); fetched.After(p.unapplied) {
-			p.unapplied = fetched
-		}
-		if p.monitor.Standing().Beyond(before) {
+		if p.standsSince.IsZero() {
 			pause = p.cfg.RetryMin
 		}
 		if err := p.pause(ctx, soft, n, pause, err); err != nil {
@@ -241,23 +277,6 @@ func (p *Pipeline) retries(err error) bool {
 	// A link ends, so that the process can be restarted. A part would have to start
 	// from the beginning.
 	return p.cfg.part != nil && isLocal(err)
-}
-
-// hasSpooled reports whether there are unapplied entries on disk.
-func (p *Pipeline) hasSpooled() bool {
-	return p.log.Spool() != nil && p.monitor.Gaps().Copying || p.log.HasUnapplied(p.monitor.Progress().Applied)
-}
-
-// notDrained returns an error that names the unapplied entries of a run that was told
-// to drain, nil if there are none.
-func (p *Pipeline) notDrained() error {
-	if p.hasSpooled() {
-		return fmt.Errorf("%w: what is on disk was not applied", ErrStopped)
-	}
-	if list := p.monitor.Gaps().LeftOut; len(list) > 0 {
-		return fmt.Errorf("%w: %s", ErrStopped, resync.Describe(list))
-	}
-	return nil
 }
 
 // pause announces the end of attempt n and waits before the next one, for a random time
@@ -284,29 +303,6 @@ func (p *Pipeline) pause(ctx, soft context.Context, n int, atMost time.Duration,
 	return nil
 }
 
-// drains reports whether a run that is to end can still do so in order after an attempt
-// that failed. It cannot if no server could be selected, as that has waited already, or
-// if entries are spooled or collections left out. The pipeline of a part leaves
-// draining to its next run.
-func (p *Pipeline) drains(err error) bool {
-	lost, ok := errors.AsType[*mongo.LostError](err)
-	return (!ok || lost.Host != "") && p.cfg.part == nil && !p.hasSpooled() && len(p.monitor.Gaps().LeftOut) == 0
-}
-
-// drainTo returns the entry up to which a run that is to end applies the oplog after an
-// attempt failed: the last one that was read, or the furthest position of a lane. It is
-// null if the target is there already.
-func (p *Pipeline) drainTo(st checkpoint.State) oplog.OpTime {
-	to := st.Furthest()
-	if p.unapplied.After(to) {
-		to = p.unapplied
-	}
-	if !to.After(st.Applied) {
-		return oplog.OpTime{}
-	}
-	return to
-}
-
 // readEarlier makes the next attempt start reading where a transaction begins whose
 // beginning was not read. There may be several: each begins before all entries read so
 // far, or reading earlier does not help.
@@ -331,6 +327,7 @@ func (p *Pipeline) readEarlier(ctx context.Context, broken *txn.BrokenChainError
 // attempt acquires the lease and runs the stages until they end. If until is not null,
 // the attempt ends there.
 func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error {
+	p.merges = !until.IsNull()
 	id, err := p.watcher.Identify(ctx, p.source) // An attempt does not need the primary.
 	if err != nil {
 		return fmt.Errorf("ask the source for its set: %w", err)
@@ -339,11 +336,16 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 	if err := p.ensureLink(ctx, src); err != nil {
 		return err
 	}
-	link, err := p.acquire(ctx)
+	var link *checkpoint.Link
+	p.meanwhile(func() { link, err = p.acquire(ctx) })
 	if err != nil {
 		return err
 	}
+	if p.cfg.part == nil {
+		p.log.Attach(link)
+	}
 	st := link.State()
+	p.hasRead(st.Furthest())
 	if err := p.checkLink(st, src); err != nil {
 		return err
 	}
@@ -363,37 +365,25 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 		until = p.cfg.part.until
 	}
 	p.catchesUp = false
-	if to := p.drainTo(st); soft.Err() != nil && !to.IsNull() {
+	if to := p.unapplied; soft.Err() != nil && to.After(st.Applied) && !p.hasSpooled() {
 		p.catchesUp, until = true, to
 	}
 	if err := p.leaveOut(ctx, link); err != nil {
 		return err
 	}
-	if st.Copy == nil {
-		return p.follow(ctx, soft, link, src, until)
-	}
-	if st.Copy.Phase == checkpoint.Copying {
-		err = p.copy(ctx, soft, link, src)
-	} else {
-		err = p.follow(ctx, soft, link, src, until)
-	}
-	// The copier does not announce a member that it could not even reach.
-	if initialsync.Void(err) && (st.Copy.Phase == checkpoint.Copying || p.monitor.Gaps().Copying) {
-		return p.copyAnew(ctx, link, st.Copy, err)
-	}
-	return err
+	return p.copyOrFollow(ctx, soft, link, src, until)
 }
 
 // acquire acquires the link's lease under the next term.
 func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
-	link, err := p.store.Acquire(ctx, p.term)
+	link, err := p.store.AcquireBy(ctx, p.term, p.claim)
 	if err != nil {
 		return nil, err
 	}
-	p.term = link.Term()
-	if p.cfg.part == nil {
-		p.log.Attach(link)
+	if now := time.Now(); p.claim.AcceptOffer {
+		p.accepted.Store(&now)
 	}
+	p.term, p.claim.TakeOver, p.claim.AcceptOffer, p.claim.Unmoved = link.Term(), false, false, nil
 	return link, nil
 }
 

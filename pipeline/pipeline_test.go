@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"testing"
 
@@ -21,6 +22,8 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		panic(err)
 	}
+	// The sets are in this process, and those of several tests at once.
+	debug.SetMemoryLimit(3 << 30)
 	goleak.VerifyTestMain(m)
 }
 

@@ -13,31 +13,36 @@ import (
 
 // openQueue creates the stage that the oplog comes from. That is the spool as long as
 // the copy is not consistent, or much of the oplog is still on disk.
-func (a *attempt) openQueue(ctx, soft context.Context, src checkpoint.Source, st checkpoint.State, until oplog.OpTime) error {
+func (a *attempt) openQueue(soft context.Context, src checkpoint.Source, st checkpoint.State, until oplog.OpTime) error {
 	p := a.p
+	p.overflow = nil
 	spooled, err := p.log.Serves(st.Copy, p.readFrom(st))
 	if err != nil {
 		return err
 	}
 	fetch := p.fetchConfig(src, st)
 	if spooled {
-		if err := p.log.Start(ctx, soft, st.Copy, fetch); err != nil {
+		if err := p.log.Start(p.run, soft, st.Copy, fetch); err != nil {
 			return err
 		}
 		a.until, a.log, a.spool, a.release = until, p.log, p.log.Spool(), p.log.Spool().Release
+		if a.copy == nil { // otherwise, fetching starts anew by itself
+			p.overflow = p.newOverflow(soft, a, st)
+		}
 		return nil
 	}
-	if err := p.log.Remove(); err != nil {
-		return err
-	}
+	p.log.Leave() // It is removed once the source has shown what it has.
+	p.monitor.Spools(nil, "")
 	fetch.Until = until
 	if a.fetcher, err = fetcher.New(fetch); err != nil {
 		return err
 	}
-	if a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes, Registry: p.cfg.Registry}); err != nil {
+	if a.queue, err = buffer.New(buffer.Config{Limit: p.memory().buffer, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
 	a.release = a.queue.Release
+	a.overflow = p.newOverflow(soft, a, st)
+	p.overflow = a.overflow
 	return nil
 }
 
@@ -58,6 +63,9 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 	if err := a.tryFinish(ctx, cp.Applied); err != nil {
 		return err
 	}
+	if a.p.overflow != nil {
+		a.p.overflow.advanced(cp)
+	}
 	if a.log == nil {
 		return nil
 	}
@@ -70,6 +78,7 @@ func (a *attempt) drainedLoop(ctx context.Context) error {
 		return a.p.monitor.Progress(), a.p.monitor.Gaps().Copying
 	})
 	if drained {
+		a.leave()
 		a.end(errDrain)
 	}
 	return err
@@ -80,7 +89,7 @@ func (a *attempt) tryFinish(ctx context.Context, applied oplog.OpTime) error {
 	if a.copy == nil || applied.Before(a.copy.Stop) {
 		return nil
 	}
-	done, err := a.log.Finish(ctx, a.link, a.p.source)
+	done, err := a.log.Finish(ctx, a.link)
 	if err != nil {
 		return err
 	}

@@ -177,7 +177,7 @@ func TestUnrouted(t *testing.T) {
 		reply := r.onTarget("replicator", bson.D{{Key: "find", Value: "links"}})
 		return reply.Lookup("cursor", "firstBatch", "0").Document()
 	}
-	if doc := link(); doc.Lookup("version").AsInt64() != checkpoint.Version || doc.Lookup("routing").AsInt64() != applier.Routing {
+	if doc := link(); doc.Lookup("version").AsInt64() != 2 || doc.Lookup("routing").AsInt64() != applier.Routing {
 		t.Errorf("the link's document was not brought to the present format: %s", doc)
 	}
 

@@ -51,13 +51,14 @@ func runScenarios(t *testing.T, pattern string) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	// Each run with the race detector plays another half of them.
-	half := rand.IntN(2)
+	// Each run with the race detector plays another third of them.
+	const parts = 3
+	part := rand.IntN(parts)
 	for i, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			if race.Enabled && i%2 != half {
-				t.Skip("with the race detector every other scenario is played, by chance")
+			if race.Enabled && i%parts != part {
+				t.Skip("with the race detector one scenario of three is played, by chance")
 			}
 			var w *world
 			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
@@ -153,7 +154,8 @@ func (w *world) fail(pos, line string, err error) {
 // act does what a line says:
 //
 //	start [NAME] [KEY=VALUE ...]     start a link; see configure
-//	drain|stop|ended [NAME]          end it, in order or at once; or wait for its end
+//	drain|stop|ended [NAME]          end it, in order or at once, also where hold keeps it;
+//	                                 or wait for its end
 //	await STATE|caught-up [NAME]     running, steady, stale, ...; or a checkpoint at
 //	                                 the source's newest entry
 //	await told TEXT                  an event whose line begins so
@@ -170,7 +172,8 @@ func (w *world) fail(pos, line string, err error) {
 //	await held                       until the link is kept where hold says
 //	await copied N                   until that many documents are copied
 //	await resync STATE NS            until a request has come to that state
-//	damage                           change a byte of the spool
+//	await spooled                    until all of the source's entries are on disk
+//	damage first|last                change a byte of the first or last record of the spool
 //	spools                           say how many files are on disk
 //	consistent [NAME]                say whether the metadata say so
 //	source|target ...                see onSet
@@ -239,6 +242,7 @@ func (w *world) end(how string, l *link) error {
 		l.drain(nil)
 	case "stop":
 		l.stop(pipeline.ErrStopped)
+		w.release()
 	}
 	return w.until("the end of "+l.name, func() bool {
 		select {
@@ -279,6 +283,9 @@ func (w *world) await(args []string) error {
 		})
 	case "copied":
 		return w.awaitCopied(args[1])
+	case "spooled":
+		w.awaitSpooled(l)
+		return nil
 	case "held":
 		return w.untilOf(l, "something to be held", func() bool {
 			w.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
@@ -89,6 +90,8 @@ type world struct {
 	// marks are times to start at, by name.
 	marks map[string]bson.Timestamp
 
+	// registry, if set, receives the metrics of links.
+	registry prometheus.Registerer
 	// asTarget, if set, wraps the target of a link that is started.
 	asTarget func(pipeline.Cluster) pipeline.Cluster
 	// spools are the folders of spools, by name.
@@ -323,19 +326,30 @@ func (w *world) equal(l *link) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	held, err := ddl.ReadDeferred(w.t.Context(), w.target.conn, "replicator", l.linkName)
-	if err != nil {
-		return "", err
-	}
-	report, err := compare.Compare(w.t.Context(), compare.Cluster(w.source.conn), compare.Cluster(w.target.conn),
-		compare.Options{Map: l.scope.Target, Held: held})
-	if err != nil {
-		return "", err
-	}
-	if report.Equal() {
+	var report compare.Report
+	var failed error
+	// Under load a set may elect another primary meanwhile.
+	err = w.until("the sets to be read", func() bool {
+		report, failed = w.compared(l)
+		return failed == nil || !passing(failed)
+	})
+	switch {
+	case failed != nil || err != nil:
+		return "", errors.Join(err, failed)
+	case report.Equal():
 		return "equal", nil
 	}
 	return report.String(), nil
+}
+
+// compared compares the sets once.
+func (w *world) compared(l *link) (compare.Report, error) {
+	held, err := ddl.ReadDeferred(w.t.Context(), w.target.conn, "replicator", l.linkName)
+	if err != nil {
+		return compare.Report{}, err
+	}
+	return compare.Compare(w.t.Context(), compare.Cluster(w.source.conn), compare.Cluster(w.target.conn),
+		compare.Options{Map: l.scope.Target, Held: held})
 }
 
 // passing reports whether a refused command may be sent again.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -38,6 +39,7 @@ func (t *Tracker) Snapshot() Snapshot {
 		},
 		Checkpoint: Checkpoint{Applied: opTime(point.Applied, 0), FetchFrom: opTime(t.point.FetchFrom, 0), At: known(t.at)},
 		Feedback:   t.report,
+		Waits:      waitsOf(p.Waits),
 		Problems:   t.problemList(),
 	}
 	if s.State == "" {
@@ -49,13 +51,40 @@ func (t *Tracker) Snapshot() Snapshot {
 	if p.LastError != "" {
 		s.LastError = &Failure{At: p.LastErrorAt.UTC(), Error: p.LastError}
 	}
+	addLease(&s, &p)
 	t.addCopy(&s, &p, now)
 	t.addWindow(&s, &p, now)
 	t.addLag(&s, &p, now)
 	t.addSource(&s, &p, now)
 	t.addTarget(&s, &p)
 	t.addApplier(&s, &p)
+	s.silent, s.failing, s.stands = t.silence(&s), t.failing, p.Stands
+	t.judge(&s)
 	return s
+}
+
+// addLease adds the lease, if it has an end.
+func addLease(s *Snapshot, p *monitor.Snapshot) {
+	if p.Process == "" {
+		return
+	}
+	s.Lease = &Lease{
+		Role: string(p.Role()), Process: p.Process, BlindSince: known(p.BlindSince),
+		Takeovers: p.Lease.Takeovers, FencedWrites: p.Lease.Fenced, Renewals: p.Lease.Renewals, RenewalFailures: p.Lease.Failures,
+	}
+	if took := seconds(p.Lease.LastRenewal); p.Lease.Renewals > 0 {
+		s.Lease.LastRenewalSeconds = &took
+	}
+	switch l := p.Leader; {
+	case l != nil:
+		s.Lease.Leader, s.Lease.Why = l.Process, l.Why
+		if l.Renews {
+			s.Lease.Since, s.Lease.Until = known(l.Since), known(l.Until)
+		}
+	case p.Lease.Left > 0:
+		left := seconds(p.Lease.Left)
+		s.Lease.SecondsLeft = &left
+	}
 }
 
 // addLag adds the lag of the target, if both ends are known.
@@ -110,11 +139,33 @@ func (t *Tracker) addApplier(s *Snapshot, p *monitor.Snapshot) {
 		Commands: c.Commands, Barriers: c.Barriers, Divergences: c.Divergences,
 		DeletesEmpty: c.DeletesEmpty, Retries: c.Retries, Skipped: c.Skipped,
 	}
+	for _, k := range c.KeptBack {
+		s.KeptBack = append(s.KeptBack, KeptBack{Namespace: string(k.NS), Commit: opTime(k.Commit, 0), Since: k.Since.UTC()})
+	}
 	if n := len(t.rate); n >= 2 {
 		first, last := t.rate[0], t.rate[n-1]
 		perSecond := round(max(0, float64(last.ops-first.ops)/last.at.Sub(first.at).Seconds()))
 		s.Applier.OpsPerSecond = &perSecond
 	}
+}
+
+// waitsOf returns the JSON form of the commands that wait.
+func waitsOf(list []mongo.Wait) []Wait {
+	out := make([]Wait, len(list))
+	for i, w := range list {
+		out[i] = Wait{w.Side, w.Host, w.Command, w.Namespace, w.Since.UTC(), w.For, w.Noted}
+	}
+	return out
+}
+
+// silence returns the time since the source last answered, in any attempt. The tracker is
+// locked.
+func (t *Tracker) silence(s *Snapshot) time.Duration {
+	heard := t.heard
+	if at := s.Source.HeardAt; at != nil && at.After(heard) {
+		heard = *at
+	}
+	return max(0, s.At.Sub(heard))
 }
 
 // problemList returns the problems, the newest first.

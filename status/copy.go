@@ -123,9 +123,15 @@ func (t *Tracker) addCopy(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 			until = c.Stop
 		}
 		s.Copy = NewCopy(c)
-		if s.Copy.Spool != nil && s.Copy.Spool.Full && !t.fullSince.IsZero() {
+	}
+	if p.Spool != nil {
+		s.Spool = spoolOf(p.Spool)
+		if s.Spool.Full && !t.fullSince.IsZero() {
 			full := seconds(now.Sub(t.fullSince))
-			s.Copy.Spool.FullSeconds = &full
+			s.Spool.FullSeconds = &full
+		}
+		if s.Copy != nil {
+			s.Copy.Spool = s.Spool
 		}
 	}
 	for i := range p.LeftOut {
@@ -208,7 +214,7 @@ func paceOf(p pace.Status) Pace {
 // noteSpool notes since when the spool is full. The tracker is locked.
 func (t *Tracker) noteSpool(p *monitor.Snapshot, now time.Time) {
 	switch {
-	case p.Copy == nil || p.Copy.Spool == nil || !p.Copy.Spool.Full:
+	case p.Spool == nil || !p.Spool.Full:
 		t.fullSince = time.Time{}
 	case t.fullSince.IsZero():
 		t.fullSince = now
@@ -262,7 +268,7 @@ func (c *Copy) sentence() string {
 		out += fmt.Sprintf("; slowed down, %s: %s", c.Pace.Side, c.Pace.Why)
 	}
 	if c.Spool != nil && c.Spool.Full {
-		out += "; the spool is full, and the log is not read: " + c.Spool.Why
+		out += "; the spool is full, and the oplog is not read: " + c.Spool.Why
 	}
 	return out + "; the target is not consistent\n"
 }
@@ -277,12 +283,12 @@ func (s *Snapshot) doubts() string {
 	case s.Consistent:
 		return ""
 	case c != nil && c.Phase == string(checkpoint.Replaying) && c.Stop != nil && s.OpTimes.LogApplied != nil && s.OpTimes.LogApplied.T <= c.Stop.T:
-		out = fmt.Sprintf("copy %d of %s, %s: all documents are copied, %s of the log are still to be applied to them; the target is not consistent\n",
+		out = fmt.Sprintf("copy %d of %s, %s: all documents are copied, %s of the oplog must still be applied to them; the target is not consistent\n",
 			c.Number, c.Host, c.Phase, time.Duration(c.Stop.T-s.OpTimes.LogApplied.T)*time.Second)
 	case c != nil && c.Phase != string(checkpoint.Copied):
 		out = c.sentence()
 	case len(s.LeftOut) == 0:
-		out = "the target is not consistent: the log has not been applied yet to all that was copied\n"
+		out = "the target is not consistent: the oplog has not been applied yet to everything that was copied\n"
 	}
 	return out + s.leftOutText()
 }
@@ -299,13 +305,8 @@ func (s *Snapshot) leftOutText() string {
 		}
 		_, _ = fmt.Fprintf(&out, "not consistent, and left out until it is asked for again: %s could not be copied again: %s\n", l.Namespace, l.Failed)
 	}
-	if n := len(copied); n > 0 {
-		const shown = 5
-		some := strings.Join(copied[:min(shown, n)], ", ")
-		if n > shown {
-			some += fmt.Sprintf(" and %d more", n-shown)
-		}
-		out.WriteString("not consistent, as they are copied again: " + some + "\n")
+	if len(copied) > 0 {
+		out.WriteString("not consistent, as they are copied again: " + some(copied) + "\n")
 	}
 	return out.String()
 }

@@ -12,15 +12,11 @@
 // Values about the source are as old as its last reply; the snapshot has that age
 // (source.dataAgeSeconds). Unknown values are null, and missing from the metrics, never 0.
 //
-// # Health
+// # Verdict and health
 //
-//	initial-sync, catching-up, steady   yes
-//	starting                            for a minute
-//	stale, failed, stopped              no
-//
-// A link is also unhealthy while a collection is left out because its resync has failed,
-// and, after some time, while the source does not answer, while the spool of a copy
-// is full, and while the source's oplog is about to roll over: see [Handler].
+// A table of conditions, from the worst to the best, says what is the matter with a link. The
+// first that holds is its [Verdict], one sentence with the next step; some of them make the
+// link unhealthy: see [Handler]. docs/troubleshooting.md is made from that table.
 //
 // A link that started with a copy is consistent (Snapshot.Consistent, with the optime since
 // which it is) once the copy's phase is done, not earlier.

@@ -27,9 +27,13 @@ const index = `replicator
 // /healthz answers 503, and says why, if
 //   - the link is stale, failed or stopped, or starting for longer than
 //     a minute,
+//   - attempts have failed for a minute and nothing was applied or copied since the first,
+//   - nothing was applied for two minutes although there is something to apply, and no
+//     server is known to be waited for,
 //   - a collection could not be copied again, and is left out,
 //   - the source has not answered for longer than a minute,
-//   - the spool of a copy is full for longer than a minute: the log is not
+//   - a process that stands by could not look at the lease for longer than a minute,
+//   - the spool is full for longer than a minute: the log is not
 //     read meanwhile, and may roll over,
 //   - the source's oplog rolls over in less than two minutes: at its
 //     current pace the oldest entry will pass the position from which a restart
@@ -37,7 +41,7 @@ const index = `replicator
 //
 // All but the first and the silence are for alerting an operator; restarting the program does not
 // help, nor does it harm the copy, which resumes. A copy that is throttled, or not consistent yet,
-// is healthy.
+// is healthy, and so is a process that stands by otherwise.
 func Handler(t *Tracker, metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -88,23 +92,27 @@ func (t *Tracker) serveStatus(w http.ResponseWriter, r *http.Request) {
 
 func (t *Tracker) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	s := t.Snapshot()
-	code, body := http.StatusOK, s.sentence()
-	if !t.healthy(&s) {
+	code := http.StatusOK
+	if !s.Healthy() {
 		code = http.StatusServiceUnavailable
 	}
-	if silent := t.silence(&s); silent > silentGrace {
-		code = http.StatusServiceUnavailable
-		body += fmt.Sprintf("nothing was heard of the source for %s\n", silent.Round(time.Second))
+	text(w, code, s.Verdict.lines()+s.sentence())
+}
+
+// Healthy reports whether /healthz answers 200. It is for a Snapshot of a Tracker: the JSON
+// form does not have it.
+func (s *Snapshot) Healthy() bool { return !s.unwell }
+
+// lines are the verdict, what to do, and what else is not good.
+func (v *Verdict) lines() string {
+	out := string(v.Level) + ": " + v.Sentence + "\n"
+	if v.Next != "" {
+		out += "next: " + v.Next + "\n"
 	}
-	if failed := s.failedCollections(); len(failed) > 0 {
-		// The sentence says what to do about it.
-		code = http.StatusServiceUnavailable
+	if len(v.Also) > 0 {
+		out += "also: " + strings.Join(v.Also, "\nalso: ") + "\n"
 	}
-	if short := t.shortages(&s); len(short) > 0 {
-		code = http.StatusServiceUnavailable
-		body += strings.Join(short, "\n") + "\n"
-	}
-	text(w, code, body)
+	return out
 }
 
 // failedCollections returns the collections that are left out and no longer
@@ -119,49 +127,7 @@ func (s *Snapshot) failedCollections() []string {
 	return list
 }
 
-// healthy reports whether the link is healthy; see [Handler].
-func (t *Tracker) healthy(s *Snapshot) bool {
-	switch monitor.State(s.State) {
-	case monitor.InitialSync, monitor.CatchingUp, monitor.Steady:
-		return true
-	case monitor.Starting:
-		return s.At.Sub(s.Since) < startingGrace
-	default:
-		return false
-	}
-}
-
-// shortages returns the resources that run out: spool space, oplog window.
-func (t *Tracker) shortages(s *Snapshot) []string {
-	var list []string
-	if s.Copy != nil && s.Copy.Spool != nil && s.Copy.Spool.FullSeconds != nil {
-		if full := ofSeconds(*s.Copy.Spool.FullSeconds); full > fullGrace {
-			list = append(list, fmt.Sprintf("the spool is full for %s: %s", full.Round(time.Second), s.Copy.Spool.Why))
-		}
-	}
-	if s.OplogRolloverSeconds != nil {
-		switch left := ofSeconds(*s.OplogRolloverSeconds); {
-		case s.OplogWindowLeftSeconds != nil && *s.OplogWindowLeftSeconds <= 0:
-			list = append(list, "the source's oplog has rolled over what is still to be read")
-		case left < leastRollover:
-			list = append(list, fmt.Sprintf("the source's oplog rolls over in about %s", left.Round(time.Second)))
-		}
-	}
-	return list
-}
-
 func ofSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// silence returns the time since the source last answered, in any attempt.
-func (t *Tracker) silence(s *Snapshot) time.Duration {
-	t.mu.Lock()
-	heard := t.heard
-	t.mu.Unlock()
-	if at := s.Source.HeardAt; at != nil && at.After(heard) {
-		heard = *at
-	}
-	return s.At.Sub(heard)
-}
 
 // sentence describes the link in a few lines.
 func (s *Snapshot) sentence() string {
@@ -170,14 +136,20 @@ func (s *Snapshot) sentence() string {
 		out += ": " + s.Reason
 	}
 	out += "\n"
+	if monitor.State(s.State) == monitor.Standby {
+		return out // It knows nothing of the rest.
+	}
 	out += s.doubts()
 	if s.LagSeconds != nil {
-		out += fmt.Sprintf("lag %.3f s when the source was last heard of, %.1f s ago\n", *s.LagSeconds, *s.Source.DataAgeSeconds)
+		out += fmt.Sprintf("lag %.3f s at the source's last reply, %.1f s ago\n", *s.LagSeconds, *s.Source.DataAgeSeconds)
 	} else {
-		out += "lag not known: nothing was heard of the source in this attempt\n"
+		out += "lag not known: no reply from the source in this attempt\n"
 	}
 	if s.LastError != nil {
 		out += fmt.Sprintf("last error, %s ago: %s\n", s.At.Sub(s.LastError.At).Round(time.Second), s.LastError.Error)
 	}
 	return out
 }
+
+// Page serves a Tracker's snapshot as /status of [Handler] does.
+func Page(t *Tracker) http.Handler { return http.HandlerFunc(t.serveStatus) }

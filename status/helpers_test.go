@@ -23,6 +23,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/syncsource"
@@ -81,6 +82,8 @@ func busy(s *monitor.Snapshot) {
 	now := time.Now()
 	*s = monitor.Snapshot{
 		Link: "l", State: monitor.CatchingUp, Since: now.Add(-90 * time.Second), Attempts: 2, Term: 9,
+		Process: "db7:8080:1700000000:0123456789abcdef",
+		Lease:   lease.Stats{Left: 6500 * time.Millisecond, Takeovers: 2, Fenced: 1, Renewals: 40, Failures: 3, LastRenewal: 12 * time.Millisecond},
 		Progress: checkpoint.Progress{
 			Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(900), Durable: at(990), DurableWall: 990_500, Ops: 123_456,
 		},
@@ -129,5 +132,5 @@ func (nested) LogValue() slog.Value {
 
 func memberAtFault(reason string) event.Event {
 	const host, why = "host", "reason"
-	return event.NewLine(slog.LevelWarn, "member at fault", slog.String(host, "c:3"), slog.String(why, reason))
+	return event.NewLine(slog.LevelWarn, "member unusable", slog.String(host, "c:3"), slog.String(why, reason))
 }

@@ -9,7 +9,7 @@ import (
 
 // states are all states of a link.
 var states = []monitor.State{
-	monitor.Starting, monitor.InitialSync, monitor.CatchingUp, monitor.Steady,
+	monitor.Starting, monitor.Standby, monitor.InitialSync, monitor.CatchingUp, monitor.Steady,
 	monitor.Stale, monitor.Failed, monitor.Stopped,
 }
 
@@ -18,7 +18,7 @@ var states = []monitor.State{
 type collector struct {
 	tracker *Tracker
 
-	info, state, consistent, attempts            *prometheus.Desc
+	info, verdict, state, consistent, attempts   *prometheus.Desc
 	lag, dataAge, unapplied, window, optime, ops *prometheus.Desc
 
 	rollover, consistentAt                          *prometheus.Desc
@@ -34,6 +34,7 @@ func newCollector(t *Tracker) *collector {
 	return &collector{
 		tracker:    t,
 		info:       desc("info", "Always 1; the program's version and the link.", "version", "link"),
+		verdict:    desc("verdict", "1 for the verdict on the link, 0 for the others; docs/troubleshooting.md has a section for each.", "name", "level"),
 		state:      desc("state", "1 for the state that the link is in, 0 for the others.", "state"),
 		consistent: desc("consistent", "1 if the target equals the source as of some time; 0 during a copy, and while the oplog is applied to it."),
 		attempts:   desc("attempts_total", "Number of attempts: how often the lease was acquired since the start."),
@@ -65,7 +66,7 @@ func newCollector(t *Tracker) *collector {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.info, c.state, c.consistent, c.attempts, c.lag, c.dataAge, c.unapplied, c.window, c.optime, c.ops,
+		c.info, c.verdict, c.state, c.consistent, c.attempts, c.lag, c.dataAge, c.unapplied, c.window, c.optime, c.ops,
 		c.rollover, c.consistentAt, c.copyPhase, c.copyNumber, c.collections, c.docs, c.bytes,
 		c.docRate, c.byteRate, c.left, c.indexes, c.failedIndexes, c.leftOut, c.lacking,
 	} {
@@ -87,6 +88,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.info, 1, s.Version, s.Link)
 	for _, state := range states {
 		gauge(c.state, truth(s.State == string(state)), string(state))
+	}
+	for i := range conditions {
+		name := conditions[i].name
+		gauge(c.verdict, truth(s.Verdict.Name == name), name, string(conditions[i].level))
 	}
 	gauge(c.consistent, truth(s.Consistent))
 	failed := s.failedCollections()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // Snapshot is the state of a link at one moment. Unknown values are nil.
@@ -12,6 +13,9 @@ type Snapshot struct {
 	StartedAt time.Time `json:"startedAt"`
 	At        time.Time `json:"at"`
 	Link      string    `json:"link"`
+
+	// Verdict is all of what follows in one sentence.
+	Verdict Verdict `json:"verdict"`
 
 	// State is the pipeline's, Since when it was entered, Reason why, where the
 	// state alone does not say it.
@@ -27,6 +31,9 @@ type Snapshot struct {
 	// LeftOut are the source's collections that are being copied again, or could not
 	// be, and that the target is not consistent of meanwhile.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`
+	// KeptBack are the target's collections that wait for an index build while the others
+	// continue. The position of the link does not advance meanwhile.
+	KeptBack []KeptBack `json:"keptBack,omitempty"`
 	// LackingViews and LackingIndexes could not be created on the target, or are
 	// invalid on the source too. The target is consistent without them.
 	LackingViews   []LackingView  `json:"lackingViews,omitempty"`
@@ -35,6 +42,8 @@ type Snapshot struct {
 	// last.
 	Attempts int   `json:"attempts"`
 	Term     int64 `json:"term"`
+	// Lease is nil if the link's lease has no end.
+	Lease *Lease `json:"lease,omitempty"`
 
 	Source  Source  `json:"source"`
 	Target  Target  `json:"target"`
@@ -58,17 +67,59 @@ type Snapshot struct {
 
 	// Copy is the link's copy, nil where it has none.
 	Copy *Copy `json:"copy,omitempty"`
+	// Spool is the part of the log that is on disk, nil where there is none.
+	Spool *Spool `json:"spool,omitempty"`
 
 	Buffer     Buffer     `json:"buffer"`
 	Applier    Applier    `json:"applier"`
 	Checkpoint Checkpoint `json:"checkpoint"`
 	Feedback   Feedback   `json:"feedback"`
 
+	// Waits are the commands that have waited for a reply for longer than five seconds, the
+	// longest first.
+	Waits []Wait `json:"waits"`
 	// LastError is the error that ended the last attempt.
 	LastError *Failure `json:"lastError"`
 	// Problems are the warnings and errors since the start, one for each kind, the
 	// newest first.
 	Problems []Problem `json:"problems"`
+
+	// silent is how long the source has not answered, in any attempt; unwell is whether
+	// /healthz is 503.
+	silent time.Duration
+	unwell bool
+	// failing is when the first attempt failed after which nothing was applied or copied,
+	// stands is what the pipeline knows of a standstill, nil if there is none.
+	failing time.Time
+	stands  *monitor.Stands
+}
+
+// Lease is the link's lease, as this process sees it.
+type Lease struct {
+	// Role is leader, standby, or candidate while that is not known yet, or nobody leads.
+	Role string `json:"role"`
+	// Process is the id of this process.
+	Process string `json:"process"`
+	// SecondsLeft is the time until this process stops using the lease unless it is
+	// renewed, nil if it has none.
+	SecondsLeft *float64 `json:"secondsLeft,omitempty"`
+	// Leader is the process that leads while this one stands by. Since and Until are times
+	// of the target's clock; Until moves with each renewal.
+	Leader string     `json:"leader,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
+	Until  *time.Time `json:"until,omitempty"`
+	Why    string     `json:"why,omitempty"`
+	// BlindSince is since when a process that waits for the lease cannot look at it, nil if it
+	// can: it does not know whether it has to take over.
+	BlindSince *time.Time `json:"blindSince,omitempty"`
+	// The rest counts since the start of the process: how often it got the lease after another
+	// one; its writes that the target refused because another process had acquired the lease;
+	// renewals. LastRenewalSeconds is how long the last one took, nil if there was none.
+	Takeovers          int64    `json:"takeovers"`
+	FencedWrites       int64    `json:"fencedWrites"`
+	Renewals           int64    `json:"renewals"`
+	RenewalFailures    int64    `json:"renewalFailures"`
+	LastRenewalSeconds *float64 `json:"lastRenewalSeconds"`
 }
 
 // Source is the state of the source.
@@ -106,6 +157,15 @@ type Target struct {
 	Set     string   `json:"set"`
 	Primary string   `json:"primary"`
 	Hosts   []string `json:"hosts"`
+}
+
+// KeptBack is a collection that waits for an index build.
+type KeptBack struct {
+	Namespace string `json:"namespace"`
+	// Commit is the entry of the source that committed the build, Since when the current
+	// attempt began to wait for it.
+	Commit *OpTime   `json:"commit"`
+	Since  time.Time `json:"since"`
 }
 
 // LeftOut is a collection that the link leaves out.
@@ -226,6 +286,20 @@ type Feedback struct {
 	Host  string     `json:"host,omitempty"`
 	Since *time.Time `json:"since,omitempty"`
 	Error string     `json:"error,omitempty"`
+}
+
+// Wait is a command that has had no reply for long.
+type Wait struct {
+	// Side is source or target, Host the member, empty for the primary.
+	Side      string    `json:"side"`
+	Host      string    `json:"host,omitempty"`
+	Command   string    `json:"command"`
+	Namespace string    `json:"namespace"`
+	Since     time.Time `json:"since"`
+	// For is what it waits for, as far as that is known. Expected is true for what takes
+	// long by its nature, such as an index build.
+	For      string `json:"for,omitempty"`
+	Expected bool   `json:"expected,omitempty"`
 }
 
 // Failure is an error.

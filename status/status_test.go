@@ -187,7 +187,7 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	healthy := map[monitor.State]bool{
 		monitor.InitialSync: true, monitor.CatchingUp: true, monitor.Steady: true, monitor.Starting: true,
-		monitor.Stale: false, monitor.Failed: false, monitor.Stopped: false,
+		monitor.Standby: true, monitor.Stale: false, monitor.Failed: false, monitor.Stopped: false,
 	}
 	for _, state := range states {
 		synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestHealth(t *testing.T) {
 			time.Sleep(time.Minute - time.Nanosecond)
 			code, _, body := get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
 			if want, ok := healthy[state]; !ok || (code == http.StatusOK) != want || code != http.StatusOK && code != http.StatusServiceUnavailable ||
-				!strings.HasPrefix(body, string(state)+" for 1m0s: because\n") {
+				!strings.Contains(body, "\n"+string(state)+" for 1m0s: because\n") {
 				t.Errorf("%s: %d %s", state, code, body)
 			}
 			time.Sleep(time.Nanosecond)
@@ -208,6 +208,25 @@ func TestHealth(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A process that stands by is of no use while it cannot look at the lease.
+func TestHealthOfBlindStandby(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTracker(t, Config{})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		p.set(func(s *monitor.Snapshot) {
+			s.State, s.Since, s.Process, s.BlindSince = monitor.Standby, time.Now(), "a", time.Now()
+		})
+		for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+			time.Sleep(time.Minute - time.Second)
+			if code, _, body := get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz"); code != want {
+				t.Errorf("%d, want %d: %s", code, want, body)
+			}
+		}
+	})
 }
 
 // A link that hears nothing of its source for long is not well, whatever its state
@@ -231,11 +250,11 @@ func TestSilence(t *testing.T) {
 			t.Errorf("after a minute: %d %s", code, body)
 		}
 		time.Sleep(time.Second)
-		if code, body := health(); code != http.StatusServiceUnavailable || !strings.Contains(body, "nothing was heard of the source for 1m1s\n") {
+		if code, body := health(); code != http.StatusServiceUnavailable || !strings.Contains(body, "no reply from the source for 1m1s:") {
 			t.Errorf("later: %d %s", code, body)
 		}
 		p.set(func(s *monitor.Snapshot) { s.HeardAt = time.Now() })
-		if code, body := health(); code != http.StatusOK || strings.Contains(body, "nothing was heard of the source for") {
+		if code, body := health(); code != http.StatusOK || strings.Contains(body, "no reply from the source for") {
 			t.Errorf("heard again: %d %s", code, body)
 		}
 	})

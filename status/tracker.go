@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -34,6 +35,8 @@ type Config struct {
 	TargetPrimary func() (host string, election bson.ObjectID)
 	// Registry gets the metrics. May be nil.
 	Registry prometheus.Registerer
+	// Observer is told each change of the verdict. May be nil. It may call the Tracker.
+	Observer event.Observer
 }
 
 const (
@@ -41,7 +44,7 @@ const (
 	startingGrace = time.Minute
 	// silentGrace is how long a link counts as healthy without an answer from the source.
 	silentGrace = time.Minute
-	// fullGrace is how long a link counts as healthy while the spool of its copy is full.
+	// fullGrace is how long a link counts as healthy while its spool is full.
 	fullGrace = time.Minute
 	// leastRollover is the least time until the source's oplog rolls over with which a
 	// link counts as healthy.
@@ -85,8 +88,28 @@ type Tracker struct {
 	targetSet string
 	// targetHost is the target's primary, as of the last query.
 	targetHost string
-	// fullSince is when the spool of a copy became full, zero if it is not.
+	// fullSince is when the spool became full, zero if it is not.
 	fullSince time.Time
+	// reached is how far applying and copying were in the last sample, moved when that last
+	// changed; failing is when the first attempt failed since then, zero if none has.
+	reached        reached
+	moved, failing time.Time
+	// holding is since when the conditions that hold were seen to, by name.
+	holding map[string]time.Time
+	// verdict is the name of the last verdict that was sampled, verdictAt when it became
+	// that; announced is the one that was announced last.
+	verdict, announced string
+	verdictAt          time.Time
+}
+
+// reached is how far a link has come.
+type reached struct {
+	applied oplog.OpTime
+	ops     int64
+	// copy is the number of the copy, docs and indexes are how much of it is done.
+	copy    int64
+	docs    int64
+	indexes int
 }
 
 // sample is how many operations there were at a time.
@@ -197,13 +220,41 @@ func (t *Tracker) sample() {
 	}
 	p := live()
 	s := sample{time.Now(), p.Progress.Ops}
+	t.count(&p, s)
+	now := t.Snapshot()
+	if change, ok := t.settled(&now.Verdict, s.at); ok {
+		t.cfg.Observer.Tell(change)
+	}
+}
+
+// count keeps a sample.
+func (t *Tracker) count(p *monitor.Snapshot, s sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p.HeardAt.After(t.heard) {
 		t.heard = p.HeardAt
 	}
-	t.noteSpool(&p, s.at)
+	t.noteSpool(p, s.at)
+	t.noteProgress(p, s.at)
 	if t.rate = append(t.rate, s); len(t.rate) > samples {
 		t.rate = t.rate[1:]
+	}
+}
+
+// noteProgress notes whether anything was applied or copied since the last sample. The
+// tracker is locked.
+func (t *Tracker) noteProgress(p *monitor.Snapshot, now time.Time) {
+	r := reached{applied: p.Log.Applied, ops: p.Progress.Ops}
+	if c := p.Copy; c != nil {
+		r.copy = c.Number
+		if c.Progress != nil {
+			r.docs, r.indexes = c.Progress.Docs, c.Progress.Indexes
+		}
+	}
+	switch {
+	case t.moved.IsZero() || r != t.reached:
+		t.reached, t.moved, t.failing = r, now, time.Time{}
+	case t.failing.IsZero() && p.LastErrorAt.After(t.moved):
+		t.failing = p.LastErrorAt
 	}
 }

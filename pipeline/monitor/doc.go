@@ -5,7 +5,8 @@
 //	fetch stage ── Fetch ─────────────────▶ │ Monitor │
 //	checkpoints ── Moved, Consistent ─────▶ └─────────┘ ──▶ events    StateChanged, Consistent, warnings
 //	                                           ▲
-//	WindowLoop, LackingLoop, WaitsLoop ────────┘   these only observe
+//	WindowLoop, LackingLoop, WaitsLoop, ───────┤   these only observe
+//	StandsLoop ────────────────────────────────┘
 //
 // A Monitor has no effect on the data. The pipeline asks it for the link's progress and for
 // the gaps in what the target has.
@@ -16,6 +17,8 @@
 //	   ▲  │   (copying, replaying)   │    │           │
 //	   │  └──────────────────────────┤    └─▶ stale ◀─┘   no member has the position
 //	   └── an attempt ended, another ┘
+//	starting ◀──▶ standby   another process has the lease
+//	any ──▶ standby (this one lost it)
 //	any ──▶ stopped (as told)     any ──▶ failed (an error ended it)
 //
 // The state, and what it is derived from, change under one lock. A link is steady only if

@@ -40,7 +40,8 @@ type Attempt struct {
 	// Sync copies; otherwise, the oplog is applied, and Counts returns the applier's.
 	Sync   *initialsync.Sync
 	Counts func() applier.Stats
-	// Spool has the oplog if it is spooled, otherwise Queue has it.
+	// Spool has the oplog if it is spooled, otherwise Queue has it. Both are set while the
+	// oplog is spooled that follows what is in memory.
 	Spool *spool.Spool
 	Queue *buffer.Queue
 }
@@ -53,6 +54,9 @@ type Monitor struct {
 	state  State
 	reason string
 	since  time.Time
+	// spoolWhy is why the attempt's spool is used, empty for that of a copy, or one that an
+	// earlier process has left.
+	spoolWhy string
 	// attempt is the present or last one, number attempts; resting means that it has
 	// ended: the source's state does not matter.
 	attempt  Attempt
@@ -74,10 +78,20 @@ type Monitor struct {
 	// is when everything applied was last found durable, or lastDurable last advanced.
 	// Both are zero until then in each attempt.
 	caughtUp, durable time.Time
-	window            Window
-	lacking           ddl.Lacking
-	err               string
-	errAt             time.Time
+	// stands is since when nothing has been applied although there is something to apply, zero
+	// while that is not long.
+	stands  time.Time
+	window  Window
+	lacking ddl.Lacking
+	err     string
+	errAt   time.Time
+	// leader is the process that leads while the state is Standby. If nobody does (vacant), it
+	// has the last term.
+	leader Leader
+	vacant bool
+	// blind is since when the lease cannot be looked at, zero if it can; blindWhy is why not.
+	blind    time.Time
+	blindWhy string
 }
 
 // New returns the Monitor of a link that does not run yet.
@@ -107,7 +121,11 @@ func (m *Monitor) Began(a Attempt) {
 	m.mu.Lock()
 	old, now := m.copy, a.State.Copy
 	m.counted = m.attempt.counts(m.counted)
+	m.counted.KeptBack = nil
 	m.attempt, m.copy, m.progress = a, now, a.Start
+	if a.Spool == nil {
+		m.spoolWhy = ""
+	}
 	m.attempts++
 	m.resting = false
 	m.source.Last, m.source.HeardAt = oplog.OpTime{}, time.Time{}
@@ -121,15 +139,13 @@ func (m *Monitor) Began(a Attempt) {
 	}
 }
 
-// Failed records why an attempt ended with an error, and that another one follows. It
-// returns the last entry that the attempt read, null if none.
-func (m *Monitor) Failed(err error) (fetched oplog.OpTime) {
+// Failed records why an attempt ended with an error, and that another one follows.
+func (m *Monitor) Failed(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.err, m.errAt = err.Error(), time.Now()
 	m.resting = true
 	m.set(Starting, "trying again: "+m.err)
-	return m.source.Last
 }
 
 // Ended records how the link's run ended.
@@ -194,11 +210,29 @@ func (m *Monitor) Progress() checkpoint.Progress {
 	return m.progress
 }
 
-// IsSpooled reports whether the oplog is read from the spool.
+// Spools records that the oplog is spooled from now on, and why.
+func (m *Monitor) Spools(s *spool.Spool, why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.attempt.Spool, m.spoolWhy = s, why
+}
+
+// IsSpooled reports whether the oplog is spooled.
 func (m *Monitor) IsSpooled() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.attempt.Spool != nil
+}
+
+// KeptBack returns the collections that wait for an index build.
+func (m *Monitor) KeptBack() []applier.KeptBack {
+	m.mu.Lock()
+	counts := m.attempt.Counts
+	m.mu.Unlock()
+	if counts == nil {
+		return nil
+	}
+	return counts().KeptBack
 }
 
 // Source returns src with the newer information about the member that is read.

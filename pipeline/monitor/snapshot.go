@@ -1,6 +1,8 @@
 package monitor
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
@@ -12,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -25,6 +28,14 @@ type Snapshot struct {
 	// Attempts counts the attempts since the start, Term is the term of the last one.
 	Attempts int
 	Term     int64
+	// Process identifies this process in leases, empty if the lease has no end. Lease is what
+	// this process has of it. Leader is the process that leads while this one stands by.
+	Process string
+	Lease   lease.Stats
+	Leader  *Leader
+	// BlindSince is since when a process that waits for the lease cannot look at it, zero if
+	// it can.
+	BlindSince time.Time
 	// Progress is the position up to which everything that the link mirrors is in the
 	// target. Its optimes are null while a copy is not consistent, and do not advance
 	// while a collection is left out. It is the progress that may be reported;
@@ -36,6 +47,8 @@ type Snapshot struct {
 	Log checkpoint.Progress
 	// Copy is the link's copy, nil if it has none.
 	Copy *Copy
+	// Spool is the state of the spool on disk, nil if it is not in use.
+	Spool *spool.DiskStats
 	// Lacking lists the views and indexes that the target does not have at all, as read
 	// last.
 	Lacking ddl.Lacking
@@ -62,9 +75,19 @@ type Snapshot struct {
 	TargetHosts []string
 	// Waits are the commands that have waited for longer than 5 s, the longest first.
 	Waits []mongo.Wait
+	// Stands is since when nothing has been applied although there is something to apply, and
+	// no command is known to wait; nil if something is.
+	Stands *Stands
 	// LastError is why the last attempt ended, empty if none has.
 	LastError   string
 	LastErrorAt time.Time
+}
+
+// Stands describes a link that applies nothing.
+type Stands struct {
+	Since time.Time
+	// Why says where that is what is to be applied, and what the applier waits for.
+	Why string
 }
 
 // Copy is the state of a link's copy.
@@ -82,7 +105,7 @@ type Copy struct {
 // TargetHosts.
 func (m *Monitor) Snapshot() Snapshot {
 	m.mu.Lock()
-	a, c, counted := m.attempt, m.copy, m.counted
+	a, c, counted, spoolWhy := m.attempt, m.copy, m.counted, m.spoolWhy
 	s := Snapshot{
 		Link: m.cfg.Link, State: m.state, Reason: m.reason, Since: m.since, Attempts: m.attempts, Term: a.State.Term,
 		Progress: m.gaps.Reached(m.progress), Gaps: m.gaps, Log: m.progress,
@@ -90,18 +113,55 @@ func (m *Monitor) Snapshot() Snapshot {
 		SourceSet: a.Set, SourceHost: m.source.Host, Source: m.source.Metadata, HeardAt: m.source.HeardAt,
 		Lag: m.lag(), LastError: m.err, LastErrorAt: m.errAt,
 	}
-	m.mu.Unlock()
-	s.Copy, s.Applier = a.snapshot(c), a.counts(counted)
-	switch {
-	case a.Queue != nil:
-		s.Buffer = a.Queue.Stats()
-	case a.Sync == nil && a.Spool != nil:
-		s.Buffer = a.Spool.Stats()
+	if m.state == Standby {
+		leader := m.leader
+		s.Term = leader.Term
+		if !m.vacant {
+			s.Leader = &leader
+		}
 	}
+	if !m.blind.IsZero() {
+		s.BlindSince = m.blind
+		s.AddReason("the lease cannot be looked at since " + m.blind.UTC().Format(time.TimeOnly) + " UTC: " + m.blindWhy)
+	}
+	standing := m.stands
+	m.mu.Unlock()
+	if a.Spool != nil {
+		disk := a.Spool.Disk()
+		s.Spool = &disk
+		if spoolWhy != "" {
+			s.AddReason("the oplog is spooled to disk: " + spoolWhy)
+		}
+	}
+	s.Copy, s.Applier = a.snapshot(c, s.Spool), a.counts(counted)
+	s.Buffer = a.buffer()
+	s.AddReason(describeKept(s.Applier.KeptBack))
 	if s.Waits = m.cfg.Waits.Longer(waitsAfter); len(s.Waits) > 0 {
 		s.AddReason(s.Waits[0].String())
+	} else if !standing.IsZero() {
+		if why := m.unapplied(); why != "" {
+			s.Stands = &Stands{Since: standing, Why: why}
+			s.AddReason(stands(standing, why))
+		}
 	}
 	return s
+}
+
+// describeKept lists the collections that wait for an index build.
+func describeKept(list []applier.KeptBack) string {
+	if len(list) == 0 {
+		return ""
+	}
+	names := make([]string, len(list))
+	since := list[0].Since
+	for i, k := range list {
+		names[i] = string(k.NS)
+		if k.Since.Before(since) {
+			since = k.Since
+		}
+	}
+	return fmt.Sprintf("kept back until the target has built their indexes, for %s: %s",
+		time.Since(since).Round(time.Second), strings.Join(names, ", "))
 }
 
 // AddReason adds to the reason for the state of a link that has not ended.
@@ -116,18 +176,14 @@ func (s *Snapshot) AddReason(why string) {
 }
 
 // snapshot returns the state of a copy, nil if there is none.
-func (a *Attempt) snapshot(c *checkpoint.Copy) *Copy {
+func (a *Attempt) snapshot(c *checkpoint.Copy, disk *spool.DiskStats) *Copy {
 	if c == nil {
 		return nil
 	}
-	s := &Copy{Copy: *c, Pace: pace.Status{Factor: 1}}
+	s := &Copy{Copy: *c, Spool: disk, Pace: pace.Status{Factor: 1}}
 	if a.Sync != nil {
 		progress := a.Sync.Progress()
 		s.Progress, s.Pace = &progress, a.Sync.Pace()
-	}
-	if a.Spool != nil {
-		disk := a.Spool.Disk()
-		s.Spool = &disk
 	}
 	return s
 }
@@ -148,12 +204,17 @@ func (a *Attempt) counts(before applier.Stats) applier.Stats {
 	s.Skipped += before.Skipped
 	s.Commands += before.Commands
 	s.Barriers += before.Barriers
+	s.Listed += before.Listed
+	s.Reroutes += before.Reroutes
 	return s
 }
 
 // Standing is the progress of a link, to find out whether a failed attempt advanced it.
 type Standing struct {
 	applied oplog.OpTime
+	// ops is how many operations were applied: the position stands while a collection waits
+	// for an index build.
+	ops int64
 	// copy is the number of the copy that is being made, 0 if there is none; the rest
 	// is its progress.
 	copy                 int64
@@ -164,7 +225,7 @@ type Standing struct {
 // Standing returns the present progress of the link.
 func (m *Monitor) Standing() Standing {
 	m.mu.Lock()
-	at, sync := Standing{applied: m.progress.Applied}, m.attempt.Sync
+	at, sync := Standing{applied: m.progress.Applied, ops: m.attempt.counts(m.counted).Ops}, m.attempt.Sync
 	if m.copy != nil {
 		at.copy = m.copy.Number
 	}
@@ -186,5 +247,5 @@ func (s Standing) Beyond(before Standing) bool {
 	if s.copy != before.copy && before.copy != 0 {
 		return false
 	}
-	return s.docs > before.docs || s.collections > before.collections || s.indexes > before.indexes
+	return s.ops > before.ops || s.docs > before.docs || s.collections > before.collections || s.indexes > before.indexes
 }

@@ -56,7 +56,7 @@ func (m *Monitor) heard(st fetcher.Status) {
 		if answered || st.Host != "" { // also if the stage has ended since that reply
 			m.judge()
 		}
-	case st.Pinned:
+	case m.gaps.Copying:
 		if m.state == InitialSync {
 			m.set(InitialSync, st.Why)
 		}
@@ -127,6 +127,13 @@ func (m *Monitor) isCaughtUp() bool {
 // mostLag returns the largest lag that the target can have: the known lag, and the time
 // since the source's last reply, as no reply may be due to back-pressure.
 func (m *Monitor) mostLag() time.Duration { return m.lag() + time.Since(m.source.HeardAt) }
+
+// MostLag returns the largest lag that the target can have.
+func (m *Monitor) MostLag() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mostLag()
+}
 
 // undurable is how far the applied operations are ahead of the majority-committed ones
 // of the target.

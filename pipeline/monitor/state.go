@@ -17,6 +17,8 @@ type State string
 const (
 	// Starting: acquiring the lease and checking its position.
 	Starting State = "starting"
+	// Standby: another process has the lease; this one waits for it.
+	Standby State = "standby"
 	// InitialSync: a copy is being made, or the oplog is applied to a copy that was
 	// taken while writes continued; the target is not consistent.
 	InitialSync State = "initial-sync"

@@ -190,7 +190,7 @@ func TestStartingAfterFailure(t *testing.T) {
 		var busy sync.WaitGroup
 		busy.Go(func() { m.says(10) })
 		busy.Go(func() { m.Moved(at(10, 10)) })
-		_ = m.Failed(errors.New("no primary"))
+		m.Failed(errors.New("no primary"))
 		busy.Wait()
 		if s := m.Snapshot(); s.State != Starting || s.Reason != "trying again: no primary" || s.Attempts != i+1 {
 			t.Fatalf("%s (%s) after attempt %d", s.State, s.Reason, s.Attempts)
@@ -222,7 +222,7 @@ func TestNotSteadyBetween(t *testing.T) {
 // An attempt is judged by what the source says during it.
 func TestNotSteadyByOldReply(t *testing.T) {
 	m := upTo10(10)
-	_ = m.Failed(errors.New("no primary"))
+	m.Failed(errors.New("no primary"))
 	m.Began(Attempt{Start: at(10, 10)})
 	m.Moved(at(10, 10))
 	m.wants(t, Starting)

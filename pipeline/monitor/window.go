@@ -28,6 +28,10 @@ type Window struct {
 	// read after a restart, At the time of the query.
 	Oldest, Position bson.Timestamp
 	At               time.Time
+	// Newest is the source's newest majority-committed entry then, zero if unknown. Rolls
+	// means that Oldest has been seen to move.
+	Newest bson.Timestamp
+	Rolls  bool
 	// Left is the time until Oldest passes Position at its present pace; negative if it
 	// does not move, or the pace is not known yet.
 	Left time.Duration
@@ -46,6 +50,7 @@ func (m *Monitor) WindowLoop(ctx context.Context) error {
 			if oldest, err := replset.OldestEntry(ctx, caller); err == nil {
 				win := w.look(time.Now(), oldest.OpTime, position)
 				m.mu.Lock()
+				win.Newest = m.source.Metadata.Committed.TS
 				m.window = win
 				m.mu.Unlock()
 				short := win.Left >= 0 && win.Left < shortLeft
@@ -86,6 +91,49 @@ func (m *Monitor) warnWindow(host string, win Window) {
 		slog.String(keyPosition, text(win.Position)), slog.Duration(keyLeft, win.Left.Round(time.Second)))
 }
 
+// Oldest returns the oldest entry of the member that is read, false if it is not known.
+func (m *Monitor) Oldest(ctx context.Context) (oplog.OpTime, bool) {
+	_, caller, _ := m.reading()
+	if caller == nil {
+		return oplog.OpTime{}, false
+	}
+	oldest, err := replset.OldestEntry(ctx, caller)
+	return oldest.OpTime, err == nil
+}
+
+const (
+	// windowFresh is how long a Window is valid.
+	windowFresh = 3 * windowEvery
+	// settledWindow is the window of a source, in seconds, that is not a new one: an oplog
+	// whose oldest entry was not seen to move may be one that is not full yet.
+	settledWindow = 3600
+)
+
+// RunsShort returns why the oplog should be spooled, empty if it need not be: the next entry
+// to read after a restart is in the older half of what the source has, and the source
+// deletes the oldest entries; or it is in the oldest tenth.
+func (m *Monitor) RunsShort() string {
+	m.mu.Lock()
+	w, spooled := m.window, m.attempt.Spool != nil
+	m.mu.Unlock()
+	if spooled || w.At.IsZero() || time.Since(w.At) > windowFresh || !w.runsShort() {
+		return ""
+	}
+	return fmt.Sprintf("the link needs entries from %d s ago, and the source has %d s", w.Newest.T-w.Position.T, w.Newest.T-w.Oldest.T)
+}
+
+func (w *Window) runsShort() bool {
+	all, room := int64(w.Newest.T)-int64(w.Oldest.T), int64(w.Position.T)-int64(w.Oldest.T)
+	switch {
+	case all <= 0 || room > all:
+		return false
+	case w.Rolls:
+		return room < all/2
+	default:
+		return all >= settledWindow && room < all/10
+	}
+}
+
 // windowWatch estimates when the oldest entry passes a position.
 type windowWatch struct{ looks []look }
 
@@ -104,7 +152,7 @@ func (w *windowWatch) look(now time.Time, oldest, position oplog.OpTime) Window 
 	if len(w.looks) > windowLooks {
 		w.looks = w.looks[1:]
 	}
-	win := Window{Oldest: oldest.TS, Position: position.TS, At: now, Left: -1}
+	win := Window{Oldest: oldest.TS, Position: position.TS, At: now, Left: -1, Rolls: oldest.TS != w.looks[0].oldest}
 	room := int64(position.TS.T) - int64(oldest.TS.T)
 	switch moved, passed := w.pace(); {
 	case oplog.CompareTimestamps(oldest.TS, position.TS) > 0:

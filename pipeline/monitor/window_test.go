@@ -130,3 +130,36 @@ func TestWindowShort(t *testing.T) {
 		}
 	})
 }
+
+// TestRunsShort: the oplog has to be spooled when the source is deleting entries and the
+// link needs the older half, or the oldest tenth of an oplog that is not a new one.
+func TestRunsShort(t *testing.T) {
+	t.Parallel()
+	at := func(seconds uint32) bson.Timestamp { return bson.Timestamp{T: seconds, I: 1} }
+	for _, tt := range []struct {
+		name                     string
+		oldest, position, newest uint32
+		rolls, want              bool
+	}{
+		{"the newest", 1000, 2000, 2000, true, false},
+		{"the newer half", 1000, 1500, 2000, true, false},
+		{"the older half", 1000, 1499, 2000, true, true},
+		{"gone", 1000, 900, 2000, true, true},
+		{"the older half, and nothing is deleted", 1000, 1499, 2000, false, false},
+		{"the oldest tenth of a new one", 1000, 1000, 2000, false, false},
+		{"the oldest tenth of an hour", 1000, 1359, 4600, false, true},
+		{"more than a tenth of an hour", 1000, 1361, 4600, false, false},
+		{"nothing is known of the newest", 1000, 1000, 0, true, false},
+		{"the newest is of a member that lags", 1000, 2500, 2000, true, false},
+	} {
+		m := New(Config{Waits: &mongo.Waits{}})
+		m.window = Window{Oldest: at(tt.oldest), Position: at(tt.position), Newest: at(tt.newest), At: time.Now(), Rolls: tt.rolls}
+		if got := m.RunsShort(); (got != "") != tt.want {
+			t.Errorf("%s: %q", tt.name, got)
+		}
+		m.window.At = time.Now().Add(-time.Minute)
+		if got := m.RunsShort(); got != "" {
+			t.Errorf("%s, a minute ago: %q", tt.name, got)
+		}
+	}
+}

@@ -12,9 +12,9 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// TestStaleWithStandIn: the source's members that stand for a mirror have no oplog to
+// TestStaleWithMirrorMember: members of the source that represent a mirror have no oplog to
 // wait for: a link that is too stale for all other members ends.
-func TestStaleWithStandIn(t *testing.T) {
+func TestStaleWithMirrorMember(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]bool{"its own": true, "another link's": false} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,123 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// TestEnded: after an attempt that has left an index build another one follows, except for a
+// part whose link may wait for its end.
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	left, failed := fmt.Errorf("applier: %w", applier.ErrLeft), errors.New("no primary")
+	until := oplog.NewOpTime(1000, 1, 1)
+	for name, tt := range map[string]struct {
+		part *part
+		told bool
+		err  error
+		want error
+	}{
+		"link":                      {err: left},
+		"link that is told to end":  {err: left, told: true},
+		"part":                      {part: &part{}, err: left},
+		"part that is told to end":  {part: &part{}, told: true, err: left, want: ErrStopped},
+		"part that is to be merged": {part: &part{until: until}, err: left, want: ErrStopped},
+		"failed":                    {err: failed, want: failed},
+		"failed part":               {part: &part{until: until}, err: failed, want: failed},
+		"part that has ended":       {part: &part{until: until}},
+	} {
+		p := &Pipeline{cfg: Config{part: tt.part}, monitor: monitor.New(monitor.Config{Waits: &mongo.Waits{}})}
+		if err := p.ended(tt.err, p.monitor.Standing(), tt.told); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+}
+
+// TestStandsSince: that attempts advance nothing is over with the first one that has advanced,
+// however it ends.
+func TestStandsSince(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{"in order": nil, "with a build": applier.ErrLeft, "with its lease": lease.ErrExpired} {
+		p := &Pipeline{monitor: monitor.New(monitor.Config{Waits: &mongo.Waits{}}), standsSince: time.Unix(1000, 0)}
+		before := p.monitor.Standing()
+		_ = p.ended(err, before, false)
+		if p.standsSince.IsZero() {
+			t.Errorf("ended %s: it has advanced nothing, and counts as if it had", name)
+		}
+		p.monitor.Moved(checkpoint.Progress{Applied: oplog.NewOpTime(1000, 1, 1)})
+		_ = p.ended(err, before, false)
+		if !p.standsSince.IsZero() {
+			t.Errorf("ended %s: it has advanced, and counts as if it had not", name)
+		}
+	}
+}
+
+// TestSpooledIsNotDrained: a run with unapplied entries on disk, also those of a copy, does not
+// end as drained, and does not drain them after an attempt that failed.
+func TestSpooledIsNotDrained(t *testing.T) {
+	t.Parallel()
+	for name, copying := range map[string]bool{"steady": false, "copying": true} {
+		ctx := t.Context()
+		fetched := make(chan oplog.Reply)
+		p := &Pipeline{monitor: monitor.New(monitor.Config{Waits: &mongo.Waits{}})}
+		r := must.Get(syncsource.NewResolver(syncsource.ResolverConfig{}, noView{}, noView{}))(t)
+		p.log = initialsync.NewLog(initialsync.LogConfig{Link: "l", Dir: t.TempDir(), Run: func(ctx context.Context, _ *fetcher.Fetcher, out chan<- oplog.Reply) error {
+			defer close(out)
+			select {
+			case out <- <-fetched:
+			case <-ctx.Done():
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}})
+		check := func(when string, want bool) {
+			t.Helper()
+			lost := &mongo.LostError{Host: "a:1", Err: errors.New("no answer")}
+			if p.hasSpooled() != want || errors.Is(p.notDrained(), ErrStopped) != want || p.drains(lost) == want {
+				t.Errorf("%s, %s: on disk: %t, ends with %v, drains: %t", name, when, p.hasSpooled(), p.notDrained(), p.drains(lost))
+			}
+		}
+		check("without a spool", false)
+		must.Succeed(t, p.log.Start(ctx, ctx, nil, fetcher.Config{From: oplog.NewOpTime(1000, 1, 1), Resolver: r}))
+		p.monitor.SetGaps(checkpoint.Gaps{Copying: copying})
+		check("with an empty one", copying)
+		raw := must.Get(bson.Marshal(bson.D{
+			{Key: "op", Value: "n"},
+			{Key: "ns", Value: ""},
+			{Key: "o", Value: bson.D{}},
+			{Key: "ts", Value: bson.Timestamp{T: 1000, I: 2}},
+			{Key: "t", Value: int64(1)},
+			{Key: "v", Value: int64(2)},
+			{Key: "wall", Value: time.Unix(1000, 0)},
+		}))(t)
+		fetched <- oplog.Reply{Entries: []oplog.Entry{must.Get(oplog.ParseEntry(raw))(t)}, Bytes: int64(len(raw))}
+		must.Succeed(t, p.log.Spool().WaitFor(ctx, bson.Timestamp{T: 1000, I: 2}))
+		check("with an entry", true)
+		p.monitor.Moved(checkpoint.Progress{Applied: oplog.NewOpTime(1000, 2, 1)})
+		check("with an entry that is applied", copying)
+		must.Succeed(t, p.log.Remove())
+	}
+}
+
+// noView is a source that is not asked for anything.
+type noView struct{}
+
+func (noView) Member(string) mongo.Caller { return nil }
+func (noView) View() syncsource.View      { return syncsource.View{} }
+func (noView) Seek(bool)                  {}

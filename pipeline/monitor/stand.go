@@ -1,0 +1,117 @@
+package monitor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/oplogrep/replicator/buffer"
+)
+
+const (
+	// standsAfter is how long nothing is applied, although there is something to apply, before
+	// that is announced.
+	standsAfter = 10 * time.Second
+	// standsEvery is how often that is looked for.
+	standsEvery = time.Second
+)
+
+// StandsLoop announces, until ctx is done, that nothing has been applied for long although
+// entries have been read. Stages announce their own long waits; this also finds one that
+// stands still for a reason that none of them knows. What a delay withholds counts only after it.
+func (m *Monitor) StandsLoop(ctx context.Context) {
+	tick := time.NewTicker(standsEvery)
+	defer tick.Stop()
+	at, since, announced := m.position(), time.Now(), false
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		now, why := m.position(), m.unapplied()
+		if now != at || why == "" {
+			if announced {
+				m.setStands(time.Time{})
+				m.cfg.Observer.Log(slog.LevelInfo, "operations are applied again", slog.Duration(keyFor, time.Since(since).Round(time.Millisecond)))
+			}
+			at, since, announced = now, time.Now(), false
+			continue
+		}
+		if !announced && time.Since(since) >= standsAfter+m.cfg.Delay {
+			announced = true
+			m.setStands(since)
+			m.cfg.Observer.Log(slog.LevelWarn, "nothing is applied", slog.String(keyReason, stands(since, why)))
+		}
+	}
+}
+
+func stands(since time.Time, why string) string {
+	return "nothing has been applied since " + since.UTC().Format(time.TimeOnly) + " UTC: " + why
+}
+
+// position changes as long as something is applied.
+type position struct {
+	standing Standing
+	attempts int
+	// released are bytes of what was fetched.
+	released int64
+	commands int64
+}
+
+func (m *Monitor) position() position {
+	p := position{standing: m.Standing()}
+	m.mu.Lock()
+	a, before := m.attempt, m.counted
+	p.attempts = m.attempts
+	m.mu.Unlock()
+	p.released, p.commands = a.buffer().Released, a.counts(before).Commands
+	return p
+}
+
+// buffer returns the state of what was fetched and is not applied, the zero value while a copy
+// is made.
+func (a *Attempt) buffer() buffer.Stats {
+	switch {
+	case a.Queue != nil:
+		return a.Queue.Stats()
+	case a.Sync == nil && a.Spool != nil:
+		return a.Spool.Stats()
+	}
+	return buffer.Stats{}
+}
+
+// unapplied describes what is to be applied, and where it is. It is empty if there is nothing.
+func (m *Monitor) unapplied() string {
+	m.mu.Lock()
+	a, resting := m.attempt, m.resting
+	m.mu.Unlock()
+	if resting || a.Sync != nil {
+		return ""
+	}
+	b := a.buffer()
+	unread := a.Queue == nil && a.Spool != nil && !a.Spool.AllRead()
+	if b.Held == 0 && !unread {
+		return ""
+	}
+	text := fmt.Sprintf("%d replies wait in the buffer, and %d bytes are after it", b.Replies, b.Held-b.Queued)
+	if a.Counts != nil {
+		s := a.Counts()
+		text += fmt.Sprintf(", %d of them in the lanes", s.WindowBytes)
+		if s.WaitsFor != "" {
+			text += "; the applier waits for " + s.WaitsFor
+		}
+	}
+	if unread {
+		text += "; more is on disk"
+	}
+	return text
+}
+
+// setStands records since when nothing has been applied, zero if something is.
+func (m *Monitor) setStands(since time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stands = since
+}

@@ -1,0 +1,24 @@
+package pipeline
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// TestOfferedOnce: a process that has just got the lease by an offer, and finds that no member has the
+// oplog either, does not offer it back. Two that both cannot read on would pass it to each other
+// for ever, and neither would end.
+func TestOfferedOnce(t *testing.T) {
+	t.Parallel()
+	p := &Pipeline{}
+	p.cfg.Lease.TTL, p.cfg.Lease.OfferFor = 10*time.Second, time.Hour
+	now := time.Now()
+	p.accepted.Store(&now)
+	stale := &syncsource.TooStaleError{}
+	if err := p.beforeEnd(t.Context(), t.Context(), stale); !errors.Is(err, stale) {
+		t.Errorf("it ends with %v", err)
+	}
+}

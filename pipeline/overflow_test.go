@@ -1,0 +1,149 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/resync"
+)
+
+// TestStandstill: nothing is read, and nothing applied, for five seconds.
+func TestStandstill(t *testing.T) {
+	t.Parallel()
+	full := buffer.Stats{Held: 10, Waiting: true}
+	began := time.Unix(1_700_000_000, 0)
+	for _, tt := range []struct {
+		name  string
+		at    func(second int) buffer.Stats
+		ended bool
+		want  int // the first second at which it stands, -1 for never
+	}{
+		{"the buffer is full", func(int) buffer.Stats { return full }, false, 5},
+		{"there is room", func(int) buffer.Stats { return buffer.Stats{Held: 10} }, false, -1},
+		{"reading has ended", func(int) buffer.Stats { return buffer.Stats{Held: 10} }, true, 5},
+		{"all is applied, and reading has ended", func(int) buffer.Stats { return buffer.Stats{} }, true, -1},
+		{"something is applied every four seconds", func(s int) buffer.Stats {
+			b := full
+			b.Released = int64(s/4) + 1
+			return b
+		}, false, -1},
+		{"something was applied once", func(s int) buffer.Stats {
+			b := full
+			b.Released = int64(min(s/4, 1))
+			return b
+		}, false, 10},
+		{"there was room once", func(s int) buffer.Stats {
+			b := full
+			b.Waiting = s != 4
+			return b
+		}, false, 10},
+	} {
+		var s standstill
+		got := -1
+		for second := 0; second <= 20 && got < 0; second++ {
+			if s.look(began.Add(time.Duration(second)*time.Second), tt.at(second), tt.ended) {
+				got = second
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: after %d s, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestOverflowFrom: the oplog is spooled from the last checkpoint on, or from where a
+// transaction that the next attempt needs begins.
+func TestOverflowFrom(t *testing.T) {
+	t.Parallel()
+	at := func(n uint32) oplog.OpTime { return oplog.NewOpTime(1000, n, 1) }
+	p := &Pipeline{resyncs: &resync.Manager{}}
+	o := &overflow{p: p, state: checkpoint.State{FetchFrom: at(1), Applied: at(2)}}
+	o.advanced(checkpoint.Progress{FetchFrom: at(5), Applied: at(8)})
+	if from := o.fetchConfig().From; !from.Equal(at(5)) {
+		t.Errorf("from %s", from)
+	}
+	p.earlier, p.earlierFor = at(3), at(9)
+	if from := o.fetchConfig().From; !from.Equal(at(3)) {
+		t.Errorf("from %s", from)
+	}
+}
+
+// TestLater: a quarter of what the source has may be deleted until it is read.
+func TestLater(t *testing.T) {
+	t.Parallel()
+	if got := later(oplog.NewOpTime(1000, 7, 1), oplog.NewOpTime(1040, 1, 1)); got.T != 1010 {
+		t.Errorf("from %v on", got)
+	}
+}
+
+// TestOverflowReadsOn: reading has ended for a spool, and that cannot be filled. The attempt
+// leaves an index build if the next one can read on from the source, unless the run ends.
+func TestOverflowReadsOn(t *testing.T) {
+	t.Parallel()
+	from := oplog.NewOpTime(1000, 1, 1)
+	for name, tt := range map[string]struct{ fails, has, told, leaves bool }{
+		"the source has it":         {fails: true, has: true, leaves: true},
+		"the source has lost it":    {fails: true},
+		"it is told to end":         {fails: true, has: true, told: true},
+		"the spool has nothing yet": {has: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancelCause(t.Context())
+				queue := must.Get(buffer.New(buffer.Config{Limit: 32 << 20}))(t)
+				full, unread := make(chan oplog.Reply), make(chan oplog.Reply)
+				p := &Pipeline{resyncs: &resync.Manager{}, monitor: monitor.New(monitor.Config{})}
+				p.log = initialsync.NewLog(initialsync.LogConfig{Link: "l", Dir: t.TempDir(), Run: func(ctx context.Context, _ *fetcher.Fetcher, out chan<- oplog.Reply) error {
+					defer close(out)
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}})
+				o := &overflow{p: p, at: checkpoint.Progress{FetchFrom: from, Applied: from}, queue: queue, fetcher: &fetcher.Fetcher{}, read: make(chan struct{})}
+				ended, left := false, false
+				o.end, o.leave = sync.OnceFunc(func() { ended = true; close(o.read) }), func() { left = true }
+				o.told = func() bool { return ended && tt.told }
+				o.has = func(_ context.Context, at oplog.OpTime) bool { return tt.has && at.Equal(from) }
+				o.store = func(cfg fetcher.Config) error {
+					if tt.fails {
+						return errors.New("no space left on device")
+					}
+					return p.log.Start(ctx, ctx, nil, cfg)
+				}
+				var running sync.WaitGroup
+				running.Go(func() { _ = queue.Run(ctx, full, unread) })
+				running.Go(func() { must.Succeed(t, o.loop(ctx)) })
+				full <- oplog.Reply{Bytes: 32 << 20}
+				time.Sleep(overflowAfter + 10*time.Second)
+				synctest.Wait()
+				if !ended || left != tt.leaves {
+					t.Errorf("it has ended reading: %t, and left the build: %t", ended, left)
+				}
+				stop(nil)
+				running.Wait()
+				must.Succeed(t, p.log.Close())
+			})
+		})
+	}
+}
+
+// TestSooner: the source must have more than the entry itself, if much follows that.
+func TestSooner(t *testing.T) {
+	t.Parallel()
+	for _, tt := range [][3]uint32{{1000, 1160, 990}, {1000, 1001, 1000}, {1000, 0, 1000}, {10, 1010, 0}} {
+		if got := sooner(oplog.NewOpTime(tt[0], 1, 1), oplog.NewOpTime(tt[1], 1, 1)); got.TS.T != tt[2] {
+			t.Errorf("from %d, when %d was read: %s", tt[0], tt[1], got)
+		}
+	}
+}

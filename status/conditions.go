@@ -1,0 +1,172 @@
+package status
+
+import (
+	"math"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/pipeline/monitor"
+)
+
+// condition is a row of the table that verdicts, health and docs/troubleshooting.md
+// share.
+type condition struct {
+	name  string
+	level Level
+	// holds returns the sentence that describes it, empty if it does not hold, and since
+	// when it does, zero if that is not known.
+	holds symptom
+	// window adds how long the source's oplog lasts to the verdict.
+	window bool
+	// next says what can be done, nil for nothing.
+	next func(*Snapshot) string
+	// unwell reports that /healthz is 503, for a condition that holds; nil for never.
+	unwell func(*Snapshot) bool
+	// means explains it, in docs/troubleshooting.md.
+	means string
+}
+
+const (
+	// silentSoon is how long the source may be silent without being mentioned. An idle
+	// source answers every five seconds.
+	silentSoon = 12 * time.Second
+	// stuckGrace is how long attempts may fail without anything applied in between.
+	stuckGrace = time.Minute
+	// stalledAfter is how long nothing may be applied although there is something to apply,
+	// and stalledGrace how long that counts as healthy.
+	stalledAfter = 30 * time.Second
+	stalledGrace = 2 * time.Minute
+	forEver      = time.Duration(math.MaxInt64)
+)
+
+// conditions are tried in this order. The first that holds is the verdict.
+var conditions = []condition{
+	{
+		name: "failed", level: Broken, holds: inState(monitor.Failed, "Ended with an error"), unwell: always,
+		next:  says("Do what the error says. docs/exit-codes.md says when to start it again."),
+		means: "The run has ended. The error, and the exit code, say what failed and on what. The target has everything up to the checkpoint.",
+	},
+	{
+		name: "stale", level: Broken, holds: inState(monitor.Stale, "The oplog alone cannot bring the target up to date"), unwell: always,
+		next:  says("replicator run --link NEW --drop-existing … copies everything again; give the source a larger oplog first."),
+		means: "No member of the source has the entry from which the link resumes, or the link's metadata do not serve. What the reason says may help without a copy: a member that is down and still has the entry, another `--source`.",
+	},
+	{
+		name: "oplog-gone", level: Broken, holds: oplogGone, unwell: always,
+		next:  says("Keep the process running; do not stop or restart it. Give the source a larger oplog."),
+		means: "The source has deleted the entry from which a restart would read. While this process runs it may still have what follows; once it ends, everything has to be copied again.",
+	},
+	{
+		name: "resync-failed", level: Broken, holds: resyncFailed, unwell: always,
+		next: func(s *Snapshot) string {
+			return "replicator resync --link " + s.Link + " --namespace " + s.failedCollections()[0] + " …"
+		},
+		means: "A collection could not be copied again. It stays left out and the position of the link does not advance, so that the source's oplog may roll over. Remove the cause, then request the resync again.",
+	},
+	{
+		name: "source-gone", level: Broken, window: true, holds: silentFor(silentGrace, forEver), unwell: always,
+		next:  sourceMembers,
+		means: "No member of the source has answered for more than a minute. The link looks for one all the time and continues by itself, if that takes no longer than the source's oplog lasts.",
+	},
+	{
+		name: "source-silent", level: Unknown, window: true, holds: silentFor(silentSoon, silentGrace),
+		means: "The source usually answers every few seconds, also when it is idle. What it has written since its last answer, and so the lag, is not known.",
+	},
+	{
+		name: "standby-blind", level: Unknown, holds: blind, unwell: blindForLong,
+		next:  says("Check the target and the network to it."),
+		means: "A process that stands by cannot read the lease in the target: it does not know who leads, and would not take over.",
+	},
+	{
+		name: "standby-free", level: Working, holds: standsBy(false),
+		means: "Nobody has the link's lease now. This process takes it within seconds, or leaves it for a while to the one that has the spool.",
+	},
+	{
+		name: "standby", level: Good, holds: standsBy(true),
+		means: "Another process has the link's lease and does the work. This one takes over if the lease ends. It does not know how far the target is: ask the leader.",
+	},
+	{
+		name: "starting-long", level: Broken, window: true, holds: starting(startingGrace, forEver), unwell: always,
+		next:  says("Repair what the reason names. A restart of this process does not help."),
+		means: "An attempt has not begun to read for a minute: it cannot acquire the lease, cannot reach a server, or finds no member of the source that serves.",
+	},
+	{
+		name: "no-progress", level: Broken, window: true, holds: retrying(stuckGrace, forEver), unwell: always,
+		next:  says("Repair what the error names. A restart of this process does not help."),
+		means: "Attempts have failed for more than a minute, and nothing was applied or copied in between. The link tries again with a pause of at most 30 s.",
+	},
+	{
+		name: "retrying", level: Working, window: true, holds: retrying(0, stuckGrace),
+		means: "An attempt ended with an error that passes by itself, such as an election or a lost connection. The next one has not applied anything yet.",
+	},
+	{
+		name: "oplog-short", level: Attention, holds: oplogShort, unwell: always,
+		next:  says("Give the source a larger oplog now: db.adminCommand({replSetResizeOplog: 1, size: MB}) on each member."),
+		means: "At its present pace the source deletes the entry from which a restart would read within two minutes.",
+	},
+	{
+		name: "spool-full", level: Attention, window: true, holds: spoolFull, unwell: spoolFullForLong,
+		next:  says("Make room under --spool-dir, or start the link again with a larger --spool-bytes."),
+		means: "The oplog is not read while the spool has no room. The source may delete what has not been read.",
+	},
+	{
+		name: "target-waits", level: Attention, window: true, holds: waitsFor("target"),
+		next:  says("Look at the target: db.currentOp(), its disk, its flow control."),
+		means: "A command on the target has had no reply for more than five seconds. The link waits; nothing is lost.",
+	},
+	{
+		name: "source-waits", level: Attention, window: true, holds: waitsFor("source"),
+		next:  says("Look at the source's members: db.currentOp(), their disks and locks."),
+		means: "A command on the source has had no reply for more than five seconds. The link waits; nothing is lost.",
+	},
+	{
+		name: "stalled", level: Attention, window: true, holds: stalled, unwell: stalledForLong,
+		next:  says("kill -QUIT PID prints what each part of the process waits for, and ends it. Report that, then start it again."),
+		means: "Entries have been read and not applied for longer than 30 s, although no server is known to be waited for. This should not happen.",
+	},
+	{
+		name: "index-build", level: Working, window: true, holds: keptBack,
+		means: "Operations on these collections wait until the target has built their indexes; all others continue. The position does not advance meanwhile.",
+	},
+	{
+		name: "resync", level: Working, window: true, holds: resyncing,
+		means: "Collections are being copied again while the others continue. The target is not consistent of them until that has finished.",
+	},
+	{
+		name: "starting", level: Working, holds: starting(0, startingGrace),
+		means: "An attempt acquires the lease, checks its position, and chooses a member of the source to read from.",
+	},
+	{
+		name: "copying", level: Working, window: true, holds: copyPhase(checkpoint.Copying, copies),
+		means: "Documents are copied. The target is not consistent until that has finished and the oplog since its beginning has been applied.",
+	},
+	{
+		name: "replaying", level: Working, window: true, holds: copyPhase(checkpoint.Replaying, replays),
+		means: "All documents are copied. The oplog since the beginning of the copy is applied to them; the target is consistent after that.",
+	},
+	{
+		name: "not-consistent", level: Working, window: true, holds: notConsistent,
+		means: "The oplog has not been applied yet to everything that was copied.",
+	},
+	{
+		name: "catching-up-target", level: Working, window: true, holds: catchingUp(true),
+		means: "The target takes less than the source sends: what was read waits in memory, or on disk. The target (its CPU, disk, flow control) sets the pace.",
+	},
+	{
+		name: "catching-up", level: Working, window: true, holds: catchingUp(false),
+		means: "The source has entries that are not applied yet.",
+	},
+	{
+		name: "steady", level: Good, window: true, holds: steady,
+		means: "Everything that the source has committed is applied, or in flight.",
+	},
+	{
+		name: "stopped", level: Attention, holds: inState(monitor.Stopped, "Stopped as requested"), unwell: always,
+		next:  says("Start it again: it resumes from its checkpoint."),
+		means: "The run has ended because it was told to.",
+	},
+}
+
+func always(*Snapshot) bool { return true }
+
+func says(t string) func(*Snapshot) string { return func(*Snapshot) string { return t } }

@@ -1,0 +1,88 @@
+package status
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/lease"
+)
+
+// Stored is what the metadata of a link say of it.
+type Stored struct {
+	Link  string
+	State checkpoint.State
+	// Lease is the link's lease.
+	Lease lease.Sighting
+	// At is the time of this process's clock.
+	At time.Time
+}
+
+const (
+	// storedFresh is how old the position of a link may be that is run: an idle source has an
+	// entry every ten seconds, and the position is recorded every few.
+	storedFresh = 30 * time.Second
+	keyStored   = "stored"
+)
+
+// Verdict judges a link by its metadata, where the process that runs it cannot be asked. It
+// is never good news of now: it says what the target had when the position was last recorded.
+func (s *Stored) Verdict() Verdict {
+	v := Verdict{Name: keyStored, Level: Working, Since: s.at(), Also: []string{}}
+	reached := s.State.Reached()
+	age := s.At.Sub(time.UnixMilli(reached.AppliedWall))
+	switch has := "the target has everything up to " + s.at().Format("2006-01-02 15:04:05") + " UTC, " + coarse(max(0, age)) + " ago"; {
+	case reached.Applied.IsNull():
+		v.Sentence = "The target is not consistent yet"
+	case age <= storedFresh && s.leader() != "":
+		v.Level, v.Sentence = Good, "As of the metadata, "+has
+	default:
+		v.Level, v.Sentence = Unknown, "As of the metadata, "+has
+	}
+	switch leader := s.leader(); {
+	case leader != "":
+		v.Sentence += "; " + leader + " runs the link."
+	case s.Lease.Record.Grant.ID.IsZero() && s.Lease.Record.Holder != "":
+		v.Level = Unknown
+		v.Sentence += "; its process does not renew a lease, so that it is not known whether it runs."
+	default:
+		v.Level, v.Sentence = Broken, "Nobody runs the link. "+v.Sentence+"."
+		v.Next = "replicator run --link " + s.Link + " …"
+	}
+	for _, out := range s.State.LeftOut {
+		if out.Failed == "" {
+			v.Also = append(v.Also, "Copying again, and not consistent of it meanwhile: "+string(out.NS)+".")
+			continue
+		}
+		v.Level = Broken
+		v.Also = append(v.Also, fmt.Sprintf("Not consistent: %s could not be copied again: %s.", out.NS, out.Failed))
+		if v.Next == "" {
+			v.Next = "replicator resync --link " + s.Link + " --namespace " + string(out.NS) + " …"
+		}
+	}
+	return v
+}
+
+// Lag is how old what the target has is, nil while it is not consistent. The clocks of the
+// source and of this process are compared.
+func (s *Stored) Lag() *float64 {
+	reached := s.State.Reached()
+	if reached.Applied.IsNull() {
+		return nil
+	}
+	lag := seconds(max(0, s.At.Sub(time.UnixMilli(reached.AppliedWall))))
+	return &lag
+}
+
+func (s *Stored) at() time.Time {
+	reached := s.State.Reached()
+	return time.UnixMilli(reached.AppliedWall).UTC()
+}
+
+// leader is the process that has the lease, empty if none has.
+func (s *Stored) leader() string {
+	if s.Lease.Free || s.Lease.Record.Grant.ID.IsZero() || s.Lease.Record.Grant.Released {
+		return ""
+	}
+	return s.Lease.Record.Holder
+}

@@ -1,0 +1,53 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/lease"
+)
+
+// TestStored: what the metadata say of a link that nobody can be asked about.
+func TestStored(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	led := lease.Sighting{Record: lease.Record{Term: 4, Holder: "vm:a", Grant: lease.Grant{ID: bson.NewObjectID()}}}
+	free, older, released := led, led, led
+	free.Free = true
+	older.Record.Grant = lease.Grant{}
+	released.Record.Grant.Released = true
+	state := func(age time.Duration) checkpoint.State {
+		return checkpoint.State{Applied: at(1000), AppliedWall: now.Add(-age).UnixMilli(), FetchFrom: at(990)}
+	}
+	copied := state(time.Second)
+	copied.Copy, copied.CopiedUntil = &checkpoint.Copy{Phase: checkpoint.Replaying}, at(2000)
+	left := state(time.Second)
+	left.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: at(900), Wall: now.Add(-time.Minute).UnixMilli()}, {NS: "shop.b", Since: at(950), Failed: "too long"}}
+	for _, tt := range []struct {
+		name  string
+		s     Stored
+		level Level
+		want  string
+		next  string
+	}{
+		{"led", Stored{State: state(4 * time.Second), Lease: led}, Good, "As of the metadata, the target has everything up to 2026-03-01 11:59:56 UTC, 4.0 s ago; vm:a runs the link.", ""},
+		{"the position stands", Stored{State: state(5 * time.Minute), Lease: led}, Unknown, "5 min ago; vm:a runs the link.", ""},
+		{"nobody", Stored{State: state(4 * time.Second), Lease: free}, Broken, "Nobody runs the link. As of the metadata, the target has", "replicator run --link l"},
+		{"released", Stored{State: state(4 * time.Second), Lease: released}, Broken, "Nobody runs the link.", "replicator run"},
+		{"no lease", Stored{State: state(4 * time.Second), Lease: older}, Unknown, "does not renew a lease", ""},
+		{"copying", Stored{State: copied, Lease: led}, Working, "The target is not consistent yet; vm:a runs the link.", ""},
+		{"left out", Stored{State: left, Lease: led}, Broken, "vm:a runs the link.", "replicator resync --link l --namespace shop.b"},
+	} {
+		tt.s.Link, tt.s.At = "l", now
+		v := tt.s.Verdict()
+		if v.Level != tt.level || !strings.Contains(v.Sentence, tt.want) || !strings.HasPrefix(v.Next, tt.next) || v.Next != "" && tt.next == "" {
+			t.Errorf("%s: %+v", tt.name, v)
+		}
+		if lag := tt.s.Lag(); (lag == nil) != (tt.name == "copying") {
+			t.Errorf("%s: lag %v", tt.name, lag)
+		}
+	}
+}

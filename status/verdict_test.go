@@ -1,0 +1,378 @@
+package status
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// steadily is a link that has caught up.
+func steadily(s *monitor.Snapshot) {
+	busy(s)
+	now := time.Now()
+	s.State, s.LastError, s.LastErrorAt, s.Lag, s.Buffer.Waiting = monitor.Steady, "", time.Time{}, 0, false
+	s.Source.Committed, s.Fetched, s.HeardAt = at(1000), at(1000), now.Add(-800*time.Millisecond)
+	s.Window = monitor.Window{Oldest: at(300).TS, Position: at(900).TS, At: now, Left: 26 * time.Hour}
+}
+
+// scenario makes a condition hold, some time after the start of the process.
+type scenario func(t *testing.T, tr *Tracker, p *fakePipeline)
+
+// in is a scenario of a steady link that is changed.
+func in(change func(s *monitor.Snapshot, now time.Time)) scenario {
+	return func(_ *testing.T, _ *Tracker, p *fakePipeline) {
+		p.set(func(s *monitor.Snapshot) { steadily(s); change(s, time.Now()) })
+	}
+}
+
+// waiting is a command that waits.
+func waiting(side string, noted bool) func(*monitor.Snapshot, time.Time) {
+	return func(s *monitor.Snapshot, now time.Time) {
+		s.Waits = []mongo.Wait{{Side: side, Host: "x:1", Command: "update", Namespace: "shop.orders", Since: now.Add(-14 * time.Second), Noted: noted}}
+	}
+}
+
+// during samples for some seconds, like Run; change is applied before each sample.
+func during(tr *Tracker, p *fakePipeline, seconds int, change func(s *monitor.Snapshot, second int)) {
+	for i := range seconds {
+		p.set(func(s *monitor.Snapshot) { change(s, i) })
+		tr.sample()
+		time.Sleep(time.Second)
+	}
+}
+
+// scenarios has one for each condition.
+var scenarios = map[string]scenario{
+	"failed": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.State, s.LastError = monitor.Failed, "applier: shop.orders {_id: 7}: the target differs from what the link wrote: it has no such document"
+	}),
+	"stale": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.State, s.Reason = monitor.Stale, "the oplogs of all members begin after Timestamp(1000, 1)"
+	}),
+	"oplog-gone": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.Window.Oldest, s.Window.Left = s.Window.Position, 0
+	}),
+	"resync-failed": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.State, s.LeftOut = monitor.CatchingUp, []checkpoint.LeftOut{{NS: "shop.b", Since: at(3)}, {NS: "shop.a", Since: at(3), Failed: "an index has options that the target refuses"}}
+	}),
+	"source-gone": func(_ *testing.T, tr *Tracker, p *fakePipeline) {
+		tr.Observe(syncsource.NoSource{Reason: "none answers", Refused: []syncsource.Refusal{{Host: "b:2", Reason: "cannot be reached: connection refused"}}})
+		p.set(func(s *monitor.Snapshot) { steadily(s); s.State = monitor.CatchingUp })
+		time.Sleep(2 * time.Minute)
+	},
+	"source-silent": func(_ *testing.T, _ *Tracker, p *fakePipeline) {
+		p.set(steadily)
+		time.Sleep(13 * time.Second)
+	},
+	"standby-blind": in(func(s *monitor.Snapshot, now time.Time) {
+		s.State, s.Process, s.BlindSince = monitor.Standby, "vm:b", now.Add(-20*time.Second)
+		s.Reason = "the lease cannot be looked at since 23:59:41 UTC: no primary of the target answers"
+	}),
+	"standby-free": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.State, s.Process, s.Reason = monitor.Standby, "vm:b", "the lease is free"
+	}),
+	"standby": in(func(s *monitor.Snapshot, now time.Time) {
+		s.State, s.Process, s.Reason = monitor.Standby, "vm:b", "vm:a leads since 23:50:00 UTC in term 4, until 00:00:09 UTC unless it renews"
+		s.Leader = &monitor.Leader{Process: "vm:a", Term: 4, Since: now.Add(-10 * time.Minute), Until: now.Add(9 * time.Second), Renews: true}
+	}),
+	"starting-long": in(func(s *monitor.Snapshot, now time.Time) {
+		s.State, s.Since, s.LastError = monitor.Starting, now.Add(-3*time.Minute), "read the lease of link l: no primary of the target answers"
+	}),
+	"starting": in(func(s *monitor.Snapshot, now time.Time) {
+		s.State, s.Since, s.Reason = monitor.Starting, now, "checking the position at the source"
+	}),
+	"no-progress": failing(90),
+	"retrying":    failing(5),
+	"stalled": in(func(s *monitor.Snapshot, now time.Time) {
+		s.State = monitor.CatchingUp
+		s.Stands = &monitor.Stands{Since: now.Add(-45 * time.Second), Why: "3 replies wait in the buffer, and 5000 bytes are after it; the applier waits for room in the lanes"}
+	}),
+	"oplog-short": in(func(s *monitor.Snapshot, _ time.Time) { s.Window.Left = 80 * time.Second }),
+	"spool-full": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.State, s.Spool = monitor.CatchingUp, &spool.DiskStats{Full: true, Why: "its limit of 20 GiB is reached"}
+	}),
+	"target-waits": in(waiting("target", false)),
+	"source-waits": in(waiting("source", false)),
+	"index-build": in(func(s *monitor.Snapshot, now time.Time) {
+		s.State = monitor.CatchingUp
+		s.Applier.KeptBack = []applier.KeptBack{{NS: "shop.a", Commit: at(990), Since: now.Add(-3 * time.Minute)}}
+		waiting("target", true)(s, now)
+	}),
+	"resync": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.State, s.LeftOut = monitor.CatchingUp, leftOut("shop.a", "shop.b", "shop.c", "shop.d", "shop.e", "shop.f")
+	}),
+	"copying": func(_ *testing.T, _ *Tracker, p *fakePipeline) {
+		p.set(func(s *monitor.Snapshot) { copying(s); s.HeardAt, s.Spool.Full = time.Now(), false })
+	},
+	"replaying": func(_ *testing.T, _ *Tracker, p *fakePipeline) {
+		p.set(func(s *monitor.Snapshot) {
+			copying(s)
+			s.HeardAt, s.Spool.Full, s.Copy.Phase, s.Copy.Stop = time.Now(), false, checkpoint.Replaying, at(1900)
+		})
+	},
+	"not-consistent": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.State, s.CopiedUntil = monitor.InitialSync, at(1200)
+	}),
+	"catching-up-target": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.State, s.Buffer.Waiting, s.Lag, s.Source.Committed = monitor.CatchingUp, true, 3*time.Minute, at(1180)
+	}),
+	"catching-up": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.State, s.Lag, s.Source.Committed = monitor.CatchingUp, 3*time.Second, at(1003)
+	}),
+	"steady":  in(func(*monitor.Snapshot, time.Time) {}),
+	"stopped": in(func(s *monitor.Snapshot, _ time.Time) { s.State, s.Reason = monitor.Stopped, "SIGTERM" }),
+}
+
+// failing is a scenario of attempts that fail for some seconds.
+func failing(seconds int) scenario {
+	return func(_ *testing.T, tr *Tracker, p *fakePipeline) {
+		p.set(steadily)
+		tr.sample()
+		time.Sleep(time.Second)
+		during(tr, p, seconds, func(s *monitor.Snapshot, i int) {
+			s.State, s.HeardAt = monitor.CatchingUp, time.Now()
+			s.LastError, s.LastErrorAt = "applier: insert into shop.a: the target has no room left on its disk", time.Now().Add(-time.Duration(i%3)*time.Millisecond)
+		})
+	}
+}
+
+// play runs a scenario and returns the status and the answer of /healthz at its end.
+func play(t *testing.T, run scenario) (s Snapshot, code int, health string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTracker(t, Config{Link: "l"})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		run(t, tr, &p)
+		s = tr.Snapshot()
+		code, _, health = get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
+	})
+	return s, code, health
+}
+
+// TestVerdicts: each condition is the verdict in a scenario of its own, with the sentence,
+// the next step and the health that docs/troubleshooting.md shows. With -rewrite it writes
+// that page.
+func TestVerdicts(t *testing.T) {
+	var page strings.Builder
+	page.WriteString(pageHead)
+	for i := range conditions {
+		c := &conditions[i]
+		run, ok := scenarios[c.name]
+		if !ok {
+			t.Errorf("%s has no scenario", c.name)
+			continue
+		}
+		s, code, health := play(t, run)
+		v := &s.Verdict
+		if v.Name != c.name || v.Level != c.level {
+			t.Errorf("%s: the verdict is %s (%s): %s", c.name, v.Name, v.Level, v.Sentence)
+		}
+		if v.Since.IsZero() || v.Since.After(s.At) {
+			t.Errorf("%s: since %s", c.name, v.Since)
+		}
+		if unwell := code != http.StatusOK; unwell && c.unwell == nil || !unwell && c.level == Broken || unwell && c.level == Good {
+			t.Errorf("%s, %s: /healthz is %d", c.name, c.level, code)
+		}
+		if !strings.HasPrefix(health, string(c.level)+": "+v.Sentence+"\n") || v.Next != "" && !strings.Contains(health, "\nnext: "+v.Next+"\n") {
+			t.Errorf("%s: /healthz says %s", c.name, health)
+		}
+		if (c.level == Broken || c.level == Attention) && v.Next == "" {
+			t.Errorf("%s: nothing is said of what to do", c.name)
+		}
+		section(&page, c, v)
+	}
+	if len(scenarios) != len(conditions) {
+		t.Errorf("%d scenarios of %d conditions", len(scenarios), len(conditions))
+	}
+	const path = "../docs/troubleshooting.md"
+	if *rewrite {
+		must.Succeed(t, os.WriteFile(path, []byte(page.String()), 0o600))
+	}
+	if diff := cmp.Diff(string(must.Get(os.ReadFile(path))(t)), page.String()); diff != "" {
+		t.Errorf("%s is not what the table says (go test ./status -run TestVerdicts -rewrite):\n%s", path, diff)
+	}
+}
+
+const pageHead = `# Troubleshooting
+
+Every link has a verdict: one sentence, how much it matters, since when, and what to do next. ` + "`/status`" + ` (` + "`verdict`" + `),
+` + "`/healthz`" + `, the log (` + "`verdict`" + `) and the metric ` + "`replicator_verdict`" + ` show the same one. Of the conditions below the first
+that holds is the verdict, and ` + "`also`" + ` has the others. (` + "`go test ./status -run TestVerdicts -rewrite`" + ` generates this page.)
+
+| level | means |
+|---|---|
+| good | the target is what the source is, or this process stands by |
+| working | the link is on the way there by itself |
+| attention | the link goes on, but something should be done |
+| unknown | what matters is not known now |
+| broken | the link does not go on, or does not mirror everything, until something is done |
+
+` + "`replicator status`" + ` shows it from any machine: it finds the process that runs a link by the metadata in the target and asks
+it. Where that does not serve its status, or cannot be reached, the metadata say what the target had when the position
+was last recorded, and whether anybody runs the link. It fails, with code 4, if a link is broken, or with ` + "`--max-lag`" + ` if
+the target lags more than that, or it is not known.
+
+The sentences below are examples.
+`
+
+// section writes the section of a condition.
+func section(page *strings.Builder, c *condition, v *Verdict) {
+	health := "200"
+	switch {
+	case c.unwell != nil && c.level == Broken:
+		health = "503"
+	case c.unwell != nil:
+		health = map[bool]string{true: "503", false: "503 once it has lasted"}[c.name == "oplog-short" || c.name == "stopped"]
+	}
+	_, _ = fmt.Fprintf(page, "\n## %s\n\n> %s\n\n%s\n\n- Level: %s. `/healthz`: %s.\n", c.name, v.Sentence, c.means, c.level, health)
+	if v.Next != "" {
+		_, _ = fmt.Fprintf(page, "- Next: %s\n", v.Next)
+	}
+}
+
+// TestVerdictOfEachState: no state is without a verdict, also when nothing else is known.
+func TestVerdictOfEachState(t *testing.T) {
+	for _, state := range states {
+		s, _, _ := play(t, func(_ *testing.T, _ *Tracker, p *fakePipeline) {
+			p.set(func(s *monitor.Snapshot) { s.State, s.Since = state, time.Now() })
+		})
+		if s.Verdict.Name == "unknown" || s.Verdict.Sentence == "" {
+			t.Errorf("%s: %+v", state, s.Verdict)
+		}
+	}
+}
+
+// TestVerdictIsNotStalled: what looks like a stall and is none.
+func TestVerdictIsNotStalled(t *testing.T) {
+	for name, change := range map[string]func(s *monitor.Snapshot){
+		"it is short":  func(s *monitor.Snapshot) { s.Stands.Since = time.Now().Add(-29 * time.Second) },
+		"kept back":    func(s *monitor.Snapshot) { s.Applier.KeptBack = []applier.KeptBack{{NS: "shop.a"}} },
+		"it has ended": func(s *monitor.Snapshot) { s.State = monitor.Stopped },
+	} {
+		s, _, _ := play(t, func(_ *testing.T, _ *Tracker, p *fakePipeline) {
+			p.set(func(s *monitor.Snapshot) {
+				steadily(s)
+				s.Stands = &monitor.Stands{Since: time.Now().Add(-time.Hour)}
+				change(s)
+			})
+		})
+		if s.Verdict.Name == "stalled" || strings.Contains(strings.Join(s.Verdict.Also, " "), "Stalled") {
+			t.Errorf("%s: %+v", name, s.Verdict)
+		}
+	}
+}
+
+// TestProgressEndsFailing: what is applied after an error ends the condition.
+func TestProgressEndsFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTracker(t, Config{})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		failing(100)(t, tr, &p)
+		if name := tr.Snapshot().Verdict.Name; name != "no-progress" {
+			t.Errorf("it is %s", name)
+		}
+		p.set(func(s *monitor.Snapshot) { s.Log.Applied = oplog.NewOpTime(1001, 1, 7) })
+		tr.sample()
+		if v := tr.Snapshot().Verdict; v.Name != "catching-up" {
+			t.Errorf("it is %s: %s", v.Name, v.Sentence)
+		}
+	})
+}
+
+// TestVerdictAnnounced: a verdict is announced once it has lasted, and once only; Since is
+// when it began.
+func TestVerdictAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []VerdictChanged
+		tr := newTracker(t, Config{Observer: func(e event.Event) { told = append(told, e.(VerdictChanged)) }})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		listen := func(s *monitor.Snapshot, _ int) { s.HeardAt = time.Now() }
+		p.set(steadily)
+		during(tr, &p, 10, listen)
+		// A wait that is over after two samples is not worth a line.
+		p.set(func(s *monitor.Snapshot) { waiting("target", false)(s, time.Now()) })
+		during(tr, &p, 2, listen)
+		p.set(func(s *monitor.Snapshot) { s.Waits = nil })
+		during(tr, &p, 10, listen)
+		p.set(func(s *monitor.Snapshot) { s.Window.Left = time.Minute })
+		began := time.Now()
+		during(tr, &p, 10, func(s *monitor.Snapshot, _ int) { s.HeardAt, s.Window.At = time.Now(), time.Now() })
+		var names []string
+		for _, c := range told {
+			names = append(names, c.From+" "+c.To.Name)
+		}
+		if diff := cmp.Diff([]string{" steady", "steady oplog-short"}, names); diff != "" {
+			t.Fatal(diff)
+		}
+		if since := told[1].To.Since; !since.Equal(began) {
+			t.Errorf("since %s, began %s", since, began)
+		}
+		if text := told[1].LogValue().String(); !strings.Contains(text, "oplog-short") || !strings.Contains(text, "attention") || !strings.Contains(text, "replSetResizeOplog") {
+			t.Error(text)
+		}
+	})
+}
+
+// TestVerdictExact: as of when the target is what the source was.
+func TestVerdictExact(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*monitor.Snapshot)
+		want   string
+	}{
+		"nothing was missing":     {func(*monitor.Snapshot) {}, "Steady. Exact as of 23:59:59.2 UTC, 0.8 s ago."},
+		"something is in flight":  {func(s *monitor.Snapshot) { s.Lag, s.Source.Committed = time.Second, at(1001) }, "Steady. Exact as of 00:16:40.5 UTC,"},
+		"nothing was heard yet":   {func(s *monitor.Snapshot) { s.HeardAt = time.Time{} }, "Steady. How far the target lags is not known yet."},
+		"the state has a reason":  {func(s *monitor.Snapshot) { s.Reason = "two members are down" }, "Steady: two members are down. Exact as of"},
+		"an old error is no news": {func(s *monitor.Snapshot) { s.LastError = "not primary" }, "Steady. Exact"},
+	} {
+		s, _, _ := play(t, func(_ *testing.T, _ *Tracker, p *fakePipeline) {
+			p.set(func(s *monitor.Snapshot) { steadily(s); c.change(s) })
+		})
+		if !strings.HasPrefix(s.Verdict.Sentence, c.want) {
+			t.Errorf("%s: %s", name, s.Verdict.Sentence)
+		}
+	}
+}
+
+// TestExactAt: nothing is exact while the target is not consistent, however small the lag.
+func TestExactAt(t *testing.T) {
+	none, now := 0.0, time.Now()
+	for _, consistent := range []bool{true, false} {
+		s := Snapshot{Consistent: consistent, LagSeconds: &none, Source: Source{HeardAt: &now}}
+		if at := s.exactAt(); at.IsZero() == consistent {
+			t.Errorf("consistent %t: exact at %s", consistent, at)
+		}
+	}
+}
+
+// TestVerdictBlamesTheTarget: a link that cannot begin as the target is away does not say that
+// the source is.
+func TestVerdictBlamesTheTarget(t *testing.T) {
+	s, _, _ := play(t, func(_ *testing.T, _ *Tracker, p *fakePipeline) {
+		p.set(func(s *monitor.Snapshot) { s.State, s.Since = monitor.Starting, time.Now() })
+		time.Sleep(5 * time.Minute)
+	})
+	if s.Verdict.Name != "starting-long" || len(s.Verdict.Also) != 0 {
+		t.Errorf("%+v", s.Verdict)
+	}
+}
