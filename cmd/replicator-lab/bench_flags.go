@@ -213,7 +213,7 @@ func two(a, b *result.Run, err error) ([]*result.Run, error) { return []*result.
 
 // targetFlag names the target.
 type targetFlag struct {
-	Target    string `placeholder:"URI" help:"The target: a connection string, or null, a server that acknowledges everything. Empty: an embedded set."`
+	Target    string `placeholder:"URI" help:"The target: a connection string, or null, a server that acknowledges everything, or calibrated, one that also uses as much CPU as a real one (apply and catch-up). Empty: an embedded set."`
 	Mongod    string `env:"MONGOD" placeholder:"PATH" help:"A server's binary: real servers are started in place of embedded sets, and a real secondary is timed."`
 	Overwrite bool   `help:"Allow to drop the databases that the workload uses, where --source and --target name real servers."`
 }

@@ -34,7 +34,7 @@ func (c *benchServe) Run(ctx context.Context, out cli.Output) error {
 	var err error
 	if what.Kind == benchends.Acknowledging {
 		var null *benchends.Null
-		if null, err = benchends.StartNull(ctx, what.Seed); err == nil {
+		if null, err = benchends.StartNull(ctx, what.Seed, what.Calibrated); err == nil {
 			end = null.End
 		}
 	} else {

@@ -51,7 +51,7 @@ func TestBenchProcesses(t *testing.T) {
 			if len(ends) != 2 {
 				t.Fatalf("there were %d ends in processes of their own, want 2:\n%s", len(ends), said)
 			}
-			within := time.Now().Add(20 * time.Second)
+			within := time.Now().Add(time.Minute)
 			if tt.signal != os.Kill {
 				within = time.Now() // it waits for them
 			}
@@ -103,7 +103,7 @@ func runBench(t *testing.T, args []string, says string, signal os.Signal) (ends 
 	}
 	began := time.Now()
 	_ = cmd.Wait() // the code says it
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it took %s to end", took)
 	}
 	return ends, said.String(), cmd.ProcessState.ExitCode()

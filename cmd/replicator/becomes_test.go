@@ -104,12 +104,17 @@ func flagTable(pemFile, secret, dir string) []flagRow {
 		{flag: "max-lag=7s", want: both("Rules.MaxLag=7s")},
 		{flag: "await=7s", want: []string{"Pipeline.Await=7s"}},
 
-		{flag: "buffer-bytes=512MiB", want: []string{"Pipeline.BufferBytes=536870912"}},
+		{flag: "memory=512MiB", want: []string{"Pipeline.Memory=536870912"}},
 		{flag: "spill-dir=" + dir, want: []string{"Pipeline.SpillDir=" + dir}},
 
 		{flag: "feedback=document", want: []string{"Pipeline.Feedback=document", "Preflight.Feedback=document"}},
 		{flag: "feedback-member=3", want: []string{"Pipeline.Feedback=member", "Pipeline.MemberID=3"}},
 
+		{flag: "lease-ttl=20s", want: []string{"Pipeline.Lease.TTL=20s"}},
+		{flag: "lease-renew=1s", want: []string{"Pipeline.Lease.Every=1s"}},
+		{flag: "spool-wait=1h", want: []string{"Pipeline.Lease.SpoolWait=1h0m0s"}},
+		{flag: "takeover", want: []string{"Pipeline.Lease.TakeOver=true"}},
+		{flag: "once", want: []string{"Pipeline.Lease.Once=true"}},
 		{flag: "drain-timeout=7s", want: []string{"Run.DrainTimeout=7s"}},
 		{flag: "log-format=text", want: []string{"Run.JSON=false"}},
 		{flag: "progress=none", want: []string{"Run.Progress=none"}},
@@ -160,13 +165,18 @@ func both(fields ...string) []string {
 
 // noFlag are the settings that no flag changes.
 var noFlag = map[string]string{
-	"Pipeline.TxnBytes":          "part of what memoryLimit counts with",
-	"Pipeline.WindowBytes":       "part of what memoryLimit counts with",
+	"Pipeline.WindowBytes":       "a share of --memory",
 	"Pipeline.KeepAlive":         "the members' own",
+	"Pipeline.ShareOps":          "tests change it",
+	"Pipeline.ShareRest":         "tests change it",
 	"Pipeline.RetryMin":          "tests change it",
 	"Pipeline.RetryMax":          "tests change it",
 	"Pipeline.OnFlush":           "for bench",
 	"Pipeline.Observer":          "set by mirror",
+	"Pipeline.Lease.Process":     "set by mirror",
+	"Pipeline.Lease.CutOff":      "a minute, as the health check",
+	"Pipeline.Lease.OfferFor":    "as long as looking takes",
+	"Pipeline.Lease.Target":      "connected by run",
 	"Pipeline.Registry":          "set by mirror",
 	"Pipeline.Copy.MaxCopies":    "a server's own",
 	"Pipeline.Rules.AcceptEqual": "always so in a link",

@@ -40,7 +40,7 @@ func fill(t *testing.T, set *mongosim.Set, db, coll string, docs int) {
 func checkCopies(t *testing.T, args []string, spool string) []string {
 	t.Helper()
 	code, stdout, stderr := invoke(t, nil, append([]string{"run", "--log-format=text"}, args...)...)
-	if want := "FAIL target data: where the link will write there is a collection: shop.old. Drop what is there, or say --drop-existing"; code != cli.ExitCheck || !strings.Contains(stderr, want) {
+	if want := "FAIL target data: the target has a collection where the link will write: shop.old. Drop the collections, or give --drop-existing"; code != cli.ExitCheck || !strings.Contains(stderr, want) {
 		t.Fatalf("code %d, want %q in\n%s%s", code, want, stdout, stderr)
 	}
 	args = append(args, "--drop-existing")
@@ -86,7 +86,7 @@ func TestRunCopies(t *testing.T) {
 		t.Errorf("code %d, %s", code, stdout)
 	}
 	code, stdout, stderr := invoke(t, nil, append([]string{"run", "--check"}, args...)...)
-	if want := regexp.MustCompile(`OK   link: "test" goes on with its copy of 127.0.0.1:\d+, begun \S+Z: phase copying, [01] of 2 collections are done\n`); code != cli.ExitOK || !want.MatchString(stdout) {
+	if want := regexp.MustCompile(`OK   link: "test" resumes its copy of 127.0.0.1:\d+, started \S+Z: phase copying, [01] of 2 collections are done\n`); code != cli.ExitOK || !want.MatchString(stdout) {
 		t.Errorf("code %d, want %s in\n%s%s", code, want, stdout, stderr)
 	}
 

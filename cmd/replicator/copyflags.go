@@ -17,7 +17,7 @@ type copyFlags struct {
 	CloneWorkers int      `default:"8" help:"Collections, or ranges of large ones, that are copied concurrently. At most --writers."`
 	RangeBytes   cli.Size `default:"512MiB" help:"Size of the ranges that a large collection is split into."`
 	Indexes      string   `default:"after" enum:"after,before" help:"Build indexes after the documents are copied, or before."`
-	IndexWorkers int      `default:"2" help:"Collections on which indexes are built concurrently."`
+	IndexWorkers int      `default:"2" help:"Collections on which a copy builds indexes concurrently, and index builds that run concurrently with the writers."`
 
 	SpoolDir   string   `placeholder:"DIR" help:"Directory for the spool: oplog entries that cannot be applied yet. Each link has a subdirectory. Default: replicator/spool in the user's cache directory."`
 	SpoolBytes cli.Size `default:"64GiB" help:"Size limit of the spool. At the limit, reading the oplog pauses."`
@@ -25,7 +25,7 @@ type copyFlags struct {
 
 	MaxBytesPerSecond cli.Size      `default:"0" placeholder:"SIZE" help:"Limit of the copy. 0: no limit. replicator throttle changes it while the link runs."`
 	MaxOpsPerSecond   int64         `default:"0" placeholder:"N" help:"The same, in documents."`
-	SourceWait        time.Duration `default:"24h" help:"How long the copied member may be unavailable before the copy starts again from another one."`
+	SourceWait        time.Duration `default:"24h" help:"How long a copy waits for a member that can continue it, before it starts again from nothing."`
 }
 
 // numbers and the other lists are what checkNumbers checks.
@@ -98,20 +98,20 @@ func (f *runFlags) checkCopy() error {
 	}
 	switch {
 	case f.StartAt.copy && f.AllowExisting:
-		faults = append(faults, errors.New("--start-at=copy and --allow-existing: say --drop-existing to have what the target has dropped and copied anew; "+
-			"or --allow-existing with --start-at=T (now by default) to take it for a copy that was made at T"))
+		faults = append(faults, errors.New("--start-at=copy and --allow-existing: give --drop-existing to have the target's data dropped and copied again; "+
+			"or --allow-existing with --start-at=T (now by default) to treat them as a copy that was made at T"))
 	case f.DropExisting && f.AllowExisting:
-		faults = append(faults, errors.New("--drop-existing and --allow-existing: what the target has is either dropped or kept"))
+		faults = append(faults, errors.New("--drop-existing and --allow-existing: the target's data are either dropped or kept"))
 	case f.DropExisting && !f.wantsCopy():
-		faults = append(faults, errors.New("--drop-existing is for a link that begins with a copy: --start-at=copy"))
+		faults = append(faults, errors.New("--drop-existing is for a link that starts with a copy: --start-at=copy"))
 	}
 	if f.SpoolDir == "" && f.wantsCopy() {
 		if _, err := os.UserCacheDir(); err != nil {
-			faults = append(faults, fmt.Errorf("--spool-dir is missing, and there is no folder for caches: %w", err))
+			faults = append(faults, fmt.Errorf("--spool-dir is missing, and the user has no cache directory: %w", err))
 		}
 	}
 	if f.wantsCopy() && (f.Link == "." || f.Link == "..") {
-		faults = append(faults, fmt.Errorf("--link: %q cannot be the name of a folder of the spool", f.Link))
+		faults = append(faults, fmt.Errorf("--link: %q cannot be the name of a directory of the spool", f.Link))
 	}
 	return errors.Join(faults...)
 }

@@ -2,6 +2,7 @@
 // its oplog.
 //
 //	replicator run --source URI --target URI --link NAME
+//	replicator agent --links FILE
 //	replicator resync --target URI --link NAME --namespace DB.COLLECTION
 //	replicator throttle --target URI --link NAME --max-bytes-per-second SIZE
 //	replicator links --target URI

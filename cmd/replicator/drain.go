@@ -13,16 +13,19 @@ import (
 // called after the first signal, and returns when the run has ended.
 func (c *runCommand) drain(hard context.Context, stop context.CancelCauseFunc, snapshot func() monitor.Snapshot, log *slog.Logger) {
 	const (
-		draining = "draining: nothing more is read, what was read is applied; another signal stops at once"
+		draining = "draining: reading has stopped, entries already read are applied; another signal stops at once"
 		copying  = "stopping during the copy: the next start resumes it"
-		leftOut  = "draining: nothing more is read, what was read is applied; resyncs resume at the next start"
+		leftOut  = "draining: reading has stopped, entries already read are applied; resyncs resume at the next start"
+		standby  = "stopping: this process stands by"
 		onDisk   = "stopping while spooled entries are not applied yet: the next start resumes there"
 	)
 	timeout := slog.Duration(keyTimeout, c.DrainTimeout)
 	switch s := snapshot(); {
+	case s.State == monitor.Standby:
+		log.LogAttrs(hard, slog.LevelInfo, standby)
 	case copyUnderWay(&s):
 		log.LogAttrs(hard, slog.LevelInfo, copying, timeout)
-	case s.Copy != nil && s.Copy.Spool != nil:
+	case s.Spool != nil:
 		log.LogAttrs(hard, slog.LevelInfo, onDisk, timeout)
 	case len(s.LeftOut) > 0:
 		log.LogAttrs(hard, slog.LevelInfo, leftOut, timeout, slog.Any(keyCopyLeftOut, leftOutNames(s.LeftOut)))

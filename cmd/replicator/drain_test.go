@@ -15,15 +15,16 @@ import (
 // TestDrainSays: the effect of a signal depends on the state of the link.
 func TestDrainSays(t *testing.T) {
 	t.Parallel()
-	copyOf := func(phase checkpoint.CopyPhase, disk *spool.DiskStats) *monitor.Copy {
-		return &monitor.Copy{Copy: checkpoint.Copy{Phase: phase}, Spool: disk}
+	copyOf := func(phase checkpoint.CopyPhase) *monitor.Copy {
+		return &monitor.Copy{Copy: checkpoint.Copy{Phase: phase}}
 	}
 	for want, s := range map[string]monitor.Snapshot{
-		"draining: nothing more is read":                      {},
-		"draining: nothing more is read, what":                {Copy: copyOf(checkpoint.Copied, nil)},
-		"stopping during the copy":                            {Copy: copyOf(checkpoint.Copying, nil)},
-		"stopping during the copy: the":                       {Copy: copyOf(checkpoint.Replaying, &spool.DiskStats{})},
-		"stopping while spooled entries are not applied yet:": {Copy: copyOf(checkpoint.Copied, &spool.DiskStats{})},
+		"draining: reading has stopped":                       {},
+		"draining: reading has stopped, entries":              {Copy: copyOf(checkpoint.Copied)},
+		"stopping during the copy":                            {Copy: copyOf(checkpoint.Copying)},
+		"stopping during the copy: the":                       {Copy: copyOf(checkpoint.Replaying), Spool: &spool.DiskStats{}},
+		"stopping while spooled entries are not applied yet:": {Copy: copyOf(checkpoint.Copied), Spool: &spool.DiskStats{}},
+		"stopping while spooled entries are not applied":      {Spool: &spool.DiskStats{}},
 	} {
 		var out bytes.Buffer
 		hard, stop := context.WithCancelCause(t.Context())

@@ -25,7 +25,7 @@ func explain(err error) (code int, hint string) {
 	if e, ok := errors.AsType[*logFileError](err); ok && e.offset < 0 {
 		return cli.ExitBadInput, "Name a file as mongodump writes it, documents one after the other; or read a server with --source."
 	} else if ok {
-		return cli.ExitBadInput, "Everything before that byte was read. Get the file anew: an oplog as mongodump writes it, documents one after the other."
+		return cli.ExitBadInput, "Everything before that byte was read. Get the file again: an oplog as mongodump writes it, documents one after the other."
 	}
 	if is[*cli.Error](err) {
 		return cli.Explain(err)

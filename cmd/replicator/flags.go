@@ -12,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -110,11 +109,17 @@ type runFlags struct {
 	MaxLag         time.Duration `group:"Reading" default:"30s" help:"How far a member that is read from may lag the primary."`
 	Await          time.Duration `group:"Reading" default:"5s" help:"How long a member waits for new entries before it returns an empty reply."`
 
-	BufferBytes cli.Size `group:"Limits" default:"256MiB" help:"Memory limit for what was read and is not applied yet."`
-	SpillDir    string   `group:"Limits" placeholder:"DIR" help:"Directory for large open transactions. Default: the directory for temporary files."`
+	Memory   cli.Size `group:"Limits" placeholder:"SIZE" help:"Memory of the process. Default: nine tenths of the container's limit, at most 1 GiB; without a container 320 MiB."`
+	SpillDir string   `group:"Limits" placeholder:"DIR" help:"Directory for large open transactions. Default: the directory for temporary files."`
 
 	Feedback       string `group:"Feedback" default:"auto" enum:"auto,member,document,none" help:"How to report the link's position to the source. auto: as a member, if there is one for this link (replicator member add)."`
 	FeedbackMember int    `group:"Feedback" default:"-1" placeholder:"ID" help:"_id of the member to report as."`
+
+	LeaseTTL   time.Duration `group:"Running" name:"lease-ttl" default:"10s" help:"How long the process that leads has the link's lease without renewing it."`
+	LeaseRenew time.Duration `group:"Running" name:"lease-renew" default:"2s" help:"Time between two renewals: at most a fourth of --lease-ttl."`
+	SpoolWait  time.Duration `group:"Running" default:"5m" help:"How long a process that cannot read on leaves the link to one that may: with the only spool that has the oplog."`
+	Takeover   bool          `group:"Running" help:"Take the link over at once from the process that leads, which then stands by."`
+	Once       bool          `group:"Running" help:"Do not stand by: end with exit code 5 while another process leads, or once one does."`
 
 	DrainTimeout time.Duration `group:"Running" default:"1m" help:"After a signal, how long to continue applying what was read."`
 	Listen       string        `group:"Running" placeholder:"HOST:PORT" help:"Serve /status, /healthz and /metrics on this address."`
@@ -146,7 +151,7 @@ func (f *runFlags) check() (*plan, error) {
 	keep(err)
 	switch {
 	case f.Link == "":
-		keep(errors.New("--link is missing: a name for the link, which it keeps for its life"))
+		keep(errors.New("--link is missing: a permanent name for the link"))
 	case !checkpoint.ValidLink(f.Link):
 		keep(fmt.Errorf("--link: %q: a name has letters, digits, dots, _ and -, 64 at most", f.Link))
 	}
@@ -169,7 +174,7 @@ func (f *runFlags) check() (*plan, error) {
 		keep(errors.New("--sync-source is given, and --source has directConnection=true, which names the one member to read: leave one of them out"))
 	}
 	if f.Feedback == "member" && f.FeedbackMember < 0 {
-		keep(errors.New("--feedback=member needs --feedback-member; replicator member add makes one"))
+		keep(errors.New("--feedback=member needs --feedback-member; replicator member add creates one"))
 	}
 	if f.FeedbackMember >= 0 && (f.Feedback == "document" || f.Feedback == "none") {
 		keep(fmt.Errorf("--feedback-member is given, and --feedback is %s", f.Feedback))
@@ -203,7 +208,7 @@ func (f *runFlags) checkPatterns() error {
 func onePattern(flag, text string) error {
 	db, _, _ := strings.Cut(text, ".")
 	if !strings.HasPrefix(text, "/") && strings.Contains(db, ",") {
-		return fmt.Errorf("--%s: %q is one pattern: give --%[1]s once for each", flag, text)
+		return fmt.Errorf("--%s: %q is a single pattern: repeat --%[1]s for each", flag, text)
 	}
 	return nil
 }
@@ -240,11 +245,13 @@ func (f *runFlags) checkNumbers() error {
 	for _, n := range append([]sizeRange{
 		{"batch-bytes", f.BatchBytes, 1, 1 << 40},
 		{"flush-bytes", f.FlushBytes, 1, 1 << 30},
-		{"buffer-bytes", f.BufferBytes, buffer.MinLimit, 1 << 45},
 	}, f.sizes()...) {
 		if n.n < n.from || n.n > n.to {
 			faults = append(faults, fmt.Errorf("--%s: %s is not from %s to %s", n.flag, n.n, n.from, n.to))
 		}
+	}
+	if f.Memory != 0 && f.Memory < pipeline.MinMemory {
+		faults = append(faults, fmt.Errorf("--memory: %s is less than %s", f.Memory, cli.Size(pipeline.MinMemory)))
 	}
 	for _, d := range []timeRange{
 		{"delay", f.Delay, 0},
@@ -253,11 +260,17 @@ func (f *runFlags) checkNumbers() error {
 		{"await", f.Await, 10 * time.Millisecond},
 		{"drain-timeout", f.DrainTimeout, 0},
 		{"selection-timeout", f.SelectionTimeout, time.Millisecond},
+		{"lease-ttl", f.LeaseTTL, time.Second},
+		{"lease-renew", f.LeaseRenew, 100 * time.Millisecond},
+		{"spool-wait", f.SpoolWait, time.Second},
 		{"source-wait", f.SourceWait, time.Second},
 	} {
 		if d.d < d.from {
 			faults = append(faults, fmt.Errorf("--%s: %s is less than %s", d.flag, d.d, d.from))
 		}
+	}
+	if f.LeaseRenew > f.LeaseTTL/4 {
+		faults = append(faults, fmt.Errorf("--lease-renew: %s is more than a fourth of --lease-ttl, %s", f.LeaseRenew, f.LeaseTTL))
 	}
 	return errors.Join(faults...)
 }
@@ -273,14 +286,14 @@ func (f *runFlags) checkSpillDir() error {
 	case err != nil:
 		return fmt.Errorf("--spill-dir: %w", err)
 	case !info.IsDir():
-		return fmt.Errorf("--spill-dir: %s is no folder", f.SpillDir)
+		return fmt.Errorf("--spill-dir: %s is not a directory", f.SpillDir)
 	}
 	return nil
 }
 
 func (f *runFlags) checkStart() error {
 	if f.StartAt.said && f.StartAt.String() == "" {
-		return errors.New("--start-at is empty: say copy, now, or a point in time")
+		return errors.New("--start-at is empty: give copy, now, or a point in time")
 	}
 	ahead := time.Now().Add(time.Minute)
 	for flag, m := range map[string]moment{"start-at": f.StartAt.moment, "copied-until": f.CopiedUntil} {
@@ -290,7 +303,7 @@ func (f *runFlags) checkStart() error {
 	}
 	switch {
 	case f.CopiedUntil.now:
-		return errors.New("--copied-until: say when the copy was finished; the link may be started again later")
+		return errors.New("--copied-until: give the time when the copy was finished; it is stored, so the link may be started again later")
 	case f.CopiedUntil.given() && !f.StartAt.given():
 		return errors.New("--copied-until needs --start-at: when that copy began")
 	case f.CopiedUntil.given() && !f.AllowExisting:
@@ -319,11 +332,14 @@ func (f *runFlags) pipeline(p *plan) pipeline.Config {
 		Link: f.Link, MetaDB: f.MetadataDB, Scope: p.scope,
 		StartAt: f.StartAt.at, Copy: f.copying(),
 		Await: f.Await, Rules: f.rules(p.source),
-		BufferBytes: int64(f.BufferBytes), BatchOps: f.BatchOps, BatchBytes: int64(f.BatchBytes), Delay: f.Delay, SpillDir: f.SpillDir,
+		Memory: int64(f.Memory), BatchOps: f.BatchOps, BatchBytes: int64(f.BatchBytes), Delay: f.Delay, SpillDir: f.SpillDir,
 		Writers: f.Writers, Relaxed: f.Transactions == "relaxed", ReportDivergence: f.OnDivergence == "report",
 		UniqueIndexes: ddl.Relaxed,
 		FlushDocs:     f.FlushDocs, FlushBytes: int(f.FlushBytes), CoalesceWindow: f.CoalesceWindow,
 		CheckpointInterval: f.CheckpointInterval,
+		Lease: pipeline.Lease{
+			TTL: f.LeaseTTL, Every: f.LeaseRenew, SpoolWait: f.SpoolWait, TakeOver: f.Takeover, Once: f.Once,
+		},
 	}
 	if f.UniqueIndexes == "serialized" {
 		cfg.UniqueIndexes = ddl.Serialized

@@ -110,14 +110,14 @@ func leftOutText(s *checkpoint.State) string {
 	}
 	var text strings.Builder
 	if len(copied) > 0 {
-		text.WriteString(", but for what is copied again: " + strings.Join(leftOutNames(copied), ", "))
+		text.WriteString(", except collections that are copied again: " + strings.Join(leftOutNames(copied), ", "))
 	}
 	for _, out := range failed {
 		_, _ = fmt.Fprintf(&text, ", but for %s, which could NOT be copied again and is left out: %s",
 			printable.Text(string(out.NS)), printable.Text(out.Failed))
 	}
 	if text.Len() > 0 {
-		text.WriteString("; the log was applied up to " + s.Applied.String())
+		text.WriteString("; the oplog was applied up to " + s.Applied.String())
 	}
 	return text.String()
 }
@@ -143,9 +143,9 @@ func linkState(s *checkpoint.State) string {
 	case c != nil && c.Phase == checkpoint.Copying:
 		text = "not consistent: copying"
 	case c != nil && c.Phase == checkpoint.Replaying:
-		text = "not consistent: copied, applying the log up to " + c.Stop.String()
+		text = "not consistent: copied, applying the oplog up to " + c.Stop.String()
 	case s.Applied.Before(s.CopiedUntil):
-		text = "not consistent: applying the log up to " + s.CopiedUntil.String()
+		text = "not consistent: applying the oplog up to " + s.CopiedUntil.String()
 	}
 	text += leftOutText(s)
 	if c := s.Copy; c != nil && c.Number > 1 {

@@ -64,7 +64,7 @@ func TestLinks(t *testing.T) {
 	}
 
 	code, stdout, stderr = invoke(t, environ, "resync", "--namespace=shop.a", "--no-wait")
-	if code != cli.ExitOK || !strings.HasPrefix(stdout, "shop.a: asked for. Link test begins with it") {
+	if code != cli.ExitOK || !strings.HasPrefix(stdout, "shop.a: asked for. Link test starts it") {
 		t.Errorf("resync: code %d, %s%s", code, stdout, stderr)
 	}
 	if n := countDocs(t, target, "replicator", "requests"); n != 2 {
@@ -76,7 +76,7 @@ func TestLinks(t *testing.T) {
 		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: request.Joining}}}}},
 	}}}})
 	wait := startCommand(t, environ, "resync", "--namespace=shop.a")
-	wait.see("shop.a is copied, and the log is applied to the copy")
+	wait.see("shop.a is copied, and the oplog is applied to the copy")
 	tell(t, target, "replicator", bson.D{{Key: "update", Value: "requests"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},
 		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: request.Done}}}}},
@@ -149,8 +149,8 @@ func TestLinksLeftOut(t *testing.T) {
 		}
 	}
 	code, stdout, _ := invoke(t, nil, "links", "--target="+target.URI())
-	want := regexp.MustCompile(`\ntest +src +1 +5:1 t2 +1970-01-01T00:00:05Z +consistent, but for what is copied again: shop.a, ` +
-		`but for shop.b, which could NOT be copied again and is left out: too long; the log was applied up to 9:1 t2; without the view shop.v: it has no viewOn; without the index x_1 of shop.a\n$`)
+	want := regexp.MustCompile(`\ntest +src +1 +5:1 t2 +1970-01-01T00:00:05Z +consistent, except collections that are copied again: shop.a, ` +
+		`but for shop.b, which could NOT be copied again and is left out: too long; the oplog was applied up to 9:1 t2; without the view shop.v: it has no viewOn; without the index x_1 of shop.a\n$`)
 	if code != cli.ExitOK || !want.MatchString(stdout) {
 		t.Errorf("code %d, %s", code, stdout)
 	}
@@ -173,14 +173,14 @@ func TestLinkState(t *testing.T) {
 	at := func(seconds uint32) oplog.OpTime { return oplog.OpTime{TS: bson.Timestamp{T: seconds, I: 1}, Term: 2} }
 	for want, s := range map[string]checkpoint.State{
 		"consistent": {Applied: at(5)},
-		"not consistent: applying the log up to 7:1 t2": {Applied: at(5), CopiedUntil: at(7)},
+		"not consistent: applying the oplog up to 7:1 t2": {Applied: at(5), CopiedUntil: at(7)},
 		"not consistent: copying, not listed yet (copy 2: rs0/a rolled back)": {Applied: at(5), Copy: &checkpoint.Copy{
 			Number: 2, Phase: checkpoint.Copying, Why: "rs0/a rolled back",
 		}},
 		"not consistent: copying": {Applied: at(5), Copy: &checkpoint.Copy{Number: 1, Phase: checkpoint.Copying, Listed: true}},
 		// That it has been applied so far is not all: the source must not have rolled back.
-		"not consistent: copied, applying the log up to 5:1 t2": {Applied: at(5), CopiedUntil: at(5), Copy: &checkpoint.Copy{Number: 1, Phase: checkpoint.Replaying, Stop: at(5)}},
-		"consistent (copy 3: x)":                                {Applied: at(5), CopiedUntil: at(5), Copy: &checkpoint.Copy{Number: 3, Phase: checkpoint.Copied, Stop: at(5), Why: "x"}},
+		"not consistent: copied, applying the oplog up to 5:1 t2": {Applied: at(5), CopiedUntil: at(5), Copy: &checkpoint.Copy{Number: 1, Phase: checkpoint.Replaying, Stop: at(5)}},
+		"consistent (copy 3: x)":                                  {Applied: at(5), CopiedUntil: at(5), Copy: &checkpoint.Copy{Number: 3, Phase: checkpoint.Copied, Stop: at(5), Why: "x"}},
 	} {
 		if got := linkState(&s); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -95,11 +95,3 @@ func TestLogFormat(t *testing.T) {
 		t.Error("auto is text on a terminal, and JSON elsewhere")
 	}
 }
-
-func TestMemoryLimit(t *testing.T) {
-	for pair, want := range map[string]bool{"GOMEMLIMIT=1GiB": true, "GOMEMLIMIT=": false, "XGOMEMLIMIT=1": false} {
-		if got := hasMemoryLimit([]string{"A=b", pair}); got != want {
-			t.Errorf("%s: got %v", pair, got)
-		}
-	}
-}

@@ -13,9 +13,12 @@ import (
 // commands are those of the command line.
 type commands struct {
 	Run      runCommand         `cmd:"" help:"Mirror a replica set into another one by applying the source's oplog."`
+	Status   statusCommand      `cmd:"" help:"Show how links are, in a sentence each: as the process says that runs them, or their metadata."`
+	Agent    agentCommand       `cmd:"" help:"Run many links in one process, and share them with other processes."`
 	Resync   resyncCommand      `cmd:"" help:"Copy one collection of a link again, while the rest continues."`
 	Throttle throttleCommand    `cmd:"" help:"Limit how fast a running link copies, or show the limits."`
 	Links    linksCommand       `cmd:"" help:"List the links of a target, with their positions."`
+	Lease    leaseCommand       `cmd:"" help:"Show the leases and locks in a target, release one, or run a command with one."`
 	Oplog    oplogCommand       `cmd:"" help:"Print or follow an oplog, of a server or from a BSON file."`
 	Member   memberCommand      `cmd:"" help:"Add or remove the mirror as a member of the source's configuration, so that write concerns can wait for it."`
 	Version  cli.VersionCommand `cmd:"" help:"Print the version."`

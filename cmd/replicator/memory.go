@@ -1,69 +1,64 @@
 package main
 
 import (
-	"runtime/debug"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
-	"sync"
 
-	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/resync"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/memory"
+	"github.com/oplogrep/replicator/pipeline"
 )
 
-// memoryLimit sets the garbage collector's memory limit. Without one the heap
-// grows to twice its live size, and so to twice the budget of the buffer. It is
-// not a hard limit: near it the collector only works more. GOMEMLIMIT, which the
-// runtime reads itself, takes precedence. The zero value sets no limit.
-type memoryLimit struct {
-	mu sync.Mutex // guards the rest
-	// base is the memory that a link needs, 0 for no limit; again are the
-	// collections being resynced, each with a budget of its own.
-	base  int64
-	again map[oplog.Namespace]bool
+// processMemory is how much memory the process is to use, and what decided that.
+type processMemory struct {
+	total int64
+	from  memory.Source
 }
 
-// What a link needs in addition to its buffer, in bytes. The copy uses the buffer's
-// budget: while it runs, the log is on disk.
-const (
-	openTransactions = 64 << 20     // beyond it they go to disk
-	windows          = 3 * 32 << 20 // entries of writers: as read, as planned, as sent
-	otherMemory      = 128 << 20    // the program, connections, a reply or two
-	copiedAgain      = 128 << 20    // one collection
-)
-
-// begin sets the limit of a link with a buffer of so many bytes.
-func (m *memoryLimit) begin(buffer int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.base, m.again = buffer+openTransactions+windows+otherMemory, map[oplog.Namespace]bool{}
-	m.set()
-}
-
-func (m *memoryLimit) set() { debug.SetMemoryLimit(m.base + int64(len(m.again))*copiedAgain) }
-
-// observe raises the limit while a collection is copied again.
-func (m *memoryLimit) observe(e event.Event) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.base == 0 {
-		return
+// processMemory determines it: --memory, or the container's limit, but at most GOMEMLIMIT.
+func (f *runFlags) processMemory(environ []string) (processMemory, error) {
+	m, err := memoryOf(int64(f.Memory), 1, environ)
+	if err == nil && m.total < pipeline.MinMemory {
+		err = fmt.Errorf("%s leaves the process %s of memory, and it needs %s: raise it", m.from, mebibytes(m.total), cli.Size(pipeline.MinMemory))
 	}
-	switch e := e.(type) {
-	case resync.Began:
-		m.again[e.NS] = true
-	case resync.Ended:
-		delete(m.again, e.NS)
-	default:
-		return
-	}
-	m.set()
+	return m, err
 }
 
-// hasMemoryLimit reports whether the operator has set a limit for the memory.
-func hasMemoryLimit(environ []string) bool {
-	return slices.ContainsFunc(environ, func(pair string) bool {
-		value, ok := strings.CutPrefix(pair, "GOMEMLIMIT=")
-		return ok && value != ""
-	})
+// memoryOf determines it for a process with so many links.
+func memoryOf(given int64, links int, environ []string) (processMemory, error) {
+	runtime, err := runtimeLimit(environ)
+	if err != nil {
+		return processMemory{}, err
+	}
+	var m processMemory
+	m.total, m.from = memory.Total(given, links, os.DirFS("/"), runtime)
+	return m, nil
 }
+
+// apply makes Go's runtime use no more, and returns a function that restores what was set
+// before.
+func (m processMemory) apply() (undo func()) { return memory.Apply(m.total) }
+
+// runtimeLimit returns GOMEMLIMIT, 0 if there is none. The runtime reads it, too, and does
+// not start with one that it does not understand.
+func runtimeLimit(environ []string) (int64, error) {
+	for _, pair := range slices.Backward(environ) {
+		text, ok := strings.CutPrefix(pair, "GOMEMLIMIT=")
+		if !ok {
+			continue
+		}
+		if text == "" || text == "off" {
+			return 0, nil
+		}
+		var size cli.Size
+		if err := size.UnmarshalText([]byte(text)); err != nil {
+			return 0, fmt.Errorf("GOMEMLIMIT: %w", err)
+		}
+		return int64(size), nil
+	}
+	return 0, nil
+}
+
+func mebibytes(n int64) cli.Size { return cli.Size(n >> 20 << 20) }

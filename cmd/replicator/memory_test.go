@@ -1,38 +1,41 @@
 package main
 
 import (
-	"errors"
 	"runtime/debug"
 	"testing"
 
-	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/resync"
+	"github.com/oplogrep/replicator/internal/cli"
 )
 
-func TestMemoryForCopies(t *testing.T) {
-	before := debug.SetMemoryLimit(-1)
-	t.Cleanup(func() { debug.SetMemoryLimit(before) })
-	var m memoryLimit
-	m.observe(resync.Began{NS: "shop.a"})
-	if got := debug.SetMemoryLimit(-1); got != before {
-		t.Errorf("nobody asked for a limit, and it is %d", got)
-	}
-	m.begin(256 << 20)
-	const link = (256 + 288) << 20 // as docs/configuration.md says
-	for i, step := range []struct {
-		event event.Event
-		want  int64
+// The operator's limit, and that of the runtime, of which the smaller one counts.
+func TestProcessMemory(t *testing.T) {
+	const mib = 1 << 20
+	for _, tc := range []struct {
+		environ string
+		flag    int64 // MiB
+		want    int64 // MiB
 	}{
-		{nil, link},
-		{resync.Began{NS: "shop.a"}, link + 128<<20},
-		{resync.Began{NS: "shop.b"}, link + 256<<20},
-		{resync.Began{NS: "shop.a"}, link + 256<<20}, // it continues
-		{resync.Ended{NS: "shop.b", Err: errors.New("no")}, link + 128<<20},
-		{resync.Ended{NS: "shop.a"}, link},
+		{"GOMEMLIMIT=", 512, 512},
+		{"GOMEMLIMIT=off", 512, 512},
+		{"XGOMEMLIMIT=1", 512, 512},
+		{"GOMEMLIMIT=1GiB", 512, 512},
+		{"GOMEMLIMIT=1TiB", 512, 512},
+		{"GOMEMLIMIT=256MiB", 512, 280}, // and 24 outside of the runtime
+		{"GOMEMLIMIT=268435456", 512, 280},
 	} {
-		m.observe(step.event)
-		if got := debug.SetMemoryLimit(-1); got != step.want {
-			t.Errorf("step %d: %d MiB, want %d MiB", i, got>>20, step.want>>20)
+		f := runFlags{}
+		f.Memory = cli.Size(tc.flag * mib)
+		m, err := f.processMemory([]string{"A=b", tc.environ})
+		if err != nil || m.total != tc.want*mib {
+			t.Errorf("%s, --memory %d MiB: %d MiB, %v, want %d", tc.environ, tc.flag, m.total/mib, err, tc.want)
 		}
+	}
+	before := debug.SetMemoryLimit(-1)
+	undo := processMemory{total: 512 * mib}.apply()
+	if got := debug.SetMemoryLimit(-1); got != (512-24)*mib {
+		t.Errorf("the runtime's limit is %d MiB", got/mib)
+	}
+	if undo(); debug.SetMemoryLimit(-1) != before {
+		t.Error("the limit stays")
 	}
 }

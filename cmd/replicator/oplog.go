@@ -72,7 +72,7 @@ func (c *oplogCommand) check() (*chooser, error) {
 		want.until = c.Until.last()
 	}
 	if c.Since.now || c.Until.now {
-		faults = append(faults, errors.New("--since and --until: now is of no use here; --follow alone begins with the newest entry"))
+		faults = append(faults, errors.New("--since and --until: now is not possible here; --follow alone starts with the newest entry"))
 	}
 	for _, op := range c.Op {
 		kind, ok := kinds[op]

@@ -63,7 +63,7 @@ func (c *chooser) what(op *oplog.Op) bool {
 func parsePattern(text string) (*regexp.Regexp, error) {
 	if expression, ok := strings.CutPrefix(text, "/"); ok {
 		if expression, ok = strings.CutSuffix(expression, "/"); !ok || expression == "" {
-			return nil, fmt.Errorf("%q does not end with a slash, as a regular expression has to", text)
+			return nil, fmt.Errorf("%q does not end with a slash, as a regular expression must", text)
 		}
 		re, err := regexp.Compile("^(?:" + expression + ")$")
 		if err != nil {
@@ -73,7 +73,7 @@ func parsePattern(text string) (*regexp.Regexp, error) {
 	}
 	db, coll, dotted := strings.Cut(text, ".")
 	if db == "" || dotted && coll == "" {
-		return nil, fmt.Errorf("%q is no namespace", text)
+		return nil, fmt.Errorf("%q is not a namespace", text)
 	}
 	wild := func(s, one string) string {
 		return strings.NewReplacer(`\*`, one+"*", `\?`, one).Replace(regexp.QuoteMeta(s))

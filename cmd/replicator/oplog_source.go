@@ -63,7 +63,7 @@ func (c *oplogCommand) member(ctx context.Context, set *driver.Set) (mongo.Calle
 	}
 	id, err := replset.Identify(ctx, set)
 	if err == nil && id.Host == "" {
-		err = errors.New("it does not say its own name")
+		err = errors.New("its hello reply does not contain its own name")
 	}
 	if err != nil {
 		return nil, err

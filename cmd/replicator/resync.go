@@ -19,13 +19,15 @@ type resyncCommand struct {
 	linkFlags
 	Namespace string `placeholder:"DB.COLLECTION" help:"The collection, under its name on the source."`
 	NoWait    bool   `help:"Do not wait for the result."`
+	List      bool   `settings:"no" help:"List the link's requests, and whom they wait for. Request nothing."`
+	JSON      bool   `name:"json" settings:"no" help:"With --list: print a line of JSON for each."`
 }
 
 // resyncTexts explain the states.
 var resyncTexts = map[string]string{
 	request.Asked:   "asked for",
 	request.Copying: "is being copied",
-	request.Joining: "is copied, and the log is applied to the copy",
+	request.Joining: "is copied, and the oplog is applied to the copy",
 	request.Done:    "is the same as the source's again",
 	request.Failed:  "could not be copied again",
 }
@@ -42,8 +44,15 @@ const (
 
 // Run requests the resync of a collection, and shows its progress.
 func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
+	if c.List {
+		return c.list(ctx, out)
+	}
 	ns := oplog.Namespace(c.Namespace)
-	store, state, release, err := c.openLink(ctx, checkResync(c.Namespace))
+	var misplaced error
+	if c.JSON {
+		misplaced = errors.New("--json: only with --list")
+	}
+	store, state, release, err := c.openLink(ctx, checkResync(c.Namespace), misplaced)
 	if err != nil {
 		return err
 	}
@@ -53,7 +62,7 @@ func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
 		return cli.Stopped(ctx, err)
 	}
 	if c.NoWait {
-		_, err := fmt.Fprintf(out.Results, "%s: %s. Link %s begins with it within a few seconds if it runs, else once it does.\n", ns, resyncTexts[request.Asked], c.Link)
+		_, err := fmt.Fprintf(out.Results, "%s: %s. Link %s starts it within a few seconds if it runs, otherwise when it does.\n", ns, resyncTexts[request.Asked], c.Link)
 		return err
 	}
 	w := &resyncWatch{store: linkReader{requests, store}, ns: ns, link: c.Link, out: out, applied: state.Applied, term: state.Term, moved: time.Now()}
@@ -65,7 +74,7 @@ func checkResync(name string) error {
 	db, coll, _ := strings.Cut(name, ".")
 	switch {
 	case name == "":
-		return errors.New("--namespace is missing: DB.COLLECTION, by the source's name")
+		return errors.New("--namespace is missing: DB.COLLECTION, as named on the source")
 	case db == "" || coll == "":
 		return fmt.Errorf("--namespace: %q is not of the form DB.COLLECTION", name)
 	case db == "admin" || db == "local" || db == "config":
@@ -136,7 +145,7 @@ func (w *resyncWatch) run(ctx context.Context) error {
 		case err != nil && pipeline.Classify(err).Action == pipeline.Retry:
 			if !w.away {
 				w.away = true
-				w.out.Complain("The target cannot be asked: %v. Trying again.", err)
+				w.out.Complain("The target cannot be read: %v. Retrying.", err)
 			}
 		case over || err != nil:
 			return err
@@ -158,7 +167,7 @@ func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 	}
 	req, ok := resyncOf(&requests, string(w.ns))
 	if !ok {
-		return true, resyncError(fmt.Errorf("copy %s again: somebody has removed the request", w.ns))
+		return true, resyncError(fmt.Errorf("copy %s again: the request was removed", w.ns))
 	}
 	if news := req.Why != w.why && time.Since(w.told) >= resyncTell; req.State != w.state || news {
 		w.state, w.why, w.told = req.State, req.Why, time.Now()
@@ -186,7 +195,7 @@ func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 func (w *resyncWatch) stands() string {
 	switch text, known := resyncTexts[w.state]; {
 	case w.state == request.Asked, w.state == "":
-		return "has not begun yet"
+		return "has not started yet"
 	case known:
 		return text
 	}

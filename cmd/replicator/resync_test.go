@@ -75,7 +75,7 @@ func TestResyncWatch(t *testing.T) {
 	}{
 		"all goes well": {
 			[]act{{state: request.Asked, applied: 1}, {at: 2 * time.Second, state: request.Copying, applied: 1}, {at: 5 * time.Second, state: request.Joining, applied: 2}, {at: 7 * time.Second, state: request.Done, applied: 3}},
-			"shop.a asked for\nshop.a is being copied\nshop.a is copied, and the log is applied to the copy\nshop.a is the same as the source's again\n", "", 7 * time.Second,
+			"shop.a asked for\nshop.a is being copied\nshop.a is copied, and the oplog is applied to the copy\nshop.a is the same as the source's again\n", "", 7 * time.Second,
 		},
 		"progress, not more often than every ten seconds": {
 			[]act{{state: request.Copying, why: "1 of 9", applied: 1}, {at: 5 * time.Second, state: request.Copying, why: "2 of 9", applied: 2}, {at: 12 * time.Second, state: request.Copying, why: "3 of 9", applied: 3}, {at: 15 * time.Second, state: request.Done, applied: 4}},
@@ -99,13 +99,13 @@ func TestResyncWatch(t *testing.T) {
 		},
 		"a step-down": {
 			[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: request.Asked, applied: 1, err: stepDown}, {at: 4 * time.Second, state: request.Done, applied: 2}},
-			"shop.a asked for\n! The target cannot be asked: not primary\nshop.a is the same as the source's again\n", "", 4 * time.Second,
+			"shop.a asked for\n! The target cannot be read: not primary\nshop.a is the same as the source's again\n", "", 4 * time.Second,
 		},
-		"a lost connection":          {[]act{{state: request.Asked, applied: 1, err: &mongo.LostError{Host: "a", Err: errors.New("reset")}}, {at: time.Second, state: request.Done, applied: 1}}, "! The target cannot be asked\nshop.a is the same as the source's again\n", "", time.Second},
+		"a lost connection":          {[]act{{state: request.Asked, applied: 1, err: &mongo.LostError{Host: "a", Err: errors.New("reset")}}, {at: time.Second, state: request.Done, applied: 1}}, "! The target cannot be read\nshop.a is the same as the source's again\n", "", time.Second},
 		"not allowed":                {[]act{{state: request.Asked, applied: 1, err: &servererr.Error{Code: servererr.Unauthorized, Message: "not authorized"}}}, "", "not authorized", 0},
-		"the request is gone":        {[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: "", applied: 1}}, "shop.a asked for\n", "removed the request", time.Second},
+		"the request is gone":        {[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: "", applied: 1}}, "shop.a asked for\n", "the request was removed", time.Second},
 		"the link is gone":           {[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: request.Asked, applied: 1, gone: true}}, "shop.a asked for\n", "the link l was removed", time.Second},
-		"stopped, the request stays": {[]act{{state: request.Asked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "stopped waiting for shop.a to be copied again, which has not begun yet", 100 * time.Second},
+		"stopped, the request stays": {[]act{{state: request.Asked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "stopped waiting for shop.a to be copied again, which has not started yet", 100 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -153,6 +153,28 @@ func TestResyncCodes(t *testing.T) {
 	for _, err := range []error{leftError(errors.New("x")), resyncError(errors.New("x"))} {
 		if code, hint := explain(err); code != cli.ExitUnexpected || hint == "" {
 			t.Errorf("%T: %d, %q", err, code, hint)
+		}
+	}
+}
+
+// TestResyncList: a line for each request, with what it waits for.
+func TestResyncList(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	list := []request.Resync{
+		{NS: "shop.a", State: request.Done, Asked: at},
+		{NS: "shop.b\n", State: request.Asked, Asked: at, Why: "waits: namespace/shop.b is locked by p"},
+	}
+	for asJSON, want := range map[bool]string{
+		false: "COLLECTION  STATE  REQUESTED             WHY\n" +
+			"shop.a      done   2026-01-02T03:04:05Z  -\n" +
+			"shop.b\\n    asked  2026-01-02T03:04:05Z  waits: namespace/shop.b is locked by p\n",
+		true: `{"namespace":"shop.a","state":"done","requested":"2026-01-02T03:04:05Z"}` + "\n" +
+			`{"namespace":"shop.b\n","state":"asked","requested":"2026-01-02T03:04:05Z","why":"waits: namespace/shop.b is locked by p"}` + "\n",
+	} {
+		var got bytes.Buffer
+		if err := printResyncs(&got, list, asJSON); err != nil || got.String() != want {
+			t.Errorf("%v\ngot\n%swant\n%s", err, &got, want)
 		}
 	}
 }

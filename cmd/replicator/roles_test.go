@@ -58,8 +58,8 @@ func TestWithoutOptionalReads(t *testing.T) {
 		{"status", []string{"replSetGetStatus"}, "less can be shown of the members"},
 		{"parameters", []string{"getParameter"}, "source feature compatibility version: not known"},
 		{"pressure", []string{"serverStatus"}, "may not run serverStatus"},
-		{"sizes", []string{"collStats"}, "may not collStats"},
-		{"members", []string{"local listCollections"}, "local.replset.initialSyncId may be neither listed nor read"},
+		{"sizes", []string{"collStats"}, "may not run collStats"},
+		{"members", []string{"local listCollections"}, "local.replset.initialSyncId can be neither listed nor read"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			user := "mirror-" + tt.name

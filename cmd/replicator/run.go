@@ -26,8 +26,8 @@ type runCommand struct {
 
 // Help is what run --help says before the flags.
 func (*runCommand) Help() string {
-	return "Every flag can also be set by an environment variable (REPLICATOR_BUFFER_BYTES for --buffer-bytes) " +
-		"or a line of a YAML file (buffer-bytes: 1GiB, see --config). A flag overrides the environment, which overrides the file. " +
+	return "Every flag can also be set by an environment variable (REPLICATOR_SPOOL_BYTES for --spool-bytes) " +
+		"or a line of a YAML file (spool-bytes: 1GiB, see --config). A flag overrides the environment, which overrides the file. " +
 		"Keep passwords out of the command line: every user of the machine can read it. See docs/configuration.md.\n\n" +
 		"The first SIGTERM or SIGINT drains, the second stops at once; neither loses anything."
 }
@@ -44,11 +44,17 @@ func (c *runCommand) Run(command *kong.Context, e cli.Ends, out cli.Output, know
 	if err != nil {
 		return cli.Usage(err)
 	}
+	m, err := c.processMemory(known.environ)
+	if err != nil {
+		return cli.Usage(err)
+	}
 	if c.PrintConfig {
 		return nil
 	}
+	p.pipeline.Memory = m.total
+	defer m.apply()()
 	v := c.voice(out)
-	err = c.run(e, p, v, known)
+	err = c.run(e, p, v, m)
 	// The result of a check is text on standard output, and so are its messages.
 	if err == nil || !v.asJSON || c.Check {
 		return err
@@ -66,7 +72,8 @@ type voice struct {
 	log    *slog.Logger
 	asJSON bool
 	copy   *progress
-	memory memoryLimit
+	// host is the process that runs this link among others, nil if it is the only one.
+	host *host
 }
 
 // voice makes it. All output on standard error goes through one screen, so that
@@ -80,11 +87,8 @@ func (c *runCommand) voice(out cli.Output) *voice {
 }
 
 // run connects, checks, and mirrors.
-func (c *runCommand) run(e cli.Ends, p *plan, v *voice, known *settings) error {
+func (c *runCommand) run(e cli.Ends, p *plan, v *voice, m processMemory) error {
 	log := v.log
-	if !hasMemoryLimit(known.environ) {
-		v.memory.begin(int64(c.BufferBytes))
-	}
 	// An address in use must be reported before anything is written.
 	var ln net.Listener
 	if c.Listen != "" {
@@ -97,17 +101,17 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, known *settings) error {
 	if !c.Check {
 		log.LogAttrs(e.Hard, slog.LevelInfo, "starting", slog.String(keyVersion, cli.Version()),
 			slog.String(keySource, strings.Join(p.source.Hosts(), ",")), slog.String(keyTarget, strings.Join(p.target.Hosts(), ",")),
-			slog.String(keyScope, p.scope.Describe()))
+			slog.String(keyScope, p.scope.Describe()), slog.String(keyMemory, mebibytes(m.total).String()), slog.String(keyMemoryFrom, string(m.from)))
 	}
-	source, target, closeBoth, err := openBoth(e.Soft, p)
+	source, target, closeAll, err := c.open(e.Soft, p)
 	if err != nil {
 		return err
 	}
-	defer closeBoth()
+	defer closeAll()
 	report, err := preflight.Run(e.Soft, c.preflight(p, source, target), c.tell(e.Hard, v))
 	switch {
 	case e.Soft.Err() != nil:
-		return fmt.Errorf("%w: it was making the startup checks", pipeline.ErrStopped)
+		return fmt.Errorf("%w: during the startup checks", pipeline.ErrStopped)
 	case err != nil:
 		return err
 	}
@@ -121,7 +125,8 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, known *settings) error {
 	return c.mirror(e, p, ln, source, target, v)
 }
 
-func openBoth(ctx context.Context, p *plan) (source, target *driver.Set, closeBoth func(), err error) {
+// open connects to both sides. The lease is renewed over connections of its own.
+func (c *runCommand) open(ctx context.Context, p *plan) (source, target *driver.Set, closeAll func(), err error) {
 	if source, err = driver.Open(ctx, p.source); err != nil {
 		return nil, nil, nil, cli.Connect(fmt.Errorf("connect to the source: %w", err))
 	}
@@ -129,7 +134,17 @@ func openBoth(ctx context.Context, p *plan) (source, target *driver.Set, closeBo
 		source.Close()
 		return nil, nil, nil, cli.Connect(fmt.Errorf("connect to the target: %w", err))
 	}
-	return source, target, func() { source.Close(); target.Close() }, nil
+	if c.Check {
+		return source, target, func() { source.Close(); target.Close() }, nil
+	}
+	renewals, err := driver.Open(ctx, p.target)
+	if err != nil {
+		source.Close()
+		target.Close()
+		return nil, nil, nil, cli.Connect(fmt.Errorf("connect to the target: %w", err))
+	}
+	p.pipeline.Lease.Target = renewals
+	return source, target, func() { source.Close(); target.Close(); renewals.Close() }, nil
 }
 
 func (c *runCommand) preflight(p *plan, source, target *driver.Set) preflight.Config {

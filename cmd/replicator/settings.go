@@ -57,9 +57,11 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// env looks a variable up. An empty one counts as not set.
-func (s *settings) env(flag string) (string, bool) {
-	for _, pair := range slices.Backward(s.environ) {
+func (s *settings) env(flag string) (string, bool) { return lookup(s.environ, flag) }
+
+// lookup looks the variable of a flag up. An empty one counts as not set.
+func lookup(environ []string, flag string) (string, bool) {
+	for _, pair := range slices.Backward(environ) {
 		if value, ok := strings.CutPrefix(pair, envName(flag)+"="); ok {
 			return value, value != ""
 		}
@@ -145,8 +147,17 @@ func (s *settings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	return s.take(flag, value, fmt.Sprintf("%s line %d", s.file, node.Line), err)
 }
 
-// take tries a value, so that an error can say where it stands.
+// take tries a value, and notes where it stands.
 func (s *settings) take(flag *kong.Flag, value any, origin string, err error) (any, error) {
+	if err = try(flag, value, err); err != nil {
+		return nil, fmt.Errorf("%s: %w", origin, err)
+	}
+	s.origin[flag.Name] = origin
+	return value, nil
+}
+
+// try tries a value, so that an error can say where it stands.
+func try(flag *kong.Flag, value any, err error) error {
 	if err == nil {
 		trial := reflect.New(flag.Target.Type()).Elem()
 		err = flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: kong.Scan().PushTyped(value, kong.FlagValueToken)}, trial)
@@ -154,11 +165,7 @@ func (s *settings) take(flag *kong.Flag, value any, origin string, err error) (a
 	if text, ok := value.(string); ok && err == nil && flag.Enum != "" && !slices.Contains(flag.EnumSlice(), text) {
 		err = fmt.Errorf("%q is not one of %s", text, strings.Join(flag.EnumSlice(), ", "))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", origin, err)
-	}
-	s.origin[flag.Name] = origin
-	return value, nil
+	return err
 }
 
 // fromEnv reads the value of a variable. A list is separated by commas, or is a
@@ -170,7 +177,7 @@ func fromEnv(text string, flag *kong.Flag) (any, error) {
 	if strings.HasPrefix(text, "[") {
 		top, err := oneDocument([]byte(text))
 		if err != nil || top == nil {
-			return nil, errors.New("the list is not as YAML writes it")
+			return nil, errors.New("the list is not valid YAML")
 		}
 		return fromNode(top, flag)
 	}
@@ -194,7 +201,7 @@ func fromNode(node *yaml.Node, flag *kong.Flag) (any, error) {
 		list := []any{}
 		for _, item := range node.Content {
 			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
-				return nil, fmt.Errorf("an element in line %d is no text", item.Line)
+				return nil, fmt.Errorf("an element in line %d is not a string", item.Line)
 			}
 			if err := unambiguous(item); err != nil {
 				return nil, err
@@ -203,9 +210,9 @@ func fromNode(node *yaml.Node, flag *kong.Flag) (any, error) {
 		}
 		return list, nil
 	case flag.IsSlice():
-		return nil, errors.New("a list is wanted")
+		return nil, errors.New("expected a list")
 	}
-	return nil, errors.New("one value is wanted")
+	return nil, errors.New("expected one value")
 }
 
 // octal matches a whole number that YAML 1.1 reads as octal and YAML 1.2 as decimal.
@@ -216,7 +223,7 @@ var octal = regexp.MustCompile(`^[-+]?0[0-9_]+$`)
 func unambiguous(node *yaml.Node) error {
 	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 	if node.Kind == yaml.ScalarNode && node.Style&quoted == 0 && octal.MatchString(node.Value) {
-		return fmt.Errorf("%s is octal to some readers of YAML and decimal to others: write it without the leading zero, or in quotes if it is a text", node.Value)
+		return fmt.Errorf("%s is octal to some readers of YAML and decimal to others: write it without the leading zero, or in quotes if it is a string", node.Value)
 	}
 	return nil
 }
@@ -234,7 +241,7 @@ func oneDocument(data []byte) (*yaml.Node, error) {
 	}
 	switch err := d.Decode(&second); {
 	case err == nil:
-		return nil, fmt.Errorf("line %d: a second document begins here, and settings are one document: remove the line with ---", second.Line)
+		return nil, fmt.Errorf("line %d: a second document starts here, and settings are one document: remove the line with ---", second.Line)
 	case !errors.Is(err, io.EOF):
 		return nil, err
 	}
@@ -273,11 +280,11 @@ func (s *settings) load(ctx *kong.Context) error {
 		key, value := top.Content[i], top.Content[i+1]
 		switch {
 		case key.Value == "config":
-			faults = append(faults, fmt.Errorf("%s line %d: a file of settings names no other one", s.file, key.Line))
+			faults = append(faults, fmt.Errorf("%s line %d: a settings file cannot name another one", s.file, key.Line))
 		case !s.known[key.Value]:
-			faults = append(faults, fmt.Errorf("%s line %d: there is no setting %q%s", s.file, key.Line, key.Value, s.meant(key.Value)))
+			faults = append(faults, fmt.Errorf("%s line %d: there is no setting %q%s", s.file, key.Line, key.Value, meant(key.Value, s.flags())))
 		case s.values[key.Value] != nil:
-			faults = append(faults, fmt.Errorf("%s line %d: %q is there twice, first in line %d", s.file, key.Line, key.Value, s.values[key.Value].Line))
+			faults = append(faults, fmt.Errorf("%s line %d: %q is set twice, first in line %d", s.file, key.Line, key.Value, s.values[key.Value].Line))
 		default:
 			s.values[key.Value] = value
 		}
@@ -285,10 +292,10 @@ func (s *settings) load(ctx *kong.Context) error {
 	return errors.Join(faults...)
 }
 
-// meant suggests a name for one that does not exist.
-func (s *settings) meant(name string) string {
+// meant suggests one of the names in place of one that does not exist.
+func meant(name string, names []string) string {
 	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s)) }
-	for _, f := range s.flags() {
+	for _, f := range names {
 		if distance(plain(f), plain(name)) <= 2 {
 			return fmt.Sprintf("; did you mean %q?", f)
 		}

@@ -93,7 +93,7 @@ func requestedOps(text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return -1, fmt.Errorf("--max-ops-per-second: %q is no number from 0 on", text)
+		return -1, fmt.Errorf("--max-ops-per-second: %q is not a number of 0 or more", text)
 	}
 	return n, nil
 }

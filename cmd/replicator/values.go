@@ -68,7 +68,7 @@ func (m *moment) set(seconds int64) error {
 }
 
 func (m *moment) fault() error {
-	return fmt.Errorf("%q is no point in time: write now, unix seconds, 1700000000,3, Timestamp(1700000000, 3) or 2023-11-14T22:13:20Z", m.text)
+	return fmt.Errorf("%q is not a point in time: write now, unix seconds, 1700000000,3, Timestamp(1700000000, 3) or 2023-11-14T22:13:20Z", m.text)
 }
 
 // String writes what UnmarshalText reads.
@@ -104,7 +104,7 @@ func (s *start) UnmarshalText(text []byte) error {
 		return nil
 	}
 	if err := s.moment.UnmarshalText(text); err != nil {
-		return fmt.Errorf("%w; or copy, to begin with a copy of what the source has", err)
+		return fmt.Errorf("%w; or copy, to copy the source's data first", err)
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (t *tags) UnmarshalText(text []byte) error {
 	for pair := range strings.SplitSeq(string(text), ",") {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return fmt.Errorf("%q is no set of tags: write NAME=VALUE, or several with commas", text)
+			return fmt.Errorf("%q is not a tag set: write NAME=VALUE, or several with commas", text)
 		}
 		(*t)[name] = value
 	}

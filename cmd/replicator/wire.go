@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/status"
@@ -45,7 +46,7 @@ func (c *runCommand) chooseFeedback(p *plan, r *preflight.Report, log *slog.Logg
 	if !fixed && cfg.MemberID >= 0 {
 		cfg.Feedback = feedback.Member
 		if !r.MayReport {
-			log.Warn("the source is not told of the progress: privilege internal on the cluster is missing", slog.Int(keyMember, cfg.MemberID))
+			log.Warn("progress is not reported to the source: privilege internal on the cluster is missing", slog.Int(keyMember, cfg.MemberID))
 			cfg.Feedback = feedback.None
 		}
 	}
@@ -90,25 +91,48 @@ func configMembers(config bson.Raw) []bson.Raw {
 	return members
 }
 
+// portOf returns the port of the status, empty if it is not served.
+func portOf(ln net.Listener) string {
+	if ln == nil {
+		return ""
+	}
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	return port
+}
+
+// registerProcess registers the metrics of the process.
+func registerProcess(r *prometheus.Registry) {
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+}
+
 // mirror runs the pipeline, with what accompanies it, until it ends.
 func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target *driver.Set, v *voice) error {
 	log := v.log
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg := p.pipeline
+	if v.host != nil {
+		cfg.Lease.Process = v.host.process
+	} else {
+		registerProcess(registry)
+		cfg.Lease.Process = lease.NewProcess(portOf(ln))
+	}
+	logged := logEvents(e.Hard, log)
 	tracker, err := status.New(status.Config{
 		Version: cli.Version(), Link: c.Link, Feedback: cfg.Feedback, Source: source, Target: target,
-		TargetPrimary: target.Primary, Registry: registry,
+		TargetPrimary: target.Primary, Registry: registry, Observer: logged,
 	})
 	if err != nil {
 		return fmt.Errorf("set up the status: %w", err)
 	}
-	cfg.Registry, cfg.Observer = registry, observers(logEvents(e.Hard, log), tracker.Observe, v.memory.observe)
+	cfg.Registry, cfg.Observer = registry, observers(logged, tracker.Observe)
 	link, err := pipeline.New(cfg, source, target)
 	if err != nil {
 		return cli.Usage(err)
 	}
 	tracker.Follow(link.Snapshot)
+	if v.host != nil {
+		v.host.show(tracker, registry)
+	}
 
 	// The pipeline decides when the run ends; the rest follows.
 	background, endBackground := context.WithCancelCause(e.Hard)
@@ -134,11 +158,13 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target
 	switch {
 	case err != nil:
 		err = linkError{err}
+	case link.Snapshot().Reason == pipeline.StoodBy:
+		log.LogAttrs(e.Hard, slog.LevelInfo, "stopped: another process leads, or may lead now")
 	case c.Delay > 0:
-		log.LogAttrs(e.Hard, slog.LevelInfo, "drained: everything that was due is applied",
+		log.LogAttrs(e.Hard, slog.LevelInfo, "drained: all entries that were due are applied",
 			slog.String(keyApplied, link.Snapshot().Progress.Applied.String()))
 	default:
-		log.LogAttrs(e.Hard, slog.LevelInfo, "drained: everything that was read is applied",
+		log.LogAttrs(e.Hard, slog.LevelInfo, "drained: all entries that were read are applied",
 			slog.String(keyApplied, link.Snapshot().Progress.Applied.String()))
 	}
 	return err

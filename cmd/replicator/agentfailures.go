@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/agent"
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+)
+
+// memberFailure is how a link has ended on a member, as the control plane has it for others.
+type memberFailure struct {
+	Member string
+	// Term is that of the assignment in which it has ended.
+	Term int64
+	agent.Failure
+}
+
+// failureDoc is its document.
+type failureDoc struct {
+	ID      string    `bson:"_id"` // GROUP/LINK
+	Member  string    `bson:"member"`
+	Term    int64     `bson:"term"`
+	At      time.Time `bson:"at"`
+	Code    int       `bson:"exitCode"`
+	Error   string    `bson:"error"`
+	Do      string    `bson:"do"`
+	Retried bool      `bson:"retried"`
+}
+
+// maxFailure is how many bytes of an error are stored.
+const maxFailure = 2000
+
+// failureBoard tells the others how links have ended in this process. A link that runs has no
+// document; one that has moved has that of the process that has it.
+type failureBoard struct {
+	target            mongo.Caller
+	db, group, member string
+	// written are the documents that are there, by link.
+	written map[string]time.Time
+}
+
+func (b *failureBoard) id(link string) string { return b.group + "/" + link }
+
+// failuresOf returns how the links of a process have ended that do not run. One that starts
+// again does not run before it has something to show.
+func failuresOf(s agent.Status) map[string]memberFailure {
+	all := map[string]memberFailure{}
+	for i := range s.Links {
+		l := &s.Links[i]
+		starts := l.State == agent.Running && l.Run == nil
+		if l.LastFailure != nil && (starts || l.State == agent.Ended || l.State == agent.Retrying) {
+			all[l.Link] = memberFailure{s.Member, l.Term, *l.LastFailure}
+		}
+	}
+	return all
+}
+
+// update makes the documents those of a status.
+func (b *failureBoard) update(ctx context.Context, s agent.Status) error {
+	wanted := failuresOf(s)
+	for link, f := range wanted {
+		if b.written[link].Equal(f.At) {
+			continue
+		}
+		text := strings.ToValidUTF8(f.Error[:min(len(f.Error), maxFailure)], "")
+		doc := failureDoc{b.id(link), b.member, f.Term, f.At, f.Code, text, f.Do, f.Helps}
+		if err := b.write(ctx, "update", bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: doc.ID}}}, {Key: "u", Value: doc}, {Key: "upsert", Value: true}}); err != nil {
+			return err
+		}
+		b.written[link] = f.At
+	}
+	for link := range maps.Clone(b.written) {
+		if _, ok := wanted[link]; ok {
+			continue
+		}
+		// Another process may have written its own meanwhile.
+		mine := bson.D{{Key: "_id", Value: b.id(link)}, {Key: "member", Value: b.member}}
+		if err := b.write(ctx, "delete", bson.D{{Key: "q", Value: mine}, {Key: "limit", Value: 1}}); err != nil {
+			return err
+		}
+		delete(b.written, link)
+	}
+	return nil
+}
+
+func (b *failureBoard) write(ctx context.Context, command string, statement bson.D) error {
+	doc, err := bson.Marshal(statement)
+	if err != nil {
+		return fmt.Errorf("build the statement: %w", err)
+	}
+	reply, err := b.target.Call(ctx, metadata.Majority(metadata.Write(b.db, command, metadata.AgentFailures, command+"s", doc)))
+	if err == nil {
+		_, err = metadata.Written(reply)
+	}
+	if err != nil {
+		return fmt.Errorf("%s how a link has ended, in %s.%s: %w", command, b.db, metadata.AgentFailures, err)
+	}
+	return nil
+}
+
+// readFailures returns how the links of a group have ended, by link.
+func readFailures(ctx context.Context, target mongo.Caller, db, group string) (map[string]memberFailure, error) {
+	docs, err := metadata.FindAll(ctx, mongo.Retry{}, target, nil, db, metadata.AgentFailures, "majority", metadata.Below(group))
+	if err != nil {
+		return nil, fmt.Errorf("read how links have ended, in %s.%s: %w", db, metadata.AgentFailures, err)
+	}
+	all := map[string]memberFailure{}
+	for _, raw := range docs {
+		var d failureDoc
+		if err := bson.Unmarshal(raw, &d); err != nil {
+			return nil, fmt.Errorf("read %s in %s.%s: %w", raw.Lookup("_id"), db, metadata.AgentFailures, err)
+		}
+		all[strings.TrimPrefix(d.ID, group+"/")] = memberFailure{d.Member, d.Term, agent.Failure{At: d.At, Code: d.Code, Error: d.Error, Do: d.Do, Helps: d.Retried}}
+	}
+	return all, nil
+}

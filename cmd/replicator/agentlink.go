@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/agent"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/lease/locks"
+	"github.com/oplogrep/replicator/status"
+)
+
+// host is a process that runs several links.
+type host struct {
+	// process is its id in leases.
+	process string
+	// show is called once the link has something to show.
+	show func(*status.Tracker, *prometheus.Registry)
+}
+
+// links returns what runs each link of a file.
+func (p *agentProcess) links(f *linksFile) []agent.Link {
+	list := make([]agent.Link, 0, len(f.links))
+	for _, l := range f.links {
+		list = append(list, agent.Link{Name: l.name, Settings: l.settings, Run: func(ctx, soft context.Context, show func(agent.View)) error {
+			return p.runLink(cli.Ends{Soft: soft, Hard: ctx}, l, show) //nolint:contextcheck // cli.Ends has both contexts
+		}})
+	}
+	return list
+}
+
+// runLink runs a link as replicator run does.
+func (p *agentProcess) runLink(e cli.Ends, l *fileLink, show func(agent.View)) error {
+	c := &runCommand{runFlags: l.runFlags}
+	c.DrainTimeout = p.DrainTimeout
+	plan, err := c.check()
+	if err != nil {
+		return cli.Usage(err)
+	}
+	plan.pipeline.Memory = p.perLink
+	log := p.log.With(slog.String(keyLink, l.name))
+	screen := newScreen(io.Discard) // The progress of a copy goes to the log.
+	v := &voice{
+		log: log, asJSON: true, copy: newProgress(progressLines, screen, log, screen.width),
+		host: &host{process: p.process, show: func(t *status.Tracker, r *prometheus.Registry) { show(viewOf(t, r)) }},
+	}
+	return c.run(e, plan, v, processMemory{total: p.perLink, from: "its share of the process"})
+}
+
+// viewOf is what a link shows within the process.
+func viewOf(t *status.Tracker, r *prometheus.Registry) agent.View {
+	return agent.View{
+		Brief: func() agent.Brief {
+			s := t.Snapshot()
+			return agent.Brief{
+				State: s.State, Reason: s.Reason, Healthy: s.Healthy(), Consistent: s.Consistent, LagSeconds: s.LagSeconds,
+				Level: string(s.Verdict.Level), Verdict: s.Verdict.Sentence, Next: s.Verdict.Next, Also: s.Verdict.Also,
+			}
+		},
+		Status: status.Page(t), Metrics: r,
+	}
+}
+
+// reloadEvery is the time between two looks at the links file.
+const reloadEvery = 10 * time.Second
+
+// reloadLoop reads the file again on SIGHUP and every 10 s: a file of a Kubernetes ConfigMap
+// changes in place, without a signal.
+func (p *agentProcess) reloadLoop(ctx context.Context) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	tick := time.NewTicker(reloadEvery)
+	defer tick.Stop()
+	fault := ""
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+			asked = true
+		case <-tick.C:
+		}
+		f, err := loadLinks(p.Links, p.environ)
+		switch {
+		case err != nil && (asked || err.Error() != fault):
+			fault = err.Error()
+			p.agent.Fault(errors.New(cli.WithoutPasswords(fault)))
+			p.log.LogAttrs(ctx, slog.LevelError, "the links file cannot be used: the links remain as they are",
+				slog.String(keyFile, p.Links), slog.String(keyError, cli.WithoutPasswords(fault)))
+		case err == nil:
+			p.replace(ctx, f, asked || fault != "")
+			fault = ""
+		}
+	}
+}
+
+// replace uses another file from now on, if it is another one.
+func (p *agentProcess) replace(ctx context.Context, f *linksFile, say bool) {
+	if f.fleet() != p.file.fleet() {
+		p.log.LogAttrs(ctx, slog.LevelWarn, "the links file has another control plane, group, or times of leases: they count once the process is started again",
+			slog.String(keyFile, p.Links))
+		f.fleetFlags = p.file.fleetFlags
+	}
+	same := f.same(p.file)
+	if same && !say {
+		return
+	}
+	p.file = f
+	p.agent.Set(p.links(f))
+	p.log.LogAttrs(ctx, slog.LevelInfo, "the links file was read again", slog.String(keyFile, p.Links), slog.Int(keyLinks, len(f.links)), slog.Bool(keyChanged, !same))
+}
+
+const keyChanged = "changed"
+
+// fleet identifies the settings of the fleet.
+func (f *linksFile) fleet() string { return fmt.Sprint(f.fleetFlags) }
+
+// same reports whether two files have the same links, with the same settings.
+func (f *linksFile) same(other *linksFile) bool {
+	if len(f.links) != len(other.links) {
+		return false
+	}
+	for i, l := range f.links {
+		if o := other.links[i]; l.name != o.name || l.settings != o.settings {
+			return false
+		}
+	}
+	return true
+}
+
+const (
+	// askEvery is the time between two questions to the control plane, askWithin the limit of one.
+	askEvery, askWithin = 5 * time.Second, 5 * time.Second
+	// silentFor is how long it may not answer.
+	silentFor = 20 * time.Second
+)
+
+// controlPlane knows whether the control plane answers, and tells it how links end.
+type controlPlane struct {
+	store    locks.Store
+	failures *failureBoard
+
+	mu    sync.Mutex // guards the rest
+	heard time.Time
+	fault error
+}
+
+func newControlPlane(store locks.Store) *controlPlane {
+	return &controlPlane{store: store, heard: time.Now()}
+}
+
+func (c *controlPlane) askLoop(ctx context.Context, a *agent.Agent) {
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		limited, cancel := context.WithTimeout(ctx, askWithin)
+		_, err := c.store.Clock(limited)
+		if err == nil {
+			err = c.failures.update(limited, a.Status())
+		}
+		cancel()
+		c.mu.Lock()
+		if c.fault = err; err == nil {
+			c.heard = time.Now()
+		}
+		c.mu.Unlock()
+	}
+}
+
+// ready returns why the process cannot take part.
+func (c *controlPlane) ready() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if silent := time.Since(c.heard); c.fault != nil && silent > silentFor {
+		return fmt.Errorf("the control plane has not answered for %s: %w", silent.Round(time.Second), c.fault)
+	}
+	return nil
+}

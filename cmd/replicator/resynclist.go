@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/request"
+)
+
+// resyncLine is one request in JSON.
+type resyncLine struct {
+	Namespace string    `json:"namespace"`
+	State     string    `json:"state"`
+	Requested time.Time `json:"requested"`
+	// Why is the progress, what the request waits for, or why it failed.
+	Why string `json:"why,omitempty"`
+}
+
+// list lists the requests of a link.
+func (c *resyncCommand) list(ctx context.Context, out cli.Output) error {
+	var misplaced error
+	if c.Namespace != "" || c.NoWait {
+		misplaced = errors.New("--list requests nothing: it goes without --namespace and --no-wait")
+	}
+	store, _, release, err := c.openLink(ctx, misplaced)
+	if err != nil {
+		return err
+	}
+	defer release()
+	requests, err := request.New(store).Read(ctx)
+	if err != nil {
+		return cli.Stopped(ctx, err)
+	}
+	if len(requests.Resync) == 0 && !c.JSON {
+		out.Complain("No collection of link %s has been requested to be copied again.", c.Link)
+		return nil
+	}
+	return printResyncs(out.Results, requests.Resync, c.JSON)
+}
+
+func printResyncs(to io.Writer, list []request.Resync, asJSON bool) error {
+	lines, w := json.NewEncoder(to), tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	if !asJSON {
+		_, _ = fmt.Fprintln(w, "COLLECTION\tSTATE\tREQUESTED\tWHY") // Flush returns the error
+	}
+	var err error
+	for _, r := range list {
+		if asJSON {
+			err = errors.Join(err, lines.Encode(resyncLine{string(r.NS), r.State, r.Asked.UTC(), r.Why}))
+			continue
+		}
+		why := r.Why
+		if why == "" {
+			why = "-"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable.Text(string(r.NS)), printable.Text(r.State), timeOf(&r.Asked), printable.Text(why))
+	}
+	if err = errors.Join(err, w.Flush()); err != nil {
+		return fmt.Errorf("print the requests: %w", err)
+	}
+	return nil
+}

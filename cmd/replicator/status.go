@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/resync"
+	"github.com/oplogrep/replicator/status"
+)
+
+type statusCommand struct {
+	linkFlags
+	Address string        `name:"at" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
+	MaxLag  time.Duration `default:"0s" help:"Fail if the target lags more than that, or if that is not known. 0: fail for none."`
+	JSON    bool          `name:"json" help:"Print a line of JSON for each link."`
+	Watch   bool          `help:"Go on, every two seconds."`
+}
+
+// watchEvery is the pause between two looks of --watch.
+const watchEvery = 2 * time.Second
+
+// statusLine is the status of one link.
+type statusLine struct {
+	Link    string         `json:"link"`
+	Verdict status.Verdict `json:"verdict"`
+	// LagSeconds is how far the target lags, null if that is not known.
+	LagSeconds *float64 `json:"lagSeconds"`
+	// From says where all that comes from: process or metadata.
+	From string `json:"from"`
+	// Leader is the process that runs the link, and Address where it was asked.
+	Leader  string `json:"leader,omitempty"`
+	Address string `json:"address,omitempty"`
+	// Unasked is why the process could not be asked.
+	Unasked string `json:"unasked,omitempty"`
+	// Status is what the process answered.
+	Status *status.Snapshot `json:"status,omitempty"`
+}
+
+// Run shows the status of one link, or of all.
+func (c *statusCommand) Run(ctx context.Context, out cli.Output) error {
+	var more []error
+	if c.MaxLag < 0 {
+		more = append(more, fmt.Errorf("--max-lag: %s is negative", c.MaxLag))
+	}
+	if c.Address != "" {
+		if _, _, err := net.SplitHostPort(c.Address); err != nil {
+			more = append(more, fmt.Errorf("--at: %w", err))
+		}
+		if c.Link == "" {
+			more = append(more, errors.New("--at: name the --link whose process that is"))
+		}
+	}
+	if c.Link != "" && !checkpoint.ValidLink(c.Link) {
+		more = append(more, fmt.Errorf("--link: %q: a name has letters, digits, dots, _ and -, 64 at most", c.Link))
+	}
+	set, err := c.open(ctx, more...)
+	if err != nil {
+		return err
+	}
+	defer set.Close()
+	if c.Link != "" {
+		if _, _, err := c.find(ctx, set); err != nil {
+			return cli.Stopped(ctx, err)
+		}
+	}
+	for {
+		lines, err := c.look(ctx, set)
+		if err != nil {
+			return cli.Stopped(ctx, err)
+		}
+		if err := c.print(out, lines); err != nil {
+			return err
+		}
+		if !c.Watch {
+			return c.judge(lines)
+		}
+		select {
+		case <-time.After(watchEvery):
+		case <-ctx.Done():
+			return nil // as asked
+		}
+	}
+}
+
+// look reads the status of the links.
+func (c *statusCommand) look(ctx context.Context, set *driver.Set) ([]statusLine, error) {
+	links, err := checkpoint.List(ctx, set, c.MetadataDB)
+	if err != nil {
+		return nil, err
+	}
+	lines := []statusLine{}
+	for i := range links {
+		l := &links[i]
+		if resync.IsPart(l.Link) && l.Link != c.Link || c.Link != "" && l.Link != c.Link {
+			continue
+		}
+		line, err := c.lookAt(ctx, set, l)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, line)
+	}
+	return lines, nil
+}
+
+func (c *statusCommand) lookAt(ctx context.Context, set *driver.Set, l *checkpoint.Listed) (statusLine, error) {
+	line := statusLine{Link: l.Link, From: "metadata"}
+	if fault := l.Err; fault != nil {
+		line.Verdict = status.Verdict{Name: "unreadable", Level: status.Broken, Sentence: "The link's metadata cannot be read: " + fault.Error() + ".", Also: []string{}}
+		return line, nil //nolint:nilerr // the line has it
+	}
+	store, err := checkpoint.New(checkpoint.Config{Target: set, DB: c.MetadataDB, Link: l.Link})
+	if err != nil {
+		return line, err
+	}
+	seen, found, err := store.Look(ctx, lease.NewWatch(""))
+	if err != nil {
+		return line, err
+	}
+	if found && !seen.Lease.Free && !seen.Lease.Record.Grant.ID.IsZero() {
+		line.Leader = seen.Lease.Record.Holder
+	}
+	if line.Leader != "" || c.Address != "" {
+		s, at, err := c.ask(ctx, l.Link, line.Leader)
+		if err == nil {
+			line.From, line.Address, line.Status = "process", at, &s
+			line.Verdict, line.LagSeconds = s.Verdict, s.AgeOfOldestUnappliedSeconds
+			return line, nil
+		}
+		line.Unasked = err.Error()
+	}
+	stored := status.Stored{Link: l.Link, State: l.State, Lease: seen.Lease, At: time.Now()}
+	line.Verdict, line.LagSeconds = stored.Verdict(), stored.Lag()
+	return line, nil
+}
+
+// ask asks the process that runs a link, and returns where it was.
+func (c *statusCommand) ask(ctx context.Context, link, leader string) (status.Snapshot, string, error) {
+	if c.Address != "" {
+		s, err := status.Ask(ctx, c.Address, c.Link, leader)
+		return s, c.Address, err
+	}
+	var faults []error
+	for _, at := range addressesOf(leader) {
+		s, err := status.Ask(ctx, at, link, leader)
+		if err == nil {
+			return s, at, nil
+		}
+		faults = append(faults, err)
+	}
+	if len(faults) == 0 {
+		faults = append(faults, fmt.Errorf("the process %s serves no status (--listen)", leader))
+	}
+	return status.Snapshot{}, "", errors.Join(faults...)
+}
+
+// addressesOf returns where a process may serve its status: its id begins with its host and
+// the port of --listen, or its number where it serves none.
+func addressesOf(process string) []string {
+	parts := strings.Split(process, ":")
+	if len(parts) < 4 {
+		return nil
+	}
+	host, port := strings.Join(parts[:len(parts)-3], ":"), parts[len(parts)-3]
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return nil
+	}
+	list := []string{net.JoinHostPort(host, port)}
+	if own, err := os.Hostname(); err == nil && own == host {
+		list = append([]string{net.JoinHostPort("127.0.0.1", port)}, list...)
+	}
+	return list
+}
+
+func (c *statusCommand) print(out cli.Output, lines []statusLine) error {
+	if c.JSON {
+		w := json.NewEncoder(out.Results)
+		for i := range lines {
+			if err := w.Encode(lines[i]); err != nil {
+				return fmt.Errorf("print the status: %w", err)
+			}
+		}
+		return nil
+	}
+	if len(lines) == 0 {
+		out.Complain("There is no link in %s of the target.", c.MetadataDB)
+		return nil
+	}
+	var text strings.Builder
+	for i := range lines {
+		lines[i].describe(&text)
+	}
+	if _, err := fmt.Fprint(out.Results, text.String()); err != nil {
+		return fmt.Errorf("print the status: %w", err)
+	}
+	return nil
+}
+
+// describe writes a link for people.
+func (l *statusLine) describe(w *strings.Builder) {
+	v := &l.Verdict
+	_, _ = fmt.Fprintf(w, "%s  %s: %s\n", printable.Text(l.Link), printable.Text(string(v.Level)), printable.Text(v.Sentence))
+	indent := strings.Repeat(" ", len(l.Link)+2)
+	if v.Next != "" {
+		_, _ = fmt.Fprintf(w, "%snext: %s\n", indent, printable.Text(v.Next))
+	}
+	for _, also := range v.Also {
+		_, _ = fmt.Fprintf(w, "%salso: %s\n", indent, printable.Text(also))
+	}
+	switch {
+	case l.From == "process":
+		_, _ = fmt.Fprintf(w, "%sasked %s\n", indent, printable.Text(l.Address))
+	case l.Unasked != "":
+		_, _ = fmt.Fprintf(w, "%sfrom the metadata: %s\n", indent, printable.Text(strings.ReplaceAll(l.Unasked, "\n", "; ")))
+	}
+}
+
+// judge returns an error if a link is broken, or lags too much.
+func (c *statusCommand) judge(lines []statusLine) error {
+	var faults []error
+	for i := range lines {
+		l := &lines[i]
+		switch {
+		case l.Verdict.Level == status.Broken:
+			faults = append(faults, fmt.Errorf("%s: %s", printable.Text(l.Link), printable.Text(l.Verdict.Sentence)))
+		case c.MaxLag > 0 && l.LagSeconds == nil:
+			faults = append(faults, fmt.Errorf("%s: how far the target lags is not known", l.Link))
+		case c.MaxLag > 0 && *l.LagSeconds > c.MaxLag.Seconds():
+			faults = append(faults, fmt.Errorf("%s: the target lags %.1f s, more than %s", l.Link, *l.LagSeconds, c.MaxLag))
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return &cli.Error{Err: errors.Join(faults...), Code: cli.ExitFailed, Hint: "docs/troubleshooting.md has a section for each verdict."}
+}
