@@ -25,10 +25,13 @@ test: corpus ## verify every recorded oplog (see corpus), then run all tests
 	@$(MAKE) -s skipped
 	$(GO) test -timeout 30m ./...
 
+# Packages without goroutines of their own: their properties take minutes, and find no race.
+SEQUENTIAL = /(applier/plan|oplog/update)$$
+
 .PHONY: race
-race: ## run all tests with the race detector, in random order
+race: ## run all tests with the race detector, in random order, but for packages without goroutines
 	@$(MAKE) -s skipped
-	$(GO) test -race -shuffle=on -timeout 30m ./...
+	$(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -vE '$(SEQUENTIAL)')
 
 .PHONY: lint
 lint: $(TOOLS) ## run golangci-lint
@@ -40,7 +43,7 @@ fmt: $(TOOLS) ## rewrite sources: gofumpt, import order, go fix
 	$(GO) fix ./...
 
 .PHONY: check
-check: format vet lint tidy-diff fix-diff race vuln ## every check, in order of speed
+check: format vet lint tidy-diff fix-diff race deployed vuln ## every check, in order of speed
 
 .PHONY: demo
 demo: build ## mirror one embedded set into another, live, through failovers; compare
@@ -75,7 +78,7 @@ cover: ## show the coverage of oplog/ by all tests, the total last
 	@$(GO) tool cover -func=bin/cover.out | awk '/^total:/ && $$3 + 0 < 90 {print "less than 90 %"; exit 1}'
 
 # One package at a time: each starts several servers.
-SERVER_TESTS = $(GO) test -count=1 -p 1 -timeout 60m ./test/e2e/... ./internal/mongo/driver/...
+SERVER_TESTS = $(GO) test -count=1 -p 1 -timeout 60m ./test/e2e/... ./internal/mongo/driver/... ./lease/locks/mongostore
 
 .PHONY: test-mongod
 test-mongod: ## run the end-to-end tests on a local server; MONGOD=/absolute/path, LIVE_SECONDS=60
@@ -92,13 +95,28 @@ KILLS ?= 200
 kills: ## kill the program KILLS (200) times while it mirrors, and as often while it copies; REPLICATOR_SEED=N
 	REPLICATOR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run TestKill -v ./test/process
 
+ROUNDS ?= 300
+
+.PHONY: rounds
+rounds: ## three processes of one link in ROUNDS (300) rounds of kills, suspensions, cut networks and failovers; REPLICATOR_SEED=N
+	REPLICATOR_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 120m -run TestRounds -v ./test/process
+
+AGENTS ?= 10
+
+.PHONY: agents
+agents: ## AGENTS (10) processes share twice as many links; ten of them are killed, one after the other
+	REPLICATOR_AGENTS=$(AGENTS) REPLICATOR_AGENT_KILLS=10 $(GO) test -count=1 -timeout 30m -run TestAgentsKilled -v ./test/process
+
 .PHONY: mutate
 mutate: ## plant known bugs, one at a time; a test has to notice each; MUTANTS=REGEXP picks some
 	$(GO) run ./test/mutate -only '$(MUTANTS)'
 
 .PHONY: soak
-soak: mutate kills ## what is too slow for check: planted bugs, kills, moods, long live runs on all dialects
+soak: mutate kills rounds agents ## what is too slow for check: planted bugs, kills, rounds, moods, long live runs on all dialects
 	REPLICATOR_MOODS=all $(GO) test -count=3 -timeout 60m -run TestMoods ./pipeline
+	REPLICATOR_COPY_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestCopySurvives ./pipeline
+	REPLICATOR_MASS_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestMassSurvives ./pipeline
+	LOCKS_SECONDS=300 $(GO) test -count=1 -timeout 60m -run TestContenders -v ./lease/locks/mongostore ./lease/locks/sqlstore
 	LIVE_SECONDS=300 LIVE_DIALECTS=all $(GO) test -count=1 -timeout 60m -run TestLive -v ./test/e2e
 
 .PHONY: vuln
@@ -106,17 +124,22 @@ vuln: $(TOOLS) ## look for known vulnerabilities that the code can reach
 	@bash tools/vuln.sh
 
 .PHONY: tidy
-tidy: ## tidy go.mod and go.sum of both modules
+tidy: ## tidy go.mod and go.sum of all modules
 	$(GO) mod tidy
 	$(GO) -C tools mod tidy
+	$(GO) -C deploy mod tidy
 
 # The tests that need a server say so themselves, but only under go test -v.
-.PHONY: format vet tidy-diff fix-diff skipped
+.PHONY: format vet tidy-diff fix-diff deployed skipped
 skipped:
 	@test -n "$(MONGOD)$(REPLICATOR_DOCKER)" || \
 		echo "SKIP test/e2e: it needs a real server: make test-mongod MONGOD=/path/to/mongod, or make test-docker"
 	@command -v npm >/dev/null || command -v mongosh >/dev/null || test -n "$(MONGOSH)" || \
 		echo "SKIP test/mongosim TestMongosh, TestServe/mongosh: they need mongosh, or npm to fetch it"
+	@command -v mariadbd >/dev/null || test -x /usr/sbin/mariadbd || test -n "$(MYSQL_DSN)" || \
+		echo "SKIP lease/locks/sqlstore on MariaDB: install mariadb-server, or set MYSQL_DSN"
+	@command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || test -n "$(POSTGRES_DSN)" || \
+		echo "SKIP lease/locks/sqlstore on PostgreSQL: install postgresql, or set POSTGRES_DSN"
 	@command -v python3 >/dev/null || echo "SKIP test/mongosim TestServe/pymongo: it needs python3, and pip to fetch pymongo"
 
 format: $(TOOLS)
@@ -129,6 +152,10 @@ vet:
 tidy-diff:
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
+	$(GO) -C deploy mod tidy -diff
+
+deployed:
+	$(GO) -C deploy test ./...
 
 fix-diff:
 	$(GO) fix -diff ./...

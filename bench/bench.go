@@ -15,7 +15,8 @@ type Config struct {
 	// log in memory, for the run pipeline only.
 	Source string
 	// Target is a connection string; empty means an embedded set, null a server that
-	// acknowledges everything (the runs apply and ceiling). The run pipeline has none.
+	// acknowledges everything (the runs apply and ceiling), calibrated one that also costs
+	// what a real server does (apply and catch-up). The run pipeline has none.
 	Target string
 	// Rounds is the number of rounds. Default 3.
 	Rounds int
@@ -30,8 +31,12 @@ type Config struct {
 	// TakeRate limits the operations per second that the run pipeline discards;
 	// below the rate of the source the buffer fills up. Zero means no limit.
 	TakeRate float64
-	// BufferBytes is the budget of the buffer. Default 256 MiB.
+	// BufferBytes is the budget of the buffer, where that is measured without a link.
+	// Default 256 MiB.
 	BufferBytes int64
+	// Memory is the memory of the process in which a link is measured, as --memory of the
+	// program. Default 320 MiB.
+	Memory int64
 	// Rate is the pace of the run mirror, in operations per second, default 1,000;
 	// Duration is for how long. Default 10 s.
 	Rate     float64

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/meter"
@@ -24,6 +25,10 @@ type backlog struct {
 	ops, bytes int64
 	// secondary: a secondary is timed on the same backlog.
 	secondary bool
+	// null is a calibrated target, nil for a set.
+	null *ends.Null
+	// cost is what the statements of each round cost a real server.
+	cost []time.Duration
 }
 
 // CatchUp measures a whole link from its start before a backlog to the end of
@@ -45,7 +50,7 @@ func CatchUpWithSecondary(ctx context.Context, c Config) (ours, secondary *resul
 
 func catchUp(ctx context.Context, c Config, secondary bool) (_ *result.Run, err error) {
 	c.setDefaults()
-	if err := errors.Join(c.validate(), setsOnly(c)); err != nil {
+	if err := errors.Join(c.validate(), catchUpEnds(c, secondary)); err != nil {
 		return nil, fmt.Errorf("measure a catch-up: %w", err)
 	}
 	b := &backlog{cfg: c, secondary: secondary}
@@ -59,7 +64,10 @@ func catchUp(ctx context.Context, c Config, secondary bool) (_ *result.Run, err 
 	run := newRun("catch-up", c)
 	run.Source, run.Target = b.source.Is, b.target.Is
 	run.Ops, run.Bytes = b.ops, b.bytes
-	run.Notes = append(run.Notes, "timed from the start of the link until the backlog's newest entry is applied; then the target is compared with the source")
+	run.Notes = append(run.Notes, "timed from the start of the link until the backlog's newest entry is applied")
+	if b.null == nil {
+		run.Notes[0] += "; then the target is compared with the source"
+	}
 	var all rounds
 	for i := range c.Rounds {
 		say(c, "catch-up %d of %d: %d operations", i+1, c.Rounds, b.ops)
@@ -70,13 +78,18 @@ func catchUp(ctx context.Context, c Config, secondary bool) (_ *result.Run, err 
 		all = append(all, usage)
 	}
 	all.into(run)
+	if b.null != nil {
+		if err := b.predict(run, all); err != nil {
+			return nil, fmt.Errorf("predict a catch-up: %w", err)
+		}
+	}
 	return run, nil
 }
 
 // setsOnly returns an error for ends that are not replica sets.
 func setsOnly(c Config) error {
 	switch {
-	case c.Target == nullEnd, c.Source == memoryEnd:
+	case c.Target == nullEnd, c.Target == calibratedEnd, c.Source == memoryEnd:
 		return &ConfigError{errors.New("both ends have to be sets")}
 	case c.Source != "" && c.Source == c.Target:
 		return &ConfigError{errors.New("the source and the target are the same set")}
@@ -93,7 +106,12 @@ func (b *backlog) open(ctx context.Context) error {
 	if b.ops, b.bytes, err = logSize(b.cfg.Workload); err != nil {
 		return err
 	}
-	if b.target, err = openPlace(ctx, b.cfg, b.cfg.Target, targetSeed, 1); err != nil {
+	if b.cfg.Target == calibratedEnd {
+		err = b.openCalibrated(ctx)
+	} else {
+		b.target, err = openPlace(ctx, b.cfg, b.cfg.Target, targetSeed, 1)
+	}
+	if err != nil {
 		return fmt.Errorf("the target: %w", err)
 	}
 	if err := b.target.free(ctx, b.cfg.Overwrite, b.collections); err != nil {
@@ -182,7 +200,7 @@ func writePlain(ctx context.Context, uri string, c Config) error {
 
 // round runs one link, into a target that has the workload's initial documents.
 func (b *backlog) round(ctx context.Context, n int) (usage meter.Usage, err error) {
-	if err := b.target.prepare(ctx, b.cfg.Overwrite, b.collections); err != nil {
+	if err := b.prepare(ctx); err != nil {
 		return usage, err
 	}
 	names, err := only(b.target.touched(b.collections))
@@ -205,6 +223,9 @@ func (b *backlog) round(ctx context.Context, n int) (usage meter.Usage, err erro
 	}
 	if err != nil {
 		return usage, err
+	}
+	if b.null != nil {
+		return usage, b.counted(ctx)
 	}
 	return usage, same(ctx, b.source.End, b.target.End, name, b.collections)
 }

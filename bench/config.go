@@ -15,6 +15,8 @@ import (
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/memory"
+	"github.com/oplogrep/replicator/pipeline"
 )
 
 const (
@@ -35,6 +37,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.BatchOps, batcher.DefaultMaxOps)
 	setDefault(&c.CeilingBatch, defaultCeilingBatch)
 	setDefault(&c.BufferBytes, buffer.DefaultLimit)
+	setDefault(&c.Memory, memory.Default)
 	setDefault(&c.Rate, defaultRate)
 	setDefault(&c.Duration, defaultDuration)
 	setDefault(&c.CloneWorkers, defaultCloneWorkers)
@@ -73,6 +76,7 @@ func (c *Config) validate() error {
 		{c.BatchOps < 1 || c.BatchOps > batcher.MostOps, fmt.Sprintf("%d operations of a batch: not between 1 and %d", c.BatchOps, batcher.MostOps)},
 		{c.FlushDocs < 0, fmt.Sprintf("%d documents of a flush", c.FlushDocs)},
 		{c.CeilingBatch < 1, fmt.Sprintf("%d operations of a bulk write", c.CeilingBatch)},
+		{c.Memory < pipeline.MinMemory, fmt.Sprintf("a memory of %d bytes: at least %d", c.Memory, pipeline.MinMemory)},
 		{c.BufferBytes < buffer.MinLimit, fmt.Sprintf("a buffer of %d bytes: at least %d", c.BufferBytes, buffer.MinLimit)},
 		{c.Rate < 0, fmt.Sprintf("%g operations a second", c.Rate)},
 		{c.Duration < 0, fmt.Sprintf("for %s", c.Duration)},
@@ -84,7 +88,7 @@ func (c *Config) validate() error {
 		}
 	}
 	for _, end := range []string{c.Source, c.Target} {
-		if end != "" && end != memoryEnd && end != nullEnd {
+		if end != "" && end != memoryEnd && end != nullEnd && end != calibratedEnd {
 			faults = append(faults, ends.CheckURI(end))
 		}
 	}

@@ -18,11 +18,15 @@ const (
 	leastToNull     = 600_000   // ops/s
 	leastInserts    = 0.95      // of the ceiling
 	leastChanges    = 1.5       // of the ceiling, updates and deletes
+	leastMass       = 4         // of the ceiling
 	leastHot        = 5         // of the ceiling
 	leastCatchUp    = 1         // of a secondary
+	mostShare       = 1.5       // µs of CPU of an operation, beside a real target
 	mostSpread      = 1.15      // the highest of several costs to the lowest
+	mostMany        = 1.5       // the cost of 10,000 collections to that of one
 	mostGrowth      = 32        // MiB, for four times the backlog
-	mostMirrorLag   = 20        // ms after the acknowledgement by a majority, p99
+	leastDuring     = 0.9       // of the throughput without an index build
+	mostMirrorLag   = 5         // ms after the acknowledgement by a majority, p99
 )
 
 // least adds a goal with a minimum for a figure.
@@ -98,6 +102,14 @@ func ratio(a, b *result.Run) float64 {
 		return 0
 	}
 	return a.OpsPerSecond() / b.OpsPerSecond()
+}
+
+// cpuRatio returns the CPU time of a per operation, relative to b.
+func cpuRatio(a, b *result.Run) float64 {
+	if b.CPUSeconds == 0 {
+		return 0
+	}
+	return a.CPUPerMillion() / b.CPUPerMillion()
 }
 
 // fastest is the pace of the fastest round, which other work on the machine disturbs

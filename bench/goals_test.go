@@ -44,7 +44,7 @@ func TestRatios(t *testing.T) {
 		}
 		n++
 	}
-	if n != len(want) || n != 7 {
+	if n != len(want) || n != 8 {
 		t.Errorf("%d ratios of %d", n, len(want))
 	}
 }
@@ -122,7 +122,7 @@ func TestNoReference(t *testing.T) {
 func TestMirrorLag(t *testing.T) {
 	three := result.End{Kind: result.EndReal, Version: "5.0.7", Members: 3}
 	latencies := map[string]result.Latency{
-		acknowledged: {Count: 9, P99: 0.001}, commitToApplied: {Count: 9, P99: 0.1}, majority: {Count: 9, P99: 0.05}, probed: {Count: 9, P99: 0.007},
+		acknowledged: {Count: 9, P99: 0.001}, commitToApplied: {Count: 9, P99: 0.1}, majority: {Count: 9, P99: 0.05}, probed: {Count: 9, P99: 0.004},
 	}
 	goal := func(source, target result.End) result.Goal {
 		var report result.Report
@@ -130,7 +130,7 @@ func TestMirrorLag(t *testing.T) {
 		s.mirrorLag(&result.Run{Name: "mirror/mixed", Source: source, Target: target, Latencies: latencies})
 		return report.Goals[0]
 	}
-	if g := goal(three, three); g.Skipped != "" || math.Abs(g.Measured-7) > 1e-9 || g.Most == nil || *g.Most != 20 || g.Embedded || !g.Met() {
+	if g := goal(three, three); g.Skipped != "" || math.Abs(g.Measured-4) > 1e-9 || g.Most == nil || *g.Most != 5 || g.Embedded || !g.Met() {
 		t.Errorf("%+v", g)
 	}
 	if g := goal(oneEmbedded, oneEmbedded); !g.Embedded || g.Skipped != "" {
@@ -149,6 +149,13 @@ func TestMirrorLag(t *testing.T) {
 func TestSpread(t *testing.T) {
 	slow := &result.Run{Ops: 100, Rounds: []float64{9, 4, 5}}
 	fast := &result.Run{Ops: 100, Rounds: []float64{2, 8, 7}}
+	many, one := &result.Run{Ops: 20, CPUSeconds: 6}, &result.Run{Ops: 10, CPUSeconds: 2}
+	if got := cpuRatio(many, one); got != 1.5 {
+		t.Errorf("0.3 s per operation instead of 0.2: a ratio of %v, want 1.5", got)
+	}
+	if got := cpuRatio(many, &result.Run{Ops: 10}); got != 0 {
+		t.Errorf("no CPU time is known: a ratio of %v", got)
+	}
 	if got := spread([]*result.Run{slow, fast, slow}); got != 2 {
 		t.Errorf("dearest/cheapest %g, want 2", got)
 	}

@@ -172,10 +172,13 @@ func (s *secondary) catchUp(ctx context.Context, c Config) (usage meter.Usage, e
 	return usage, err
 }
 
+// statusEvery is the time between two polls of a secondary's status.
+const statusEvery = 5 * time.Millisecond
+
 // between times it from the last poll that found nothing of the backlog to the first
 // that found all.
 func (s *secondary) between(ctx context.Context) (time.Duration, error) {
-	tick := time.NewTicker(glance)
+	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
 	since, began := time.Now(), false
 	for {

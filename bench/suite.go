@@ -41,7 +41,9 @@ var parts = []part{
 	{"sweep", (*suite).sweep},
 	{"ceiling", (*suite).ceiling},
 	{"catch-up", (*suite).catchUp},
+	{"calibrated", (*suite).calibrated},
 	{"mirror", (*suite).mirror},
+	{"index-build", (*suite).indexBuild},
 	{"clone", (*suite).clone},
 }
 

@@ -28,13 +28,13 @@ func openTarget(ctx context.Context, c Config) (*target, error) {
 	if t.collections, err = collectionsOf(c.Workload); err != nil {
 		return nil, err
 	}
-	if c.Target != nullEnd {
+	if c.Target != nullEnd && c.Target != calibratedEnd {
 		if t.place, err = openPlace(ctx, c, c.Target, targetSeed, 1); err != nil {
 			return nil, fmt.Errorf("the target: %w", err)
 		}
 		return t, nil
 	}
-	if t.null, err = ends.StartNullAt(ctx, c.Serve, targetSeed); err != nil {
+	if t.null, err = ends.StartNullAt(ctx, c.Serve, targetSeed, c.Target == calibratedEnd); err != nil {
 		return nil, fmt.Errorf("the target: %w", err)
 	}
 	dbs, err := databases(c.Workload)

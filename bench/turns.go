@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/oplogrep/replicator/bench/result"
@@ -13,6 +14,8 @@ type contender struct {
 	// prepare makes everything ready for a round, which is what it returns: only that
 	// is measured.
 	prepare func(ctx context.Context, round int) (work func(ctx context.Context) error, err error)
+	// after, if set, ends what prepare has begun.
+	after func(ctx context.Context) error
 	// note, if set, adds what is known after the last round.
 	note func(ctx context.Context) error
 
@@ -49,5 +52,8 @@ func (t *contender) turn(ctx context.Context, c Config, round int, profiled bool
 	}
 	usage, err := measure(c, profiled, func() error { return work(ctx) })
 	t.rounds = append(t.rounds, usage)
+	if t.after != nil {
+		err = errors.Join(err, t.after(ctx))
+	}
 	return err
 }

@@ -249,6 +249,9 @@ func (e *End) Close() {
 // it.
 func (e *End) Started() bool { return e.sim != nil || e.stop != nil }
 
+// Here reports whether it runs in this process.
+func (e *End) Here() bool { return e.sim != nil }
+
 // run runs a command on the primary.
 func (e *End) run(ctx context.Context, db string, cmd bson.D) (bson.Raw, error) {
 	body, err := bson.Marshal(cmd)

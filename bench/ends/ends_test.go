@@ -164,7 +164,7 @@ func TestStartServed(t *testing.T) {
 		t.Errorf("stopped %d times", stopped)
 	}
 	broken := func(context.Context, What) (Served, error) { return Served{}, errors.New("no such program") }
-	if _, err := StartNullAt(t.Context(), broken, 1); err == nil || !strings.Contains(err.Error(), "no such program") {
+	if _, err := StartNullAt(t.Context(), broken, 1, false); err == nil || !strings.Contains(err.Error(), "no such program") {
 		t.Errorf("what cannot be started: %v", err)
 	}
 	if _, _, err := Start(t.Context(), nil, What{Kind: "other"}); err == nil {

@@ -79,7 +79,7 @@ func TestStartedIs(t *testing.T) {
 		}
 		e.Close()
 	}
-	null, err := StartNull(t.Context(), 1)
+	null, err := StartNull(t.Context(), 1, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -25,6 +26,10 @@ const nullCommand = "replicatorNull"
 // Armed, it answers insert, update, delete and the end of a transaction at once, and
 // a find with nothing. Everything else still goes to the backend: commands that
 // list, create and drop collections. It reads every byte that it is sent.
+//
+// A calibrated one can be the target of a whole link: the metadata, and with them the
+// transactions of the lanes, are the backend's. It acknowledges what they write to data,
+// and for each statement uses as much CPU as a real server does.
 type Null struct {
 	*End
 
@@ -33,17 +38,17 @@ type Null struct {
 }
 
 // StartNull starts one in this process.
-func StartNull(ctx context.Context, seed int64) (*Null, error) {
+func StartNull(ctx context.Context, seed int64, calibrated bool) (*Null, error) {
 	backend, err := StartEmbedded(ctx, seed, 0)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newNullServer(ctx, backend)
+	s, err := newNullServer(ctx, backend, calibrated)
 	if err != nil {
 		backend.Close()
 		return nil, err
 	}
-	n, err := openNull(ctx, s.uri())
+	n, err := openNull(ctx, s.uri(), calibrated)
 	if err != nil {
 		s.close()
 		return nil, err
@@ -54,27 +59,32 @@ func StartNull(ctx context.Context, seed int64) (*Null, error) {
 
 // StartNullAt starts one: in a process of its own by serve, or in this one where that
 // is nil.
-func StartNullAt(ctx context.Context, serve Serve, seed int64) (*Null, error) {
+func StartNullAt(ctx context.Context, serve Serve, seed int64, calibrated bool) (*Null, error) {
 	if serve == nil {
-		return StartNull(ctx, seed)
+		return StartNull(ctx, seed, calibrated)
 	}
-	e, _, err := startServed(ctx, serve, What{Kind: Acknowledging, Seed: seed})
+	e, _, err := startServed(ctx, serve, What{Kind: Acknowledging, Seed: seed, Calibrated: calibrated})
 	if err != nil {
 		return nil, err
 	}
-	e.Is = nullEnd
+	e.Is = nullEnd(calibrated)
 	return &Null{End: e}, nil
 }
 
 // nullEnd is the End of a Null, whatever its backend is.
-var nullEnd = result.End{Kind: result.EndNull}
+func nullEnd(calibrated bool) result.End {
+	if calibrated {
+		return result.End{Kind: result.EndCalibrated}
+	}
+	return result.End{Kind: result.EndNull}
+}
 
-func openNull(ctx context.Context, uri string) (*Null, error) {
+func openNull(ctx context.Context, uri string, calibrated bool) (*Null, error) {
 	e, err := Open(ctx, uri)
 	if err != nil {
 		return nil, err
 	}
-	e.Is = nullEnd
+	e.Is = nullEnd(calibrated)
 	return &Null{End: e}, nil
 }
 
@@ -92,6 +102,17 @@ func (n *Null) Arm(ctx context.Context, on bool) error {
 		return fmt.Errorf("arm the null server: %w", err)
 	}
 	return nil
+}
+
+// Cost is what the writes since Arm cost a real server, on the machine of the
+// calibration.
+func (n *Null) Cost(ctx context.Context) (time.Duration, error) {
+	reply, err := n.run(ctx, "admin", bson.D{{Key: nullCommand, Value: 1}})
+	if err != nil {
+		return 0, fmt.Errorf("ask the null server: %w", err)
+	}
+	cost, _ := reply.Lookup("nanoseconds").AsInt64OK()
+	return time.Duration(cost), nil
 }
 
 // Commands is the number of commands acknowledged since Arm, Statements the number
@@ -113,8 +134,10 @@ type nullServer struct {
 	// address is its own, member that of the backend.
 	address, member string
 
+	calibrated           bool
 	armed                atomic.Bool
 	commands, statements atomic.Int64
+	nanoseconds          atomic.Int64
 	lanes                lanes
 
 	ctx    context.Context //nolint:containedctx // the lifetime of all connections, ended by close
@@ -125,12 +148,12 @@ type nullServer struct {
 // errNullClosed is the cause when connections of a null server end.
 var errNullClosed = errors.New("the null server was closed")
 
-func newNullServer(ctx context.Context, backend *End) (*nullServer, error) {
+func newNullServer(ctx context.Context, backend *End, calibrated bool) (*nullServer, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start a null server: %w", err)
 	}
-	s := &nullServer{listener: l, backend: backend, address: l.Addr().String(), member: backend.sim.Member(0).Host()}
+	s := &nullServer{listener: l, backend: backend, calibrated: calibrated, address: l.Addr().String(), member: backend.sim.Member(0).Host()}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.done.Go(s.acceptLoop)
 	return s, nil

@@ -17,12 +17,13 @@ import (
 	"github.com/oplogrep/replicator/bench/plain"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/wire"
 )
 
 func startNull(t *testing.T) *ends.Null {
 	t.Helper()
-	n, err := ends.StartNullAt(t.Context(), nil, 5)
+	n, err := ends.StartNullAt(t.Context(), nil, 5, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,6 +159,15 @@ func TestNullCommands(t *testing.T) {
 		}
 	}
 	acknowledged(t, n, 5, 3+2+5+1000+2)
+	// A list of _ids counts as often.
+	listOf := func(ids ...any) bson.Raw {
+		q := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
+		return must.Get(bson.Marshal(bson.D{{Key: "q", Value: q}, {Key: "u", Value: bson.D{}}, {Key: "multi", Value: true}}))(t)
+	}
+	reply = run(t, n, "d", bson.D{{Key: "update", Value: "c"}}, doc, listOf(1, 2, 3), listOf("x", "y"), listOf(4, 5))
+	if got := number(reply, "n"); got != 1+3+2+2 {
+		t.Errorf("lists of 3, 2 and 2 _ids, and one without: n is %d, want 8", got)
+	}
 	found, err := mongo.ReadBatch(run(t, n, "d", bson.D{{Key: "find", Value: "c"}}))
 	if err != nil || found.Cursor != 0 || len(found.Docs) != 0 {
 		t.Errorf("found %d documents, cursor %d, %v", len(found.Docs), found.Cursor, err)
@@ -215,6 +225,32 @@ func TestNullLanes(t *testing.T) {
 	if docs := find(bson.D{{Key: "$in", Value: bson.A{"a/0", "a/1", "a/barrier", "b"}}}); len(docs) != 3 || number(docs[0], "ts") != 1 {
 		t.Errorf("the lanes are %v", docs)
 	}
+}
+
+// TestNullLists: a statement counts as many documents as it lists _ids, also if it is
+// larger than what is read at once.
+func TestNullLists(t *testing.T) {
+	n := startNull(t)
+	arm(t, n, true)
+	var want int64
+	for _, ids := range []int{3, 500, 40_000} {
+		list := make(bson.A, ids)
+		for i := range list {
+			list[i] = i
+		}
+		q := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: list}}}}
+		update := must.Marshal(t, bson.D{{Key: "q", Value: q}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: 1}}}}}, {Key: "multi", Value: true}})
+		if is := len(update) > 128<<10; is != (ids == 40_000) {
+			t.Fatalf("a statement of %d bytes", len(update))
+		}
+		one := must.Marshal(t, bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "u", Value: bson.D{{Key: "v", Value: 1}}}})
+		reply := run(t, n, "d", bson.D{{Key: "update", Value: "c"}}, one, update, one)
+		if got := number(reply, "n"); got != int64(ids)+2 {
+			t.Errorf("%d _ids: n is %d", ids, got)
+		}
+		want += int64(ids) + 2
+	}
+	acknowledged(t, n, 3, want)
 }
 
 // TestNullWire: messages that no driver of ours sends.
@@ -311,7 +347,7 @@ func TestNullWire(t *testing.T) {
 
 // TestNullCloses: it ends with clients that are connected.
 func TestNullCloses(t *testing.T) {
-	n, err := ends.StartNull(t.Context(), 6)
+	n, err := ends.StartNull(t.Context(), 6, false)
 	if err != nil {
 		t.Fatal(err)
 	}

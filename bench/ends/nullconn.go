@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -46,6 +47,8 @@ type nullConn struct {
 	// body and msg are memory for an answer.
 	body []byte
 	msg  wire.Message
+	// large is memory for a statement that is larger than in.
+	large []byte
 }
 
 func newNullConn(s *nullServer, conn net.Conn) *nullConn {
@@ -122,18 +125,16 @@ func (c *nullConn) tryAcknowledge() (taken bool, err error) {
 	if head, err = c.in.Peek(prefix + bodySize); err != nil {
 		return false, err
 	}
-	w, ok := writeOf(head[prefix:])
-	if !ok || w.kept() || w.own && w.name == "find" {
+	w, ok := writeOf(head[prefix:], c.server.calibrated)
+	if !ok || w.kept() || w.own && w.name == "find" || c.server.calibrated && w.meta() {
 		return false, nil
 	}
 	if _, err := c.in.Discard(prefix + bodySize); err != nil {
 		return false, err
 	}
-	n, err := c.countSections(size - prefix - bodySize)
-	if err != nil {
+	if err := c.countSections(&w, size-prefix-bodySize); err != nil {
 		return false, err
 	}
-	w.statements += n
 	c.server.count(w)
 	if flags&moreToCome != 0 {
 		return true, nil
@@ -143,56 +144,67 @@ func (c *nullConn) tryAcknowledge() (taken bool, err error) {
 	return true, c.answer(&c.msg)
 }
 
-// countSections reads the document sequences after the body and returns the
-// number of their documents.
-func (c *nullConn) countSections(left int) (documents int, err error) {
+// countSections reads the document sequences after the body, the statements of w.
+func (c *nullConn) countSections(w *write, left int) error {
 	for left > 0 {
 		head, err := c.in.Peek(1 + 4)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		size := int(binary.LittleEndian.Uint32(head[1:]))
 		if head[0] != 1 || size < 4+2 || size > left-1 {
-			return 0, fmt.Errorf("%w: a section of kind %d with %d bytes, there are %d", errMalformed, head[0], size, left)
+			return fmt.Errorf("%w: a section of kind %d with %d bytes, there are %d", errMalformed, head[0], size, left)
 		}
 		if _, err := c.in.Discard(1 + 4); err != nil {
-			return 0, err
+			return err
 		}
 		left -= 1 + size
 		name, err := c.in.ReadSlice(0)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		n, err := c.countDocuments(size - 4 - len(name))
-		if err != nil {
-			return 0, err
+		if err := c.countDocuments(w, size-4-len(name)); err != nil {
+			return err
 		}
-		documents += n
 	}
-	return documents, nil
+	return nil
 }
 
-// countDocuments reads documents of left bytes in total.
-func (c *nullConn) countDocuments(left int) (n int, err error) {
+// countDocuments reads statements of w, of left bytes in total.
+func (c *nullConn) countDocuments(w *write, left int) error {
 	for left > 0 {
 		head, err := c.in.Peek(4)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		size := int(binary.LittleEndian.Uint32(head))
 		if size < rawbson.MinSize || size > left {
-			return 0, fmt.Errorf("%w: a document of %d bytes, there are %d", errMalformed, size, left)
-		}
-		if _, err := c.in.Discard(size); err != nil {
-			return 0, err
+			return fmt.Errorf("%w: a document of %d bytes, there are %d", errMalformed, size, left)
 		}
 		left -= size
-		n++
+		if w.name != "insert" && size > nullBuffer { // a long list of _ids, for example
+			c.large = slices.Grow(c.large[:0], size)[:size]
+			if _, err := io.ReadFull(c.in, c.large); err != nil {
+				return err
+			}
+			w.add(c.large)
+			continue
+		}
+		var statement bson.Raw
+		if w.name != "insert" {
+			if statement, err = c.in.Peek(size); err != nil {
+				return err
+			}
+		}
+		w.add(statement)
+		if _, err := c.in.Discard(size); err != nil {
+			return err
+		}
 	}
 	if left < 0 {
-		return 0, fmt.Errorf("%w: a section ends within its name", errMalformed)
+		return fmt.Errorf("%w: a section ends within its name", errMalformed)
 	}
-	return n, nil
+	return nil
 }
 
 // handle answers a message that has been read completely.
@@ -218,8 +230,10 @@ func (c *nullConn) reply(ctx context.Context, msg *wire.Message) (bson.Raw, erro
 		return c.server.ownHello(reply), nil
 	}
 	if c.server.armed.Load() {
-		if w, ok := writeOf(msg.Body); ok {
+		if w, ok := writeOf(msg.Body, c.server.calibrated); ok && (!c.server.calibrated || !w.meta()) {
 			return c.acknowledge(ctx, msg, w)
+		} else if ok {
+			return c.ask(ctx, msg)
 		}
 		return c.askAlone(ctx, msg)
 	}
@@ -254,7 +268,9 @@ func outsideTransaction(body bson.Raw) bson.Raw {
 // finds in MetaDB: that has no more than it had before.
 func (c *nullConn) acknowledge(ctx context.Context, msg *wire.Message, w write) (bson.Raw, error) {
 	for _, s := range msg.Sequences {
-		w.statements += len(s.Docs)
+		for _, doc := range s.Docs {
+			w.add(doc)
+		}
 	}
 	isFind := w.name == "find"
 	switch {
@@ -324,9 +340,27 @@ type write struct {
 	name string
 	// collection is a view of the command.
 	collection []byte
-	statements int
-	own        bool // it is on MetaDB
+	// statements counts the documents that it writes, nanoseconds what that costs a
+	// real server.
+	statements  int
+	nanoseconds int64
+	calibrated  bool // nanoseconds are counted
+	own         bool // it is on MetaDB
 }
+
+// add counts a statement, nil for an insert, which is not looked into.
+func (w *write) add(statement bson.Raw) {
+	if !w.calibrated {
+		w.statements += max(1, listed(statement))
+		return
+	}
+	cost, documents := costOf(w.name, statement)
+	w.statements += documents
+	w.nanoseconds += cost
+}
+
+// meta reports whether it concerns the metadata, or ends a transaction.
+func (w *write) meta() bool { return w.own || w.name == "commitTransaction" }
 
 // kept reports whether it concerns documents that even an armed server stores.
 func (w *write) kept() bool {
@@ -335,7 +369,8 @@ func (w *write) kept() bool {
 
 // writeOf parses a command's body; it returns false if the command is not one
 // to acknowledge. Statements outside the body are not counted.
-func writeOf(body bson.Raw) (w write, ok bool) {
+func writeOf(body bson.Raw, calibrated bool) (w write, ok bool) {
+	w.calibrated = calibrated
 	it := rawbson.NewIter(body)
 	if !it.Next() {
 		return write{}, false
@@ -366,7 +401,7 @@ func writeOf(body bson.Raw) (w write, ok bool) {
 				return write{}, false
 			}
 			for each := rawbson.NewIter(docs); each.Next(); {
-				w.statements++
+				w.add(each.Value)
 			}
 		case it.Is("$db"):
 			db, _ := it.Text()
@@ -395,8 +430,13 @@ func (w *write) appendReply(dst []byte) []byte {
 
 func (s *nullServer) count(w write) {
 	s.commands.Add(1)
-	if !w.own {
-		s.statements.Add(int64(w.statements))
+	if w.own {
+		return
+	}
+	s.statements.Add(int64(w.statements))
+	if s.calibrated {
+		s.nanoseconds.Add(w.nanoseconds)
+		Work(w.nanoseconds - int64(w.statements)*costOwn)
 	}
 }
 
@@ -411,10 +451,12 @@ func (s *nullServer) control(ctx context.Context, cmd bson.Raw) bson.Raw {
 		s.armed.Store(e.Truth())
 		s.commands.Store(0)
 		s.statements.Store(0)
+		s.nanoseconds.Store(0)
 	}
 	body := bsoncore.AppendBooleanElement(nil, "armed", s.armed.Load())
 	body = bsoncore.AppendInt64Element(body, "commands", s.commands.Load())
 	body = bsoncore.AppendInt64Element(body, "statements", s.statements.Load())
+	body = bsoncore.AppendInt64Element(body, "nanoseconds", s.nanoseconds.Load())
 	return bsoncore.BuildDocument(nil, bsoncore.AppendDoubleElement(body, "ok", 1))
 }
 

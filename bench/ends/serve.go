@@ -26,6 +26,8 @@ type What struct {
 	Kind Kind `json:"kind"`
 	// Seed is the set's; those of two sets must differ.
 	Seed int64 `json:"seed"`
+	// Calibrated is of an Acknowledging end: it costs what a real server does.
+	Calibrated bool `json:"calibrated,omitempty"`
 	// Members is how many members an Empty set has; zero means one.
 	Members int `json:"members,omitempty"`
 	// OplogBytes is the size of its oplog; zero means the default of the embedded

@@ -148,7 +148,7 @@ func TestCatchUpOfTheLazy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("that is enough"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errors.New("that is enough"))
 	defer cancel()
 	_, err = set.CatchUp(ctx, workload.Workload{Name: "test", Documents: 10, Ops: 1}, insert(t, 1))
 	if err == nil || !strings.Contains(err.Error(), "add a secondary") || !strings.Contains(err.Error(), "that is enough") ||

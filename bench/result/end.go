@@ -17,6 +17,8 @@ const (
 	EndDiscard EndKind = "discard"
 	// EndNull is a server that acknowledges everything.
 	EndNull EndKind = "null"
+	// EndCalibrated is such a server that uses as much CPU as a real one.
+	EndCalibrated EndKind = "calibrated"
 	// EndEmbedded is an embedded set, which is no real server, whatever version it plays.
 	EndEmbedded EndKind = "embedded"
 	// EndReal is a real server.
@@ -59,7 +61,7 @@ var setWords = regexp.MustCompile(`^(embedded|real)(?: (\d[^ ()]*))?(?: \((\d{1,
 func (e *End) UnmarshalText(text []byte) error {
 	s := string(text)
 	switch kind := EndKind(s); kind {
-	case "", EndMemory, EndDiscard, EndNull:
+	case "", EndMemory, EndDiscard, EndNull, EndCalibrated:
 		*e = End{Kind: kind}
 		return nil
 	case EndEmbedded, EndReal:

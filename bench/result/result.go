@@ -71,8 +71,26 @@ type Run struct {
 	BaseRSS int64 `json:"baseRSSBytes"`
 	// Latencies by name, such as commit-to-applied, probe and acknowledged.
 	Latencies map[string]Latency `json:"latencies,omitempty"`
+	// Predicted is what a calibrated target predicts for a real one, nil where the run had
+	// none.
+	Predicted *Prediction `json:"predicted,omitempty"`
 	// Notes are sentences that a reader of the numbers must know.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// Prediction is for the machine of the calibration, on which the costs of real servers were
+// measured.
+type Prediction struct {
+	// OpsPerSecond is the rate of a link with a real target, OfSecondary its ratio to
+	// that of a real secondary.
+	OpsPerSecond float64 `json:"opsPerSecond"`
+	OfSecondary  float64 `json:"ofSecondary"`
+	// Program and Target are the CPU time of an operation in the program and in the
+	// target, in microseconds.
+	Program float64 `json:"programMicroseconds"`
+	Target  float64 `json:"targetMicroseconds"`
+	// Slowness is how many times as long this machine takes for the same work.
+	Slowness float64 `json:"slowness"`
 }
 
 // Latency is a distribution, in seconds.

@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"bytes"
+
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -24,26 +26,40 @@ const deltaSpace = 256
 // Each value that it writes differs from the present one: a server does not log
 // updates without effect.
 func (g *Generator) update(s *slot) Op {
-	g.seq++
 	op := g.op(oplog.KindUpdate, s.number, g.key(s.number))
-	switch shape := g.deltas.choose(g.rand); shape {
-	case shapeMany:
-		g.setFields(&op, g.scalars[:manyFields])
-	case shapeNested:
-		g.setNested(&op)
-	case shapeArray:
-		g.setArray(&op, s)
-	case shapeUnset:
-		g.swap(&op, s)
-	case shapeDotted:
-		g.setDotted(&op)
-	case shapeText:
-		g.setText(&op, s.number)
-	default:
-		i := g.rand.IntN(len(g.scalars) - 1)
-		g.setFields(&op, g.scalars[i:i+2])
+	if g.alikeLeft > 0 {
+		g.alikeLeft--
+		op.Diff, op.Modifier, op.IsPipeline = g.alike.Diff, g.alike.Modifier, g.alike.IsPipeline
+		return op
+	}
+	g.draw(&op, s)
+	if g.w.Alike > 1 {
+		g.alikeLeft = g.w.Alike - 1
+		g.alike = Op{Diff: bytes.Clone(op.Diff), Modifier: bytes.Clone(op.Modifier), IsPipeline: op.IsPipeline}
 	}
 	return op
+}
+
+// draw draws the delta of an update.
+func (g *Generator) draw(op *Op, s *slot) {
+	g.seq++
+	switch shape := g.deltas.choose(g.rand); shape {
+	case shapeMany:
+		g.setFields(op, g.scalars[:manyFields])
+	case shapeNested:
+		g.setNested(op)
+	case shapeArray:
+		g.setArray(op, s)
+	case shapeUnset:
+		g.swap(op, s)
+	case shapeDotted:
+		g.setDotted(op)
+	case shapeText:
+		g.setText(op, s.number)
+	default:
+		i := g.rand.IntN(len(g.scalars) - 1)
+		g.setFields(op, g.scalars[i:i+2])
+	}
 }
 
 // change builds two documents of which one is in the other: {outer: {inner…}}. The

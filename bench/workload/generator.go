@@ -32,6 +32,9 @@ type Generator struct {
 	seq     uint64 // counts updates, so that each writes something new
 	txn     int    // the number of the latest transaction
 	txnLeft int    // operations that the open transaction still has
+	// alike has the delta that the next alikeLeft updates have.
+	alike     Op
+	alikeLeft int
 }
 
 // weights are sums of weights, so that a random number below the last one chooses.

@@ -6,7 +6,7 @@ import (
 )
 
 // Presets returns the named workloads, in the order in which they are shown:
-// small-inserts, updates, deletes, mixed, hot, coalesce, large-docs, txn, backlog.
+// small-inserts, updates, mass-update, deletes, mixed, hot, coalesce, large-docs, txn, backlog.
 //
 // They are made to be changed: most often Ops and Documents, which go up and down
 // together where every document is met once.
@@ -16,6 +16,11 @@ func Presets() []Workload {
 		{
 			Name: "updates", Ops: 200_000, Documents: 200_000, Distinct: true,
 			Mix: Mix{Update: 1}, Deltas: Deltas{Set: 0.9, Nested: 0.1},
+		},
+		{
+			// What updateMany logs, for 10,000 documents each time.
+			Name: "mass-update", Ops: 200_000, Documents: 200_000, Distinct: true, Namespaces: 1,
+			Mix: Mix{Update: 1}, Deltas: Deltas{Set: 1}, Alike: 10_000,
 		},
 		{Name: "deletes", Ops: 200_000, Documents: 200_000, Distinct: true, Mix: Mix{Delete: 1}},
 		{

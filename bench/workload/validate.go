@@ -31,6 +31,7 @@ func (w Workload) withDefaults() Workload {
 	set(&w.Size, 200)
 	set(&w.Namespaces, 4)
 	set(&w.Repeat, 1)
+	set(&w.Alike, 1)
 	if w.TxnShare != 0 {
 		set(&w.TxnOps, 8)
 	}
@@ -117,6 +118,9 @@ func (w Workload) checkChoice(f *faults) {
 		}
 	}
 	f.check(ways <= 1, "distinct, hot and phases: each is a way to choose documents, and there can be one")
+	f.check(w.Alike >= 1, "alike: %d is negative", w.Alike)
+	f.check(w.Alike == 1 || w.Distinct || w.Phases, "alike: it takes distinct documents, or phases")
+	f.check(w.Alike == 1 || w.Deltas.Array+w.Deltas.Unset == 0, "alike: deltas of arrays, and those that remove a field, depend on the document")
 	f.check(w.Repeat == 1 || !w.Distinct && !w.Phases, "repeat: it does not go with distinct or phases")
 }
 

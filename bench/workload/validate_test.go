@@ -19,7 +19,7 @@ func TestPresets(t *testing.T) {
 			t.Errorf("%s: got %v, %v", w.Name, got, err)
 		}
 	}
-	const want = "small-inserts, updates, deletes, mixed, hot, coalesce, large-docs, txn, backlog"
+	const want = "small-inserts, updates, mass-update, deletes, mixed, hot, coalesce, large-docs, txn, backlog"
 	if got := strings.Join(names, ", "); got != want {
 		t.Errorf("presets are %s", got)
 	}

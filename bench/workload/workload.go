@@ -63,6 +63,9 @@ type Workload struct {
 	// Distinct makes no two operations of the measured span meet one document.
 	// Documents has to be enough for that.
 	Distinct bool `json:"distinct"`
+	// Alike is how many updates in a row have the same delta, as an updateMany logs
+	// them. Default 1. It takes documents of which none is met twice.
+	Alike int `json:"alike,omitempty"`
 	// Hot is how many documents HotShare of all updates fall on.
 	Hot      int     `json:"hot"`
 	HotShare float64 `json:"hotShare"`

@@ -75,7 +75,7 @@ func TestMirrorSettings(t *testing.T) {
 		})},
 		{"one database", scoped(scope.Config{Include: []string{"ddl", "rnd0", "txn", "ts", "prep"}})},
 		{"some collections", scoped(scope.Config{Include: []string{"rnd*.c*", "txn*.a", "uniq.*", "prep.b"}})},
-		{"small flushes", func(cfg *pipeline.Config) { cfg.FlushDocs, cfg.WindowBytes, cfg.BufferBytes = 3, 1000, 64<<20 }},
+		{"small flushes", func(cfg *pipeline.Config) { cfg.FlushDocs, cfg.WindowBytes, cfg.Memory = 3, 1000, pipeline.MinMemory }},
 		{"long runs", func(cfg *pipeline.Config) { cfg.CoalesceWindow, cfg.Writers = 10_000, 3 }},
 	}
 	all := scenarios(t)

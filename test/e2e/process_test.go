@@ -3,15 +3,20 @@ package e2e
 import (
 	"context"
 	"errors"
+	"regexp"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/mirrored"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
@@ -48,7 +53,7 @@ func (m *mirror) observe(e event.Event) {
 	m.told.Tell(e)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.events = append(m.events, time.Now().Format("05.000 ")+e.Message()+" "+e.LogValue().String())
+	m.events = append(m.events, time.Now().Format("15:04:05.000 ")+e.Message()+" "+e.LogValue().String())
 	if len(m.events) > 2*keptEvents {
 		m.events = append(m.events[:0], m.events[len(m.events)-keptEvents:]...)
 	}
@@ -114,22 +119,55 @@ func (m *mirror) over() bool {
 	}
 }
 
-// await waits until the run is where it is wanted.
+// patience is how many times its limit await waits in all.
+const patience = 10
+
+// advance is what changes as long as a link is not stuck, however slow the machine is.
+type advance struct {
+	applied       oplog.OpTime
+	ops, commands int64
+	phase         checkpoint.CopyPhase
+	copied        int64 // documents and indexes
+}
+
+func advanceOf(s monitor.Snapshot) advance {
+	a := advance{applied: s.Log.Applied, ops: s.Applier.Ops, commands: s.Applier.Commands}
+	if s.Copy != nil {
+		if a.phase = s.Copy.Phase; s.Copy.Progress != nil {
+			a.copied = s.Copy.Progress.Docs + int64(s.Copy.Progress.Indexes)
+		}
+	}
+	return a
+}
+
+// await waits until the run is where it is wanted. It gives up once nothing has advanced for
+// so long: how long all of it takes depends on the machine.
 func (m *mirror) await(limit time.Duration, what string, reached func(monitor.Snapshot) bool) {
 	m.t.Helper()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
+	begun := time.Now()
+	moved, last := begun, advance{}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for !reached(m.p.Snapshot()) {
+	for {
+		s := m.p.Snapshot()
+		if reached(s) {
+			if took := time.Since(begun); took > limit {
+				m.t.Logf("it took %s until %s", took.Round(time.Second), what)
+			}
+			return
+		}
+		if now := advanceOf(s); now != last {
+			moved, last = time.Now(), now
+		}
+		if time.Since(moved) > limit || time.Since(begun) > patience*limit {
+			m.waits()
+			m.fatal("waited for %s until %s; the mirror is %s (%s), and has applied %s, nothing since %s; fetched %s, last error %s",
+				time.Since(begun).Round(time.Second), what, s.State, s.Reason, s.Log.Applied, moved.Format(time.TimeOnly), s.Fetched, s.LastError)
+		}
 		select {
 		case err := <-m.ended:
 			m.ended <- err
 			m.fatal("waited until %s; the mirror has ended: %v", what, err)
-		case <-timer.C:
-			s := m.p.Snapshot()
-			m.fatal("waited until %s; the mirror is %s (%s), applied %s, fetched %s, last error %s",
-				what, s.State, s.Reason, s.Progress.Applied, s.Fetched, s.LastError)
 		case <-tick.C:
 		}
 	}
@@ -149,6 +187,7 @@ func (m *mirror) drain(limit time.Duration, until bson.Timestamp) {
 			m.fatal("drain: %v", err)
 		}
 	case <-time.After(limit):
+		m.waits()
 		m.fatal("it does not drain")
 	}
 	s := m.p.Snapshot()
@@ -178,6 +217,20 @@ func (m *mirror) fail(format string, args ...any) {
 	m.show()
 	m.t.Errorf(format, args...)
 }
+
+// waits logs what the goroutines of the stages wait for.
+func (m *mirror) waits() {
+	m.t.Helper()
+	buf := make([]byte, 16<<20)
+	for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if stage.MatchString(g) {
+			m.t.Log(g)
+		}
+	}
+}
+
+// stage is in the stack of a goroutine of a stage.
+var stage = regexp.MustCompile(`replicator/(applier|batcher|buffer|fetcher|initialsync|pipeline)[./]`)
 
 func (m *mirror) fatal(format string, args ...any) {
 	m.t.Helper()

@@ -27,7 +27,9 @@ const (
 	// that there is something to copy for a while.
 	bulk, bulkDocs = 5, 2000
 	// slowly is for lives that are to end while documents are copied.
-	slowly = "--max-ops-per-second=2500"
+	slowly = "--max-ops-per-second=500"
+	// unapplied withholds the log, so that a life stays in the phase that applies it.
+	unapplied = "--delay=1h"
 )
 
 // TestKillCopy kills the program again and again while it copies a source that is
@@ -85,9 +87,9 @@ func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.Copy
 	h.lastOfCopy()
 }
 
-// killOne lives the i-th life of a link: about the first half of them while it
-// copies, then some while it applies the log to the copy, then some afterwards. It
-// returns the phase, as far as it could be read.
+// killOne lives the i-th life of a link: about the first half of them while it starts or
+// copies, then some while it applies the log to the copy, then some afterwards. It returns the
+// phase. Some lives are sure to end in each phase, however slow the machine is.
 func (h *harness) killOne(i, kills int) checkpoint.CopyPhase {
 	settings := h.copySettings()
 	phase := func(is ...checkpoint.CopyPhase) func() bool {
@@ -100,10 +102,17 @@ func (h *harness) killOne(i, kills int) checkpoint.CopyPhase {
 	switch {
 	case 2*i <= kills:
 		l = h.start(append(settings, slowly)...)
+		if i >= 2 {
+			l.until(patience, phase(checkpoint.Copying, checkpoint.Replaying))
+		}
 		l.until(time.Duration(h.rnd.Int64N(int64(longest))), nil)
 	case 4*i <= 3*kills:
 		// The checkpoint that ends this phase is written once a second.
-		l = h.start(append(settings, "--checkpoint-interval=1s")...)
+		settings = append(settings, "--checkpoint-interval=1s")
+		if 2*(i-1) <= kills { // the first of them
+			settings = append(settings, unapplied)
+		}
+		l = h.start(settings...)
 		l.until(patience, phase(checkpoint.Replaying, checkpoint.Copied))
 		l.until(time.Duration(h.rnd.Int64N(int64(longest/5))), nil)
 	default:
@@ -112,10 +121,17 @@ func (h *harness) killOne(i, kills int) checkpoint.CopyPhase {
 		l.until(time.Duration(h.rnd.Int64N(int64(longest))), nil)
 	}
 	l.kill()
-	if c := h.state().Copy; c != nil {
-		return c.Phase
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		st, err := h.load()
+		switch {
+		case err == nil && st.Copy != nil:
+			return st.Copy.Phase
+		case err == nil:
+			return ""
+		case time.Now().After(end):
+			h.Fatalf("read the phase: %v", err)
+		}
 	}
-	return ""
 }
 
 // copySettings are those of one life in which documents may be copied.

@@ -38,6 +38,9 @@ type harness struct {
 	from, to       *driver.Set
 	// begin says how a new link begins: by default with what comes from now on.
 	begin []string
+	// lead says how the program gets the lease: by default it takes it over, as the process
+	// before it was killed.
+	lead []string
 	// changes are the step-downs under way.
 	changes sync.WaitGroup
 }
@@ -95,15 +98,21 @@ func (h *harness) newest() oplog.OpTime {
 
 // state is the link's, of nothing while there is none.
 func (h *harness) state() checkpoint.State {
+	st, err := h.load()
+	if err != nil {
+		return checkpoint.State{} // no primary just now
+	}
+	return st
+}
+
+// load reads the link's state, an empty one if there is none.
+func (h *harness) load() (checkpoint.State, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: h.to, Link: link})
 	if err != nil {
 		h.Fatal(err)
 	}
 	st, _, err := store.Load(h.Context())
-	if err != nil {
-		return checkpoint.State{} // no primary just now
-	}
-	return st
+	return st, err
 }
 
 // reached is the link's checkpoint, null while there is none.
@@ -141,11 +150,31 @@ func (h *harness) count(db, coll string) int {
 	return int(n)
 }
 
+// output is what the program has said so far.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+// String returns all of it.
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
 // life is a run of the program.
 type life struct {
 	h     *harness
 	cmd   *exec.Cmd
-	said  bytes.Buffer // to be read once it has ended
+	said  output
 	ended chan error
 }
 
@@ -156,10 +185,14 @@ func (h *harness) start(args ...string) *life {
 	if begin == nil {
 		begin = []string{"--start-at", "now"}
 	}
+	lead := h.lead
+	if lead == nil {
+		lead = []string{"--takeover"}
+	}
 	l.cmd = exec.CommandContext(h.Context(), h.program, slices.Concat([]string{
 		"run", "--source", h.source.URI(), "--target", h.target.URI(), "--link", link,
 		"--await", "1s", "--log-format", "text", "--log-level", "info", "--progress", "none",
-	}, begin, args)...)
+	}, begin, lead, args)...)
 	l.cmd.Stderr = &l.said
 	if err := l.cmd.Start(); err != nil {
 		h.Fatal(err)

@@ -15,13 +15,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-const (
-	budgetMB = 64
-	// marginMB is for the program itself, for what is on its way between the
-	// stages and in the network's buffers, some of it twice, and for what the
-	// collector has not taken back yet.
-	marginMB = 256
-)
+// memoryMB is the memory that the program is given, and must not exceed.
+const memoryMB = 256
 
 // skipBig skips a test that moves hundreds of megabytes where that is too much.
 func skipBig(t *testing.T) {
@@ -48,7 +43,7 @@ func TestFrozenTarget(t *testing.T) {
 	}
 	h := &harness{TB: t, program: build(t), source: set(1), target: set(2)}
 	h.from, h.to = connect(t, h.source), connect(t, h.target)
-	l := h.start("--buffer-bytes", fmt.Sprintf("%dMiB", budgetMB), "--writers", "4")
+	l := h.start("--memory", fmt.Sprintf("%dMiB", memoryMB), "--writers", "4")
 	l.until(time.Minute, h.exists)
 	h.insert("big", 1, 3, size)
 	want := h.newest()
@@ -65,8 +60,8 @@ func TestFrozenTarget(t *testing.T) {
 	l.until(patience, func() bool { return !h.reached().Before(want) })
 	all := h.peakMB(l)
 	t.Logf("resident at most: %d MB before, %d MB while the target was frozen, %d MB in the end", idle, frozen, all)
-	if all > budgetMB+marginMB {
-		t.Errorf("%d MB were resident, want at most %d", all, budgetMB+marginMB)
+	if all > memoryMB {
+		t.Errorf("%d MB were resident, want at most %d", all, memoryMB)
 	}
 	l.end()
 	h.equal()
@@ -81,13 +76,8 @@ func TestFrozenTargetCopy(t *testing.T) {
 		// begins, during how many come in while the target is frozen.
 		collections, before, during = 8, 4, 2
 		size                        = 16<<20 - 64
-		lanes                       = 8
-		// In use at a time, with 16 MB for each document: the budget; the commands
-		// that are made of what it has, while they are sent; two replies of the log
-		// on the way to disk or back, and two in the network's hands; and 40 MB for
-		// the program itself. A quarter more is for what the collector has not taken
-		// back yet. How many lanes there are must not matter.
-		limitMB = (2*budgetMB + 4*16 + 40) * 5 / 4
+		// How many lanes there are must not matter.
+		lanes = 8
 	)
 	h := &harness{
 		TB: t, program: build(t),
@@ -102,7 +92,7 @@ func TestFrozenTargetCopy(t *testing.T) {
 	}
 	each(1, before)
 	h.newSpool()
-	l := h.start("--buffer-bytes", fmt.Sprintf("%dMiB", budgetMB), "--writers", strconv.Itoa(lanes), "--clone-workers", strconv.Itoa(lanes))
+	l := h.start("--memory", fmt.Sprintf("%dMiB", memoryMB), "--writers", strconv.Itoa(lanes), "--clone-workers", strconv.Itoa(lanes))
 	l.until(patience, func() bool { return h.state().Copy != nil })
 	idle := h.peakMB(l)
 	there := func() (n int) {
@@ -129,8 +119,8 @@ func TestFrozenTargetCopy(t *testing.T) {
 	})
 	all := h.peakMB(l)
 	t.Logf("resident at most: %d MB before, %d MB while the target was frozen, %d MB when all was copied, %d MB in the end", idle, frozen, copied, all)
-	if all > limitMB {
-		t.Errorf("%d MB were resident, want at most %d", all, limitMB)
+	if all > memoryMB {
+		t.Errorf("%d MB were resident, want at most %d", all, memoryMB)
 	}
 	l.end()
 	h.equal()
