@@ -1,7 +1,8 @@
-// Package request stores the requests of operators to a link: limits of its copy, and
-// collections to copy again. They are documents in the target's metadata
-// (collection requests), so they reach whichever process runs the link, on whatever
-// machine, within a few seconds:
+// Package request stores the requests of operators to a link, and what became of each. They
+// are documents in the target's metadata, so they reach whichever process runs the link, on
+// whatever machine, within a few seconds, and outlast all of them.
+//
+// Limits of the copy, and collections to copy again, are in the collection requests:
 //
 //	{_id: LINK, bytesPerSecond, opsPerSecond}           each absent or 0 or more
 //	{_id: "LINK/NS", ns, asked, state, why, again}      one for each collection
@@ -16,6 +17,20 @@
 //	  │                    └─────────┬───────────┘                   │
 //	  │                              ▼        Resync, or             │
 //	  └────────────────────────── failed      ResyncAgain before ◀───┘
+//
+// What else operators ask for is in the collection control, which releases that do not know it
+// ignore:
+//
+//	{_id: LINK, asked, rev, term, paused, throttle, logLevel}    what is set: a Standing
+//	{_id: "LINK/ID", kind, args, by, why, at, state, outcome}    a Record for each request
+//
+//	asked ──▶ working ──▶ done, failed
+//	  └─────▶ refused
+//
+// Anybody may [Store.Ask]. Only the leader changes what is set ([Store.Set]), under its term,
+// and then answers the record: a leader that dies between the two leaves the record open, and
+// the next one acts on it again, which changes nothing. The Standing counts, the records are
+// its history.
 //
 // From LeaveOut on, the collection is in the list leftOut of the link's document
 // ([checkpoint.LeftOut]), until its request is done. If the request failed, the collection

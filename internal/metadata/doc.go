@@ -21,6 +21,9 @@ const (
 	Copies = "copies"
 	// Requests has the requests of operators to links.
 	Requests = "requests"
+	// Control has what operators have set, one document for each link, and their requests: see
+	// package request. Releases that do not know it ignore it.
+	Control = "control"
 	// Deferred has index options that are deferred until cutover.
 	Deferred = "deferred"
 	// Builds has index builds that run on the target and are not committed at the source.
@@ -59,6 +62,7 @@ func DocumentsOf(link string) []Documents {
 		{Routes, Below(link)},
 		{Copies, Below(link)},
 		{Requests, OfLink(link)},
+		{Control, OfLink(link)},
 		{Missing, Below(link)},
 		{Renames, ByID(link)},
 		{Builds, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},

@@ -1,0 +1,107 @@
+package request
+
+import (
+	"cmp"
+	"encoding/json"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Kind is what a Record asks for.
+type Kind string
+
+// The kinds.
+const (
+	// Pause stops copying and applying, Resume ends that.
+	Pause  Kind = "pause"
+	Resume Kind = "resume"
+	// Throttle limits copying and applying.
+	Throttle Kind = "throttle"
+	// Again copies collections again.
+	Again Kind = "resync"
+	// LogLevel sets the level of the log of the process that leads.
+	LogLevel Kind = "logLevel"
+)
+
+// Kinds are the kinds that this release knows.
+func Kinds() []Kind { return []Kind{Pause, Resume, Throttle, Again, LogLevel} }
+
+// The states of a Record, in addition to Asked, Done and Failed.
+const (
+	// Working: the process that leads has begun to act on it.
+	Working = "working"
+	// Refused: nothing was done, and nothing will be; the outcome says why.
+	Refused = "refused"
+)
+
+// Record is one request of an operator, and what became of it.
+type Record struct {
+	// ID is unique in a link, and sorts by the time of the asking process.
+	ID string `json:"id"`
+	// Kind may be one that this release does not know.
+	Kind Kind `json:"kind"`
+	// By is who asked: user@host, or the name of a token. Why is the reason given, may be empty.
+	By  string `json:"by"`
+	Why string `json:"why"`
+	// At is when it was asked, ChangedAt when its state was last written, by the target's clock.
+	At time.Time `json:"at"`
+	// Args is a JSON object; its fields depend on Kind.
+	Args json.RawMessage `json:"args"`
+	// State is Asked, Working, Done, Failed or Refused; Outcome says what became of it.
+	State     string    `json:"state"`
+	Outcome   string    `json:"outcome"`
+	ChangedAt time.Time `json:"changedAt"`
+}
+
+// Open reports whether somebody still has to act on it.
+func (r *Record) Open() bool { return r.State == Asked || r.State == Working }
+
+// compare orders records, the oldest first.
+func (r *Record) compare(o *Record) int {
+	return cmp.Or(r.At.Compare(o.At), cmp.Compare(r.ID, o.ID))
+}
+
+// parseRecord reads a document. What cannot be understood of it is shown, and refused by who
+// acts on it: it must not end the link.
+func (s *Store) parseRecord(doc bson.Raw) Record {
+	text := func(name string) string {
+		v, _ := doc.Lookup(name).StringValueOK()
+		return v
+	}
+	date := func(name string) time.Time {
+		v, ok := doc.Lookup(name).TimeOK()
+		if !ok {
+			return time.Time{}
+		}
+		return v.UTC()
+	}
+	r := Record{
+		ID: text("_id")[min(len(text("_id")), len(s.link)+1):], Kind: Kind(text("kind")), By: text("by"), Why: text("why"),
+		At: date("at"), State: text("state"), Outcome: text("outcome"), ChangedAt: date("changedAt"), Args: json.RawMessage(text("args")),
+	}
+	if !json.Valid(r.Args) {
+		r.Args = json.RawMessage("{}")
+	}
+	return r
+}
+
+// parseAll reads the documents of a link: its Standing, and its records, the oldest first.
+func (s *Store) parseAll(docs []bson.Raw) (Standing, []Record, error) {
+	var standing Standing
+	var records []Record
+	for _, doc := range docs {
+		if err := doc.Validate(); err != nil {
+			return standing, nil, s.damaged(err.Error())
+		}
+		if id, _ := doc.Lookup("_id").StringValueOK(); id != s.link {
+			records = append(records, s.parseRecord(doc))
+			continue
+		}
+		var err error
+		if standing, err = s.parseStanding(doc); err != nil {
+			return standing, nil, err
+		}
+	}
+	return standing, records, nil
+}

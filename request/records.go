@@ -1,0 +1,269 @@
+package request
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
+)
+
+// Ask is a request to be made.
+type Ask struct {
+	Kind    Kind
+	By, Why string
+	// Args is a JSON object, nil for an empty one.
+	Args json.RawMessage
+}
+
+const (
+	// mostOpen is how many requests may wait for somebody to act on them.
+	mostOpen = 100
+	// mostText limits By, Why and an outcome, mostArgs the arguments, in bytes.
+	mostText = 1000
+	mostArgs = 16 << 10
+	// keepRecords and keepFor limit the history: records that are older, and not among the
+	// newest, or not open, are removed.
+	keepRecords = 200
+	keepFor     = 30 * 24 * time.Hour
+)
+
+// ErrTooMany is returned if nobody has acted on many requests.
+var ErrTooMany = errors.New("too many requests wait for a process that runs the link")
+
+// Ask stores a request, and returns it. Whoever leads the link acts on it within seconds, the
+// next leader if nobody does now. An error that wraps ErrInvalid says what is wrong with it.
+func (s *Store) Ask(ctx context.Context, a Ask) (Record, error) {
+	if len(a.Args) == 0 {
+		a.Args = json.RawMessage("{}")
+	}
+	r := Record{
+		ID: newID(time.Now()), Kind: a.Kind, By: clip(a.By), Why: clip(a.Why), Args: a.Args, State: Asked,
+	}
+	if err := r.Check(); err != nil {
+		return Record{}, err
+	}
+	if len(a.Args) > mostArgs {
+		return Record{}, fmt.Errorf("%w: its arguments have %d bytes, the most is %d", ErrInvalid, len(a.Args), mostArgs)
+	}
+	all, err := s.List(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	open := 0
+	for i := range all {
+		if all[i].Open() {
+			open++
+		}
+	}
+	if open >= mostOpen {
+		return Record{}, s.wrap(ErrTooMany, "ask for %s", a.Kind)
+	}
+	if err := s.insert(ctx, &r); err != nil {
+		return Record{}, s.wrap(err, "ask for %s", a.Kind)
+	}
+	return s.Get(ctx, r.ID)
+}
+
+// newID returns an id that sorts by time: the target's clock does not tell requests apart that
+// one process makes one after the other.
+func newID(now time.Time) string {
+	return fmt.Sprintf("%016x-%s", now.UnixNano(), strings.ToLower(rand.Text()[:6]))
+}
+
+// clip shortens a text, and makes it valid UTF-8.
+func clip(text string) string {
+	text = strings.ToValidUTF8(text, "�")
+	if len(text) <= mostText {
+		return text
+	}
+	n := mostText
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "…"
+}
+
+// insert stores a record, then counts it. A write that is sent again changes nothing.
+func (s *Store) insert(ctx context.Context, r *Record) error {
+	text := func(v string) bson.D { return bson.D{{Key: "$literal", Value: v}} }
+	stage, err := bson.Marshal(bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$cond", Value: bson.A{
+		bson.D{{Key: "$eq", Value: bson.A{bson.D{{Key: "$type", Value: "$state"}}, "missing"}}},
+		bson.D{
+			{Key: "_id", Value: text(s.record(r.ID))},
+			{Key: "kind", Value: text(string(r.Kind))},
+			{Key: "args", Value: text(string(r.Args))},
+			{Key: "by", Value: text(r.By)},
+			{Key: "why", Value: text(r.Why)},
+			{Key: "at", Value: "$$NOW"},
+			{Key: "state", Value: text(Asked)},
+			{Key: "outcome", Value: text("")},
+			{Key: "changedAt", Value: "$$NOW"},
+		},
+		"$$ROOT",
+	}}}}})
+	if err != nil {
+		return fmt.Errorf("build its statement: %w", err)
+	}
+	if err := s.control(ctx, -1, metadata.Statement{Filter: metadata.ByID(s.record(r.ID)), Stage: stage, Upsert: true}); err != nil {
+		return err
+	}
+	return s.bump(ctx)
+}
+
+// bump counts a request in the link's document, which a leader reads every second.
+func (s *Store) bump(ctx context.Context) error {
+	return s.control(ctx, -1, metadata.Statement{
+		Filter: metadata.ByID(s.link),
+		Change: func(dst []byte) []byte {
+			dst = metadata.AppendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, askedField, 1) })
+			return metadata.AppendDoc(dst, "$setOnInsert", func(dst []byte) []byte {
+				dst = bsoncore.AppendInt64Element(dst, formatField, standingFormat)
+				dst = bsoncore.AppendInt64Element(dst, revField, 0)
+				return bsoncore.AppendInt64Element(dst, termField, 0)
+			})
+		},
+		Upsert: true,
+	})
+}
+
+func (s *Store) record(id string) string { return s.link + "/" + id }
+
+// control runs an update in the collection control, outside of transactions.
+func (s *Store) control(ctx context.Context, want int64, change metadata.Statement) error {
+	return metadata.Run(ctx, s.target, metadata.Majority(metadata.Update(s.db, metadata.Control, change)), want)
+}
+
+// List returns the records of the link, the newest first. It may read what is not
+// majority-committed yet.
+func (s *Store) List(ctx context.Context) ([]Record, error) {
+	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Control, "local", metadata.Below(s.link))
+	if err != nil {
+		return nil, s.wrap(err, "list its requests")
+	}
+	_, list, err := s.parseAll(docs)
+	if err != nil {
+		return nil, s.wrap(err, "list its requests")
+	}
+	slices.SortFunc(list, func(a, b Record) int { return b.compare(&a) })
+	return list, nil
+}
+
+// ErrGone is returned for a record that does not exist, or no longer does.
+var ErrGone = errors.New("there is no such request")
+
+// Get returns one record.
+func (s *Store) Get(ctx context.Context, id string) (Record, error) {
+	doc, err := metadata.FindOne(ctx, s.target, s.db, metadata.Control, metadata.ByID(s.record(id)))
+	switch {
+	case err != nil:
+		return Record{}, s.wrap(err, "read the request %s", id)
+	case doc == nil:
+		return Record{}, s.wrap(ErrGone, "read the request %s", id)
+	}
+	return s.parseRecord(doc), nil
+}
+
+// Standing reads what is set, as far as it is majority-committed: what counts is not rolled
+// back.
+func (s *Store) Standing(ctx context.Context) (Standing, error) {
+	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Control, "majority", metadata.ByID(s.link))
+	if err != nil {
+		return Standing{}, s.wrap(err, "read what operators have set")
+	}
+	standing, _, err := s.parseAll(docs)
+	if err != nil {
+		return Standing{}, s.wrap(err, "read what operators have set")
+	}
+	return standing, nil
+}
+
+// ErrChanged is returned by Set if somebody else has changed what is set meanwhile.
+var ErrChanged = errors.New("somebody else has changed it")
+
+// Set stores a Standing that was made of was, under the term of the caller's lease. A process
+// whose term is older than that of the last change gets lease.ErrFenced, one that has not read
+// the last change ErrChanged.
+func (s *Store) Set(ctx context.Context, was, next Standing, term int64) (Standing, error) {
+	if !was.found {
+		if err := s.bump(ctx); err != nil {
+			return was, s.wrap(err, "store what operators have set")
+		}
+	}
+	if was.term > term {
+		return was, s.wrap(lease.ErrFenced, "store what operators have set in term %d, changed in term %d", term, was.term)
+	}
+	next.rev, next.term, next.asked, next.found = was.rev+1, term, was.asked, true
+	cmd := metadata.Majority(metadata.Update(s.db, metadata.Control, metadata.Statement{
+		Filter: func(dst []byte) []byte {
+			dst = bsoncore.AppendInt64Element(metadata.ByID(s.link)(dst), revField, was.rev)
+			return metadata.AppendDoc(dst, termField, func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$lte", term) })
+		},
+		Change: next.change,
+	}))
+	reply, err := s.once.Call(ctx, cmd)
+	if err != nil {
+		return was, s.wrap(err, "store what operators have set")
+	}
+	n, err := metadata.Written(reply)
+	switch {
+	case err != nil:
+		return was, s.wrap(err, "store what operators have set")
+	case n == 0:
+		return was, s.wrap(ErrChanged, "store what operators have set")
+	}
+	return next, nil
+}
+
+// Answered sets the state and the outcome of a record that is open. One that is not stays as
+// it is.
+func (s *Store) Answered(ctx context.Context, id, state, outcome string) error {
+	text := func(v string) bson.D { return bson.D{{Key: "$literal", Value: v}} }
+	stage, err := bson.Marshal(bson.D{{Key: "$set", Value: bson.D{
+		{Key: "state", Value: text(state)}, {Key: "outcome", Value: text(clip(outcome))}, {Key: "changedAt", Value: "$$NOW"},
+	}}})
+	if err != nil {
+		return s.wrap(err, "answer the request %s", id)
+	}
+	err = s.control(ctx, -1, metadata.Statement{
+		Filter: func(dst []byte) []byte {
+			dst = metadata.ByID(s.record(id))(dst)
+			return metadata.AppendDoc(dst, "state", func(dst []byte) []byte { return metadata.AppendIn(dst, Asked, Working) })
+		},
+		Stage: stage,
+	})
+	if err != nil {
+		return s.wrap(err, "answer the request %s", id)
+	}
+	return nil
+}
+
+// Prune removes the records that the history need not have: closed ones that are not among the
+// newest 200, or are older than 30 days by the newest one's time. List is all of them, the newest
+// first.
+func (s *Store) Prune(ctx context.Context, list []Record) error {
+	var old []string
+	for i := range list {
+		if r := &list[i]; !r.Open() && (i >= keepRecords || list[0].At.Sub(r.At) > keepFor) {
+			old = append(old, s.record(r.ID))
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	if err := metadata.Run(ctx, s.target, metadata.Delete(s.db, metadata.Control, metadata.AnyOf(old)), -1); err != nil {
+		return s.wrap(err, "remove old requests")
+	}
+	return nil
+}

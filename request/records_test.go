@@ -1,0 +1,251 @@
+package request
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/lease"
+)
+
+// TestRecords: a request tells who, when and why, and what became of it; one that is closed
+// stays as it is. Those of another link are not seen.
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	g := newTarget(t)
+	s, other := New(links(t, g, "a")), New(links(t, g, "a.b"))
+	must.Get(other.Ask(ctx, Ask{Kind: Pause}))(t)
+	// Texts that a pipeline would take for expressions are stored as they are.
+	r := must.Get(s.Ask(ctx, Ask{Kind: Throttle, By: "$$ROOT", Why: "$why", Args: json.RawMessage(`{"applyOpsPerSecond": 5}`)}))(t)
+	if age := time.Since(r.At); r.State != Asked || r.By != "$$ROOT" || r.Why != "$why" || !r.Open() || age < -time.Minute || age > time.Minute {
+		t.Errorf("%+v", r)
+	}
+	before := must.Get(s.Standing(ctx))(t)
+	must.Get(s.Ask(ctx, Ask{Kind: Pause}))(t)
+	if now := must.Get(s.Standing(ctx))(t); now.Count() == before.Count() {
+		t.Error("a request is not counted: a leader would not notice it")
+	}
+	list := must.Get(s.List(ctx))(t)
+	if len(list) != 2 || list[0].Kind != Pause || list[1].ID != r.ID {
+		t.Fatalf("%+v", list)
+	}
+	must.Succeed(t, s.Answered(ctx, r.ID, Working, "on it"))
+	must.Succeed(t, s.Answered(ctx, r.ID, Done, "$outcome"))
+	must.Succeed(t, s.Answered(ctx, r.ID, Failed, "too late"))
+	if got := must.Get(s.Get(ctx, r.ID))(t); got.State != Done || got.Outcome != "$outcome" || got.Open() || got.ChangedAt.Before(got.At) {
+		t.Errorf("%+v", got)
+	}
+	// A write whose reply was lost is sent again.
+	must.Succeed(t, s.insert(ctx, &Record{ID: r.ID, Kind: Throttle, Args: r.Args}))
+	if got := must.Get(s.Get(ctx, r.ID))(t); got.State != Done {
+		t.Errorf("asked again by a repeated write: %+v", got)
+	}
+	must.Fail(t, second(s.Get(ctx, "gone")), ErrGone)
+	text := string(must.Get(json.Marshal(list[1]))(t))
+	for _, want := range []string{`"args":{"applyOpsPerSecond": 5}`, `"state":"asked"`, `"kind":"throttle"`, `"changedAt":"`} {
+		if !strings.Contains(strings.ReplaceAll(text, `":5`, `": 5`), want) {
+			t.Errorf("%s: want %s", text, want)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestAskInvalid: what cannot be acted on is refused before it is stored.
+func TestAskInvalid(t *testing.T) {
+	t.Parallel()
+	g := newTarget(t)
+	s := New(links(t, g, "a"))
+	for _, tt := range []struct {
+		kind Kind
+		args string
+		want string
+	}{
+		{"stop", ``, `knows no kind "stop", only pause, resume, throttle`},
+		{Pause, `{"for": 5}`, "unknown field"},
+		{Pause, `{} {}`, "more than one"},
+		{Pause, `[`, "args"},
+		{Throttle, `{}`, "changes nothing"},
+		{Throttle, `{"applyOpsPerSecond": -1}`, "want a number from 1"},
+		{Throttle, `{"applyOpsPerSecond": "5"}`, "args"},
+		{Throttle, `{"default": true, "copyOpsPerSecond": 5}`, "cannot be set as well"},
+		{Again, `{}`, "want 1 to 100 collections"},
+		{Again, `{"namespace": "admin.x"}`, "belongs to the server"},
+		{Again, `{"namespaces": ["x"]}`, "DB.COLLECTION"},
+		{LogLevel, `{"level": "loud"}`, `"loud" is none of debug, info`},
+	} {
+		_, err := s.Ask(t.Context(), Ask{Kind: tt.kind, Args: json.RawMessage(tt.args)})
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s %s: %v, want %q", tt.kind, tt.args, err, tt.want)
+		}
+	}
+	if list := must.Get(s.List(t.Context()))(t); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestChangeOfLimits: null takes a limit away, what is absent stays.
+func TestChangeOfLimits(t *testing.T) {
+	t.Parallel()
+	r := Record{Kind: Throttle, Args: json.RawMessage(`{"applyOpsPerSecond": null, "copyBytesPerSecond": 7, "adaptive": false}`)}
+	c := must.Get(r.Change())(t)
+	off := false
+	want := Change{ApplyOpsPerSecond: Limit{Given: true}, CopyBytesPerSecond: Limit{Given: true, PerSecond: 7}, Adaptive: &off}
+	if diff := gocmp.Diff(want, c); diff != "" {
+		t.Error(diff)
+	}
+	text := string(must.Get(json.Marshal(c))(t))
+	if text != `{"copyBytesPerSecond":7,"applyOpsPerSecond":null,"adaptive":false}` {
+		t.Error(text)
+	}
+}
+
+// TestStanding: what is set is stored under a term, in the order of the terms, and no change is
+// lost between two processes.
+func TestStanding(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	g := newTarget(t)
+	s := New(links(t, g, "a"))
+	none := must.Get(s.Standing(ctx))(t)
+	next := Standing{
+		Paused:   &Paused{Request: "x", Since: time.UnixMilli(1e12).UTC(), By: "me", Why: "$why"},
+		Throttle: Limits{BytesPerSecond: 1 << 40, OpsPerSecond: 3, Adaptive: true, Request: "y", At: time.UnixMilli(2e12).UTC(), By: "you", Why: "so"},
+		Level:    "debug",
+	}
+	first := must.Get(s.Set(ctx, none, next, 3))(t)
+	got := must.Get(s.Standing(ctx))(t)
+	if diff := gocmp.Diff(next, got, gocmp.FilterPath(func(p gocmp.Path) bool {
+		return slices.Contains([]string{".asked", ".rev", ".term", ".found"}, p.Last().String())
+	}, gocmp.Ignore())); diff != "" {
+		t.Error(diff)
+	}
+	must.Fail(t, second(s.Set(ctx, got, Standing{}, 2)), lease.ErrFenced)
+	// An older leader that has not read the change of a newer one is refused by the target.
+	stale := got
+	stale.term = 0
+	must.Fail(t, second(s.Set(ctx, stale, Standing{}, 2)), ErrChanged)
+	second := must.Get(s.Set(ctx, got, Standing{Level: "default"}, 4))(t)
+	if _, err := s.Set(ctx, first, next, 5); !errors.Is(err, ErrChanged) {
+		t.Errorf("what another process has changed is overwritten: %v", err)
+	}
+	if got = must.Get(s.Standing(ctx))(t); got.Paused != nil || got.Level != "default" || got.rev != second.rev {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestStandingUnknown: what a newer release has stored, or somebody damaged, is an error: it
+// must not count as nothing.
+func TestStandingUnknown(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	g := newTarget(t)
+	s := New(links(t, g, "a"))
+	for field, doc := range map[string]func(dst []byte) []byte{
+		"format 2":                func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, formatField, 2) },
+		"field paused":            func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, pausedField, false) },
+		"field logLevel":          func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, levelField, "loud") },
+		"field throttle.adaptive": func(dst []byte) []byte { return metadata.AppendDoc(dst, limitsField, metadata.ByID("a")) },
+	} {
+		must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Control, metadata.ByID("a"))))(t)
+		must.Succeed(t, s.bump(ctx))
+		must.Get(s.Standing(ctx))(t)
+		must.Succeed(t, s.control(ctx, 1, metadata.Statement{
+			Filter: metadata.ByID("a"),
+			Change: func(dst []byte) []byte { return metadata.AppendDoc(dst, "$set", doc) },
+		}))
+		if _, err := s.Standing(ctx); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// TestUnknownRecord: a record of a newer release, or a damaged one, can be read and answered.
+func TestUnknownRecord(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	g := newTarget(t)
+	s := New(links(t, g, "a"))
+	must.Get(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Control, "documents",
+		must.Get(bson.Marshal(bson.D{{Key: "_id", Value: "a/x"}, {Key: "kind", Value: "teleport"}, {Key: "args", Value: 5}, {Key: "state", Value: Asked}}))(t))))(t)
+	list := must.Get(s.List(ctx))(t)
+	if len(list) != 1 || list[0].Kind != "teleport" || !errors.Is(list[0].Check(), ErrInvalid) {
+		t.Fatalf("%+v", list)
+	}
+	must.Succeed(t, s.Answered(ctx, "x", Refused, "unknown"))
+	if list = must.Get(s.List(ctx))(t); list[0].State != Refused {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestPrune: the history is limited; what is open stays.
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	g := newTarget(t)
+	s := New(links(t, g, "a"))
+	now := time.Now().UTC()
+	var docs []bson.Raw
+	add := func(id, state string, age time.Duration) {
+		docs = append(docs, must.Get(bson.Marshal(bson.D{
+			{Key: "_id", Value: "a/" + id}, {Key: "kind", Value: "pause"}, {Key: "args", Value: "{}"}, {Key: "state", Value: state}, {Key: "at", Value: now.Add(-age)},
+		}))(t))
+	}
+	for i := range keepRecords {
+		add("new"+string(rune('a'+i%26))+string(rune('a'+i/26)), Done, time.Duration(i)*time.Second)
+	}
+	add("over", Done, time.Hour)
+	add("open", Asked, 2*time.Hour)
+	must.Get(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Control, "documents", docs...)))(t)
+	must.Succeed(t, s.Prune(ctx, must.Get(s.List(ctx))(t)))
+	list := must.Get(s.List(ctx))(t)
+	if len(list) != keepRecords+1 || list[len(list)-1].ID != "open" {
+		t.Errorf("%d records, the oldest is %s", len(list), list[len(list)-1].ID)
+	}
+	must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Control, metadata.Below("a"))))(t)
+	docs = nil
+	add("new", Done, 0)
+	add("old", Done, keepFor+time.Second)
+	must.Get(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Control, "documents", docs...)))(t)
+	must.Succeed(t, s.Prune(ctx, must.Get(s.List(ctx))(t)))
+	if list = must.Get(s.List(ctx))(t); len(list) != 1 || list[0].ID != "new" {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestAskTooMany: requests that nobody acts on do not pile up without end.
+func TestAskTooMany(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	g := newTarget(t)
+	s := New(links(t, g, "a"))
+	var docs []bson.Raw
+	for i := range mostOpen {
+		docs = append(docs, must.Get(bson.Marshal(bson.D{{Key: "_id", Value: "a/" + newID(time.Unix(int64(i), 0))}, {Key: "state", Value: Asked}}))(t))
+	}
+	must.Get(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Control, "documents", docs...)))(t)
+	must.Fail(t, second(s.Ask(ctx, Ask{Kind: Resume})), ErrTooMany)
+}
+
+// TestRepeatedAsk: a request reaches the target despite a lost reply, once.
+func TestRepeatedAsk(t *testing.T) {
+	t.Parallel()
+	to := &refusing{Caller: newTarget(t), name: "update"}
+	s := New(links(t, mongo.Caller(to), "a"))
+	must.Get(s.Ask(t.Context(), Ask{Kind: Resume}))(t)
+	if list := must.Get(s.List(t.Context()))(t); len(list) != 1 || !to.done {
+		t.Errorf("%+v", list)
+	}
+}

@@ -1,0 +1,145 @@
+package request
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+)
+
+// Standing is what operators have set for a link, and stays set until they change it.
+type Standing struct {
+	// Paused is nil if the link is not paused.
+	Paused *Paused
+	// Throttle limits applying. The limits of the copy are in Requests.
+	Throttle Limits
+	// Level is the level of the log, empty for the one that the process was started with.
+	Level string
+
+	// asked counts the requests, rev the changes; term is that of the lease under which the
+	// last one was made.
+	asked, rev, term int64
+	found            bool
+}
+
+// Count changes with each request.
+func (s *Standing) Count() int64 { return s.asked }
+
+// Paused says who paused a link.
+type Paused struct {
+	// Request is the ID of the Record.
+	Request string
+	Since   time.Time
+	By, Why string
+}
+
+// Limits are those of applying, 0 for none.
+type Limits struct {
+	BytesPerSecond, OpsPerSecond int64
+	Adaptive                     bool
+	// Request, By, At and Why are those of the last Throttle, empty if there was none.
+	Request string
+	At      time.Time
+	By, Why string
+}
+
+// standingFormat is the newest format of the document that this release understands.
+const standingFormat = 1
+
+// Fields of the document.
+const (
+	formatField = "format"
+	askedField  = "asked"
+	revField    = "rev"
+	termField   = "term"
+	pausedField = "paused"
+	limitsField = "throttle"
+	levelField  = "logLevel"
+)
+
+func (s *Store) parseStanding(doc bson.Raw) (Standing, error) {
+	r := metadata.NewReader(doc)
+	st := Standing{found: true, asked: r.Int64(askedField), rev: r.Int64(revField), term: r.Int64(termField)}
+	if f := r.Int64(formatField); f > standingFormat {
+		return Standing{}, fmt.Errorf("what operators have set is of format %d, this release understands %d: start a newer one", f, standingFormat)
+	}
+	if sub, ok := r.Doc(pausedField, true); ok {
+		st.Paused = &Paused{Request: sub.Text("request"), Since: date(sub, "since"), By: sub.Text("by"), Why: sub.Text("why")}
+		r.Take(sub)
+	}
+	if sub, ok := r.Doc(limitsField, true); ok {
+		st.Throttle = Limits{
+			BytesPerSecond: readLimit(sub, bytesField), OpsPerSecond: readLimit(sub, opsField), Adaptive: sub.Bool("adaptive"),
+			Request: sub.Text("request"), At: date(sub, "at"), By: sub.Text("by"), Why: sub.Text("why"),
+		}
+		r.Take(sub)
+	}
+	if r.Has(levelField) {
+		if st.Level = r.Text(levelField); !slices.Contains(Levels(), st.Level) {
+			r.Fault(levelField, "a level")
+		}
+	}
+	if r.Err() != nil {
+		return Standing{}, s.damaged("field " + r.Err().Error())
+	}
+	return st, nil
+}
+
+// damaged returns the error for a document that was changed by something else.
+func (s *Store) damaged(what string) error {
+	return fmt.Errorf("the document %q of the collection %s.%s is damaged: %s; remove it, and pause or throttle the link again", s.link, s.db, metadata.Control, what)
+}
+
+func date(r *metadata.Reader, name string) time.Time { return time.UnixMilli(r.Date(name)).UTC() }
+
+// change returns the update that stores a Standing.
+func (s *Standing) change(dst []byte) []byte {
+	dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
+		dst = bsoncore.AppendInt64Element(dst, formatField, standingFormat)
+		dst = bsoncore.AppendInt64Element(dst, revField, s.rev)
+		dst = bsoncore.AppendInt64Element(dst, termField, s.term)
+		if p := s.Paused; p != nil {
+			dst = metadata.AppendDoc(dst, pausedField, func(dst []byte) []byte {
+				dst = bsoncore.AppendStringElement(dst, "request", p.Request)
+				dst = bsoncore.AppendDateTimeElement(dst, "since", p.Since.UnixMilli())
+				dst = bsoncore.AppendStringElement(dst, "by", p.By)
+				return bsoncore.AppendStringElement(dst, "why", p.Why)
+			})
+		}
+		dst = metadata.AppendDoc(dst, limitsField, s.Throttle.append)
+		if s.Level != "" {
+			dst = bsoncore.AppendStringElement(dst, levelField, s.Level)
+		}
+		return dst
+	})
+	var unset []string
+	if s.Paused == nil {
+		unset = append(unset, pausedField)
+	}
+	if s.Level == "" {
+		unset = append(unset, levelField)
+	}
+	if len(unset) == 0 {
+		return dst
+	}
+	return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte {
+		for _, name := range unset {
+			dst = bsoncore.AppendStringElement(dst, name, "")
+		}
+		return dst
+	})
+}
+
+func (l *Limits) append(dst []byte) []byte {
+	dst = bsoncore.AppendInt64Element(dst, bytesField, l.BytesPerSecond)
+	dst = bsoncore.AppendInt64Element(dst, opsField, l.OpsPerSecond)
+	dst = bsoncore.AppendBooleanElement(dst, "adaptive", l.Adaptive)
+	dst = bsoncore.AppendStringElement(dst, "request", l.Request)
+	dst = bsoncore.AppendDateTimeElement(dst, "at", l.At.UnixMilli())
+	dst = bsoncore.AppendStringElement(dst, "by", l.By)
+	return bsoncore.AppendStringElement(dst, "why", l.Why)
+}
