@@ -1,5 +1,3 @@
-//go:build !race
-
 package applier
 
 import (
@@ -9,12 +7,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
 // TestAllocations limits the allocations for an operation, from the batch to the command
 // that writes it, without the connection.
 func TestAllocations(t *testing.T) {
+	race.Skip(t, "the race detector makes allocations of its own")
 	for _, tc := range []struct {
 		name string
 		op   func(i int) bson.D

@@ -11,10 +11,8 @@ import (
 // with something else is unfair to either of them, so the best round of several
 // counts.
 func TestRatio(t *testing.T) {
-	switch {
-	case race.Enabled:
-		t.Skip("it measures speed: not with the race detector")
-	case testing.Short():
+	race.Skip(t, "it measures speed")
+	if testing.Short() {
 		t.Skip("it copies for seconds: not with -short")
 	}
 	const (

@@ -17,9 +17,7 @@ import (
 // disk.
 func TestDrainedOutlastsOplog(t *testing.T) {
 	t.Parallel()
-	if race.Enabled {
-		t.Skip("it writes for many seconds with the race detector: run without it")
-	}
+	race.Skip(t, "it writes for many seconds")
 	o := newOverflowing(t, 72)
 	o.hang()
 	o.write(60)
@@ -50,9 +48,7 @@ func TestDrainedOutlastsOplog(t *testing.T) {
 // memory, also if an attempt of this process has failed.
 func TestOverflowToldToEnd(t *testing.T) {
 	t.Parallel()
-	if race.Enabled {
-		t.Skip("it writes for many seconds with the race detector: run without it")
-	}
+	race.Skip(t, "it writes for many seconds")
 	o := newOverflowing(t, 512)
 	l := o.links["a"]
 	l.stop(pipeline.ErrStopped)

@@ -291,9 +291,7 @@ func TestBufferOutlastsOplog(t *testing.T) {
 // find on disk what the source does not have any more.
 func TestOverflowKills(t *testing.T) {
 	t.Parallel()
-	if race.Enabled {
-		t.Skip("it writes for many seconds with the race detector: run without it")
-	}
+	race.Skip(t, "it writes for many seconds")
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -1,14 +1,14 @@
-//go:build !race
-
 package plan_test
 
 import (
 	"testing"
 
 	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 )
 
 func TestAllocations(t *testing.T) {
+	race.Skip(t, "the race detector makes allocations of its own")
 	for _, tc := range benchCases {
 		ops := benchOps(t, tc.kind, tc.o, tc.keys, tc.mass)
 		p := plan.NewPlanner(plan.Options{Coalesce: true})

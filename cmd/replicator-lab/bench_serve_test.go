@@ -20,6 +20,7 @@ import (
 // TestBenchProcesses: ends in processes of their own are what is measured against, and
 // end with the measurement, however that ends.
 func TestBenchProcesses(t *testing.T) {
+	race.Skip(t, "three processes of this program take long to start")
 	if runtime.GOOS != "linux" {
 		t.Skip("it looks for processes in /proc, which only Linux has")
 	}
@@ -37,9 +38,6 @@ func TestBenchProcesses(t *testing.T) {
 		{"killed", forever, "operations at", os.Kill, -1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if race.Enabled && tt.signal == os.Interrupt {
-				t.Skip("three processes take long to start with the race detector: run without it")
-			}
 			file := filepath.Join(t.TempDir(), "bench.json")
 			if tt.code == cli.ExitOK {
 				tt.args = append(tt.args, "--json="+file)

@@ -47,9 +47,7 @@ func inspected(t testing.TB, copies int) []*document {
 // TestAllocs: the allocations for a document from a reply to a command. A
 // command of many has a list of them, which grows by doubling, and its own fields.
 func TestAllocs(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector makes allocations of its own: run without it")
-	}
+	race.Skip(t, "the race detector makes allocations of its own")
 	const many = 1000
 	one, raws := numberedReply(t, 1)
 	docs := inspected(t, many)

@@ -268,10 +268,8 @@ func TestFencedAtCommit(t *testing.T) {
 
 // TestHugeDocuments are as large as documents can be.
 func TestHugeDocuments(t *testing.T) {
-	switch {
-	case race.Enabled:
-		t.Skip("it takes several times its memory with the race detector: run without it")
-	case testing.Short():
+	race.Skip(t, "it takes several times its memory")
+	if testing.Short() {
 		t.Skip("it takes much memory: not with -short")
 	}
 	t.Parallel()
@@ -294,9 +292,7 @@ func TestHugeDocuments(t *testing.T) {
 // TestMemory: however many ranges are read while the target does not answer, the
 // documents read stay within the limit, and all are copied in the end.
 func TestMemory(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector takes more memory than what is measured: run without it")
-	}
+	race.Skip(t, "the race detector takes more memory than what is measured")
 	t.Parallel()
 	w := newWorld(t)
 	w.cfg.Memory = 64 << 20

@@ -1,10 +1,6 @@
 package model
 
-import (
-	"testing"
-
-	"github.com/oplogrep/replicator/internal/testkit/race"
-)
+import "testing"
 
 // instances are those that are explored in full. Together they have everything that can
 // happen; one with all of it would have too many states.
@@ -29,17 +25,9 @@ var alive = map[string]config{
 	"releases":  {processes: 2, messages: 2, terms: 3, ttl: 1, ends: true, entries: 1},
 }
 
-func notUnderRace(t *testing.T) {
-	t.Helper()
-	if race.Enabled {
-		t.Skip("millions of states, each instance in one goroutine: there is nothing for the race detector, and it would take minutes")
-	}
-	t.Parallel()
-}
-
 // TestHolds: no sequence of steps leads to a state that must not be.
 func TestHolds(t *testing.T) {
-	notUnderRace(t)
+	t.Parallel()
 	for name, c := range instances {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +41,7 @@ func TestHolds(t *testing.T) {
 
 // TestAlive: from every state each process can get to lead by itself.
 func TestAlive(t *testing.T) {
-	notUnderRace(t)
+	t.Parallel()
 	for name, c := range alive {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +59,7 @@ func TestAlive(t *testing.T) {
 // TestEachProtection: with one protection switched off, the checker finds how an invariant
 // is broken in an instance that holds with it.
 func TestEachProtection(t *testing.T) {
-	notUnderRace(t)
+	t.Parallel()
 	for _, tt := range []struct {
 		off  protection
 		in   config

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -22,10 +21,7 @@ func TestKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes half a minute: not with -short")
 	}
-	usual := 20
-	if race.Enabled {
-		usual = 10
-	}
+	const usual = 20
 	kills, seed := number(t, "REPLICATOR_KILLS", usual), number(t, "REPLICATOR_SEED", 1)
 	t.Logf("%d kills, seed %d", kills, seed)
 	h := &harness{

@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -21,10 +20,7 @@ const memoryMB = 256
 // skipBig skips a test that moves hundreds of megabytes where that is too much.
 func skipBig(t *testing.T) {
 	t.Helper()
-	switch {
-	case race.Enabled:
-		t.Skip("under the race detector the embedded servers take several times the memory and time for its hundreds of megabytes")
-	case testing.Short():
+	if testing.Short() {
 		t.Skip("it moves hundreds of megabytes: not with -short")
 	}
 }
