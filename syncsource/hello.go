@@ -21,6 +21,8 @@ type hello struct {
 	replicaSetID  bson.RawValue
 	// member is the reporting member.
 	member Member
+	// localTime is what the member's clock showed, zero if it did not say.
+	localTime time.Time
 	// fault says why the host is not a member of a replica set, empty if it is.
 	fault string
 }
@@ -155,6 +157,10 @@ func parseHello(reply bson.Raw) (*hello, error) {
 			m.Delay = r.seconds(e)
 		case "tags":
 			m.Tags = r.tags(e)
+		case "localTime":
+			if ms, ok := e.DateTime(); ok {
+				h.localTime = time.UnixMilli(ms)
+			}
 		case "lastWrite":
 			r.lastWrite(r.document(e), m)
 		case "$replData":

@@ -72,6 +72,8 @@ type Member struct {
 	// 0.
 	Ping  time.Duration
 	Pings int
+	// Clock is its clock, as far as it was measured.
+	Clock Clock
 }
 
 // Up reports whether the member answered when it was last asked.

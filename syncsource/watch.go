@@ -48,6 +48,7 @@ type seen struct {
 	itself bool
 	ping   time.Duration
 	pings  int
+	clock  Clock
 }
 
 func newWatch(w *Watcher) *watch {
@@ -153,6 +154,9 @@ func (s *watch) heard(a answer) {
 				own.ping = (4*own.ping + a.ping) / 5
 			}
 			s.w.metrics.ping.WithLabelValues(a.host).Set(own.ping.Seconds())
+			if at := a.hello.localTime; !at.IsZero() {
+				own.clock = own.clock.better(measureClock(at, a.at.Add(-a.ping), a.ping))
+			}
 		}
 	}
 	if own.fault == "" {
@@ -350,7 +354,7 @@ func (s *watch) fill(m *Member) {
 		return
 	}
 	m.Asked, m.Fault = own.asked, own.fault
-	m.Ping, m.Pings = own.ping, own.pings
+	m.Ping, m.Pings, m.Clock = own.ping, own.pings, own.clock
 	if own.hello != nil {
 		said := &own.hello.member
 		m.State, m.Term, m.Applied, m.Committed = said.State, said.Term, said.Applied, said.Committed

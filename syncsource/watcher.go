@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,6 +95,8 @@ type Watcher struct {
 	cfg     WatcherConfig
 	dial    Dialer
 	metrics *metrics
+	// clock is that of the set's primary, or of the last one.
+	clock atomic.Pointer[Clock]
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -173,6 +176,9 @@ func (w *Watcher) pause() (time.Duration, <-chan struct{}) {
 }
 
 func (w *Watcher) publish(v View) {
+	if m, ok := v.primary(); ok && !m.Clock.At.IsZero() {
+		w.clock.Store(&m.Clock)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.view = v
