@@ -128,6 +128,8 @@ type Config struct {
 	// number of operations applied, the source's clock at the oldest of them, and the
 	// local time of the acknowledgement. It may be nil, and must not block.
 	OnFlush func(ops int, wall bson.DateTime, at time.Time)
+	// Work is told what the applier does.
+	Work Work
 	// Observer receives events, from several goroutines. May be nil.
 	Observer event.Observer
 	// Registry registers the metrics. May be nil.
@@ -230,6 +232,7 @@ func newApplier(cfg Config, h link) (*Applier, error) {
 		return nil, fmt.Errorf("set up the applier: %d writers", n)
 	}
 	a := &Applier{cfg: cfg, link: h, metrics: newMetrics(cfg.Registry)}
+	a.stats.meter = cfg.Work.Dispatcher
 	a.window = newWindow(cfg.WindowBytes, a.metrics.window)
 	a.writers = make([]*laneWriter, n)
 	lanes := make([]checkpoint.Position, n)

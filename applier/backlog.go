@@ -235,6 +235,10 @@ func (d *dispatcher) writeKept(ctx context.Context, queue []work) error {
 		return within(ctx, "barrier", err)
 	}
 	d.rise(s.last())
+	for i := range queue {
+		d.acknowledged(1, queue[i].wall)
+	}
+	d.barrier.tally(s.ops)
 	return d.written(queue)
 }
 
@@ -328,6 +332,7 @@ func (d *dispatcher) endBuild(ctx context.Context) error {
 	d.rise(b.op.At)
 	d.routes.forget()
 	d.arrived(1, b.wall)
+	d.acknowledged(1, b.wall)
 	d.metrics.ops[oplog.KindCommand].Inc()
 	d.stats.commands.Add(1)
 	if _, kept := d.routes.kept[b.op.Target]; kept {

@@ -85,6 +85,8 @@ func (d *dispatcher) afterBarrier(ctx context.Context, s span) error {
 		return within(ctx, "barrier", err)
 	}
 	d.countAll(s.ops)
+	d.acknowledged(len(s.ops), d.wall)
+	d.barrier.tally(s.ops)
 	d.rise(s.last())
 	d.tracker.applied(d.current, len(s.ops))
 	return nil
@@ -430,6 +432,7 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	d.rise(at)
 	d.routes.forget()
 	d.arrived(1, d.wall)
+	d.acknowledged(1, d.wall)
 	d.metrics.ops[oplog.KindCommand].Inc()
 	d.stats.commands.Add(1)
 	d.tracker.applied(d.current, 1)

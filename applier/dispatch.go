@@ -7,6 +7,7 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 	"github.com/oplogrep/replicator/oplog/txn"
@@ -97,9 +98,12 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 	if err := d.routes.load(ctx); err != nil {
 		return err
 	}
+	defer d.stats.meter.Enter(metric.Idle)
 	for {
+		d.stats.meter.Enter(metric.Idle)
 		select {
 		case b, ok := <-in:
+			d.stats.meter.Enter(metric.Busy)
 			if !ok {
 				return d.drain(ctx)
 			}
@@ -111,6 +115,7 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 				return err
 			}
 		case <-d.backlog.ended():
+			d.stats.meter.Enter(metric.Busy)
 			if err := d.resume(ctx); err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metric"
 )
 
 // work is an operation for a lane.
@@ -80,6 +81,7 @@ type laneWriter struct {
 
 	// awaits: the tracker knows that the lane waits for the rest of its announced span.
 	awaits bool
+	meter  *metric.Meter
 	span   span
 	metas  []meta
 	shares []share
@@ -88,7 +90,7 @@ type laneWriter struct {
 
 func newLaneWriter(a *Applier, index int, l lane) *laneWriter {
 	return &laneWriter{
-		writer: newWriter(a, laneName(index), l), index: index, wake: make(chan struct{}, 1),
+		writer: newWriter(a, laneName(index), l), index: index, wake: make(chan struct{}, 1), meter: a.cfg.Work.Lanes.At(index),
 	}
 }
 
@@ -124,11 +126,14 @@ func (w *laneWriter) end() {
 
 // run writes operations until end is called.
 func (w *laneWriter) run(ctx context.Context) error {
+	defer w.meter.Enter(metric.Idle)
 	for {
+		w.meter.Enter(metric.Idle)
 		more, err := w.take(ctx)
 		if err != nil || !more {
 			return err
 		}
+		w.meter.Enter(metric.Busy)
 		if err := w.write(ctx, w.span); err != nil {
 			return err
 		}
@@ -278,6 +283,8 @@ func (w *laneWriter) done() error {
 			w.shares = append(w.shares, share{p: m.p, n: 1})
 		}
 	}
+	w.acknowledgedAll(w.metas)
+	w.tally(w.span.ops)
 	clear(w.span.ops)
 	clear(w.metas)
 	w.window.release(bytes)

@@ -69,16 +69,24 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 // count counts operations by kind.
-func (m *metrics) count(ops []plan.Op) {
+func (a *Applier) count(ops []plan.Op) {
 	var n [oplog.KindCommand + 1]int
+	var bytes int64
 	for i := range ops {
 		n[ops[i].Kind]++
+		bytes += sizeOf(&ops[i])
 	}
 	for kind, n := range n {
 		if n > 0 {
-			m.ops[kind].Add(float64(n))
+			a.metrics.ops[kind].Add(float64(n))
 		}
 	}
+	s := &a.stats
+	s.ops.Add(int64(len(ops)))
+	s.bytes.Add(bytes)
+	s.inserts.Add(int64(n[oplog.KindInsert]))
+	s.updates.Add(int64(n[oplog.KindUpdate]))
+	s.deletes.Add(int64(n[oplog.KindDelete]))
 }
 
 type stats struct {
@@ -87,7 +95,11 @@ type stats struct {
 	divergences, deletesEmpty           atomic.Int64
 	ignored, skipped, commands, barrier atomic.Int64
 	keptBack                            atomic.Pointer[[]KeptBack]
-	waitsFor                            atomic.Int32 // a subject
+	// inserts, updates and deletes are those of ops, bytes their size in the log.
+	inserts, updates, deletes, bytes atomic.Int64
+	waitsFor                         atomic.Int32 // a subject
+	// meter measures the dispatcher.
+	meter *metric.Meter
 }
 
 // subject is what the dispatcher waits for.
@@ -114,7 +126,17 @@ func (s subject) String() string {
 }
 
 // wait records what the dispatcher waits for, nothing once it does not wait.
-func (s *stats) wait(what subject) { s.waitsFor.Store(int32(what)) }
+func (s *stats) wait(what subject) {
+	s.waitsFor.Store(int32(what))
+	switch what {
+	case nothing:
+		s.meter.Enter(metric.Busy)
+	case laneRoom:
+		s.meter.Enter(metric.Blocked)
+	case idleLanes, indexBuild:
+		s.meter.Enter(metric.Held)
+	}
+}
 
 // KeptBack is a collection of the target that waits for its index build.
 type KeptBack struct {
@@ -138,6 +160,8 @@ func (s *stats) waits(ns oplog.Namespace, commit oplog.OpTime) {
 type Stats struct {
 	// Ops were applied, in Flushes; Coalesced of them needed no statement.
 	Ops, Flushes, Coalesced int64
+	// Inserts, Updates and Deletes are those of Ops by kind, Bytes is their size in the log.
+	Inserts, Updates, Deletes, Bytes int64
 	// Listed were sent in the statement of an equal update, as one of a list of _ids.
 	Listed int64
 	// Reroutes is how often collections got other lanes because of their share of the
@@ -176,6 +200,7 @@ func (a *Applier) Stats() Stats {
 	}
 	return Stats{
 		Ops: s.ops.Load(), Flushes: s.flushes.Load(), Coalesced: s.coalesced.Load(), Listed: s.listed.Load(),
+		Inserts: s.inserts.Load(), Updates: s.updates.Load(), Deletes: s.deletes.Load(), Bytes: s.bytes.Load(),
 		Reroutes: s.reroutes.Load(), Retries: s.retries.Load(),
 		Divergences: s.divergences.Load(), DeletesEmpty: s.deletesEmpty.Load(), Ignored: s.ignored.Load(),
 		Skipped: s.skipped.Load(), Commands: s.commands.Load(), Barriers: s.barrier.Load(),

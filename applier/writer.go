@@ -57,6 +57,8 @@ type writer struct {
 	// cmds and bodies are memory for the commands of a flush.
 	cmds   []mongo.Command
 	bodies []byte
+	// tallies is memory for the namespaces of a flush.
+	tallies []NamespaceOps
 }
 
 func newWriter(a *Applier, name string, l lane) *writer {
@@ -380,9 +382,8 @@ func (w *writer) record(s span, t *tally, took time.Duration) {
 	w.metrics.flushes.Inc()
 	w.metrics.flushSeconds.Observe(took.Seconds())
 	w.metrics.flushDocs.Observe(float64(t.docs))
-	w.metrics.count(ops)
+	w.count(ops)
 	w.stats.flushes.Add(1)
-	w.stats.ops.Add(int64(len(ops)))
 	if n := len(ops) - t.docs; n > 0 {
 		w.metrics.coalesced.Add(float64(n))
 		w.stats.coalesced.Add(int64(n))

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 	"github.com/oplogrep/replicator/oplog/txn"
@@ -58,6 +59,8 @@ type Config struct {
 	Release  func(bytes int64)
 	Observer event.Observer
 	Registry prometheus.Registerer
+	// Meter measures the goroutine that cuts batches. May be nil.
+	Meter *metric.Meter
 }
 
 func (c *Config) setDefaults() {
@@ -120,8 +123,11 @@ func (b *Batcher) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- bat
 			err = errors.Join(err, fault)
 		}
 	}()
+	defer b.cfg.Meter.Enter(metric.Idle)
 	for {
+		b.cfg.Meter.Enter(metric.Idle)
 		r, more, err := b.receive(ctx, in, out)
+		b.cfg.Meter.Enter(metric.Busy)
 		if err != nil {
 			return err
 		}
@@ -290,6 +296,8 @@ func (b *Batcher) keepBack(ctx context.Context, e *oplog.Entry, out chan<- batch
 		return true, nil
 	}
 	b.metrics.keptBack.Inc()
+	b.cfg.Meter.Enter(metric.Idle)
+	defer b.cfg.Meter.Enter(metric.Busy)
 	timer := time.NewTimer(min(wait, recheck))
 	defer timer.Stop()
 	for {
@@ -322,6 +330,8 @@ func (b *Batcher) flush(ctx context.Context, out chan<- batch.Batch) error {
 }
 
 func (b *Batcher) send(ctx context.Context, out chan<- batch.Batch) error {
+	b.cfg.Meter.Enter(metric.Blocked)
+	defer b.cfg.Meter.Enter(metric.Busy)
 	select {
 	case out <- b.current.Batch:
 		b.sent()

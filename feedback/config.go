@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -83,6 +84,8 @@ type Config struct {
 	Observer event.Observer
 	// Registry gets the metrics. May be nil.
 	Registry prometheus.Registerer
+	// Meter measures the goroutine that reports. May be nil.
+	Meter *metric.Meter
 }
 
 func (c *Config) setDefaults() {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -66,7 +67,7 @@ func (f *Feedback) Run(ctx context.Context, in <-chan checkpoint.Progress) error
 	g, ctx := errgroup.WithContext(ctx)
 	todo := make(chan job)
 	done := make(chan error)
-	g.Go(func() error { return sendLoop(ctx, todo, done) })
+	g.Go(func() error { return f.sendLoop(ctx, todo, done) })
 	g.Go(func() error {
 		defer close(todo)
 		return f.loop(ctx, in, todo, done)
@@ -75,9 +76,11 @@ func (f *Feedback) Run(ctx context.Context, in <-chan checkpoint.Progress) error
 }
 
 // sendLoop sends one report after the other.
-func sendLoop(ctx context.Context, todo <-chan job, done chan<- error) error {
+func (f *Feedback) sendLoop(ctx context.Context, todo <-chan job, done chan<- error) error {
 	for j := range todo {
+		f.cfg.Meter.Enter(metric.Busy)
 		err := j.send(ctx)
+		f.cfg.Meter.Enter(metric.Idle)
 		select {
 		case done <- err:
 		case <-ctx.Done():

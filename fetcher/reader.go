@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -32,6 +33,9 @@ type ReaderConfig struct {
 
 	Observer event.Observer
 	Registry prometheus.Registerer
+	// Meter measures the goroutine that reads. May be nil. While the member has more to
+	// send, waiting for its reply counts as work.
+	Meter *metric.Meter
 
 	// restarts is how often in a row a cursor may be opened again. Zero means 1,
 	// negative means never.

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -55,6 +56,8 @@ type tail struct {
 	batch batchSize
 	// idle is set when the last reply had nothing new, not even a commit point.
 	idle bool
+	// took is how long the member took for the last reply.
+	took time.Duration
 	// opened is set once a find has been sent; restarts counts the restarts in a row.
 	opened   bool
 	restarts int
@@ -69,6 +72,7 @@ type tail struct {
 // run opens cursors and reads them until one ends for good.
 func (t *tail) run(ctx context.Context) error {
 	defer t.leave(ctx)
+	defer t.cfg.Meter.Enter(metric.Idle)
 	for {
 		err := t.follow(ctx)
 		if err == nil || ctx.Err() != nil || t.refused || !restartable(err) || t.restarts >= t.cfg.restarts {
@@ -134,6 +138,8 @@ func (t *tail) next(ctx context.Context, p *page) (stop bool, err error) {
 // take checks a reply and passes it on.
 func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err error) {
 	received := time.Now()
+	t.cfg.Meter.Enter(metric.Busy)
+	defer t.cfg.Meter.Enter(metric.Idle)
 	meta, err := parseMetadata(p.raw)
 	if err != nil {
 		return false, err
@@ -166,6 +172,9 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 				ErrSourceBehind, newest, meta.Committed)
 		}
 		t.metrics.full.Inc()
+		if newest.Before(meta.Committed) {
+			t.cfg.Meter.Recount(metric.Idle, metric.Busy, t.took)
+		}
 	} else {
 		t.metrics.empty.Inc()
 	}
@@ -221,6 +230,7 @@ func (t *tail) emitReply(ctx context.Context, r oplog.Reply) error {
 	// After emit, the entries belong to the receiver.
 	newest := &r.Entries[len(r.Entries)-1]
 	last, wall, n, bytes := newest.OpTime, newest.Wall, len(r.Entries), rawBytes(r.Entries)
+	t.cfg.Meter.Enter(metric.Blocked)
 	if err := t.emit(ctx, r); err != nil {
 		t.refused = true
 		return err
@@ -251,7 +261,8 @@ func (t *tail) page(ctx context.Context, cmd mongo.Command, limit time.Duration,
 	}
 	p, err := parsePage(reply, batch)
 	if err == nil {
-		t.batch.took(time.Since(began), p.n, len(reply))
+		t.took = time.Since(began)
+		t.batch.took(t.took, p.n, len(reply))
 	}
 	return p, err
 }

@@ -1,0 +1,101 @@
+package applier
+
+import (
+	"time"
+
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/metric"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Work says who is told what the applier does. Each of its fields may be nil. All of them
+// outlast an Applier: the next attempt goes on counting.
+type Work struct {
+	// Dispatcher measures the goroutine that hands operations out, Lanes those that write
+	// them.
+	Dispatcher *metric.Meter
+	Lanes      *metric.Meters
+	// Latency counts how long operations took from the source's clock at their entries until
+	// the target had acknowledged them.
+	Latency *metric.Durations
+	// SourceClock returns how far the clock of the source's primary is ahead of the one of
+	// this process, false while that is not known: no latency is counted then.
+	SourceClock func() (ahead time.Duration, known bool)
+	// Tally is called, from several goroutines, after each flush, with what it had of the
+	// source's namespaces: of one perhaps in several parts. The list and the names in it are
+	// valid during the call only.
+	Tally func([]NamespaceOps)
+}
+
+// NamespaceOps is how much a flush had of a namespace of the source.
+type NamespaceOps struct {
+	NS         oplog.Namespace
+	Ops, Bytes int64
+}
+
+// clock returns what the source's clock shows now, in milliseconds since the epoch; false
+// where that is not known, or of no interest.
+func (a *Applier) clock() (millis int64, known bool) {
+	w := &a.cfg.Work
+	if w.Latency == nil || w.SourceClock == nil {
+		return 0, false
+	}
+	ahead, known := w.SourceClock()
+	return time.Now().Add(ahead).UnixMilli(), known
+}
+
+// acknowledged counts n operations of one entry that the target has acknowledged. wall is
+// the source's clock at the entry, in milliseconds since the epoch.
+func (a *Applier) acknowledged(n int, wall int64) {
+	if now, known := a.clock(); known {
+		a.cfg.Work.Latency.Observe(time.Duration(now-wall)*time.Millisecond, n)
+	}
+}
+
+// acknowledgedAll counts the operations of a flush: those of one millisecond together.
+func (a *Applier) acknowledgedAll(metas []meta) {
+	now, known := a.clock()
+	if !known {
+		return
+	}
+	for from := 0; from < len(metas); {
+		to := from + 1
+		for to < len(metas) && metas[to].wall == metas[from].wall {
+			to++
+		}
+		a.cfg.Work.Latency.Observe(time.Duration(now-metas[from].wall)*time.Millisecond, to-from)
+		from = to
+	}
+}
+
+// mostTallied is among how many namespaces of a flush a further operation looks for its own.
+// If there are more, some are told in several parts.
+const mostTallied = 16
+
+// tally tells how much of which namespaces the target has acknowledged.
+func (w *writer) tally(ops []plan.Op) {
+	if w.cfg.Work.Tally == nil {
+		return
+	}
+	list, last := w.tallies[:0], 0
+	for i := range ops {
+		ns := ops[i].NS
+		if len(list) == 0 || list[last].NS != ns {
+			last = len(list) - 1
+			for last >= max(0, len(list)-mostTallied) && list[last].NS != ns {
+				last--
+			}
+			if last < max(0, len(list)-mostTallied) {
+				list, last = append(list, NamespaceOps{NS: ns}), len(list)
+			}
+		}
+		list[last].Ops++
+		list[last].Bytes += sizeOf(&ops[i])
+	}
+	w.cfg.Work.Tally(list)
+	clear(list) // the names are views into the replies of the source
+	w.tallies = list
+}
+
+// sizeOf is the size of an operation in the log, in bytes.
+func sizeOf(op *plan.Op) int64 { return int64(len(op.O) + len(op.O2)) }
