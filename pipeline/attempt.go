@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -82,7 +83,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	a.batcher, err = batcher.New(batcher.Config{
 		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: drain,
 		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: memory.txn,
-		Release: a.release, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+		Release: a.release, Observer: p.cfg.Observer, Registry: p.cfg.Registry, Meter: &p.monitor.Gauges().Batcher,
 	})
 	if err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
 		ShareOps: p.cfg.ShareOps, ShareRest: p.cfg.ShareRest, Leave: a.left,
 		IndexBuilds: p.cfg.Copy.IndexWorkers, IndexSlots: p.cfg.slots, WindowBytes: memory.window, Release: a.release, Start: start, OnFlush: p.cfg.OnFlush,
-		Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+		Observer: p.cfg.Observer, Registry: p.cfg.Registry, Work: p.work(),
 	})
 	if err != nil {
 		return nil, err
@@ -121,6 +122,18 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 		State: st, Set: src.SetName, Start: start, Counts: a.applier.Stats, Spool: a.spool, Queue: a.queue,
 	})
 	return a, nil
+}
+
+// work is what the applier of each attempt measures its work with.
+func (p *Pipeline) work() applier.Work {
+	g := p.monitor.Gauges()
+	return applier.Work{
+		Dispatcher: &g.Dispatcher, Lanes: &g.Lanes, Latency: g.Latency, Tally: g.Namespaces.Count,
+		SourceClock: func() (time.Duration, bool) {
+			c, known := p.watcher.Clock()
+			return c.Ahead, known
+		},
+	}
 }
 
 // readFrom returns the entry to read from.
@@ -141,6 +154,7 @@ func (p *Pipeline) fetchConfig(src checkpoint.Source, st checkpoint.State) fetch
 		From: p.readFrom(st), Resolver: p.resolver, Watcher: p.watcher, MirrorMember: p.cfg.mirrorMember,
 		Reader: fetcher.ReaderConfig{
 			AwaitTime: p.cfg.Await, ReplyBytes: buffer.ReplyBytes(p.memory().buffer), Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+			Meter: &p.monitor.Gauges().Fetcher,
 		},
 	}
 	if id, ok := src.ReplicaSetID.ObjectIDOK(); ok {
@@ -157,7 +171,7 @@ func (p *Pipeline) reporter() (*feedback.Feedback, error) {
 	}
 	f, err := feedback.New(feedback.Config{
 		Mode: p.cfg.Feedback, MemberID: p.cfg.MemberID, Upstream: p.monitor, Primary: p.source, Link: p.cfg.Link, DB: p.cfg.MetaDB,
-		KeepAlive: p.cfg.KeepAlive, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+		KeepAlive: p.cfg.KeepAlive, Observer: p.cfg.Observer, Registry: p.cfg.Registry, Meter: &p.monitor.Gauges().Feedback,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the feedback: %w", err)

@@ -103,6 +103,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	p.monitor = monitor.New(monitor.Config{
 		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Waits: &p.waits, Observer: cfg.Observer,
+		Registry: cfg.Registry,
 	})
 	p.newKeeper()
 	p.log = p.newLog()
@@ -151,6 +152,7 @@ func (p *Pipeline) Snapshot() monitor.Snapshot {
 	if p.cfg.Lease.TTL > 0 {
 		s.Process, s.Lease = p.cfg.Lease.Process, p.keeper.Stats()
 	}
+	s.Clock, _ = p.watcher.Clock()
 	s.Resolver, s.TargetHosts = p.resolver.Status(), p.target.Hosts()
 	s.AddReason(p.resyncs.Postponed())
 	return s

@@ -7,10 +7,12 @@ import (
 	"runtime/debug"
 	"strconv"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
+	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -64,6 +66,34 @@ func TestMirror(t *testing.T) {
 	}
 	if s := a.p.Snapshot(); s.State != monitor.Stopped || s.Lag != 0 || !s.Progress.Durable.Equal(s.Fetched) {
 		t.Errorf("drained, it is %s, at %s of %s, %s behind", s.State, s.Progress.Durable, s.Fetched, s.Lag)
+	}
+	measured(t, a.p.Snapshot())
+}
+
+// measured checks what the stages of TestMirror have measured.
+func measured(t *testing.T, s monitor.Snapshot) {
+	t.Helper()
+	// After a fault, operations may be in the target that were not acknowledged, and of a flush in
+	// several parts the first may have been; the applier's tests count exactly.
+	c := &s.Applier
+	if c.Inserts+c.Updates+c.Deletes != c.Ops || c.Ops == 0 || c.Bytes < 20*c.Ops {
+		t.Errorf("counts %+v", c)
+	}
+	list, rest := s.Namespaces.Top(10)
+	if len(list) != 1 || list[0].NS != "shop.a" || list[0].Ops == 0 || list[0].Ops > c.Ops || list[0].Bytes > c.Bytes || rest.Ops != 0 {
+		t.Errorf("namespaces %+v, and %+v", list, rest)
+	}
+	if n := int64(s.Latency.Total()); s.Clock.At.IsZero() || n < list[0].Ops || n > c.Ops+c.Commands {
+		t.Errorf("%d latencies of %d operations and %d commands, the source's clock is %+v", n, c.Ops, c.Commands, s.Clock)
+	}
+	busy := map[string]time.Duration{"fetcher": s.Work.Fetcher[metric.Busy], "batcher": s.Work.Batcher[metric.Busy], "dispatcher": s.Work.Dispatcher[metric.Busy]}
+	for _, lane := range s.Work.Lanes {
+		busy["lanes"] += lane[metric.Busy]
+	}
+	for stage, took := range busy {
+		if took <= 0 {
+			t.Errorf("the %s was never busy: %+v", stage, s.Work)
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer"
@@ -28,6 +30,8 @@ type Config struct {
 	// Waits tracks the commands to both clusters.
 	Waits    *mongo.Waits
 	Observer event.Observer
+	// Registry gets the metrics. May be nil.
+	Registry prometheus.Registerer
 }
 
 // Attempt is an attempt that has started.
@@ -48,7 +52,8 @@ type Attempt struct {
 
 // Monitor records what happens to a link. It is safe for concurrent use.
 type Monitor struct {
-	cfg Config
+	cfg    Config
+	gauges Gauges
 
 	mu     sync.Mutex // guards what follows
 	state  State
@@ -95,7 +100,9 @@ type Monitor struct {
 }
 
 // New returns the Monitor of a link that does not run yet.
-func New(cfg Config) *Monitor { return &Monitor{cfg: cfg} }
+func New(cfg Config) *Monitor {
+	return &Monitor{cfg: cfg, gauges: Gauges{Latency: NewLatency(cfg.Registry)}}
+}
 
 // Starting records that the next attempt is being prepared, and why.
 func (m *Monitor) Starting(reason string) {

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
@@ -69,7 +70,14 @@ type Snapshot struct {
 
 	Buffer buffer.Stats
 	// Applier has the counts of all attempts since the start.
-	Applier  applier.Stats
+	Applier applier.Stats
+	// Work is what the stages have done since the start, Latency how long their operations
+	// took. Namespaces counts on after the Snapshot was taken. Both may be nil.
+	Work       Work
+	Latency    *metric.Distribution
+	Namespaces *Namespaces
+	// Clock is that of the source's primary.
+	Clock    syncsource.Clock
 	Resolver syncsource.Status
 	// TargetHosts are the target's members.
 	TargetHosts []string
@@ -135,6 +143,7 @@ func (m *Monitor) Snapshot() Snapshot {
 	}
 	s.Copy, s.Applier = a.snapshot(c, s.Spool), a.counts(counted)
 	s.Buffer = a.buffer()
+	s.Work, s.Latency, s.Namespaces = m.gauges.work(time.Now()), m.gauges.Latency.Now(), &m.gauges.Namespaces
 	s.AddReason(describeKept(s.Applier.KeptBack))
 	if s.Waits = m.cfg.Waits.Longer(waitsAfter); len(s.Waits) > 0 {
 		s.AddReason(s.Waits[0].String())
@@ -195,6 +204,10 @@ func (a *Attempt) counts(before applier.Stats) applier.Stats {
 	}
 	s := a.Counts()
 	s.Ops += before.Ops
+	s.Inserts += before.Inserts
+	s.Updates += before.Updates
+	s.Deletes += before.Deletes
+	s.Bytes += before.Bytes
 	s.Flushes += before.Flushes
 	s.Coalesced += before.Coalesced
 	s.Retries += before.Retries
