@@ -58,6 +58,7 @@ func (t *Tracker) Snapshot() Snapshot {
 	t.addSource(&s, &p, now)
 	t.addTarget(&s, &p)
 	t.addApplier(&s, &p)
+	t.addFigures(&s, &p, now)
 	s.silent, s.failing, s.stands = t.silence(&s), t.failing, p.Stands
 	t.judge(&s)
 	return s

@@ -25,6 +25,7 @@ type collector struct {
 	copyPhase, copyNumber, collections, docs, bytes *prometheus.Desc
 	docRate, byteRate, left, failedIndexes, indexes *prometheus.Desc
 	leftOut, lacking                                *prometheus.Desc
+	trend, busy, bottleneck, clock                  *prometheus.Desc
 }
 
 func newCollector(t *Tracker) *collector {
@@ -60,6 +61,10 @@ func newCollector(t *Tracker) *collector {
 		lacking:       desc("lacking", "Views and indexes of the source that the target lacks: they could not be created there, or are invalid at the source.", "kind"),
 		optime:        desc("optime_seconds", "The timestamps that fetching, applying and committing have reached, in seconds since the epoch; applied and durable are of everything that is mirrored, and missing while the target is not consistent; log is how far the log was applied.", "kind"),
 		ops:           desc("ops_applied_total", "Operations applied since the start."),
+		trend:         desc("lag_trend_ratio", "How many seconds the lag grows in a second, over the last two minutes; negative if it shrinks."),
+		busy:          desc("stage_busy_ratio", "Share of the last ten seconds that a stage worked, 0 to 1.", "stage"),
+		bottleneck:    desc("bottleneck", "1 for the stage that sets the pace, while something waits to be applied; 0 for the others.", "stage"),
+		clock:         desc("source_clock_ahead_seconds", "How far the clock of the source's primary is ahead of that of this process."),
 	}
 }
 
@@ -69,6 +74,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 		c.info, c.verdict, c.state, c.consistent, c.attempts, c.lag, c.dataAge, c.unapplied, c.window, c.optime, c.ops,
 		c.rollover, c.consistentAt, c.copyPhase, c.copyNumber, c.collections, c.docs, c.bytes,
 		c.docRate, c.byteRate, c.left, c.indexes, c.failedIndexes, c.leftOut, c.lacking,
+		c.trend, c.busy, c.bottleneck, c.clock,
 	} {
 		out <- d
 	}
@@ -108,6 +114,15 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	maybe(c.rollover, s.OplogRolloverSeconds)
 	if s.ConsistentAt != nil {
 		gauge(c.consistentAt, float64(s.ConsistentAt.T))
+	}
+	maybe(c.trend, s.LagTrend)
+	maybe(c.clock, s.Latency.ClockAheadSeconds)
+	for i := range s.Stages {
+		stage := &s.Stages[i]
+		if stage.Busy != nil {
+			gauge(c.busy, *stage.Busy, stage.Name)
+		}
+		gauge(c.bottleneck, truth(s.Bottleneck != nil && s.Bottleneck.Stage == stage.Name), stage.Name)
 	}
 	c.collectCopy(s.Copy, gauge, maybe)
 	for _, o := range []struct {

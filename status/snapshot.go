@@ -65,6 +65,21 @@ type Snapshot struct {
 	// is not known.
 	OplogRolloverSeconds *float64 `json:"oplogRolloverSeconds"`
 
+	// LagTrend is how fast LagSeconds grows, in seconds per second, negative if it shrinks:
+	// over the last two minutes. It is nil while that is not known.
+	LagTrend *float64 `json:"lagTrend"`
+
+	Latency Latency `json:"latency"`
+	Rates   Rates   `json:"rates"`
+	// Stages are what an entry goes through, in order.
+	Stages []Stage `json:"stages"`
+	// Bottleneck is nil if nothing waits to be applied, or it is not known.
+	Bottleneck *Bottleneck `json:"bottleneck"`
+	// Namespaces are those of the source that have most operations, at most a hundred, and
+	// those that are copied. NamespacesRest sums up all others.
+	Namespaces     []Namespace     `json:"namespaces"`
+	NamespacesRest *NamespacesRest `json:"namespacesRest"`
+
 	// Copy is the link's copy, nil where it has none.
 	Copy *Copy `json:"copy,omitempty"`
 	// Spool is the part of the log that is on disk, nil where there is none.

@@ -43,10 +43,11 @@ func TestGolden(t *testing.T) {
 		ended := errors.New("ended")
 		done := make(chan error, 1)
 		go func() { done <- tr.Run(ctx) }()
+		figures := newFigures()
 		// 100 operations a second, never at the moment that they are counted.
 		time.Sleep(500 * time.Millisecond)
 		for range 20 {
-			p.set(func(s *monitor.Snapshot) { s.Progress.Ops += 100 })
+			p.set(func(s *monitor.Snapshot) { s.Progress.Ops += 100; figures.second(s) })
 			time.Sleep(time.Second)
 		}
 		tr.Observe(checkpoint.Acquired{Link: "l", Applied: at(980), FetchFrom: at(880)})
@@ -58,6 +59,7 @@ func TestGolden(t *testing.T) {
 		tr.Observe(memberAtFault("is in state RECOVERING"))
 		synctest.Wait()
 		p.set(busy)
+		p.set(figures.show)
 		s := tr.Snapshot()
 		text, err := json.MarshalIndent(s, "", "  ")
 		if err != nil {

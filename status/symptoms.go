@@ -302,7 +302,7 @@ func catchingUp(target bool) symptom {
 		}
 		out := "Catching up" + s.because()
 		if target {
-			out = "Catching up, and the target is slower than the source" + s.because()
+			out = "Catching up, and " + s.slower() + s.because()
 		}
 		if s.AgeOfOldestUnappliedSeconds != nil {
 			out += fmt.Sprintf("; what is not applied is up to %s old", coarse(ofSeconds(*s.AgeOfOldestUnappliedSeconds)))
@@ -310,7 +310,7 @@ func catchingUp(target bool) symptom {
 		if s.Applier.OpsPerSecond != nil {
 			out += fmt.Sprintf("; %.0f operations per second are applied", *s.Applier.OpsPerSecond)
 		}
-		return out + ".", s.Since
+		return out + s.paceText() + ".", s.Since
 	}
 }
 

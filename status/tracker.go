@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/event"
@@ -80,6 +81,11 @@ type Tracker struct {
 	// problems are by message.
 	problems map[string]*Problem
 	rate     []sample
+	// latency are the counts of the last minute, lag are the lags of the last minutes, copying
+	// is since when collections are copied.
+	latency []counted
+	lag     []lagged
+	copying map[string]copyStart
 	// heard is when the source last answered, in any attempt.
 	heard time.Time
 	// oldest is the first entry of the source's oplog, as of asked.
@@ -112,10 +118,14 @@ type reached struct {
 	indexes int
 }
 
-// sample is how many operations there were at a time.
+// sample is how many operations there were at a time, and what the stages had done.
 type sample struct {
-	at  time.Time
-	ops int64
+	at      time.Time
+	ops     int64
+	applier applier.Stats
+	work    monitor.Work
+	// reads reports whether a member of the source was read from.
+	reads bool
 }
 
 // New registers metrics. It does no I/O and starts nothing.
@@ -219,9 +229,10 @@ func (t *Tracker) sample() {
 		return
 	}
 	p := live()
-	s := sample{time.Now(), p.Progress.Ops}
+	s := sample{time.Now(), p.Progress.Ops, p.Applier, p.Work, p.SourceHost != ""}
 	t.count(&p, s)
 	now := t.Snapshot()
+	t.note(&now)
 	if change, ok := t.settled(&now.Verdict, s.at); ok {
 		t.cfg.Observer.Tell(change)
 	}
@@ -236,9 +247,18 @@ func (t *Tracker) count(p *monitor.Snapshot, s sample) {
 	}
 	t.noteSpool(p, s.at)
 	t.noteProgress(p, s.at)
+	t.noteLatency(p, s.at)
 	if t.rate = append(t.rate, s); len(t.rate) > samples {
 		t.rate = t.rate[1:]
 	}
+}
+
+// note keeps what a Snapshot shows of the trend.
+func (t *Tracker) note(s *Snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.noteLag(s)
+	t.noteCopying(s)
 }
 
 // noteProgress notes whether anything was applied or copied since the last sample. The
