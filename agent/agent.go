@@ -5,12 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/web"
 )
 
 // Link is a link with its settings.
@@ -27,8 +28,8 @@ type Link struct {
 type View struct {
 	// Brief describes the link in a few words.
 	Brief func() Brief
-	// Status answers GET /status with everything about the link.
-	Status http.Handler
+	// Link is what it shows over HTTP.
+	Link web.Link
 	// Metrics are the link's, without a label of its name.
 	Metrics prometheus.Gatherer
 }

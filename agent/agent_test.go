@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/web"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -101,7 +102,7 @@ func (b *bench) link(name, settings string) Link {
 			Brief: func() Brief {
 				return Brief{State: "steady", Healthy: name != "sick", Verdict: "no reply", Next: "look at the source"}
 			},
-			Status:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("all of " + name)) }),
+			Link:    web.Link{Status: func() any { return "all of " + name }},
 			Metrics: registry,
 		})
 		<-soft.Done()
@@ -329,8 +330,14 @@ func TestMovedLate(t *testing.T) {
 }
 
 func get(b *bench, own prometheus.Gatherer, path string) (code int, body string) {
+	return ask(b, own, http.MethodGet, path)
+}
+
+func ask(b *bench, own prometheus.Gatherer, method, path string) (code int, body string) {
+	b.t.Helper()
+	s := must.Get(web.New(b.Web(own)))(b.t)
 	w := httptest.NewRecorder()
-	b.Handler(own).ServeHTTP(w, httptest.NewRequestWithContext(b.t.Context(), http.MethodGet, path, nil))
+	s.ServeHTTP(w, httptest.NewRequestWithContext(b.t.Context(), method, path, nil))
 	return w.Code, w.Body.String()
 }
 
@@ -365,7 +372,7 @@ func TestHandler(t *testing.T) {
 		if code, body = get(b, own, "/healthz"); code != http.StatusOK {
 			t.Errorf("/healthz while the control plane is away, which a restart does not help: %d %s", code, body)
 		}
-		if code, body = get(b, own, "/status/a"); code != http.StatusOK || body != "all of a" {
+		if code, body = get(b, own, "/status/a"); code != http.StatusOK || body != "\"all of a\"\n" {
 			t.Errorf("/status/a: %d %s", code, body)
 		}
 		if code, body = get(b, own, "/status/lasting"); code != http.StatusServiceUnavailable || !strings.Contains(body, "exit code 6") {
@@ -399,9 +406,7 @@ func checkMetrics(b *bench, own *prometheus.Registry) {
 	if strings.Count(body, "# TYPE lag ") != 1 {
 		b.t.Errorf("a metric is there twice:\n%s", body)
 	}
-	w := httptest.NewRecorder()
-	b.Handler(own).ServeHTTP(w, httptest.NewRequestWithContext(b.t.Context(), http.MethodPost, "/status", nil))
-	if w.Code != http.StatusMethodNotAllowed {
-		b.t.Errorf("POST: %d", w.Code)
+	if code, _ := ask(b, own, http.MethodPost, "/status"); code != http.StatusMethodNotAllowed {
+		b.t.Errorf("POST: %d", code)
 	}
 }

@@ -1,27 +1,16 @@
 package agent
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/oplogrep/replicator/web"
 )
-
-const index = `replicator agent
-
-/status       the links of this process, as JSON; /status?pretty for people
-/status/LINK  what one of them is doing
-/healthz      200 while the process works, whatever its links do
-/readyz       200 while it takes part, 503 and why while it does not
-/metrics      for Prometheus
-`
 
 // Status is what the agent shows of itself.
 type Status struct {
@@ -115,83 +104,41 @@ func (j *job) status() LinkStatus {
 	return s
 }
 
-// Handler serves the state of the process and of its links, and their metrics with those of own.
-// It answers GET only.
+// Web is what the process serves: its state and that of its links, and their metrics with those of
+// own.
 //
 // /healthz answers 200 whatever the links do: to restart the process for the sake of one would
 // end the others. Its text names the links that are not healthy. /readyz answers 503 while
 // Config.Ready says so.
-func (a *Agent) Handler(own prometheus.Gatherer) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, index) })
-	mux.HandleFunc("/status", a.serveStatus)
-	mux.HandleFunc("/status/{link}", a.serveLink)
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, a.sentence()) })
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := a.ready(); err != nil {
-			text(w, http.StatusServiceUnavailable, err.Error()+"\n")
-			return
-		}
-		text(w, http.StatusOK, "ready\n")
-	})
-	// What one link cannot show must not hide the others.
-	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*family, error) { return a.gather(own) }),
-		promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelError)}))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			w.Header().Set("Allow", http.MethodGet)
-			text(w, http.StatusMethodNotAllowed, "only GET is answered\n")
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
-}
-
-// text answers with a text. Write errors are ignored: the client has gone.
-func text(w http.ResponseWriter, code int, body string) {
-	h := w.Header()
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
-	_, _ = io.WriteString(w, body)
-}
-
-func (a *Agent) serveStatus(w http.ResponseWriter, r *http.Request) {
-	write := json.Marshal
-	if r.URL.Query().Has("pretty") {
-		write = func(v any) ([]byte, error) { return json.MarshalIndent(v, "", "  ") }
+func (a *Agent) Web(own prometheus.Gatherer) web.Config {
+	return web.Config{
+		Title: "replicator agent",
+		Link: web.Link{
+			Status: func() any { return a.Status() },
+			Health: func() (bool, string) { return true, a.sentence() },
+		},
+		Find: a.link, Ready: a.ready, Log: a.cfg.Log,
+		// What one link cannot show must not hide the others.
+		Metrics: prometheus.GathererFunc(func() ([]*family, error) { return a.gather(own) }), MetricsPartly: true,
 	}
-	body, err := write(a.Status())
-	if err != nil {
-		text(w, http.StatusInternalServerError, fmt.Sprintf("write the status as JSON: %v\n", err))
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(append(body, '\n'))
 }
 
-// serveLink serves the status of one link.
-func (a *Agent) serveLink(w http.ResponseWriter, r *http.Request) {
+// link returns what one link shows.
+func (a *Agent) link(name string) (web.Link, error) {
 	a.mu.Lock()
-	j := a.jobs[r.PathValue("link")]
+	j := a.jobs[name]
 	a.mu.Unlock()
 	if j == nil {
-		text(w, http.StatusNotFound, "this process does not run that link: replicator agent status says which one does\n")
-		return
+		return web.Link{}, fmt.Errorf("%w in this process: replicator agent status says which one has it", web.ErrNoLink)
 	}
 	j.mu.Lock()
 	view := j.view
 	j.mu.Unlock()
 	if view == nil {
 		s := j.status()
-		text(w, http.StatusServiceUnavailable, s.sentence())
-		return
+		return web.Link{}, errors.New(strings.TrimSpace(s.sentence()))
 	}
-	view.Status.ServeHTTP(w, r)
+	return view.Link, nil
 }
 
 // sentence describes the process in a line for each thing that is wrong.

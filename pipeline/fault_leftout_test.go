@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -123,9 +121,7 @@ func (w *world) positions() map[string]oplog.OpTime {
 		return oplog.NewOpTime(o.T, o.I, o.Term)
 	}
 	var shown status.Snapshot
-	answer := httptest.NewRecorder()
-	status.Handler(tracker, registry).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/status", nil))
-	must.Succeed(w.t, json.Unmarshal(answer.Body.Bytes(), &shown))
+	must.Succeed(w.t, json.Unmarshal(must.Get(json.Marshal(tracker.Snapshot()))(w.t), &shown))
 	all["status applied"], all["status durable"] = at(shown.OpTimes.Applied), at(shown.OpTimes.Durable)
 	all["status checkpoint"] = at(shown.Checkpoint.Applied)
 	if shown.Consistent {

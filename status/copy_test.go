@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -225,11 +224,9 @@ func TestLeftOutFailed(t *testing.T) {
 			s.Log.Applied, s.Progress.Applied = at(9), at(3)
 			s.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: at(3), Failed: failed}, {NS: "shop.b", Since: at(5)}}
 		})
-		answer := httptest.NewRecorder()
-		Handler(tr, registry).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/healthz", nil))
-		text := answer.Body.String()
-		if answer.Code != want || !strings.Contains(text, "shop.b") || !strings.Contains(text, "shop.a") || !strings.Contains(text, failed) {
-			t.Errorf("failed %q: %d, %s", failed, answer.Code, text)
+		code, text := health(tr)
+		if code != want || !strings.Contains(text, "shop.b") || !strings.Contains(text, "shop.a") || !strings.Contains(text, failed) {
+			t.Errorf("failed %q: %d, %s", failed, code, text)
 		}
 		if s := tr.Snapshot(); s.Consistent || *s.OpTimes.Applied != *opTime(at(3), 0) || *s.OpTimes.LogApplied != *opTime(at(9), 0) || len(s.LeftOut) != 2 {
 			t.Errorf("%+v", s)
@@ -319,7 +316,7 @@ func TestShortages(t *testing.T) {
 			})
 		}
 		health := func() string {
-			code, _, body := get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
+			code, body := health(tr)
 			if code == http.StatusOK {
 				return ""
 			}

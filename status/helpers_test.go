@@ -6,7 +6,6 @@ import (
 	"flag"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
@@ -112,11 +111,13 @@ func jsonOf(t *testing.T, v any) string {
 	return string(text)
 }
 
-func get(t *testing.T, h http.Handler, method, path string) (int, http.Header, string) {
-	t.Helper()
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody))
-	return w.Code, w.Header(), w.Body.String()
+// health is what /healthz answers.
+func health(tr *Tracker) (code int, body string) {
+	s := tr.Snapshot()
+	if !s.Healthy() {
+		return http.StatusServiceUnavailable, s.Health()
+	}
+	return http.StatusOK, s.Health()
 }
 
 type nested struct{}

@@ -198,13 +198,13 @@ func TestHealth(t *testing.T) {
 			tr.Follow(p.Snapshot)
 			p.set(func(s *monitor.Snapshot) { s.State, s.Since, s.Reason = state, time.Now(), "because" })
 			time.Sleep(time.Minute - time.Nanosecond)
-			code, _, body := get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
+			code, body := health(tr)
 			if want, ok := healthy[state]; !ok || (code == http.StatusOK) != want || code != http.StatusOK && code != http.StatusServiceUnavailable ||
 				!strings.Contains(body, "\n"+string(state)+" for 1m0s: because\n") {
 				t.Errorf("%s: %d %s", state, code, body)
 			}
 			time.Sleep(time.Nanosecond)
-			code, _, _ = get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
+			code, _ = health(tr)
 			if want := healthy[state] && state != monitor.Starting; (code == http.StatusOK) != want {
 				t.Errorf("%s, later: %d", state, code)
 			}
@@ -224,7 +224,7 @@ func TestHealthOfBlindStandby(t *testing.T) {
 		})
 		for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
 			time.Sleep(time.Minute - time.Second)
-			if code, _, body := get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz"); code != want {
+			if code, body := health(tr); code != want {
 				t.Errorf("%d, want %d: %s", code, want, body)
 			}
 		}
@@ -239,10 +239,7 @@ func TestSilence(t *testing.T) {
 		tr := newTracker(t, Config{})
 		var p fakePipeline
 		tr.Follow(p.Snapshot)
-		health := func() (int, string) {
-			code, _, body := get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
-			return code, body
-		}
+		health := func() (int, string) { return health(tr) }
 		time.Sleep(time.Hour)
 		p.set(func(s *monitor.Snapshot) { s.State, s.Since, s.HeardAt = monitor.CatchingUp, time.Now(), time.Now() })
 		tr.sample()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,6 +66,8 @@ const (
 type Tracker struct {
 	cfg     Config
 	started time.Time
+	// ready is set once the process has led or stood by.
+	ready atomic.Bool
 
 	mu sync.Mutex // guards the rest
 	// live is the pipeline's, nil before Follow.
@@ -233,6 +236,7 @@ func (t *Tracker) sample() {
 	t.count(&p, s)
 	now := t.Snapshot()
 	t.note(&now)
+	_ = t.readiness(&now) // between two questions it may have been ready
 	if change, ok := t.settled(&now.Verdict, s.at); ok {
 		t.cfg.Observer.Tell(change)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/buffer/spool"
@@ -154,7 +153,7 @@ func failing(seconds int) scenario {
 }
 
 // play runs a scenario and returns the status and the answer of /healthz at its end.
-func play(t *testing.T, run scenario) (s Snapshot, code int, health string) {
+func play(t *testing.T, run scenario) (s Snapshot, code int, body string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTracker(t, Config{Link: "l"})
@@ -162,9 +161,9 @@ func play(t *testing.T, run scenario) (s Snapshot, code int, health string) {
 		tr.Follow(p.Snapshot)
 		run(t, tr, &p)
 		s = tr.Snapshot()
-		code, _, health = get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
+		code, body = health(tr)
 	})
-	return s, code, health
+	return s, code, body
 }
 
 // TestVerdicts: each condition is the verdict in a scenario of its own, with the sentence,

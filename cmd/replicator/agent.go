@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -26,6 +25,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/status"
+	"github.com/oplogrep/replicator/web"
 )
 
 type agentCommand struct {
@@ -59,9 +59,10 @@ type agentStartCommand struct {
 	Memory   cli.Size `placeholder:"SIZE" help:"Memory of the process. Default: nine tenths of the container's limit, at most 1 GiB for each of --max-links; without a container 320 MiB for each."`
 	//nolint:lll // A tag cannot be broken.
 	DrainTimeout time.Duration `default:"1m" help:"After a signal, or when a link is moved, how long it continues to apply what it has read."`
-	Listen       string        `placeholder:"HOST:PORT" help:"Serve /status, /status/LINK, /healthz, /readyz and /metrics on this address."`
 	LogFormat    string        `default:"auto" enum:"auto,text,json" help:"auto: text on a terminal, JSON otherwise."`
 	LogLevel     string        `default:"info" enum:"debug,info,warn,error" help:"Minimum level to log."`
+
+	httpFlags
 }
 
 // Help is what agent start --help says before the flags.
@@ -91,10 +92,8 @@ func (c *agentStartCommand) Run(e cli.Ends, out cli.Output, known *settings) err
 	if err != nil {
 		return err
 	}
-	if c.Listen != "" {
-		if err := checkAddress("--listen", c.Listen); err != nil {
-			return cli.Usage(err)
-		}
+	if err := c.checkHTTP(); err != nil {
+		return cli.Usage(err)
 	}
 	m, perLink, err := c.memory(known.environ)
 	if err != nil {
@@ -112,8 +111,8 @@ func (c *agentStartCommand) Run(e cli.Ends, out cli.Output, known *settings) err
 	return p.run(m)
 }
 
-// member is the name of this process, which listens on ln, if that is not nil.
-func (c *agentStartCommand) member(ln net.Listener) string {
+// member is the name of this process, which serves at, if that is not nil.
+func (c *agentStartCommand) member(at *front) string {
 	if c.Member != "" {
 		return c.Member
 	}
@@ -121,7 +120,7 @@ func (c *agentStartCommand) member(ln net.Listener) string {
 	if err != nil {
 		host = "unknown"
 	}
-	if port := portOf(ln); port != "" {
+	if port := portOf(at); port != "" {
 		return host + ":" + port
 	}
 	return host + ":" + strconv.Itoa(os.Getpid())
@@ -151,15 +150,14 @@ type agentProcess struct {
 // run takes part in the fleet until a signal.
 func (p *agentProcess) run(m processMemory) error {
 	ctx := p.ends.Soft
-	var ln net.Listener
-	if p.Listen != "" {
-		var err error
-		if ln, err = new(net.ListenConfig).Listen(ctx, "tcp", p.Listen); err != nil {
-			return listenError(fmt.Errorf("listen on %s for --listen: %w", p.Listen, err))
-		}
-		defer ln.Close() //nolint:errcheck // who serves on it closes it; here it is a second time
+	at, err := p.openHTTP(ctx, p.environ, p.log)
+	if err != nil {
+		return err
 	}
-	member := p.member(ln)
+	if at != nil {
+		defer at.Close() //nolint:errcheck // who serves on it closes it; here it is a second time
+	}
+	member := p.member(at)
 	p.log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String(keyVersion, cli.Version()), slog.String(keyMember, member),
 		slog.Int(keyMaxLinks, p.MaxLinks), slog.String(keyMemory, mebibytes(m.total).String()), slog.String(keyMemoryFrom, string(m.from)))
 	options, err := p.file.control()
@@ -177,7 +175,7 @@ func (p *agentProcess) run(m processMemory) error {
 	}
 	plane := newControlPlane(store)
 	plane.failures = &failureBoard{target: set, db: p.file.ControlDB, group: p.file.Group, member: member, written: map[string]time.Time{}}
-	p.process = lease.NewProcess(portOf(ln))
+	p.process = lease.NewProcess(portOf(at))
 	p.agent = agent.New(p.ends.Hard, p.ends.Soft, agent.Config{
 		Version: cli.Version(), Member: member, Max: p.MaxLinks, Explain: explainLink, Ready: plane.ready, Log: p.log,
 	})
@@ -196,19 +194,22 @@ func (p *agentProcess) run(m processMemory) error {
 	if err := p.agent.Register(registry); err != nil {
 		return fmt.Errorf("set up the metrics: %w", err)
 	}
-	return p.takePart(ln, registry, plane)
+	return p.takePart(at, registry, plane)
 }
 
 // takePart runs the coordination, and what accompanies it.
-func (p *agentProcess) takePart(ln net.Listener, registry *prometheus.Registry, plane *controlPlane) error {
+func (p *agentProcess) takePart(at *front, registry *prometheus.Registry, plane *controlPlane) error {
 	background, end := context.WithCancelCause(p.ends.Hard)
 	var along sync.WaitGroup
 	along.Go(func() { p.reloadLoop(background) })
 	along.Go(func() { plane.askLoop(background, p.agent) })
-	if ln != nil {
-		p.log.LogAttrs(background, slog.LevelInfo, "serving status, health and metrics", slog.String(keyListen, ln.Addr().String()))
+	if at != nil {
+		at.say(background, p.log)
 		along.Go(func() {
-			if err := status.Serve(background, ln, p.agent.Handler(registry)); err != nil {
+			cfg := p.agent.Web(registry)
+			cfg.Registry, cfg.Types = registry, web.Types{Status: agent.Status{}, LinkStatus: status.Snapshot{}}
+			at.configure(&cfg, &p.httpFlags)
+			if err := at.run(background, cfg); err != nil {
 				p.log.LogAttrs(background, slog.LevelError, "status is no longer served", slog.String(keyError, err.Error()))
 			}
 		})

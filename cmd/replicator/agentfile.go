@@ -52,7 +52,8 @@ type fileLink struct {
 // ofProcess are the settings of run that belong to the process, with the agent's flags for them,
 // or to one command line.
 var ofProcess = map[string]string{
-	"listen": "--listen", "memory": "--memory", "log-format": "--log-format", "log-level": "--log-level", "drain-timeout": "--drain-timeout",
+	"listen": "--listen", "listen-hosts": "--listen-hosts", "tls-cert": "--tls-cert", "tls-key": "--tls-key", "token-file": "--token-file", "pprof": "--pprof",
+	"memory": "--memory", "log-format": "--log-format", "log-level": "--log-level", "drain-timeout": "--drain-timeout",
 	"progress": "", "takeover": "", "once": "",
 }
 

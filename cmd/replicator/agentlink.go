@@ -67,7 +67,7 @@ func viewOf(t *status.Tracker, r *prometheus.Registry) agent.View {
 				Level: string(s.Verdict.Level), Verdict: s.Verdict.Sentence, Next: s.Verdict.Next, Also: s.Verdict.Also,
 			}
 		},
-		Status: status.Page(t), Metrics: r,
+		Link: linkView(t), Metrics: r,
 	}
 }
 

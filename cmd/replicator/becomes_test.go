@@ -121,6 +121,11 @@ func flagTable(pemFile, secret, dir string) []flagRow {
 		{flag: "log-level=debug", want: []string{"Run.Debug=true"}},
 
 		{flag: "listen", by: "TestRunMirrorsAndDrains"},
+		{flag: "listen-hosts", by: "TestServed"},
+		{flag: "tls-cert", by: "TestServed"},
+		{flag: "tls-key", by: "TestServed"},
+		{flag: "token-file", by: "TestServed"},
+		{flag: "pprof", by: "TestServed"},
 		{flag: "config", by: "TestPrecedence"},
 		{flag: "print-config", by: "TestPrecedence"},
 		{flag: "check", by: "TestRunMirrorsAndDrains"},

@@ -121,8 +121,9 @@ type runFlags struct {
 	Takeover   bool          `group:"Running" help:"Take the link over at once from the process that leads, which then stands by."`
 	Once       bool          `group:"Running" help:"Do not stand by: end with exit code 5 while another process leads, or once one does."`
 
+	httpFlags
+
 	DrainTimeout time.Duration `group:"Running" default:"1m" help:"After a signal, how long to continue applying what was read."`
-	Listen       string        `group:"Running" placeholder:"HOST:PORT" help:"Serve /status, /healthz and /metrics on this address."`
 	LogFormat    string        `group:"Running" default:"auto" enum:"auto,text,json" help:"auto: text on a terminal, JSON otherwise."`
 	Progress     string        `group:"Running" default:"auto" enum:"auto,terminal,lines,json,none" help:"How to show the progress of a copy. auto: in place on a terminal, in lines otherwise."`
 	LogLevel     string        `group:"Running" default:"info" enum:"debug,info,warn,error" help:"Minimum level to log."`
@@ -164,9 +165,7 @@ func (f *runFlags) check() (*plan, error) {
 	keep(f.checkStart())
 	keep(f.checkCopy())
 	keep(f.checkSpillDir())
-	if f.Listen != "" {
-		keep(checkAddress("--listen", f.Listen))
-	}
+	keep(f.checkHTTP())
 	if f.SyncSource != "" {
 		keep(checkAddress("--sync-source", f.SyncSource))
 	}

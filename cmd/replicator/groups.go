@@ -12,5 +12,6 @@ var groups = []kong.Group{
 	{Key: "Reading", Title: "Reading from the source:"},
 	{Key: "Limits", Title: "Limits:"},
 	{Key: "Feedback", Title: "Reporting to the source:"},
+	{Key: "HTTP", Title: "HTTP:"},
 	{Key: "Running", Title: "Running:"},
 }

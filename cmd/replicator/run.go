@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -54,6 +53,7 @@ func (c *runCommand) Run(command *kong.Context, e cli.Ends, out cli.Output, know
 	p.pipeline.Memory = m.total
 	defer m.apply()()
 	v := c.voice(out)
+	v.environ = known.environ
 	err = c.run(e, p, v, m)
 	// The result of a check is text on standard output, and so are its messages.
 	if err == nil || !v.asJSON || c.Check {
@@ -74,6 +74,8 @@ type voice struct {
 	copy   *progress
 	// host is the process that runs this link among others, nil if it is the only one.
 	host *host
+	// environ is the environment.
+	environ []string
 }
 
 // voice makes it. All output on standard error goes through one screen, so that
@@ -90,13 +92,15 @@ func (c *runCommand) voice(out cli.Output) *voice {
 func (c *runCommand) run(e cli.Ends, p *plan, v *voice, m processMemory) error {
 	log := v.log
 	// An address in use must be reported before anything is written.
-	var ln net.Listener
-	if c.Listen != "" {
+	var at *front
+	if v.host == nil && (c.Listen != "" || !c.Check) {
 		var err error
-		if ln, err = new(net.ListenConfig).Listen(e.Soft, "tcp", c.Listen); err != nil {
-			return listenError(fmt.Errorf("listen on %s for --listen: %w", c.Listen, err))
+		if at, err = c.openHTTP(e.Soft, v.environ, log); err != nil {
+			return err
 		}
-		defer ln.Close() //nolint:errcheck // who serves on it closes it; here it is a second time
+		if at != nil {
+			defer at.Close() //nolint:errcheck // who serves on it closes it; here it is a second time
+		}
 	}
 	if !c.Check {
 		log.LogAttrs(e.Hard, slog.LevelInfo, "starting", slog.String(keyVersion, cli.Version()),
@@ -122,7 +126,7 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, m processMemory) error {
 		log.LogAttrs(e.Hard, slog.LevelInfo, "the link exists: --start-at, --copied-until and --drop-existing have no effect")
 	}
 	c.chooseFeedback(p, &report, log)
-	return c.mirror(e, p, ln, source, target, v)
+	return c.mirror(e, p, at, source, target, v)
 }
 
 // open connects to both sides. The lease is renewed over connections of its own.

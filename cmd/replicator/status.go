@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,10 +20,13 @@ import (
 
 type statusCommand struct {
 	linkFlags
-	Address string        `name:"at" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
+	Address string        `name:"at" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen), also as https://HOST:PORT. Default: its host and port, as the metadata have them."`
+	TLSCA   string        `name:"tls-ca" placeholder:"FILE" help:"PEM file with the authorities to trust, where processes serve HTTPS. Default: the system's."`
 	MaxLag  time.Duration `default:"0s" help:"Fail if the target lags more than that, or if that is not known. 0: fail for none."`
 	JSON    bool          `name:"json" help:"Print a line of JSON for each link."`
 	Watch   bool          `help:"Go on, every two seconds."`
+
+	asker *asker
 }
 
 // watchEvery is the pause between two looks of --watch.
@@ -55,7 +56,11 @@ func (c *statusCommand) Run(ctx context.Context, out cli.Output) error {
 		more = append(more, fmt.Errorf("--max-lag: %s is negative", c.MaxLag))
 	}
 	if c.Address != "" {
-		if _, _, err := net.SplitHostPort(c.Address); err != nil {
+		_, at, found := strings.Cut(c.Address, "://")
+		if !found {
+			at = c.Address
+		}
+		if _, _, err := net.SplitHostPort(at); err != nil {
 			more = append(more, fmt.Errorf("--at: %w", err))
 		}
 		if c.Link == "" {
@@ -64,6 +69,10 @@ func (c *statusCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	if c.Link != "" && !checkpoint.ValidLink(c.Link) {
 		more = append(more, fmt.Errorf("--link: %q: a name has letters, digits, dots, _ and -, 64 at most", c.Link))
+	}
+	var err error
+	if c.asker, err = newAsker(c.TLSCA); err != nil {
+		more = append(more, err)
 	}
 	set, err := c.open(ctx, more...)
 	if err != nil {
@@ -149,39 +158,10 @@ func (c *statusCommand) lookAt(ctx context.Context, set *driver.Set, l *checkpoi
 // ask asks the process that runs a link, and returns where it was.
 func (c *statusCommand) ask(ctx context.Context, link, leader string) (status.Snapshot, string, error) {
 	if c.Address != "" {
-		s, err := status.Ask(ctx, c.Address, c.Link, leader)
+		s, err := c.asker.ask(ctx, place{address: c.Address}, c.Link, leader)
 		return s, c.Address, err
 	}
-	var faults []error
-	for _, at := range addressesOf(leader) {
-		s, err := status.Ask(ctx, at, link, leader)
-		if err == nil {
-			return s, at, nil
-		}
-		faults = append(faults, err)
-	}
-	if len(faults) == 0 {
-		faults = append(faults, fmt.Errorf("the process %s serves no status (--listen)", leader))
-	}
-	return status.Snapshot{}, "", errors.Join(faults...)
-}
-
-// addressesOf returns where a process may serve its status: its id begins with its host and
-// the port of --listen, or its number where it serves none.
-func addressesOf(process string) []string {
-	parts := strings.Split(process, ":")
-	if len(parts) < 4 {
-		return nil
-	}
-	host, port := strings.Join(parts[:len(parts)-3], ":"), parts[len(parts)-3]
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return nil
-	}
-	list := []string{net.JoinHostPort(host, port)}
-	if own, err := os.Hostname(); err == nil && own == host {
-		list = append([]string{net.JoinHostPort("127.0.0.1", port)}, list...)
-	}
-	return list
+	return c.asker.find(ctx, link, leader)
 }
 
 func (c *statusCommand) print(out cli.Output, lines []statusLine) error {

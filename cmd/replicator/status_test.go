@@ -116,21 +116,3 @@ func TestStatusJudges(t *testing.T) {
 		}
 	}
 }
-
-// TestAddressesOf: where a process may serve its status, by its id.
-func TestAddressesOf(t *testing.T) {
-	t.Parallel()
-	for process, want := range map[string]string{
-		"db-7.example.net:9200:1795465153:152acebb7e7747ab": "db-7.example.net:9200",
-		"fe80::1:9200:1795465153:152acebb7e7747ab":          "[fe80::1]:9200",
-		"db-7:agent-3:1795465153:152acebb7e7747ab":          "",
-		"db-7:70000:1795465153:152acebb7e7747ab":            "",
-		"db-7:0:1795465153:152acebb7e7747ab":                "",
-		"something":                                         "",
-		"":                                                  "",
-	} {
-		if got := strings.Join(addressesOf(process), " "); got != want {
-			t.Errorf("%q: %q", process, got)
-		}
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -91,22 +90,13 @@ func configMembers(config bson.Raw) []bson.Raw {
 	return members
 }
 
-// portOf returns the port of the status, empty if it is not served.
-func portOf(ln net.Listener) string {
-	if ln == nil {
-		return ""
-	}
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	return port
-}
-
 // registerProcess registers the metrics of the process.
 func registerProcess(r *prometheus.Registry) {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
 // mirror runs the pipeline, with what accompanies it, until it ends.
-func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target *driver.Set, v *voice) error {
+func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driver.Set, v *voice) error {
 	log := v.log
 	registry := prometheus.NewRegistry()
 	cfg := p.pipeline
@@ -114,7 +104,7 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target
 		cfg.Lease.Process = v.host.process
 	} else {
 		registerProcess(registry)
-		cfg.Lease.Process = lease.NewProcess(portOf(ln))
+		cfg.Lease.Process = lease.NewProcess(portOf(at))
 	}
 	logged := logEvents(e.Hard, log)
 	tracker, err := status.New(status.Config{
@@ -140,10 +130,10 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target
 	along.Go(func() { _ = tracker.Run(background) }) // it returns the cause of our own cancellation
 	along.Go(func() { progressLoop(background, log, link.Snapshot) })
 	along.Go(func() { v.copy.run(background, link.Snapshot) })
-	if ln != nil {
-		log.LogAttrs(e.Hard, slog.LevelInfo, "serving status, health and metrics", slog.String(keyListen, ln.Addr().String()))
+	if at != nil {
+		at.say(e.Hard, log)
 		along.Go(func() {
-			if err := status.Serve(background, ln, status.Handler(tracker, registry)); err != nil {
+			if err := at.serve(background, &c.httpFlags, linkView(tracker), tracker, registry, log); err != nil {
 				log.LogAttrs(background, slog.LevelError, "status is no longer served", slog.String(keyError, err.Error()))
 			}
 		})

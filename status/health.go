@@ -1,30 +1,16 @@
 package status
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
-const index = `replicator
-
-/status    what the link is doing, as JSON; /status?pretty for people
-/healthz   200 while it does what it should, 503 and why while it does not
-/metrics   for Prometheus
-`
-
-// Handler serves a Tracker's snapshot and the metrics of a registry, which must be
-// the Tracker's. It answers GET only.
-//
-// /healthz answers 503, and says why, if
+// Healthy reports whether /healthz answers 200. It is for a Snapshot of a Tracker: the JSON
+// form does not have it. It is false if
 //   - the link is stale, failed or stopped, or starting for longer than
 //     a minute,
 //   - attempts have failed for a minute and nothing was applied or copied since the first,
@@ -42,66 +28,48 @@ const index = `replicator
 // All but the first and the silence are for alerting an operator; restarting the program does not
 // help, nor does it harm the copy, which resumes. A copy that is throttled, or not consistent yet,
 // is healthy, and so is a process that stands by otherwise.
-func Handler(t *Tracker, metrics prometheus.Gatherer) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		text(w, http.StatusOK, index)
-	})
-	mux.HandleFunc("/status", t.serveStatus)
-	mux.HandleFunc("/healthz", t.serveHealth)
-	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			w.Header().Set("Allow", http.MethodGet)
-			text(w, http.StatusMethodNotAllowed, "only GET is answered\n")
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
-}
-
-// text answers with a text. Write errors are ignored: the client has gone.
-func text(w http.ResponseWriter, code int, body string) {
-	h := w.Header()
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
-	_, _ = io.WriteString(w, body)
-}
-
-func (t *Tracker) serveStatus(w http.ResponseWriter, r *http.Request) {
-	s := t.Snapshot()
-	var body []byte
-	var err error
-	if r.URL.Query().Has("pretty") {
-		body, err = json.MarshalIndent(s, "", "  ")
-	} else {
-		body, err = json.Marshal(s)
-	}
-	if err != nil {
-		text(w, http.StatusInternalServerError, fmt.Sprintf("write the status as JSON: %v\n", err))
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(append(body, '\n'))
-}
-
-func (t *Tracker) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	s := t.Snapshot()
-	code := http.StatusOK
-	if !s.Healthy() {
-		code = http.StatusServiceUnavailable
-	}
-	text(w, code, s.Verdict.lines()+s.sentence())
-}
-
-// Healthy reports whether /healthz answers 200. It is for a Snapshot of a Tracker: the JSON
-// form does not have it.
 func (s *Snapshot) Healthy() bool { return !s.unwell }
+
+// Health is the text of /healthz: the verdict, and the link in a few lines.
+func (s *Snapshot) Health() string { return s.Verdict.lines() + s.sentence() }
+
+// blindGrace is how long a process that stands by counts as ready although it cannot look at the
+// lease.
+const blindGrace = 10 * time.Second
+
+// Ready returns why the process cannot do its work, nil if it can: it leads, and has begun or is
+// beginning again, or it stands by and can look at the lease. It is not whether the link is healthy:
+// a source that is away makes a process neither leave its place nor hide its page.
+func (t *Tracker) Ready() error {
+	s := t.Snapshot()
+	return t.readiness(&s)
+}
+
+// readiness is Ready as of a Snapshot. What the process has been is not forgotten.
+func (t *Tracker) readiness(s *Snapshot) error {
+	switch state := monitor.State(s.State); {
+	case state == monitor.Failed || state == monitor.Stopped || state == monitor.Stale:
+		return fmt.Errorf("the link is %s: %s", s.State, s.Verdict.Sentence)
+	case state == monitor.Standby:
+		if blind := s.Lease.blindFor(s.At); blind > blindGrace {
+			return fmt.Errorf("it stands by, and could not look at the lease for %s", blind.Round(time.Second))
+		}
+		t.ready.Store(true)
+	case state != monitor.Starting:
+		t.ready.Store(true)
+	case !t.ready.Load():
+		return errors.New("starting: " + s.Verdict.Sentence)
+	}
+	return nil
+}
+
+// blindFor is how long the lease could not be looked at.
+func (l *Lease) blindFor(now time.Time) time.Duration {
+	if l == nil || l.BlindSince == nil {
+		return 0
+	}
+	return now.Sub(*l.BlindSince)
+}
 
 // lines are the verdict, what to do, and what else is not good.
 func (v *Verdict) lines() string {
@@ -150,6 +118,3 @@ func (s *Snapshot) sentence() string {
 	}
 	return out
 }
-
-// Page serves a Tracker's snapshot as /status of [Handler] does.
-func Page(t *Tracker) http.Handler { return http.HandlerFunc(t.serveStatus) }

@@ -1,4 +1,4 @@
-package status_test
+package main
 
 import (
 	"net/http"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/oplogrep/replicator/status"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // TestAsk: only the status of the link that was asked for counts, of the process that runs it, in
@@ -33,13 +33,35 @@ func TestAsk(t *testing.T) {
 			mux.HandleFunc("/status/dr", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(tt.of)) })
 		}
 		server := httptest.NewServer(mux)
-		s, err := status.Ask(t.Context(), server.Listener.Addr().String(), "dr", tt.process)
+		s, err := must.Get(newAsker(""))(t).ask(t.Context(), place{address: server.Listener.Addr().String()}, "dr", tt.process)
 		server.Close()
 		switch {
 		case tt.want == "" && (err != nil || s.Link != "dr"):
 			t.Errorf("%s: %v, link %q", tt.name, err, s.Link)
 		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// TestPlacesOf: where a process may serve its status, by its id.
+func TestPlacesOf(t *testing.T) {
+	t.Parallel()
+	for process, want := range map[string]string{
+		"db-7.example.net:9200:1795465153:152acebb7e7747ab": "db-7.example.net:9200",
+		"fe80::1:9200:1795465153:152acebb7e7747ab":          "[fe80::1]:9200",
+		"db-7:agent-3:1795465153:152acebb7e7747ab":          "",
+		"db-7:70000:1795465153:152acebb7e7747ab":            "",
+		"db-7:0:1795465153:152acebb7e7747ab":                "",
+		"something":                                         "",
+		"":                                                  "",
+	} {
+		var got []string
+		for _, at := range placesOf(process) {
+			got = append(got, at.address)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: %q", process, got)
 		}
 	}
 }

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/oplogrep/replicator/status"
+	"github.com/oplogrep/replicator/web"
+)
+
+// asker asks the processes that run links for their status.
+type asker struct{ client web.Client }
+
+// newAsker trusts the authorities in a PEM file, or those of the system if it is empty.
+func newAsker(authorities string) (*asker, error) {
+	if authorities == "" {
+		return &asker{}, nil
+	}
+	text, err := os.ReadFile(authorities)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--tls-ca: there is no certificate in %s", authorities)
+	}
+	return &asker{web.Client{TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}}}, nil
+}
+
+// place is where a process may serve its status, and the name that its certificate has to have.
+type place struct{ address, name string }
+
+// ask returns the status of a link that a process serves: as /status, or as /status/LINK if it
+// runs several. It returns an error if that is the status of another link, or not that of the process
+// with the given id of leases, which may be empty for any.
+func (a *asker) ask(ctx context.Context, at place, link, process string) (status.Snapshot, error) {
+	var s status.Snapshot
+	err := a.client.Get(ctx, at.address, at.name, "/status", &s)
+	if err == nil && s.Link != link {
+		s = status.Snapshot{}
+		if err = a.client.Get(ctx, at.address, at.name, "/status/"+url.PathEscape(link), &s); err == nil && s.Link != link {
+			err = errors.New("it does not run that link")
+		}
+	}
+	unknown := new(x509.UnknownAuthorityError)
+	switch {
+	case errors.As(err, unknown):
+		err = fmt.Errorf("%w (--tls-ca names a file with the authorities to trust)", err)
+	case err != nil:
+	case process != "" && (s.Lease == nil || s.Lease.Process != process):
+		err = errors.New("it is not the process " + process)
+	case s.Verdict.Name == "":
+		err = errors.New("it says no verdict: it is of another release")
+	}
+	if err != nil {
+		return status.Snapshot{}, fmt.Errorf("ask %s for the status of %s: %w", at.address, link, err)
+	}
+	return s, nil
+}
+
+// find asks the process that runs a link wherever it may be, and returns where it was.
+func (a *asker) find(ctx context.Context, link, leader string) (status.Snapshot, string, error) {
+	var faults []error
+	for _, at := range placesOf(leader) {
+		s, err := a.ask(ctx, at, link, leader)
+		if err == nil {
+			return s, at.address, nil
+		}
+		faults = append(faults, err)
+	}
+	if len(faults) == 0 {
+		faults = append(faults, fmt.Errorf("the process %s serves no status (--listen)", leader))
+	}
+	return status.Snapshot{}, "", errors.Join(faults...)
+}
+
+// placesOf returns where a process may serve its status: its id begins with its host and
+// the port of --listen, or its number where it serves none.
+func placesOf(process string) []place {
+	parts := strings.Split(process, ":")
+	if len(parts) < 4 {
+		return nil
+	}
+	host, port := strings.Join(parts[:len(parts)-3], ":"), parts[len(parts)-3]
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return nil
+	}
+	list := []place{{net.JoinHostPort(host, port), host}}
+	if own, err := os.Hostname(); err == nil && own == host {
+		list = append([]place{{net.JoinHostPort("127.0.0.1", port), host}}, list...)
+	}
+	return list
+}
