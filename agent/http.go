@@ -117,14 +117,15 @@ func (a *Agent) Web(own prometheus.Gatherer) web.Config {
 			Status: func() any { return a.Status() },
 			Health: func() (bool, string) { return true, a.sentence() },
 		},
-		Find: a.link, Ready: a.ready, Log: a.cfg.Log,
+		Find: a.Link, Ready: a.ready, Log: a.cfg.Log,
 		// What one link cannot show must not hide the others.
 		Metrics: prometheus.GathererFunc(func() ([]*family, error) { return a.gather(own) }), MetricsPartly: true,
 	}
 }
 
-// link returns what one link shows.
-func (a *Agent) link(name string) (web.Link, error) {
+// Link returns what one link of the process shows. Its error is a [web.ErrNoLink], or says why there
+// is nothing to show.
+func (a *Agent) Link(name string) (web.Link, error) {
 	a.mu.Lock()
 	j := a.jobs[name]
 	a.mu.Unlock()
@@ -136,7 +137,7 @@ func (a *Agent) link(name string) (web.Link, error) {
 	j.mu.Unlock()
 	if view == nil {
 		s := j.status()
-		return web.Link{}, errors.New(strings.TrimSpace(s.sentence()))
+		return web.Link{}, errors.New(strings.TrimSpace(s.Sentence()))
 	}
 	return view.Link, nil
 }
@@ -151,13 +152,14 @@ func (a *Agent) sentence() string {
 	}
 	for i := range s.Links {
 		if l := &s.Links[i]; l.State != Running || l.Run != nil && !l.Run.Healthy {
-			out.WriteString(l.sentence())
+			out.WriteString(l.Sentence())
 		}
 	}
 	return out.String()
 }
 
-func (l *LinkStatus) sentence() string {
+// Sentence describes the link in a line.
+func (l *LinkStatus) Sentence() string {
 	out := fmt.Sprintf("%s: %s", l.Link, l.State)
 	if l.Why != "" {
 		out += ": " + l.Why

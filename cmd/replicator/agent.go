@@ -24,6 +24,7 @@ import (
 	"github.com/oplogrep/replicator/lease/share/mongoboard"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
+	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/status"
 	"github.com/oplogrep/replicator/web"
 )
@@ -194,11 +195,11 @@ func (p *agentProcess) run(m processMemory) error {
 	if err := p.agent.Register(registry); err != nil {
 		return fmt.Errorf("set up the metrics: %w", err)
 	}
-	return p.takePart(at, registry, plane)
+	return p.takePart(at, registry, plane, p.rows(set, store))
 }
 
 // takePart runs the coordination, and what accompanies it.
-func (p *agentProcess) takePart(at *front, registry *prometheus.Registry, plane *controlPlane) error {
+func (p *agentProcess) takePart(at *front, registry *prometheus.Registry, plane *controlPlane, links func(context.Context) (any, error)) error {
 	background, end := context.WithCancelCause(p.ends.Hard)
 	var along sync.WaitGroup
 	along.Go(func() { p.reloadLoop(background) })
@@ -207,7 +208,8 @@ func (p *agentProcess) takePart(at *front, registry *prometheus.Registry, plane 
 		at.say(background, p.log)
 		along.Go(func() {
 			cfg := p.agent.Web(registry)
-			cfg.Registry, cfg.Types = registry, web.Types{Status: agent.Status{}, LinkStatus: status.Snapshot{}}
+			cfg.Registry, cfg.Links = registry, links
+			cfg.Types = web.Types{Status: agent.Status{}, LinkStatus: status.Snapshot{}, Links: linkRows{}, Requests: []request.Record{}}
 			at.configure(&cfg, &p.httpFlags)
 			if err := at.run(background, cfg); err != nil {
 				p.log.LogAttrs(background, slog.LevelError, "status is no longer served", slog.String(keyError, err.Error()))

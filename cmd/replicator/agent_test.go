@@ -171,6 +171,20 @@ func TestAgents(t *testing.T) {
 	}
 }
 
+// servesLinks checks what an agent shows of its links a and c.
+func servesLinks(t *testing.T, address string) {
+	t.Helper()
+	if rows := rowsAt(t, address); !slices.ContainsFunc(rows.Links, func(r linkRow) bool { return r.Link == "c" && r.From == "process" && r.Page == "link/c/" }) {
+		t.Errorf("links: %+v", rows)
+	}
+	if code, body := get(t, "http://"+address+"/link/c/requests"); code != http.StatusOK || body != "[]\n" {
+		t.Errorf("requests of c: %d %s", code, body)
+	}
+	if _, body := get(t, "http://"+address+"/metrics"); !strings.Contains(body, `replicator_state{link="a",state="steady"} 1`) || strings.Count(body, "# TYPE go_goroutines ") != 1 {
+		t.Errorf("metrics: %s", body)
+	}
+}
+
 // TestAgentFile: SIGHUP makes the process read its file again. What is new runs, what is gone does
 // not, what has changed runs with the new settings, and nothing else is disturbed. A typo
 // changes nothing.
@@ -222,9 +236,7 @@ func TestAgentFile(t *testing.T) {
 	if code, body := get(t, "http://"+address+"/status/c"); code != http.StatusOK || !strings.Contains(body, `"writers":3`) {
 		t.Errorf("c: %d %s", code, body)
 	}
-	if _, body := get(t, "http://"+address+"/metrics"); !strings.Contains(body, `replicator_state{link="a",state="steady"} 1`) || strings.Count(body, "# TYPE go_goroutines ") != 1 {
-		t.Errorf("metrics: %s", body)
-	}
+	servesLinks(t, address)
 	// A link that is told to end in its copy has not drained.
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		if _, body := get(t, "http://"+address+"/status/d"); strings.Contains(body, `"state":"steady"`) {

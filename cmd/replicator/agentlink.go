@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/lease/locks"
 	"github.com/oplogrep/replicator/status"
+	"github.com/oplogrep/replicator/web"
 )
 
 // host is a process that runs several links.
@@ -25,7 +26,7 @@ type host struct {
 	// process is its id in leases.
 	process string
 	// show is called once the link has something to show.
-	show func(*status.Tracker, *prometheus.Registry)
+	show func(*status.Tracker, web.Link, *prometheus.Registry)
 }
 
 // links returns what runs each link of a file.
@@ -52,13 +53,13 @@ func (p *agentProcess) runLink(e cli.Ends, l *fileLink, show func(agent.View)) e
 	screen := newScreen(io.Discard) // The progress of a copy goes to the log.
 	v := &voice{
 		log: log, asJSON: true, copy: newProgress(progressLines, screen, log, screen.width),
-		host: &host{process: p.process, show: func(t *status.Tracker, r *prometheus.Registry) { show(viewOf(t, r)) }},
+		host: &host{process: p.process, show: func(t *status.Tracker, l web.Link, r *prometheus.Registry) { show(viewOf(t, l, r)) }},
 	}
 	return c.run(e, plan, v, processMemory{total: p.perLink, from: "its share of the process"})
 }
 
 // viewOf is what a link shows within the process.
-func viewOf(t *status.Tracker, r *prometheus.Registry) agent.View {
+func viewOf(t *status.Tracker, l web.Link, r *prometheus.Registry) agent.View {
 	return agent.View{
 		Brief: func() agent.Brief {
 			s := t.Snapshot()
@@ -67,7 +68,7 @@ func viewOf(t *status.Tracker, r *prometheus.Registry) agent.View {
 				Level: string(s.Verdict.Level), Verdict: s.Verdict.Sentence, Next: s.Verdict.Next, Also: s.Verdict.Also,
 			}
 		},
-		Link: linkView(t), Metrics: r,
+		Link: l, Metrics: r,
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
-	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/status"
 )
@@ -126,21 +125,15 @@ func (c *statusCommand) look(ctx context.Context, set *driver.Set) ([]statusLine
 
 func (c *statusCommand) lookAt(ctx context.Context, set *driver.Set, l *checkpoint.Listed) (statusLine, error) {
 	line := statusLine{Link: l.Link, From: "metadata"}
-	if fault := l.Err; fault != nil {
-		line.Verdict = status.Verdict{Name: "unreadable", Level: status.Broken, Sentence: "The link's metadata cannot be read: " + fault.Error() + ".", Also: []string{}}
+	if l.Err != nil {
+		line.Verdict = unreadable(l.Err)
 		return line, nil //nolint:nilerr // the line has it
 	}
-	store, err := checkpoint.New(checkpoint.Config{Target: set, DB: c.MetadataDB, Link: l.Link})
+	stored, leader, err := readStored(ctx, set, c.MetadataDB, l)
 	if err != nil {
 		return line, err
 	}
-	seen, found, err := store.Look(ctx, lease.NewWatch(""))
-	if err != nil {
-		return line, err
-	}
-	if found && !seen.Lease.Free && !seen.Lease.Record.Grant.ID.IsZero() {
-		line.Leader = seen.Lease.Record.Holder
-	}
+	line.Leader = leader
 	if line.Leader != "" || c.Address != "" {
 		s, at, err := c.ask(ctx, l.Link, line.Leader)
 		if err == nil {
@@ -150,7 +143,6 @@ func (c *statusCommand) lookAt(ctx context.Context, set *driver.Set, l *checkpoi
 		}
 		line.Unasked = err.Error()
 	}
-	stored := status.Stored{Link: l.Link, State: l.State, Lease: seen.Lease, At: time.Now()}
 	line.Verdict, line.LagSeconds = stored.Verdict(), stored.Lag()
 	return line, nil
 }

@@ -2,29 +2,62 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/status"
 	"github.com/oplogrep/replicator/web"
 )
 
-// linkView is what a link shows over HTTP.
-func linkView(t *status.Tracker) web.Link {
-	return web.Link{
-		Status: func() any { return t.Snapshot() },
-		Health: func() (bool, string) { s := t.Snapshot(); return s.Healthy(), s.Health() },
+// linkView is what a link shows over HTTP, and takes.
+func (c *runCommand) linkView(t *status.Tracker, target mongo.Caller) (web.Link, error) {
+	store, err := checkpoint.New(checkpoint.Config{Target: target, DB: c.MetadataDB, Link: c.Link})
+	if err != nil {
+		return web.Link{}, err
 	}
+	return web.Link{
+		Status:   func() any { return t.Snapshot() },
+		Health:   func() (bool, string) { s := t.Snapshot(); return s.Healthy(), s.Health() },
+		Requests: operators{request.New(store)},
+	}, nil
+}
+
+// operators are the requests of a link.
+type operators struct{ store *request.Store }
+
+// Ask implements web.Requests.
+func (o operators) Ask(ctx context.Context, r web.Request) (string, error) {
+	made, err := o.store.Ask(ctx, request.Ask{Kind: request.Kind(r.Kind), By: r.By, Why: r.Why, Args: r.Args})
+	if errors.Is(err, request.ErrInvalid) {
+		err = fmt.Errorf("%w: %w", web.ErrRefused, err)
+	}
+	return made.ID, err
+}
+
+// List implements web.Requests.
+func (o operators) List(ctx context.Context) (any, error) {
+	list, err := o.store.List(ctx)
+	return append([]request.Record{}, list...), err // a list without elements is one too
 }
 
 // serve serves a link until ctx is done.
-func (p *front) serve(ctx context.Context, f *httpFlags, l web.Link, t *status.Tracker, registry *prometheus.Registry, log *slog.Logger) error {
+func (c *runCommand) serve(ctx context.Context, at *front, l web.Link, t *status.Tracker, target mongo.Caller, registry *prometheus.Registry, log *slog.Logger) error {
 	cfg := web.Config{
-		Link: l, Ready: t.Ready, Metrics: registry, Registry: registry, Log: log, Types: web.Types{Status: status.Snapshot{}},
+		Link: l, Ready: t.Ready, Metrics: registry, Registry: registry, Log: log,
+		Links: func(ctx context.Context) (any, error) {
+			s := t.Snapshot()
+			return rowsOf(ctx, target, c.MetadataDB, []linkRow{ownRow(&s, "./")}), nil
+		},
+		Types: web.Types{Status: status.Snapshot{}, Links: linkRows{}, Requests: []request.Record{}},
 	}
-	p.configure(&cfg, f)
-	return p.run(ctx, cfg)
+	at.configure(&cfg, &c.httpFlags)
+	return at.run(ctx, cfg)
 }
 
 // run serves until ctx is done.

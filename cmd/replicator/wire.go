@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/status"
 )
@@ -120,8 +121,12 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 		return cli.Usage(err)
 	}
 	tracker.Follow(link.Snapshot)
+	view, err := c.linkView(tracker, target)
+	if err != nil {
+		return cli.Usage(err)
+	}
 	if v.host != nil {
-		v.host.show(tracker, registry)
+		v.host.show(tracker, view, registry)
 	}
 
 	// The pipeline decides when the run ends; the rest follows.
@@ -133,7 +138,7 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 	if at != nil {
 		at.say(e.Hard, log)
 		along.Go(func() {
-			if err := at.serve(background, &c.httpFlags, linkView(tracker), tracker, registry, log); err != nil {
+			if err := c.serve(background, at, view, tracker, target, registry, log); err != nil {
 				log.LogAttrs(background, slog.LevelError, "status is no longer served", slog.String(keyError, err.Error()))
 			}
 		})
@@ -145,17 +150,20 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 	stop(nil)
 	endBackground(nil)
 	along.Wait()
+	return c.ended(e.Hard, err, link.Snapshot(), log)
+}
+
+// ended says how a link has ended, and returns the error of its run.
+func (c *runCommand) ended(ctx context.Context, err error, last monitor.Snapshot, log *slog.Logger) error {
 	switch {
 	case err != nil:
-		err = linkError{err}
-	case link.Snapshot().Reason == pipeline.StoodBy:
-		log.LogAttrs(e.Hard, slog.LevelInfo, "stopped: another process leads, or may lead now")
+		return linkError{err}
+	case last.Reason == pipeline.StoodBy:
+		log.LogAttrs(ctx, slog.LevelInfo, "stopped: another process leads, or may lead now")
 	case c.Delay > 0:
-		log.LogAttrs(e.Hard, slog.LevelInfo, "drained: all entries that were due are applied",
-			slog.String(keyApplied, link.Snapshot().Progress.Applied.String()))
+		log.LogAttrs(ctx, slog.LevelInfo, "drained: all entries that were due are applied", slog.String(keyApplied, last.Progress.Applied.String()))
 	default:
-		log.LogAttrs(e.Hard, slog.LevelInfo, "drained: all entries that were read are applied",
-			slog.String(keyApplied, link.Snapshot().Progress.Applied.String()))
+		log.LogAttrs(ctx, slog.LevelInfo, "drained: all entries that were read are applied", slog.String(keyApplied, last.Progress.Applied.String()))
 	}
-	return err
+	return nil
 }

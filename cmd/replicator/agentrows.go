@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/agent"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/lease/locks"
+	"github.com/oplogrep/replicator/lease/share"
+	"github.com/oplogrep/replicator/lease/share/mongoboard"
+	"github.com/oplogrep/replicator/status"
+)
+
+// rows returns the links of the fleet: those of this process, those of the metadata next to the
+// control plane, and those that other members have.
+func (p *agentProcess) rows(set *driver.Set, store locks.Store) func(context.Context) (any, error) {
+	// The file is replaced when it changes, but for these.
+	db, group := p.file.ControlDB, p.file.Group
+	return func(ctx context.Context) (any, error) {
+		all := rowsOf(ctx, set, db, p.ownRows())
+		state, err := share.State(ctx, mongoboard.New(set, db), store, group)
+		if err != nil {
+			all.Error = err.Error()
+			return all, nil //nolint:nilerr // the answer has it
+		}
+		for i := range state.Partitions {
+			at := &state.Partitions[i]
+			if !slices.ContainsFunc(all.Links, func(r linkRow) bool { return r.Link == at.Partition }) {
+				all.Links = append(all.Links, sharedRow(at))
+			}
+		}
+		slices.SortStableFunc(all.Links, worse)
+		return all, nil
+	}
+}
+
+// sharedRow is the row of a link that another member has.
+func sharedRow(at *share.PartitionStatus) linkRow {
+	r := linkRow{Link: at.Partition, From: "metadata", At: time.Now().UTC(), Verdict: status.Verdict{Name: "shared", Level: status.Unknown, Since: at.Since.UTC(), Also: []string{}}}
+	switch {
+	case at.Holder != nil:
+		r.Leader = at.Holder.Member
+		r.Verdict.Sentence = at.Holder.Member + " runs the link, and its page has more."
+	case at.Member != "":
+		r.Verdict.Sentence = at.Member + " is to run the link: " + at.Why + "."
+	default:
+		r.Verdict.Level, r.Verdict.Sentence = status.Broken, "Nobody runs the link: "+at.Why+"."
+	}
+	return r
+}
+
+// ownRows are the rows of the links of this process.
+func (p *agentProcess) ownRows() []linkRow {
+	own := []linkRow{}
+	links := p.agent.Status().Links
+	for i := range links {
+		l := &links[i]
+		if view, err := p.agent.Link(l.Link); err == nil && view.Status != nil {
+			if s, ok := view.Status().(status.Snapshot); ok {
+				own = append(own, ownRow(&s, "link/"+l.Link+"/"))
+				continue
+			}
+		}
+		own = append(own, p.waitingRow(l))
+	}
+	return own
+}
+
+// waitingRow is the row of a link that this process has, and does not run at this moment.
+func (p *agentProcess) waitingRow(l *agent.LinkStatus) linkRow {
+	state := string(l.State)
+	v := status.Verdict{Name: state, Level: status.Working, Since: l.Since, Also: []string{}, Sentence: strings.TrimSpace(l.Sentence())}
+	switch l.State {
+	case agent.Ended:
+		v.Level = status.Broken
+	case agent.Retrying:
+		v.Level = status.Attention
+	case agent.Waiting, agent.Running, agent.Draining:
+	}
+	if l.LastFailure != nil {
+		v.Next = l.LastFailure.Do
+	}
+	return linkRow{Link: l.Link, Leader: p.process, From: "process", Verdict: v, State: &state, At: time.Now().UTC()}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/lease/share"
+	"github.com/oplogrep/replicator/status"
+)
+
+// ask sends a request to a process, without a token.
+func ask(t *testing.T, url, body string) (code int, answer string) {
+	t.Helper()
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body)))(t)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	must.Succeed(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode, string(must.Get(io.ReadAll(resp.Body))(t))
+}
+
+// rowsAt reads /links.
+func rowsAt(t *testing.T, address string) linkRows {
+	t.Helper()
+	_, body := get(t, "http://"+address+"/links")
+	var rows linkRows
+	if err := json.Unmarshal([]byte(body), &rows); err != nil || rows.Error != "" || rows.At.IsZero() {
+		t.Fatalf("%v: %s", err, body)
+	}
+	return rows
+}
+
+// TestRunServes: what a process serves besides its status: whether it is ready, requests, which
+// are stored in the target, and the links of the target, for a link of this process as it says
+// itself, for others as the metadata say.
+func TestRunServes(t *testing.T) {
+	source, target := twoSets(t)
+	l := startLink(t, append(uris(source, target), "--await=100ms", "--listen=127.0.0.1:0")...)
+	address, _ := l.await("serving status, health and metrics")["listen"].(string)
+	awaitLink(l)
+	l.await("verdict", "to", "steady")
+	if code, body := get(t, "http://"+address+"/readyz"); code != http.StatusOK || body != "ready\n" {
+		t.Errorf("/readyz: %d %s", code, body)
+	}
+	if code, body := ask(t, "http://"+address+"/requests", `{"kind": "dance"}`); code != http.StatusBadRequest || !strings.Contains(body, "pause") {
+		t.Errorf("an unknown kind: %d %s", code, body)
+	}
+	code, body := ask(t, "http://"+address+"/requests", `{"kind": "logLevel", "why": "to see more", "args": {"level": "debug"}}`)
+	var made struct{ ID string }
+	if err := json.Unmarshal([]byte(body), &made); err != nil || code != http.StatusAccepted || made.ID == "" {
+		t.Errorf("%d %s", code, body)
+	}
+	_, body = get(t, "http://"+address+"/requests")
+	var list []struct{ ID, Kind, By, Why string }
+	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list) != 1 || list[0].ID != made.ID || list[0].Why != "to see more" || list[0].By != "127.0.0.1" {
+		t.Errorf("%v: %s", err, body)
+	}
+
+	second := startLink(t, append(uris(source, target), "--await=100ms", "--listen=127.0.0.1:0")...)
+	standby, _ := second.await("serving status, health and metrics")["listen"].(string)
+	second.await("state changed", "to", "standby")
+	own, other := rowsAt(t, address), rowsAt(t, standby)
+	if len(own.Links) != 1 || own.Links[0].From != "process" || own.Links[0].Page != "./" || own.Links[0].Verdict.Name != "steady" || *own.Links[0].State != "steady" {
+		t.Errorf("%+v", own)
+	}
+	if len(other.Links) != 1 || other.Links[0].From != "metadata" || other.Links[0].Verdict.Name != "stored" || other.Links[0].Verdict.Level != status.Good ||
+		other.Links[0].Leader != own.Links[0].Leader || own.Links[0].Leader == "" || other.Links[0].Page != "./" || other.Links[0].OplogWindowLeftSeconds != nil {
+		t.Errorf("%+v", other)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	second.drain()
+	if code := second.end(); code != cli.ExitOK {
+		t.Errorf("code %d\n%s", code, &second.log)
+	}
+}
+
+// TestRowsOf: the rows of a link that this process leads are its own; where it stands by, or has
+// no such link, those of the metadata; and if these cannot be read its own are there, with the reason.
+func TestRowsOf(t *testing.T) {
+	source, target := twoSets(t)
+	l := startLink(t, append(uris(source, target), "--await=100ms", "--listen=none")...)
+	awaitLink(l)
+	l.drain()
+	if code := l.end(); code != cli.ExitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+	steady, standby := "steady", "standby"
+	good := status.Verdict{Level: status.Good, Name: "own"}
+	opts := must.Get(driver.Parse(driver.Config{URI: target.URI()}))(t)
+	set := must.Get(driver.Open(t.Context(), opts))(t)
+	for name, tt := range map[string]struct {
+		own  []linkRow
+		want string
+	}{
+		"nobody has it":  {nil, "test=stored"},
+		"it leads":       {[]linkRow{{Link: "test", State: &steady, Verdict: good}}, "test=own"},
+		"it stands by":   {[]linkRow{{Link: "test", State: &standby, Verdict: good}}, "test=stored"},
+		"it has another": {[]linkRow{{Link: "a", State: &steady, Verdict: good}}, "test=stored a=own"},
+	} {
+		rows := rowsOf(t.Context(), set, "replicator", tt.own)
+		if got := namesOf(rows.Links); got != tt.want || rows.Error != "" {
+			t.Errorf("%s: %s, error %q", name, got, rows.Error)
+		}
+	}
+	set.Close()
+	rows := rowsOf(t.Context(), set, "replicator", []linkRow{{Link: "test", State: &standby, Verdict: good}})
+	if namesOf(rows.Links) != "test=own" || rows.Error == "" {
+		t.Errorf("%+v", rows)
+	}
+	if row := must.Get(storedRow(t.Context(), set, "replicator", &checkpoint.Listed{Link: "x", Err: http.ErrBodyNotAllowed}))(t); row.Verdict.Level != status.Broken {
+		t.Errorf("%+v", row)
+	}
+}
+
+func namesOf(rows []linkRow) string {
+	var list []string
+	for i := range rows {
+		list = append(list, rows[i].Link+"="+rows[i].Verdict.Name)
+	}
+	return strings.Join(list, " ")
+}
+
+// TestWorse: the worst link is first, then the one that lags most.
+func TestWorse(t *testing.T) {
+	t.Parallel()
+	lag := func(s float64) *float64 { return &s }
+	rows := []linkRow{
+		{Link: "good", Verdict: status.Verdict{Level: status.Good}},
+		{Link: "lags", Verdict: status.Verdict{Level: status.Good}, LagSeconds: lag(2)},
+		{Link: "zero", Verdict: status.Verdict{Level: status.Good}, LagSeconds: lag(0)},
+		{Link: "working", Verdict: status.Verdict{Level: status.Working}},
+		{Link: "unknown", Verdict: status.Verdict{Level: status.Unknown}},
+		{Link: "attention", Verdict: status.Verdict{Level: status.Attention}},
+		{Link: "broken", Verdict: status.Verdict{Level: status.Broken}},
+		{Link: "also broken", Verdict: status.Verdict{Level: status.Broken}},
+	}
+	slices.SortStableFunc(rows, worse)
+	var got []string
+	for _, r := range rows {
+		got = append(got, r.Link)
+	}
+	if want := "also broken, broken, unknown, attention, working, lags, zero, good"; strings.Join(got, ", ") != want {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestSharedRow: what is shown of a link that another member of the fleet has.
+func TestSharedRow(t *testing.T) {
+	t.Parallel()
+	for want, at := range map[string]share.PartitionStatus{
+		"unknown: m1 runs the link, and its page has more.": {Partition: "l", Member: "m2", Holder: &share.Holder{Member: "m1"}},
+		"unknown: m2 is to run the link: fewest links.":     {Partition: "l", Member: "m2", Why: "fewest links"},
+		"broken: Nobody runs the link: no room.":            {Partition: "l", Why: "no room"},
+	} {
+		if r := sharedRow(&at); string(r.Verdict.Level)+": "+r.Verdict.Sentence != want || r.Link != "l" {
+			t.Errorf("%+v, want %s", r, want)
+		}
+	}
+}
