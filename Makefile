@@ -26,8 +26,11 @@ SEQUENTIAL = /(applier/plan|internal/serverupdate|internal/testkit/memstore|oplo
 
 # Tests of other packages that leave something out with the race detector: test/style compares.
 UNRACED_IN = applier bench cmd/replicator-lab initialsync/clone pipeline
-UNRACED = TestAllocations TestAllocs TestBenchProcesses TestCopies TestDrainedOutlastsOplog \
-	TestHugeDocuments TestMemory TestOverflowKills TestOverflowToldToEnd TestRatio TestScenarios
+UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBenchProcesses \
+	TestBuildOutlastsOplog TestCopies TestDrainedOutlastsOplog TestHugeDocuments TestMemory \
+	TestOplogIsLeftToItsSpool TestOverflowFull TestOverflowKills TestOverflowRefused \
+	TestOverflowToldToEnd TestRatio TestRestartOutlastsOplog TestScenarios TestSlowLine \
+	TestSpoolEndsBeforeOplog
 
 # The longest packages come first: while they wait, others run.
 .PHONY: test

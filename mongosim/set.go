@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/mood"
 	"github.com/oplogrep/replicator/mongosim/internal/netfault"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -83,6 +84,7 @@ func StartTest(t TB, opts Options) *Set {
 	t.Cleanup(func() {
 		set.tell(t)
 		set.Close()
+		set.forget()
 	})
 	return set
 }
@@ -163,6 +165,17 @@ func (s *Set) Close() {
 	defer s.changing.Unlock()
 	for _, m := range s.Members() {
 		m.retire()
+	}
+}
+
+// forget drops the data of a closed set. Package testing refers to the functions of Cleanup
+// of a parallel test, and with them to the set, until all tests have ended: with hundreds of
+// them, gigabytes would be kept.
+func (s *Set) forget() {
+	for _, m := range s.Members() {
+		m.mu.Lock()
+		m.store = storage.New(m.storage())
+		m.mu.Unlock()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
@@ -129,6 +130,7 @@ func TestResyncDuringBuild(t *testing.T) {
 // over to the spool, and applies what is written to other collections all the time.
 func TestBuildOutlastsOplog(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 72)
 	must.Succeed(t, o.source.write(t.Context(), "db", bson.D{{Key: "insert", Value: "a"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}}}))
 	o.write(60)

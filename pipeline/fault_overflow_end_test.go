@@ -17,7 +17,7 @@ import (
 // disk.
 func TestDrainedOutlastsOplog(t *testing.T) {
 	t.Parallel()
-	race.Skip(t, "it writes for many seconds")
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 72)
 	o.hang()
 	o.write(60)
@@ -48,7 +48,7 @@ func TestDrainedOutlastsOplog(t *testing.T) {
 // memory, also if an attempt of this process has failed.
 func TestOverflowToldToEnd(t *testing.T) {
 	t.Parallel()
-	race.Skip(t, "it writes for many seconds")
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 512)
 	l := o.links["a"]
 	l.stop(pipeline.ErrStopped)
@@ -93,6 +93,7 @@ func TestOverflowToldToEnd(t *testing.T) {
 // is on disk ends before that begins. It ends, and says that everything has to be copied again.
 func TestSpoolEndsBeforeOplog(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 72)
 	o.hang()
 	o.write(60)

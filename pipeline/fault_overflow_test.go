@@ -167,6 +167,7 @@ func TestBarrierOutlastsOplog(t *testing.T) {
 // and another one finds what the first one had spooled.
 func TestRestartOutlastsOplog(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 72)
 	o.hang()
 	at := o.newest()
@@ -191,6 +192,7 @@ func TestRestartOutlastsOplog(t *testing.T) {
 // although the lease is over: to read needs none.
 func TestAbsenceOutlastsOplog(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newLeasedOverflowing(t, 48, 2*time.Second)
 	at := o.newest()
 	must.Succeed(t, o.target.Member(0).Kill())
@@ -209,6 +211,7 @@ func TestAbsenceOutlastsOplog(t *testing.T) {
 // TestOverflowFull: a spool that is full stops reading, not the link.
 func TestOverflowFull(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 512)
 	o.links["a"].stop(pipeline.ErrStopped)
 	o.awaitEnd(o.links["a"])
@@ -228,6 +231,7 @@ func TestOverflowFull(t *testing.T) {
 // so, and goes on as without one. It does not end its attempt for that.
 func TestOverflowRefused(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	for name, refuse := range map[string]func(*overflowing){
 		"a file":  func(o *overflowing) { must.Succeed(o.t, os.WriteFile(o.spool, nil, 0o600)) },
 		"no room": func(o *overflowing) { o.cfg.Copy.SpoolFree = 1 << 60 },
@@ -291,7 +295,7 @@ func TestBufferOutlastsOplog(t *testing.T) {
 // find on disk what the source does not have any more.
 func TestOverflowKills(t *testing.T) {
 	t.Parallel()
-	race.Skip(t, "it writes for many seconds")
+	race.Skip(t, "it moves a hundred megabytes or more")
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -53,6 +54,7 @@ func TestCopyIsLeftToItsSpool(t *testing.T) {
 // does not wait, and once it has applied that, any process can lead.
 func TestOplogIsLeftToItsSpool(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newLeasedOverflowing(t, 48, 2*time.Second)
 	at := o.newest()
 	must.Succeed(t, o.target.Member(0).Kill())

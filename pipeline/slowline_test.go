@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/mongosim/fault"
 	"github.com/oplogrep/replicator/pipeline"
@@ -18,6 +19,7 @@ import (
 // does not leave it.
 func TestSlowLine(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	slow := mongosim.NoMoods("the line is slow, and one attempt has to do")
 	w := newWorld(t, mongosim.Options{Moods: slow}, mongosim.Options{Moods: slow})
 	cfg := pipeline.Config{Writers: 2, Await: 100 * time.Millisecond}
