@@ -118,6 +118,8 @@ type Config struct {
 	// Leave, once it is closed, ends an attempt that waits for an index build with all lanes,
 	// with ErrLeft, as if it had crashed. Nil means that it waits for the end of the build.
 	Leave <-chan struct{}
+	// Brake stops and slows down, as operators ask for. May be nil.
+	Brake Brake
 	// Release is called with the Bytes of each batch once all of it is applied, from
 	// several goroutines. It may be nil, and must not block.
 	Release func(bytes int64)

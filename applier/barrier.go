@@ -162,6 +162,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 			run, upTo = together, i+1
 		}
 	}
+	d.spend(len(run.ops), size)
 	return upTo, d.afterBarrier(ctx, run)
 }
 
@@ -275,6 +276,7 @@ func (d *dispatcher) nextGroup() {
 
 // whole hands a transaction to its only lane.
 func (d *dispatcher) whole(ctx context.Context, g *gathered) error {
+	d.spend(len(g.ops), g.bytes)
 	if d.isKept(&g.ops[0]) {
 		if err := d.reserveKept(ctx, g.bytes, g.ops[0].op.At.OpTime); err != nil {
 			return err
@@ -308,6 +310,7 @@ func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 	var s span
 	size := int64(0)
 	write := func() error {
+		d.spend(len(s.ops), size) // it does not wait within a transaction
 		err := d.afterBarrier(ctx, s)
 		s, size = span{}, 0
 		return err
@@ -359,6 +362,9 @@ func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 // individually applies an item that must be processed individually.
 func (d *dispatcher) individually(ctx context.Context, item *batch.Item) error {
 	d.wall = int64(item.Entry.Wall)
+	if err := d.slow(ctx, 0, 0); err != nil {
+		return err
+	}
 	if err := d.leaveCopy(ctx, itemTime(item)); err != nil {
 		return err
 	}

@@ -100,6 +100,10 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 	}
 	defer d.stats.meter.Enter(metric.Idle)
 	for {
+		changed := d.braked()
+		if err := d.hold(ctx); err != nil {
+			return err
+		}
 		d.stats.meter.Enter(metric.Idle)
 		select {
 		case b, ok := <-in:
@@ -110,17 +114,19 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 			if err := d.batch(ctx, &b); err != nil {
 				return err
 			}
-			// The lanes may have been ahead of the log until now, and a next batch may be far.
-			if err := d.resume(ctx); err != nil {
-				return err
-			}
 		case <-d.backlog.ended():
 			d.stats.meter.Enter(metric.Busy)
-			if err := d.resume(ctx); err != nil {
-				return err
-			}
+		case <-changed:
+			continue
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+		if err := d.hold(ctx); err != nil {
+			return err
+		}
+		// The lanes may have been ahead of the log until now, and a next batch may be far.
+		if err := d.resume(ctx); err != nil {
+			return err
 		}
 	}
 }
@@ -215,6 +221,10 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 		return 0, err
 	}
 	if t := item.Txn; t != nil {
+		// A transaction is not interrupted. What it costs delays what follows.
+		if err := d.slow(ctx, 0, 0); err != nil {
+			return 0, err
+		}
 		switch {
 		case t.MustBeProcessedIndividually:
 			return 0, item.Entry.Fault("o", errNotIndividually)
@@ -349,6 +359,9 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
 	switch o.disposition {
 	case toApply:
+		if err := d.slow(ctx, 1, o.bytes); err != nil {
+			return err
+		}
 		if d.isKept(o) {
 			if err := d.reserveKept(ctx, o.bytes, o.op.At.OpTime); err != nil {
 				return err

@@ -109,6 +109,8 @@ const (
 	nothing subject = iota
 	laneRoom
 	idleLanes
+	throttled
+	resumption
 	indexBuild
 )
 
@@ -118,6 +120,10 @@ func (s subject) String() string {
 		return "room in the lanes"
 	case idleLanes:
 		return "the lanes to apply what they have"
+	case throttled:
+		return "its turn: applying is throttled"
+	case resumption:
+		return "the link to be resumed: it is paused"
 	case indexBuild:
 		return "an index build"
 	default:
@@ -186,6 +192,8 @@ type Stats struct {
 	// WaitsFor is what handing out operations waits for at this moment, empty for nothing, or
 	// for a command.
 	WaitsFor string
+	// Throttled reports whether that is the brake.
+	Throttled bool
 	// KeptBack are the collections that wait for an index build, sorted by name. The slice is
 	// replaced and never modified.
 	KeptBack []KeptBack
@@ -205,6 +213,6 @@ func (a *Applier) Stats() Stats {
 		Divergences: s.divergences.Load(), DeletesEmpty: s.deletesEmpty.Load(), Ignored: s.ignored.Load(),
 		Skipped: s.skipped.Load(), Commands: s.commands.Load(), Barriers: s.barrier.Load(),
 		WindowBytes: a.window.used.Load(), Writers: len(a.writers), KeptBack: kept,
-		WaitsFor: subject(s.waitsFor.Load()).String(),
+		WaitsFor: subject(s.waitsFor.Load()).String(), Throttled: subject(s.waitsFor.Load()) == throttled,
 	}
 }

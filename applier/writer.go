@@ -381,6 +381,7 @@ func (w *writer) record(s span, t *tally, took time.Duration) {
 	ops := s.ops
 	w.metrics.flushes.Inc()
 	w.metrics.flushSeconds.Observe(took.Seconds())
+	w.took(took, ops)
 	w.metrics.flushDocs.Observe(float64(t.docs))
 	w.count(ops)
 	w.stats.flushes.Add(1)

@@ -1,0 +1,144 @@
+package applier
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+// jerky is a Brake that holds again and again, for a moment, and delays what is between.
+type jerky struct {
+	every, asked int
+	applier      *Applier
+	wrong        atomic.Bool
+	holds        int
+	changed      chan struct{}
+}
+
+// newJerky gives an applier one that holds after so many operations, none if every is not
+// positive.
+func newJerky(c *Config, every int) *jerky {
+	if every <= 0 {
+		return nil
+	}
+	j := &jerky{every: every, changed: make(chan struct{})}
+	c.Brake = j
+	return j
+}
+
+func (j *jerky) of(a *attempt) {
+	if j != nil {
+		j.applier = a.Applier
+	}
+}
+
+// moved reports whether a lane has moved during a hold, or was not idle when it began.
+func (j *jerky) moved() bool { return j != nil && j.wrong.Load() }
+
+func (j *jerky) Free() bool               { return false }
+func (j *jerky) Changed() <-chan struct{} { return j.changed }
+func (j *jerky) Spend(int, int64)         {}
+
+func (j *jerky) Took(_ time.Duration, ops int, bytes func() int64) {
+	if ops < 1 || bytes() < 1 {
+		j.wrong.Store(true)
+	}
+}
+
+func (j *jerky) Held() bool {
+	j.asked++
+	return j.asked%j.every == 0
+}
+
+func (j *jerky) Delay() time.Duration {
+	if j.asked%3 == 0 {
+		j.asked++
+		return time.Microsecond
+	}
+	return 0
+}
+
+func (j *jerky) Hold(context.Context) error {
+	j.holds++
+	before := j.applier.tracker.positions()
+	if !j.applier.tracker.quiet() {
+		j.wrong.Store(true)
+	}
+	for range 50 { // a lane may do what it must not
+		runtime.Gosched()
+	}
+	if !slices.Equal(before, j.applier.tracker.positions()) {
+		j.wrong.Store(true)
+	}
+	return nil
+}
+
+// gate is a Brake that holds until it is opened.
+type gate struct {
+	jerky
+	held  atomic.Bool
+	is    chan struct{} // gets a value with each Hold
+	open  chan struct{}
+	after int32 // the operations after which it closes, by itself
+	spent atomic.Int32
+}
+
+func (g *gate) Free() bool           { return false }
+func (g *gate) Held() bool           { return g.held.Load() }
+func (g *gate) Delay() time.Duration { return 0 }
+
+func (g *gate) Spend(ops int, _ int64) {
+	if n := g.spent.Add(int32(ops)); n >= g.after && n-int32(ops) < g.after {
+		g.held.Store(true)
+	}
+}
+
+func (g *gate) Hold(ctx context.Context) error {
+	g.is <- struct{}{}
+	select {
+	case <-g.open:
+		g.held.Store(false)
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// TestHold: an applier that is held in the middle of a batch has finished what the lanes have,
+// applies nothing more, and goes on where it was.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 1})}
+	r := rigOn(t, target, "held", 4)
+	r.db = "db"
+	target.run(t, "db", bson.D{{Key: "create", Value: "a"}})
+	log := newLog(t)
+	const all, first = 40, 17
+	for id := range all {
+		log.add(insertOp("db.a", doc(id, 1)))
+	}
+	g := &gate{is: make(chan struct{}), open: make(chan struct{}), after: first}
+	a := must.Get(r.begin(t.Context(), func(c *Config) { c.Brake = g }))(t)
+	done := make(chan error, 1)
+	go func() { done <- a.run(t.Context(), log.after(a.link.State().Applied), 0) }()
+	<-g.is
+	if n := len(target.documents(t, "db.a")); n != first || a.Stats().WaitsFor != "the link to be resumed: it is paused" {
+		t.Errorf("%d documents, want %d; it waits for %q", n, first, a.Stats().WaitsFor)
+	}
+	close(g.open)
+	must.Succeed(t, <-done)
+	if n := len(target.documents(t, "db.a")); n != all {
+		t.Errorf("%d documents", n)
+	}
+	if last := a.seen[len(a.seen)-1]; last.Applied != log.optime() || last.Ops != all {
+		t.Errorf("%+v", last)
+	}
+}
