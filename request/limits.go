@@ -12,22 +12,20 @@ import (
 const limitsEvery = 2 * time.Second
 
 // LimitsLoop reads the limits that operators request for the copy, until ctx is done, and
-// calls set with them. Where none is requested, that of own applies.
+// calls set with them. Where none is requested, that of own applies. It begins with those that it
+// has read before, if there are any: if they cannot be read now, they stay.
 func (s *Store) LimitsLoop(ctx context.Context, own Requests, set func(bytesPerSecond, opsPerSecond int64)) error {
 	tick := time.NewTicker(limitsEvery)
 	defer tick.Stop()
+	if last := s.limits.Load(); last != nil {
+		last.set(own, set)
+	}
 	for {
 		all, err := s.Read(ctx)
 		switch {
 		case err == nil:
-			bytes, ops := own.BytesPerSecond, own.OpsPerSecond
-			if all.BytesPerSecond >= 0 {
-				bytes = all.BytesPerSecond
-			}
-			if all.OpsPerSecond >= 0 {
-				ops = all.OpsPerSecond
-			}
-			set(bytes, ops)
+			s.limits.Store(&all)
+			all.set(own, set)
 		case ctx.Err() == nil && !passes(err):
 			return err
 		}
@@ -37,6 +35,18 @@ func (s *Store) LimitsLoop(ctx context.Context, own Requests, set func(bytesPerS
 			return nil
 		}
 	}
+}
+
+// set calls set with the limits; those of own apply where none is requested.
+func (r *Requests) set(own Requests, set func(bytesPerSecond, opsPerSecond int64)) {
+	bytes, ops := own.BytesPerSecond, own.OpsPerSecond
+	if r.BytesPerSecond >= 0 {
+		bytes = r.BytesPerSecond
+	}
+	if r.OpsPerSecond >= 0 {
+		ops = r.OpsPerSecond
+	}
+	set(bytes, ops)
 }
 
 // passes reports whether the next read may succeed.

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -71,6 +72,8 @@ type Store struct {
 	target   mongo.Caller // the target; it retries transient errors
 	db, link string
 	session  bson.Raw // id of the session for cursors
+	// limits are those that were read last, nil before that.
+	limits atomic.Pointer[Requests]
 }
 
 // New returns the requests of the link of a checkpoint.Store.
