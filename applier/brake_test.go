@@ -19,29 +19,24 @@ type jerky struct {
 	every, asked int
 	applier      *Applier
 	wrong        atomic.Bool
-	holds        int
-	changed      chan struct{}
+
+	changed chan struct{} // nil: it never tells
 }
 
-// newJerky gives an applier one that holds after so many operations, none if every is not
-// positive.
-func newJerky(c *Config, every int) *jerky {
-	if every <= 0 {
-		return nil
-	}
-	j := &jerky{every: every, changed: make(chan struct{})}
-	c.Brake = j
-	return j
-}
-
-func (j *jerky) of(a *attempt) {
-	if j != nil {
-		j.applier = a.Applier
+// on gives it to an applier, unless every is not positive.
+func (j *jerky) on(c *Config) {
+	if j.every > 0 {
+		c.Brake = j
 	}
 }
 
-// moved reports whether a lane has moved during a hold, or was not idle when it began.
-func (j *jerky) moved() bool { return j != nil && j.wrong.Load() }
+// checkHolds reports an error if a lane of an attempt has moved during a hold, or was not idle when it
+// began.
+func checkHolds(t fataler, a *attempt) {
+	if j, ok := a.cfg.Brake.(*jerky); ok && j.wrong.Load() {
+		t.Fatalf("the lanes have applied something while they were held")
+	}
+}
 
 func (j *jerky) Free() bool               { return false }
 func (j *jerky) Changed() <-chan struct{} { return j.changed }
@@ -67,7 +62,6 @@ func (j *jerky) Delay() time.Duration {
 }
 
 func (j *jerky) Hold(context.Context) error {
-	j.holds++
 	before := j.applier.tracker.positions()
 	if !j.applier.tracker.quiet() {
 		j.wrong.Store(true)

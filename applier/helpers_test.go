@@ -308,6 +308,9 @@ func (r *rig) begin(ctx context.Context, set func(*Config)) (*attempt, error) {
 		set(&cfg)
 	}
 	a.Applier, err = New(cfg)
+	if j, ok := cfg.Brake.(*jerky); ok {
+		j.applier = a.Applier
+	}
 	return a, err
 }
 

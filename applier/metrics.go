@@ -139,7 +139,7 @@ func (s *stats) wait(what subject) {
 		s.meter.Enter(metric.Busy)
 	case laneRoom:
 		s.meter.Enter(metric.Blocked)
-	case idleLanes, indexBuild:
+	case idleLanes, indexBuild, throttled, resumption:
 		s.meter.Enter(metric.Held)
 	}
 }

@@ -331,7 +331,6 @@ func TestProperty(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 			target.intercept(nil)
-			var brakes *jerky
 			a, err := r.begin(ctx, func(c *Config) {
 				c.Relaxed = rapid.Bool().Draw(t, "relaxed")
 				c.Plan.MinMass = rapid.SampledFrom([]int{0, 2, 2, 3}).Draw(t, "mass")
@@ -346,11 +345,10 @@ func TestProperty(t *testing.T) {
 				c.RetryFor = 10 * time.Second
 				c.BuildWait = rapid.SampledFrom([]time.Duration{1, time.Minute}).Draw(t, "build wait")
 				c.KeptBytes = int64(rapid.SampledFrom([]int{1, 2_000, 1 << 20}).Draw(t, "kept bytes"))
-				brakes = newJerky(c, rapid.IntRange(-6, 12).Draw(t, "held after"))
+				(&jerky{every: rapid.IntRange(-6, 12).Draw(t, "held after")}).on(c)
 			})
 			must.Succeed(t, err)
 			a.commands.building = time.Duration(rapid.IntRange(0, 20).Draw(t, "building")) * time.Millisecond
-			brakes.of(a)
 			late()
 			var mishaps []mishap
 			if attempts < 4 {
@@ -372,9 +370,7 @@ func TestProperty(t *testing.T) {
 			cancel(nil)
 			target.intercept(nil)
 			acted.in(links, a)
-			if brakes.moved() {
-				t.Fatalf("the lanes have applied something while they were held")
-			}
+			checkHolds(t, a)
 			at := state.Applied
 			if len(a.seen) > 0 {
 				at = a.seen[len(a.seen)-1].Applied

@@ -71,6 +71,10 @@ type Config struct {
 	// Pacer may be nil.
 	Pacer clone.Pacer
 
+	// Enter is called before something is written that should be finished once it has begun: a
+	// flush, a collection, indexes. It waits while the link is paused. Leave is called after it.
+	// May be nil.
+	Enter    func(context.Context) (leave func(), err error)
 	Observer event.Observer
 	Registry prometheus.Registerer
 }

@@ -92,7 +92,7 @@ func New(cfg Config) (*Copier, error) {
 	c.cloner, err = clone.New(clone.Config{
 		Source: cfg.Source, Target: cfg.Target, After: c.copy.Begin.TS,
 		RangeBytes: cfg.RangeBytes, FlushDocs: cfg.FlushDocs, FlushBytes: cfg.FlushBytes, Memory: cfg.Memory,
-		Unchanged: c.unchanged, NoHoles: cfg.NoHoles, Pacer: cfg.Pacer, Observer: cfg.Observer, Moved: c.board.moved,
+		Unchanged: c.unchanged, NoHoles: cfg.NoHoles, Pacer: cfg.Pacer, Enter: cfg.Enter, Observer: cfg.Observer, Moved: c.board.moved,
 	})
 	return c, err
 }
@@ -132,7 +132,7 @@ func (c *Copier) Run(ctx context.Context) error {
 
 func (c *Copier) run(ctx context.Context) error {
 	if !c.copy.Cleared {
-		if err := c.clear(ctx); err != nil {
+		if err := c.during(ctx, func() error { return c.clear(ctx) }); err != nil {
 			return fmt.Errorf("clear the target: %w", err)
 		}
 	}
@@ -153,6 +153,18 @@ func (c *Copier) run(ctx context.Context) error {
 	}
 	c.enter(StepDone)
 	return nil
+}
+
+// during runs work that is finished once it has begun, unless ctx is done.
+func (c *Copier) during(ctx context.Context, work func() error) error {
+	if c.cfg.Enter != nil {
+		leave, err := c.cfg.Enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	return work()
 }
 
 // enter starts a step.

@@ -34,7 +34,7 @@ func (c *Copier) createOne(ctx context.Context, worker int, coll *collection) er
 	c.board.creating(coll, true)
 	defer c.board.creating(coll, false)
 	lane := &c.lanes[worker]
-	if err := c.make(ctx, c.worker(worker), &coll.doc); err != nil {
+	if err := c.during(ctx, func() error { return c.make(ctx, c.worker(worker), &coll.doc) }); err != nil {
 		return fmt.Errorf("create %s for %s: %w", coll.to, coll.doc.NS, err)
 	}
 	if c.cfg.IndexesFirst {

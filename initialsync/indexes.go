@@ -77,7 +77,7 @@ func (c *Copier) build(ctx context.Context, cmds Commands, coll *collection, spe
 	if err != nil {
 		return err
 	}
-	return cmds.Apply(ctx, op)
+	return c.during(ctx, func() error { return cmds.Apply(ctx, op) })
 }
 
 func (c *Copier) oneByOne(ctx context.Context, cmds Commands, lane *turns, coll *collection, specs []bson.Raw) error {

@@ -3,6 +3,7 @@ package initialsync
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -81,12 +82,23 @@ func (s *Sync) run(ctx context.Context) error {
 	}
 	whileCopying(s.cfg.Oplog.Wait)
 	whileCopying(s.pacer.Run)
+	// Nothing is copied before the limits are known.
+	known := make(chan struct{})
+	know := sync.OnceFunc(func() { close(known) })
 	whileCopying(func(ctx context.Context) error {
 		own := request.Requests{BytesPerSecond: s.cfg.BytesPerSecond, OpsPerSecond: s.cfg.OpsPerSecond}
-		return s.cfg.Requests.LimitsLoop(ctx, own, s.pacer.SetLimits)
+		return s.cfg.Requests.LimitsLoop(ctx, own, func(bytesPerSecond, opsPerSecond int64) {
+			s.pacer.SetLimits(bytesPerSecond, opsPerSecond)
+			know()
+		})
 	})
 	g.Go(func() error {
 		defer end(errStop)
+		select {
+		case <-known:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 		if err := s.copier.Run(ctx); err != nil {
 			return err
 		}

@@ -55,6 +55,8 @@ type attempt struct {
 	batcher  *batcher.Batcher
 	applier  *applier.Applier
 	feedback *feedback.Feedback
+	// unbrake is called when the attempt has ended: nothing of it is in flight any more.
+	unbrake func()
 	// start is the link's progress when the attempt started.
 	start checkpoint.Progress
 }
@@ -105,18 +107,21 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	}
 	start := st.Progress()
 	start.Ops = p.monitor.Progress().Ops
+	brake, unbrake := p.brakeFor(soft)
 	a.applier, err = applier.New(applier.Config{
 		Target: p.target, Checkpoint: link, Catalog: cat, Scope: p.resyncs.Scope(), Commands: commands, MetaDB: p.cfg.MetaDB, Link: p.cfg.Link,
 		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil,
 		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
 		ShareOps: p.cfg.ShareOps, ShareRest: p.cfg.ShareRest, Leave: a.left,
-		IndexBuilds: p.cfg.Copy.IndexWorkers, IndexSlots: p.cfg.slots, WindowBytes: memory.window, Release: a.release, Start: start, OnFlush: p.cfg.OnFlush,
+		IndexBuilds: p.cfg.Copy.IndexWorkers, IndexSlots: p.cfg.slots, WindowBytes: memory.window, Release: a.release, Brake: brake, Start: start, OnFlush: p.cfg.OnFlush,
 		Observer: p.cfg.Observer, Registry: p.cfg.Registry, Work: p.work(),
 	})
 	if err != nil {
+		unbrake()
 		return nil, err
 	}
+	a.unbrake = unbrake
 	a.start = start
 	p.monitor.Began(monitor.Attempt{
 		State: st, Set: src.SetName, Start: start, Counts: a.applier.Stats, Spool: a.spool, Queue: a.queue,
@@ -183,6 +188,7 @@ func (p *Pipeline) reporter() (*feedback.Feedback, error) {
 // run runs the stages until soft is done and they are drained, or one of them
 // fails, or ctx is done.
 func (a *attempt) run(ctx, soft context.Context) error {
+	defer a.unbrake()
 	loops := []func(context.Context) error{func(ctx context.Context) error { return a.resyncLoop(ctx, a.link) }}
 	if a.log != nil {
 		loops = append(loops, a.drainedLoop)

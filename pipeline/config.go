@@ -106,6 +106,10 @@ type Config struct {
 	// one to the next. Defaults 100 ms and 30 s.
 	RetryMin, RetryMax time.Duration
 
+	// SetLogLevel sets the level of the log: debug, info, warn or error, empty for that of the
+	// start. May be nil.
+	SetLogLevel func(level string)
+
 	// OnFlush is called with each flush that the target has acknowledged; see
 	// applier.Config. May be nil.
 	OnFlush func(ops int, wall bson.DateTime, at time.Time)

@@ -55,7 +55,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 			Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
 			IndexesFirst: p.cfg.Copy.IndexesFirst, RangeBytes: p.cfg.Copy.RangeBytes,
 			FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, Memory: p.memory().copied,
-			Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+			Enter: p.enter, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 		},
 	})
 	if err == nil {

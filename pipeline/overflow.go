@@ -150,6 +150,8 @@ func (o *overflow) reason(s *standstill, now time.Time) string {
 	case o.why != "":
 		o.p.monitor.Spools(nil, "")
 		return o.why // spooling has failed
+	case stands && o.p.isHeld():
+		return "the link is paused, and the buffer is full"
 	case stands:
 		return "the target has applied nothing since " + s.since.UTC().Format(time.RFC3339)
 	case !o.queue.Stats().Waiting && !o.stands(now):

@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/jobs"
@@ -31,6 +32,8 @@ type part struct {
 	until oplog.OpTime
 	// keeper is that of the other link.
 	keeper *lease.Keeper
+	// brake is that of the other link.
+	brake *control.Brake
 }
 
 // whole returns the link that a pipeline is a part of: itself, unless it is a part.
@@ -82,16 +85,17 @@ func (p *Pipeline) beginJobs(ctx context.Context) (end func()) {
 	}
 }
 
-// resyncPosition returns the position of the link.
+// resyncPosition returns the position of the link. While that is held, it cannot be advanced to
+// that of a part either.
 func (p *Pipeline) resyncPosition() resync.Position {
-	return resync.Position{Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, Spooled: p.monitor.IsSpooled(), KeptBack: len(p.monitor.KeptBack()) > 0}
+	return resync.Position{Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, Spooled: p.monitor.IsSpooled() || p.isHeld(), KeptBack: len(p.monitor.KeptBack()) > 0}
 }
 
 // newPart creates the pipeline of a part.
 func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
 	cfg := p.cfg
 	cfg.Link, cfg.Scope = of.Link, resync.ScopeOf(p.cfg.Scope, of)
-	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, until: of.Until, keeper: p.keeper}
+	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, until: of.Until, keeper: p.keeper, brake: p.brake}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
 	cfg.Copy.SpoolDir = filepath.Join(p.log.Dir(), of.Link)
 	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, bson.Timestamp{}, 0

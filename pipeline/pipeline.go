@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -34,6 +35,10 @@ type Pipeline struct {
 	monitor *monitor.Monitor
 	// keeper keeps the lease, nil if it has no end.
 	keeper *lease.Keeper
+	// control carries out the requests of operators, nil for a part. Brake is what it holds, of
+	// the whole link, nil for a part that is being merged.
+	control *control.Controller
+	brake   *control.Brake
 	// accepted is when this process got the lease by an offer, nil if it did not.
 	accepted atomic.Pointer[time.Time]
 
@@ -102,7 +107,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	p := &Pipeline{cfg: cfg}
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	p.monitor = monitor.New(monitor.Config{
-		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Waits: &p.waits, Observer: cfg.Observer,
+		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Waits: &p.waits, Held: p.isHeld, Observer: cfg.Observer,
 		Registry: cfg.Registry,
 	})
 	p.newKeeper()
@@ -123,6 +128,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
 	p.store, p.requests = store, request.New(whole)
+	p.newControl()
 	p.resyncs = p.newResyncs()
 	p.watcher, err = syncsource.NewWatcher(syncsource.WatcherConfig{
 		Seeds: source.Seeds(), Direct: source.Direct(), Observer: cfg.Observer, Registry: cfg.Registry,
@@ -155,6 +161,10 @@ func (p *Pipeline) Snapshot() monitor.Snapshot {
 	s.Clock, _ = p.watcher.Clock()
 	s.Resolver, s.TargetHosts = p.resolver.Status(), p.target.Hosts()
 	s.AddReason(p.resyncs.Postponed())
+	if p.control != nil {
+		now := p.control.Status()
+		s.Control = &now
+	}
 	return s
 }
 
@@ -213,6 +223,7 @@ func (p *Pipeline) ready(ctx, soft context.Context) error {
 func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
 	defer p.beginJobs(ctx)()
+	defer p.beginControl(ctx)()
 	for n := 1; ; n++ {
 		p.monitor.Between()
 		before, began, draining := p.monitor.Standing(), time.Now(), soft.Err() != nil
@@ -230,6 +241,8 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		switch {
 		case asked:
 			continue
+		case errors.Is(err, control.ErrHeld):
+			return p.endPaused()
 		case err == nil && p.isPartThere():
 			return nil
 		case err == nil && soft.Err() != nil:
@@ -384,6 +397,9 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 	}
 	if now := time.Now(); p.claim.AcceptOffer {
 		p.accepted.Store(&now)
+	}
+	if p.control != nil {
+		p.control.Leads(link.Term())
 	}
 	p.term, p.claim.TakeOver, p.claim.AcceptOffer, p.claim.Unmoved = link.Term(), false, false, nil
 	return link, nil

@@ -79,3 +79,29 @@ func TestLimitsLoop(t *testing.T) {
 		}
 	})
 }
+
+// TestLimitsStay: another copy in the process begins with the limits that were read last, if they
+// cannot be read now.
+func TestLimitsStay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		target := &limited{}
+		s := &Store{once: target, db: "replicator", link: "a", session: mongo.NewSessionID()}
+		var ops []int64
+		copied := func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*limitsEvery)
+			defer cancel()
+			if err := s.LimitsLoop(ctx, Requests{OpsPerSecond: 0}, func(_, o int64) { ops = append(ops, o) }); err != nil {
+				t.Error(err)
+			}
+		}
+		target.say(nil, bson.E{Key: "_id", Value: "a"}, bson.E{Key: opsField, Value: int64(7)})
+		copied()
+		target.say(&mongo.LostError{Host: "a:1", Err: errors.New("reset")})
+		before := len(ops)
+		copied()
+		if len(ops) != before+1 || ops[before] != 7 {
+			t.Errorf("limits %v, the last %d of them without the target", ops, len(ops)-before)
+		}
+	})
+}

@@ -79,7 +79,10 @@ type Config struct {
 	// oplog will not delete the earlier ones from the target.
 	NoHoles bool
 	// Pacer may be nil.
-	Pacer    Pacer
+	Pacer Pacer
+	// Enter, if not nil, is called before each flush; it waits while the link is paused. Leave is
+	// called after it.
+	Enter    func(context.Context) (leave func(), err error)
 	Observer event.Observer
 	// Moved is called with each step of a range: the number of further documents and
 	// bytes, and whether it is done. It must not block. May be nil.

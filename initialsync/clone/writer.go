@@ -132,6 +132,13 @@ func (w *writer) flush(ctx context.Context, f flush) error {
 		return context.Cause(ctx)
 	}
 	defer w.sending.Release(sent)
+	if w.cfg.Enter != nil {
+		leave, err := w.cfg.Enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	start := time.Now()
 	var err error
 	if w.direct {

@@ -28,7 +28,9 @@ type Config struct {
 	// Delay is how far behind the source the target is kept.
 	Delay time.Duration
 	// Waits tracks the commands to both clusters.
-	Waits    *mongo.Waits
+	Waits *mongo.Waits
+	// Held reports whether nothing may be applied, as the link is paused. May be nil.
+	Held     func() bool
 	Observer event.Observer
 	// Registry gets the metrics. May be nil.
 	Registry prometheus.Registerer

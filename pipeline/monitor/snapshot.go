@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/pace"
@@ -86,6 +87,8 @@ type Snapshot struct {
 	// Stands is since when nothing has been applied although there is something to apply, and
 	// no command is known to wait; nil if something is.
 	Stands *Stands
+	// Control is what operators have set and asked for, nil for a part.
+	Control *control.Status
 	// LastError is why the last attempt ended, empty if none has.
 	LastError   string
 	LastErrorAt time.Time

@@ -87,7 +87,7 @@ func (m *Monitor) unapplied() string {
 	m.mu.Lock()
 	a, resting := m.attempt, m.resting
 	m.mu.Unlock()
-	if resting || a.Sync != nil {
+	if resting || a.Sync != nil || m.cfg.Held != nil && m.cfg.Held() {
 		return ""
 	}
 	b := a.buffer()
@@ -99,6 +99,9 @@ func (m *Monitor) unapplied() string {
 	if a.Counts != nil {
 		s := a.Counts()
 		text += fmt.Sprintf(", %d of them in the lanes", s.WindowBytes)
+		if s.Throttled {
+			return "" // it waits on purpose
+		}
 		if s.WaitsFor != "" {
 			text += "; the applier waits for " + s.WaitsFor
 		}

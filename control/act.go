@@ -1,0 +1,228 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
+)
+
+// act acts on an open record. Acting on it again, after a process died in between, changes
+// nothing.
+func (c *Controller) act(ctx context.Context, r *request.Record, term int64) error {
+	if err := r.Check(); err != nil {
+		return c.answer(ctx, r, request.Refused, err.Error())
+	}
+	switch r.Kind {
+	case request.Pause:
+		return c.pause(ctx, r, term)
+	case request.Resume:
+		return c.resume(ctx, r, term)
+	case request.Throttle:
+		return c.throttle(ctx, r, term)
+	case request.Again:
+		return c.again(ctx, r)
+	default:
+		return c.level(ctx, r, term)
+	}
+}
+
+func (c *Controller) paused() *request.Paused {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.standing.Paused
+}
+
+// pause pauses the link. The request is done once nothing is in flight.
+func (c *Controller) pause(ctx context.Context, r *request.Record, term int64) error {
+	now := c.paused()
+	switch {
+	case now != nil && now.Request != r.ID:
+		return c.answer(ctx, r, request.Done, fmt.Sprintf("it was paused already, since %s by %s", stamp(now.Since), cmp.Or(now.By, "somebody")))
+	case now == nil && r.State == request.Working:
+		return c.answer(ctx, r, request.Done, "it was resumed before everything in flight was finished")
+	case now == nil:
+		err := c.set(ctx, term, func(s *request.Standing) {
+			s.Paused = &request.Paused{Request: r.ID, Since: r.At, By: r.By, Why: r.Why}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if !c.brake.Settled() {
+		return c.answer(ctx, r, request.Working, "nothing new is applied; what is in flight is being finished")
+	}
+	outcome := "paused"
+	if at := c.cfg.Applied(); !at.IsNull() {
+		outcome += fmt.Sprintf("; the oplog is applied up to %s", at)
+	}
+	return c.answer(ctx, r, request.Done, outcome)
+}
+
+func (c *Controller) resume(ctx context.Context, r *request.Record, term int64) error {
+	was := c.paused()
+	if was == nil {
+		return c.answer(ctx, r, request.Done, "it was not paused")
+	}
+	if err := c.set(ctx, term, func(s *request.Standing) { s.Paused = nil }); err != nil {
+		return err
+	}
+	return c.answer(ctx, r, request.Done, fmt.Sprintf("resumed after %s", max(0, r.At.Sub(was.Since)).Round(time.Second)))
+}
+
+func (c *Controller) throttle(ctx context.Context, r *request.Record, term int64) error {
+	change, err := r.Change()
+	if err != nil {
+		return c.answer(ctx, r, request.Refused, err.Error())
+	}
+	c.mu.Lock()
+	next := c.standing.Throttle
+	c.mu.Unlock()
+	set(&next.BytesPerSecond, change.ApplyBytesPerSecond)
+	set(&next.OpsPerSecond, change.ApplyOpsPerSecond)
+	if change.Adaptive != nil {
+		next.Adaptive = *change.Adaptive
+	}
+	if next.Adaptive && next.BytesPerSecond == 0 && next.OpsPerSecond == 0 {
+		if change.Adaptive != nil && *change.Adaptive {
+			return c.answer(ctx, r, request.Refused, "adaptive works below a limit: set a limit of applying as well")
+		}
+		next.Adaptive = false // the last limit was taken away
+	}
+	next.Request, next.At, next.By, next.Why = r.ID, r.At, r.By, r.Why
+	copied, err := c.limitCopy(ctx, &change)
+	if err != nil {
+		return err
+	}
+	if err := c.set(ctx, term, func(s *request.Standing) { s.Throttle = next }); err != nil {
+		return err
+	}
+	return c.answer(ctx, r, request.Done, "applies "+describe(next.OpsPerSecond, next.BytesPerSecond)+adaptive(next.Adaptive)+copied)
+}
+
+func set(limit *int64, l request.Limit) {
+	if l.Given {
+		*limit = l.PerSecond
+	}
+}
+
+func adaptive(on bool) string {
+	if on {
+		return ", less while the target is under pressure"
+	}
+	return ""
+}
+
+// limitCopy changes the limits of the copy, and describes them if it has.
+func (c *Controller) limitCopy(ctx context.Context, change *request.Change) (string, error) {
+	if !change.Default && !change.CopyBytesPerSecond.Given && !change.CopyOpsPerSecond.Given {
+		return "", nil
+	}
+	now, err := c.cfg.Requests.Read(ctx)
+	if err != nil {
+		return "", err
+	}
+	bytes, ops := now.BytesPerSecond, now.OpsPerSecond
+	if change.Default {
+		bytes, ops = -1, -1
+	}
+	set(&bytes, change.CopyBytesPerSecond)
+	set(&ops, change.CopyOpsPerSecond)
+	if err := c.cfg.Requests.Limit(ctx, bytes, ops); err != nil {
+		return "", err
+	}
+	if change.Default {
+		return "; copies with the limits that it was started with", nil
+	}
+	return "; copies " + describe(ops, bytes), nil
+}
+
+// describe describes limits; a negative one is that of the start.
+func describe(ops, bytes int64) string {
+	text := func(n int64, what string) string {
+		switch {
+		case n < 0:
+			return what + " as it was started with"
+		case n == 0:
+			return what + " without a limit"
+		}
+		return fmt.Sprintf("at most %d %s per second", n, what)
+	}
+	if ops == 0 && bytes == 0 {
+		return "without a limit"
+	}
+	return text(ops, "operations") + " and " + text(bytes, "bytes")
+}
+
+// again copies collections again, and follows that to its end.
+func (c *Controller) again(ctx context.Context, r *request.Record) error {
+	args, err := r.Again()
+	if err != nil {
+		return c.answer(ctx, r, request.Refused, err.Error())
+	}
+	if r.State == request.Asked {
+		for _, ns := range args.All() {
+			if err := c.cfg.Requests.Resync(ctx, ns); err != nil {
+				return err
+			}
+		}
+		return c.answer(ctx, r, request.Working, "asked for")
+	}
+	all, err := c.cfg.Requests.Read(ctx)
+	if err != nil {
+		return err
+	}
+	state, outcome := follow(args.All(), all.Resync)
+	return c.answer(ctx, r, state, outcome)
+}
+
+// follow sums up how far the copies of collections are.
+func follow(names []oplog.Namespace, all []request.Resync) (state, outcome string) {
+	var failed, open []string
+	for _, ns := range names {
+		now := request.Resync{NS: ns, State: request.Failed, Why: "the request was removed"}
+		for _, one := range all {
+			if one.NS == ns {
+				now = one
+			}
+		}
+		text := string(ns) + " is " + now.State
+		if now.Why != "" {
+			text += ": " + now.Why
+		}
+		switch {
+		case now.State == request.Failed:
+			failed = append(failed, text)
+		case now.Open():
+			open = append(open, text)
+		}
+	}
+	switch {
+	case len(open) > 0:
+		return request.Working, strings.Join(append(open, failed...), "; ")
+	case len(failed) > 0:
+		return request.Failed, strings.Join(failed, "; ")
+	}
+	return request.Done, fmt.Sprintf("%d of %d collections are the same as the source's again", len(names), len(names))
+}
+
+func (c *Controller) level(ctx context.Context, r *request.Record, term int64) error {
+	level, err := r.Level()
+	if err != nil {
+		return c.answer(ctx, r, request.Refused, err.Error())
+	}
+	outcome := "logs from level " + level + " on"
+	if level == "default" {
+		level, outcome = "", "logs as it was started"
+	}
+	if err := c.set(ctx, term, func(s *request.Standing) { s.Level = level }); err != nil {
+		return err
+	}
+	return c.answer(ctx, r, request.Done, outcome)
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }

@@ -1,0 +1,233 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrHeld ends a run that is to end in order while its link is paused.
+var ErrHeld = errors.New("the link is paused")
+
+const (
+	// burst is how much may be applied at once, as a share of what may be in a second.
+	burst = 4
+	// unlimited is a limit that there is not.
+	unlimited = 0
+)
+
+// Brake holds and slows down all that writes for one link in a process. It is safe for concurrent
+// use. Make one with NewBrake.
+type Brake struct {
+	// free: nothing holds, limits, or is measured.
+	free atomic.Bool
+
+	mu      sync.Mutex // guards the rest
+	changed chan struct{}
+	// held means that nothing may be applied.
+	held bool
+	// busy is the number of handles that do not wait in Hold, and of what has entered.
+	busy       int
+	ops, bytes bucket
+	took       func(d time.Duration, ops int, bytes int64)
+}
+
+// NewBrake returns a Brake that holds everything, as it is not known yet what is set.
+func NewBrake() *Brake { return &Brake{changed: make(chan struct{}), held: true} }
+
+// bucket is a token bucket that may go into debt.
+type bucket struct {
+	perSecond float64 // 0 for no limit
+	tokens    float64
+	at        time.Time
+}
+
+// fill adds what has come since the last time.
+func (b *bucket) fill(now time.Time) {
+	b.tokens = min(b.most(), b.tokens+b.perSecond*now.Sub(b.at).Seconds())
+	b.at = now
+}
+
+func (b *bucket) most() float64 { return max(1, b.perSecond/burst) }
+
+// limit changes the limit. What was spent too much before stays so.
+func (b *bucket) limit(perSecond float64, now time.Time) {
+	if b.perSecond == unlimited {
+		b.tokens = 0
+	} else {
+		b.fill(now)
+	}
+	b.perSecond, b.at = perSecond, now
+	b.tokens = min(b.tokens, b.most())
+}
+
+// delay returns how long to wait: until the bucket is full, once it is empty, so that lanes get
+// groups of operations and not one at a time.
+func (b *bucket) delay(now time.Time) time.Duration {
+	if b.perSecond == unlimited {
+		return 0
+	}
+	b.fill(now)
+	if b.tokens > 0 {
+		return 0
+	}
+	return max(time.Millisecond, time.Duration((b.most()-b.tokens)/b.perSecond*float64(time.Second)))
+}
+
+func (b *bucket) spend(n float64) {
+	if b.perSecond != unlimited {
+		b.tokens -= n
+	}
+}
+
+// change changes what is set, and wakes all that waits.
+func (b *Brake) change(do func(now time.Time)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	do(time.Now())
+	b.free.Store(!b.held && b.ops.perSecond == unlimited && b.bytes.perSecond == unlimited && b.took == nil)
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// setHeld holds everything, or lets it go on.
+func (b *Brake) setHeld(held bool) {
+	if b.Held() != held {
+		b.change(func(time.Time) { b.held = held })
+	}
+}
+
+// setLimits sets the limits, 0 for none. Took, if not nil, is told of flushes.
+func (b *Brake) setLimits(opsPerSecond, bytesPerSecond float64, took func(time.Duration, int, int64)) {
+	b.mu.Lock()
+	same := b.ops.perSecond == opsPerSecond && b.bytes.perSecond == bytesPerSecond && (b.took == nil) == (took == nil)
+	b.mu.Unlock()
+	if same {
+		return
+	}
+	b.change(func(now time.Time) {
+		b.ops.limit(opsPerSecond, now)
+		b.bytes.limit(bytesPerSecond, now)
+		b.took = took
+	})
+}
+
+// Held reports whether nothing may be applied.
+func (b *Brake) Held() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held
+}
+
+// Settled reports whether nothing is in flight any more of what writes.
+func (b *Brake) Settled() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held && b.busy == 0
+}
+
+func (b *Brake) changes() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+// Enter waits while nothing may be written. Until leave is called, something is in flight: a
+// pause is complete after it. It is for the workers of a copy.
+func (b *Brake) Enter(ctx context.Context) (leave func(), err error) {
+	for {
+		b.mu.Lock()
+		changed, held := b.changed, b.held
+		if !held {
+			b.busy++
+		}
+		b.mu.Unlock()
+		if !held {
+			return func() { b.count(-1) }, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// Handle is a Brake for one attempt: an applier.Brake. It has to be released.
+type Handle struct {
+	b       *Brake
+	soft    context.Context //nolint:containedctx // It says when the run is to end, for calls of the attempt.
+	release func()
+}
+
+// For returns a Handle for an attempt of a run that is to end in order once soft is done: it does
+// not wait for the link to be resumed then.
+func (b *Brake) For(soft context.Context) *Handle {
+	b.count(1)
+	return &Handle{b: b, soft: soft, release: sync.OnceFunc(func() { b.count(-1) })}
+}
+
+func (b *Brake) count(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy += n
+}
+
+// Release is called when the attempt has ended.
+func (h *Handle) Release() { h.release() }
+
+// Free implements applier.Brake.
+func (h *Handle) Free() bool { return h.b.free.Load() }
+
+// Changed implements applier.Brake.
+func (h *Handle) Changed() <-chan struct{} { return h.b.changes() }
+
+// Held implements applier.Brake.
+func (h *Handle) Held() bool { return h.b.Held() }
+
+// Hold implements applier.Brake.
+func (h *Handle) Hold(ctx context.Context) error {
+	h.b.count(-1)
+	defer h.b.count(1)
+	for {
+		changed := h.b.changes()
+		if !h.b.Held() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-h.soft.Done():
+			return ErrHeld
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Delay implements applier.Brake.
+func (h *Handle) Delay() time.Duration {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	now := time.Now()
+	return max(h.b.ops.delay(now), h.b.bytes.delay(now))
+}
+
+// Spend implements applier.Brake.
+func (h *Handle) Spend(ops int, bytes int64) {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	h.b.ops.spend(float64(ops))
+	h.b.bytes.spend(float64(bytes))
+}
+
+// Took implements applier.Brake.
+func (h *Handle) Took(d time.Duration, ops int, bytes func() int64) {
+	h.b.mu.Lock()
+	took := h.b.took
+	h.b.mu.Unlock()
+	if took != nil {
+		took(d, ops, bytes())
+	}
+}

@@ -1,0 +1,375 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
+)
+
+// Requests reads and answers the requests of one link: *request.Store.
+type Requests interface {
+	// Standing reads what is set, List the records, the newest first.
+	Standing(ctx context.Context) (request.Standing, error)
+	// List is described with Standing.
+	List(ctx context.Context) ([]request.Record, error)
+	// Set stores what is set, if nobody has changed it since was was read, in no newer term.
+	Set(ctx context.Context, was, next request.Standing, term int64) (request.Standing, error)
+	// Answered closes or moves an open record. It is idempotent.
+	Answered(ctx context.Context, id, state, outcome string) error
+	// Prune removes old records of a list.
+	Prune(ctx context.Context, list []request.Record) error
+	// Read reads the limits of the copy, and the collections to copy again.
+	Read(ctx context.Context) (request.Requests, error)
+	// Limit sets the limits of the copy, negative for none requested.
+	Limit(ctx context.Context, bytesPerSecond, opsPerSecond int64) error
+	// Resync asks for a collection to be copied again. It is idempotent while that is open.
+	Resync(ctx context.Context, ns oplog.Namespace) error
+}
+
+// Config says what a Controller controls.
+type Config struct {
+	Requests Requests
+	// Target is asked for signs of pressure while the throttle is adaptive.
+	Target mongo.Caller
+	// Applied returns the position of the link, for outcomes.
+	Applied func() oplog.OpTime
+	// SetLevel sets the level of the log, empty for the one of the start. May be nil.
+	SetLevel func(level string)
+	Observer event.Observer
+}
+
+const (
+	// lookEvery is how often what is set is read, lookWithin how long that may take.
+	lookEvery  = time.Second
+	lookWithin = 10 * time.Second
+	// listEvery is how often the records are read although nothing has been asked.
+	listEvery = 30 * time.Second
+	// shown is how many records a Status has.
+	shown = 50
+)
+
+// Keys of the log.
+const (
+	keyBy      = "by"
+	keyWhy     = "why"
+	keyKind    = "kind"
+	keyState   = "state"
+	keyOutcome = "outcome"
+	keyError   = "error"
+	keyID      = "request"
+)
+
+// Controller carries out the requests of one link while this process leads it. Run is called
+// for each leadership, the other methods are safe for concurrent use.
+type Controller struct {
+	cfg   Config
+	brake *Brake
+	term  atomic.Int64
+
+	mu sync.Mutex // guards the rest
+	// standing is what was read last, known is false before that in this leadership. Unread is
+	// since when it cannot be read, zero if it can; why is the reason.
+	standing request.Standing
+	known    bool
+	unread   time.Time
+	why      string
+	// records are the newest ones, the newest first. Limits are those of the copy, -1 for those
+	// that the process was started with.
+	records []request.Record
+	limits  request.Requests
+	pacer   *pace.Pacer
+
+	// The rest belongs to Run.
+
+	listed time.Time
+	// seen is the count of the Standing whose records were read.
+	seen int64
+	// measuring ends the pacer.
+	measuring func()
+}
+
+// New returns a Controller. It does no I/O and starts nothing.
+func New(cfg Config) *Controller {
+	return &Controller{cfg: cfg, brake: NewBrake(), measuring: func() {}}
+}
+
+// Brake returns the brake of the link, which also its parts use.
+func (c *Controller) Brake() *Brake { return c.brake }
+
+// Leads records the term in which this process has the lease.
+func (c *Controller) Leads(term int64) { c.term.Store(term) }
+
+// Run reads what is set, and acts on requests, until ctx is done.
+func (c *Controller) Run(ctx context.Context) {
+	defer c.end()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		c.look(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Begin is called before Run, as a process begins to lead: everything is held until what is set
+// has been read, as another process may have led, and paused the link.
+func (c *Controller) Begin() {
+	c.brake.setHeld(true)
+	c.term.Store(0)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known, c.listed, c.seen = false, time.Time{}, -1
+	c.unread, c.why = time.Time{}, ""
+}
+
+func (c *Controller) end() {
+	c.measuring()
+	c.brake.setHeld(true)
+}
+
+// look reads once, and acts on what was asked.
+func (c *Controller) look(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	err := c.read(limited)
+	if err == nil {
+		err = c.serve(limited)
+	}
+	if ctx.Err() != nil || errors.Is(err, lease.ErrFenced) || errors.Is(err, request.ErrChanged) {
+		return // The lease says what comes next; or it is read again in a second.
+	}
+	c.tell(err)
+}
+
+// tell records whether what is set could be read. What has been read stays as it was.
+func (c *Controller) tell(err error) {
+	c.mu.Lock()
+	was, known := c.unread, c.known
+	switch {
+	case err == nil:
+		c.unread, c.why = time.Time{}, ""
+	case was.IsZero():
+		c.unread, c.why = time.Now(), err.Error()
+	default:
+		c.why = err.Error()
+	}
+	c.mu.Unlock()
+	switch {
+	case err == nil && !was.IsZero():
+		c.cfg.Observer.Log(slog.LevelInfo, "requests of operators can be read again")
+	case err != nil && was.IsZero() && known:
+		c.cfg.Observer.Log(slog.LevelWarn, "requests of operators cannot be read: pause and throttle stay as they are", slog.String(keyError, err.Error()))
+	case err != nil && was.IsZero():
+		c.cfg.Observer.Log(slog.LevelWarn, "requests of operators cannot be read: nothing is applied before that, as the link may be paused", slog.String(keyError, err.Error()))
+	}
+}
+
+// read reads what is set, and sets it in this process.
+func (c *Controller) read(ctx context.Context) error {
+	standing, err := c.cfg.Requests.Standing(ctx)
+	if err != nil {
+		return err
+	}
+	c.apply(ctx, standing)
+	return nil
+}
+
+// apply sets what is set in this process.
+func (c *Controller) apply(ctx context.Context, s request.Standing) {
+	c.mu.Lock()
+	level := !c.known || c.standing.Level != s.Level
+	c.standing, c.known = s, true
+	c.mu.Unlock()
+	if level && c.cfg.SetLevel != nil {
+		c.cfg.SetLevel(s.Level)
+	}
+	c.setThrottle(ctx, &s.Throttle)
+	c.brake.setHeld(s.Paused != nil)
+}
+
+// setThrottle sets the limits; the adaptive ones are a part of them.
+func (c *Controller) setThrottle(ctx context.Context, l *request.Limits) {
+	c.mu.Lock()
+	pacer := c.pacer
+	c.mu.Unlock()
+	switch {
+	case l.Adaptive && pacer == nil:
+		pacer = c.measure(ctx)
+	case !l.Adaptive && pacer != nil:
+		c.measuring()
+		pacer = nil
+	}
+	factor, took := 1.0, (func(time.Duration, int, int64))(nil)
+	if pacer != nil {
+		factor = pacer.Status().Factor
+		took = func(d time.Duration, ops int, bytes int64) { pacer.Took(clone.Target, d, ops, int(bytes)) }
+	}
+	c.brake.setLimits(part(l.OpsPerSecond, factor), part(l.BytesPerSecond, factor), took)
+}
+
+// part returns a part of a limit, at least 1, and 0 for none.
+func part(limit int64, factor float64) float64 {
+	if limit == 0 {
+		return 0
+	}
+	return max(1, float64(limit)*factor)
+}
+
+// measure starts to look for signs that the target has too much to do.
+func (c *Controller) measure(ctx context.Context) *pace.Pacer {
+	pacer, err := pace.New(pace.Config{Target: c.cfg.Target})
+	if err != nil { // It has no limits of its own that could be wrong.
+		panic("control: invariant broken: a pacer without limits is valid: " + err.Error())
+	}
+	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = pacer.Run(ctx) // it was canceled by us
+	}()
+	c.measuring = func() {
+		stop(nil)
+		<-done
+		c.setPacer(nil)
+		c.measuring = func() {}
+	}
+	c.setPacer(pacer)
+	return pacer
+}
+
+func (c *Controller) setPacer(p *pace.Pacer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pacer = p
+}
+
+// serve reads the records if there may be open ones, and acts on them, the oldest first.
+func (c *Controller) serve(ctx context.Context) error {
+	c.mu.Lock()
+	count := c.standing.Count()
+	open := false
+	for i := range c.records {
+		open = open || c.records[i].Open()
+	}
+	c.mu.Unlock()
+	if !open && count == c.seen && time.Since(c.listed) < listEvery {
+		return nil
+	}
+	list, err := c.cfg.Requests.List(ctx)
+	if err != nil {
+		return err
+	}
+	limits, err := c.cfg.Requests.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if term := c.term.Load(); term != 0 {
+		for i := len(list) - 1; i >= 0; i-- {
+			if !list[i].Open() {
+				continue
+			}
+			if err := c.act(ctx, &list[i], term); err != nil {
+				return err
+			}
+		}
+		if err := c.cfg.Requests.Prune(ctx, list); err != nil {
+			return err
+		}
+		c.seen, c.listed = count, time.Now()
+		if limits, err = c.cfg.Requests.Read(ctx); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.records, c.limits = list[:min(len(list), shown)], limits
+	return nil
+}
+
+// Status is what is set, and what was asked.
+type Status struct {
+	// Known is false if it has not been read yet since this process leads: nothing is applied.
+	Known    bool
+	Paused   *request.Paused
+	Throttle request.Limits
+	// CopyBytesPerSecond and CopyOpsPerSecond are limits of the copy, 0 for none, negative for
+	// those that the process was started with.
+	CopyBytesPerSecond, CopyOpsPerSecond int64
+	// Factor is the part of the limits of applying that pressure on the target leaves; Why is
+	// the reason if it is below 1.
+	Factor float64
+	Why    string
+	Level  string
+	// UnreadSince is since when it cannot be read, zero if it can; UnreadWhy is why not.
+	UnreadSince time.Time
+	UnreadWhy   string
+	// Records are the newest 50, the newest first.
+	Records []request.Record
+}
+
+// Status returns the present state.
+func (c *Controller) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := Status{
+		Known: c.known, Paused: c.standing.Paused, Throttle: c.standing.Throttle, Level: c.standing.Level, Factor: 1,
+		CopyBytesPerSecond: c.limits.BytesPerSecond, CopyOpsPerSecond: c.limits.OpsPerSecond,
+		UnreadSince: c.unread, UnreadWhy: c.why, Records: c.records,
+	}
+	if c.pacer != nil {
+		p := c.pacer.Status()
+		s.Factor, s.Why = p.Factor, p.Why
+	}
+	return s
+}
+
+// Held reports whether nothing may be applied: the link is paused, or it is not known whether it is.
+func (c *Controller) Held() bool { return c.brake.Held() }
+
+// answer writes what became of a record, and remembers it.
+func (c *Controller) answer(ctx context.Context, r *request.Record, state, outcome string) error {
+	if r.State == state && r.Outcome == outcome {
+		return nil
+	}
+	if err := c.cfg.Requests.Answered(ctx, r.ID, state, outcome); err != nil {
+		return err
+	}
+	first := r.State == request.Asked
+	r.State, r.Outcome, r.ChangedAt = state, outcome, time.Now().UTC()
+	if state != request.Working || first {
+		c.cfg.Observer.Log(slog.LevelInfo, "request of an operator", slog.String(keyKind, string(r.Kind)), slog.String(keyState, state),
+			slog.String(keyOutcome, outcome), slog.String(keyBy, cmp.Or(r.By, "somebody")), slog.String(keyWhy, r.Why), slog.String(keyID, r.ID))
+	}
+	return nil
+}
+
+// set stores what is set, then sets it here.
+func (c *Controller) set(ctx context.Context, term int64, change func(s *request.Standing)) error {
+	c.mu.Lock()
+	was := c.standing
+	c.mu.Unlock()
+	next := was
+	change(&next)
+	now, err := c.cfg.Requests.Set(ctx, was, next, term)
+	if err != nil {
+		return fmt.Errorf("act on a request: %w", err)
+	}
+	c.apply(ctx, now)
+	return nil
+}

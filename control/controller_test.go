@@ -1,0 +1,339 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
+)
+
+// desk keeps requests in memory, as a target does.
+type desk struct {
+	mu       sync.Mutex // guards the rest
+	standing request.Standing
+	records  []request.Record // the oldest first
+	all      request.Requests
+	// away is the error of each call, if not nil; mute is that of answers alone.
+	away, mute error
+	term       int64
+	lists      int
+}
+
+func newDesk() *desk { return &desk{all: request.Requests{BytesPerSecond: -1, OpsPerSecond: -1}} }
+
+func (d *desk) locked(do func() error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.away != nil {
+		return d.away
+	}
+	return do()
+}
+
+func (d *desk) Standing(context.Context) (s request.Standing, err error) {
+	return s, d.lockedGet(func() { s = d.standing })
+}
+
+func (d *desk) lockedGet(do func()) error { return d.locked(func() error { do(); return nil }) }
+
+func (d *desk) List(context.Context) (list []request.Record, err error) {
+	err = d.lockedGet(func() {
+		d.lists++
+		list = slices.Clone(d.records)
+		slices.Reverse(list)
+	})
+	return list, err
+}
+
+func (d *desk) Set(_ context.Context, _, next request.Standing, term int64) (request.Standing, error) {
+	err := d.locked(func() error {
+		if term < d.term {
+			return lease.ErrFenced
+		}
+		d.term, d.standing = term, next
+		return nil
+	})
+	return next, err
+}
+
+func (d *desk) Answered(_ context.Context, id, state, outcome string) error {
+	return d.locked(func() error {
+		if d.mute != nil {
+			return d.mute
+		}
+		for i := range d.records {
+			if r := &d.records[i]; r.ID == id && r.Open() {
+				r.State, r.Outcome = state, outcome
+			}
+		}
+		return nil
+	})
+}
+
+func (d *desk) Prune(context.Context, []request.Record) error { return d.lockedGet(func() {}) }
+
+func (d *desk) Read(context.Context) (all request.Requests, err error) {
+	return all, d.lockedGet(func() { all = d.all; all.Resync = slices.Clone(d.all.Resync) })
+}
+
+func (d *desk) Limit(_ context.Context, bytes, ops int64) error {
+	return d.lockedGet(func() { d.all.BytesPerSecond, d.all.OpsPerSecond = bytes, ops })
+}
+
+func (d *desk) Resync(_ context.Context, ns oplog.Namespace) error {
+	return d.lockedGet(func() { d.all.Resync = append(d.all.Resync, request.Resync{NS: ns, State: request.Asked}) })
+}
+
+// Call implements mongo.Caller: the target is asked for signs of pressure.
+func (d *desk) Call(context.Context, mongo.Command) (bson.Raw, error) {
+	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "flowControl", Value: bson.D{{Key: "enabled", Value: true}, {Key: "isLagged", Value: true}}}})
+}
+
+func (d *desk) ask(kind request.Kind, args string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.records = append(d.records, request.Record{
+		ID: strconv.Itoa(len(d.records)), Kind: kind, Args: json.RawMessage(args), By: "me", At: time.Now(), State: request.Asked,
+	})
+}
+
+func (d *desk) set(do func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	do()
+}
+
+// states are the states of all records.
+func (d *desk) states() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []string
+	for i := range d.records {
+		list = append(list, d.records[i].State)
+	}
+	return strings.Join(list, " ")
+}
+
+// desked is a Controller of a process.
+type desked struct {
+	*Controller
+	level string
+	end   func()
+}
+
+// lead begins a leadership in a term.
+func lead(c *Controller, term int64) (end func()) {
+	ctx, stop := context.WithCancelCause(context.Background())
+	done := make(chan struct{})
+	c.Begin()
+	c.Leads(term)
+	go func() {
+		defer close(done)
+		c.Run(ctx)
+	}()
+	synctest.Wait()
+	return func() {
+		stop(nil)
+		<-done
+	}
+}
+
+func newDesked(d *desk, term int64) *desked {
+	p := &desked{}
+	p.Controller = New(Config{
+		Requests: d, Target: d, Applied: func() oplog.OpTime { return oplog.NewOpTime(7, 1, 1) }, SetLevel: func(l string) { p.level = l },
+	})
+	p.end = lead(p.Controller, term)
+	return p
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// TestUnread: what cannot be read stays as it was, also from one look to the next; a process
+// that has never read it holds everything.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		p := newDesked(d, 1)
+		d.ask(request.Throttle, `{"applyOpsPerSecond": 5, "applyBytesPerSecond": 70}`)
+		pass(listEvery)
+		limited := func(what string, held bool) {
+			t.Helper()
+			if p.brake.ops.perSecond != 5 || p.brake.bytes.perSecond != 70 || p.Held() != held {
+				t.Errorf("%s: %v and %v per second, held %t", what, p.brake.ops.perSecond, p.brake.bytes.perSecond, p.Held())
+			}
+		}
+		limited("set", false)
+		d.set(func() { d.away = errors.New("away") })
+		pass(time.Hour)
+		limited("unread", false)
+		if s := p.Status(); s.UnreadSince.IsZero() || s.UnreadWhy != "away" || s.Throttle.OpsPerSecond != 5 {
+			t.Errorf("%+v", s)
+		}
+		d.set(func() { d.away, d.standing.Paused = nil, &request.Paused{Request: "x"} })
+		pass(2 * time.Second)
+		limited("paused", true)
+		d.set(func() { d.away, d.standing = errors.New("away"), request.Standing{} })
+		pass(time.Hour)
+		limited("unread and paused", true)
+		p.end()
+		// Another leadership does not know whether it was resumed meanwhile.
+		d.set(func() { d.standing = request.Standing{} })
+		p.end = lead(p.Controller, 3)
+		pass(time.Hour)
+		if s := p.Status(); s.Known || !p.Held() {
+			t.Errorf("%+v: it goes on without knowing what is set", s)
+		}
+		d.set(func() { d.away = nil })
+		pass(2 * time.Second)
+		if p.Held() || !p.brake.free.Load() || !p.Status().UnreadSince.IsZero() {
+			t.Error("it does not go on")
+		}
+		p.end()
+	})
+}
+
+// TestDies: a process dies after it has set something, and before it has answered. The next one
+// answers, and a former leader changes nothing.
+func TestDies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		d.mute = errors.New("died")
+		p := newDesked(d, 4)
+		d.ask(request.Pause, `{}`)
+		pass(2 * listEvery)
+		if d.standing.Paused == nil || d.states() != "asked" {
+			t.Fatalf("%+v %s", d.standing, d.states())
+		}
+		since := d.standing.Paused.Since
+		p.end()
+		d.set(func() { d.mute = nil })
+		next := newDesked(d, 5)
+		pass(2 * time.Second)
+		if !next.Held() || d.states() != "done" || d.records[0].Outcome != "paused; the oplog is applied up to "+oplog.NewOpTime(7, 1, 1).String() || !d.standing.Paused.Since.Equal(since) {
+			t.Errorf("%+v %+v", d.standing.Paused, d.records)
+		}
+		d.ask(request.LogLevel, `{"level": "info"}`)
+		pass(2 * listEvery)
+		next.end()
+		d.ask(request.LogLevel, `{"level": "debug"}`)
+		former := newDesked(d, 4)
+		pass(2 * listEvery)
+		if d.states() != "done done asked" || d.standing.Level != "info" {
+			t.Errorf("a former leader has answered: %s", d.states())
+		}
+		former.end()
+	})
+}
+
+// TestActs: requests are acted on in order, each has an outcome.
+func TestActs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		p := newDesked(d, 1)
+		h := p.Brake().For(t.Context())
+		for _, r := range []struct {
+			kind       request.Kind
+			args, want string
+		}{
+			{request.Resume, `{}`, "done it was not paused"},
+			{request.Throttle, `{"adaptive": true}`, "refused adaptive works below a limit: set a limit of applying as well"},
+			{request.Throttle, `{"copyOpsPerSecond": 9, "adaptive": false}`, "done applies without a limit; copies at most 9 operations per second and bytes as it was started with"},
+			{request.Throttle, `{"default": true, "applyBytesPerSecond": 3}`, "done applies operations without a limit and at most 3 bytes per second; copies with the limits that it was started with"},
+			{"teleport", `{}`, `refused not a valid request: this release knows no kind "teleport", only pause, resume, throttle, resync, logLevel`},
+			{request.Throttle, `{"speed": 1}`, `refused not a valid request: throttle: args: json: unknown field "speed"`},
+			{request.LogLevel, `{"level": "warn"}`, "done logs from level warn on"},
+			{request.Again, `{"namespace": "d.c"}`, "working asked for"},
+			{request.Pause, `{}`, "working nothing new is applied; what is in flight is being finished"},
+		} {
+			d.ask(r.kind, r.args)
+			pass(listEvery)
+			last := &d.records[len(d.records)-1]
+			if got := last.State + " " + last.Outcome; got != r.want && (r.kind != request.Again || last.State != request.Working) {
+				t.Errorf("%s %s: %s, want %s", r.kind, r.args, got, r.want)
+			}
+		}
+		if p.level != "warn" {
+			t.Errorf("level %q", p.level)
+		}
+		d.ask(request.Resume, `{}`)
+		pass(2 * time.Second)
+		if got := d.records[8].Outcome; got != "it was resumed before everything in flight was finished" {
+			t.Error(got)
+		}
+		d.set(func() { d.all.Resync[0].State, d.all.Resync[0].Why = request.Failed, "gone" })
+		pass(2 * time.Second)
+		if got := d.records[7]; got.State != request.Failed || got.Outcome != "d.c is failed: gone" {
+			t.Errorf("%+v", got)
+		}
+		h.Release()
+		p.end()
+	})
+}
+
+// TestAdaptive: the limits shrink while the target is under pressure, to a sixteenth of them at
+// the least, and that is explained.
+func TestAdaptive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		p := newDesked(d, 1)
+		d.ask(request.Throttle, `{"applyOpsPerSecond": 1600, "adaptive": true}`)
+		pass(5 * time.Minute)
+		if got := p.brake.ops.perSecond; got != 100 {
+			t.Errorf("%v operations per second", got)
+		}
+		if s := p.Status(); s.Factor != 1.0/16 || !strings.Contains(s.Why, "flow control") {
+			t.Errorf("%+v", s)
+		}
+		h := p.Brake().For(t.Context())
+		h.Took(time.Second, 5, func() int64 { return 5 })
+		h.Release()
+		d.ask(request.Throttle, `{"adaptive": false}`)
+		pass(2 * listEvery)
+		if got := p.brake.ops.perSecond; got != 1600 || p.Status().Factor != 1 {
+			t.Errorf("%v operations per second", got)
+		}
+		d.ask(request.Throttle, `{"applyOpsPerSecond": 2, "adaptive": true}`)
+		pass(2 * listEvery)
+		d.ask(request.Throttle, `{"applyOpsPerSecond": null}`)
+		pass(2 * listEvery)
+		if d.standing.Throttle.Adaptive || !p.brake.free.Load() {
+			t.Errorf("%+v", d.standing.Throttle)
+		}
+		p.end()
+	})
+}
+
+// TestIdle: while nothing is asked, one document is read each second, and no more.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		p := newDesked(d, 1)
+		pass(10 * listEvery)
+		if d.lists > 11 {
+			t.Errorf("the records were read %d times", d.lists)
+		}
+		p.end()
+	})
+}
