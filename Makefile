@@ -50,7 +50,7 @@ fmt: $(TOOLS) ## rewrite sources: gofumpt, import order, go fix
 	$(GO) fix ./...
 
 .PHONY: check
-check: format vet lint tidy-diff fix-diff deployed vuln test ## every check, in order of speed
+check: format vet lint tidy-diff fix-diff deployed browser vuln test ## every check, in order of speed
 
 .PHONY: demo
 demo: build ## mirror one embedded set into another, live, through failovers; compare
@@ -72,6 +72,11 @@ bench-compare: ## compare bin/bench.json with bench/results/baseline.json: alloc
 .PHONY: microbench
 microbench: ## run the benchmarks of single functions; BENCH=REGEXP picks some
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+.PHONY: browser
+browser: ## drive the page with Chromium; PAGE_SHOTS=DIR stores screenshots of all states
+	$(GO) -C test/browser vet ./...
+	$(GO) -C test/browser test -count=1 ./...
 
 .PHONY: fuzz
 fuzz: ## run every fuzz test for FUZZTIME (10s)
@@ -136,6 +141,7 @@ tidy: ## tidy go.mod and go.sum of all modules
 	$(GO) mod tidy
 	$(GO) -C tools mod tidy
 	$(GO) -C deploy mod tidy
+	$(GO) -C test/browser mod tidy
 
 # The tests that need a server say so themselves, but only under go test -v.
 .PHONY: format vet tidy-diff fix-diff deployed skipped
@@ -148,6 +154,8 @@ skipped:
 		echo "SKIP lease/locks/sqlstore on MariaDB: install mariadb-server, or set MYSQL_DSN"
 	@command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || test -n "$(POSTGRES_DSN)" || \
 		echo "SKIP lease/locks/sqlstore on PostgreSQL: install postgresql, or set POSTGRES_DSN"
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || test -n "$(CHROMIUM)" || \
+		echo "SKIP test/browser: install chromium, or set CHROMIUM"
 	@command -v python3 >/dev/null || echo "SKIP test/mongosim TestServe/pymongo: it needs python3, and pip to fetch pymongo"
 
 format: $(TOOLS)
@@ -161,6 +169,7 @@ tidy-diff:
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
 	$(GO) -C deploy mod tidy -diff
+	$(GO) -C test/browser mod tidy -diff
 
 deployed:
 	$(GO) -C deploy test ./...

@@ -12,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/web"
+	"github.com/oplogrep/replicator/web/page"
 )
 
 const (
@@ -143,6 +144,7 @@ func reachable(a net.Addr) string {
 func (p *front) configure(cfg *web.Config, f *httpFlags) {
 	cfg.Address, cfg.Tokens, cfg.TLS = p.Addr(), p.tokens, p.tls
 	cfg.Hosts, cfg.Pprof, cfg.Version = f.ListenHosts, f.Pprof, cli.Version()
+	cfg.Page = page.Handler()
 }
 
 // portOf returns the port that a process serves on, empty if it serves nothing.

@@ -1,0 +1,51 @@
+package browser
+
+import (
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+func linkOf(name, level, sentence, state string, lag, left any, seen time.Duration) object {
+	return object{
+		"link": name, "leader": "mirror-2/4711", "from": "metadata", "state": state, "lagSeconds": lag, "oplogWindowLeftSeconds": left, "at": ago(seen), "page": "",
+		"verdict": object{"name": "x", "level": level, "sentence": sentence, "since": ago(time.Hour), "also": []any{}},
+	}
+}
+
+// fleet is what /links answers.
+func fleet() object {
+	return object{"at": ago(0), "omitted": 0, "error": "", "links": []any{
+		linkOf("dr", "good", "Steady. Exact as of 14:02:07.4 UTC, 0.8 s ago. The source's oplog lasts about 26 h.", "steady", 0.4, 93900, time.Second),
+		linkOf("reports", "good", "Steady. Exact as of 14:02:06.1 UTC, 2 s ago.", "steady", 0.9, 43900, time.Second),
+		linkOf("crm", "attention", "The target is slow: flow control since 13:58:02 UTC. Lag grows 0.4 s/s; the oplog lasts 3 h 10 min at this pace.", "catching up", 96, 11400, 2*time.Second),
+		linkOf("eu-west", "working", "Copying: 31 of 120 collections, 418,220 of about 1,301,912 MiB, about 3 h 12 min left. The target is not consistent yet.", "initial sync", nil, 93900, time.Second),
+		linkOf("billing", "broken", "The oplog alone cannot bring the target up to date: no member of rs4 has the entry 1795528921:1 t7 any more.", "stale", nil, 0, 12*time.Minute),
+		linkOf("archive", "good", "Steady. Exact as of 11:12:01.2 UTC, 1 s ago.", "steady", 0.2, 93900, 3*time.Hour),
+	}}
+}
+
+// TestFleet: the worst link is first; what was not heard of for long is unknown; the filters are in the
+// address, and come from it.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state())
+	f.links = fleet()
+	b := open(t, f.URL+"/fleet")
+	const names = `Array.from(document.querySelectorAll("#links tbody th"), (e) => e.textContent).join()`
+	b.wait(names + ` === "billing,crm,archive,eu-west,reports,dr"`)
+	b.shown("summary", "1 broken, 1 attention, 1 unknown, 1 working, 2 good.")
+	b.shown("links", "Nothing heard for 3 h. It said last: Steady.")
+	eval[bool](b, `document.querySelector("[value=good]").click() || true`)
+	b.fill("[name=q]", "14:02:06")
+	b.wait(names + ` === "reports" && location.search === "?q=14%3A02%3A06&level=good"`)
+	b.run(chromedp.Reload())
+	b.wait(names + ` === "reports" && document.querySelector("[value=good]").checked`)
+	b.fill("[name=q]", "zzz")
+	b.shown("none", "None of 6 links matches.")
+	b.quiet(f.URL)
+	f.stop()
+	b.shown("live", "disconnected since")
+	b.wait(`document.body.classList.contains("stale") && document.title.startsWith("?")`)
+}

@@ -1,0 +1,267 @@
+package browser
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/web/page"
+)
+
+// TestStates: each state is shown with its verdict, and with what is unknown as that.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	unknown := map[string][]string{
+		"steady": {}, "catching-up": {}, "target-slow": {}, "paused": {"p99"},
+		"copying": {"oldest", "p99"}, "source-gone": {"p99", "cut"},
+		"stale": {"oldest", "p99", "cut"}, "standby": {"oldest", "p99", "fuel", "cut"}, "failed": {"oldest", "p99", "cut"},
+		"disconnected": {}, "older": {"p99"},
+	}
+	for _, g := range states() {
+		t.Run(g.name, func(t *testing.T) {
+			f := serve(t, g.state)
+			if g.history != nil {
+				g.history(f.history)
+			}
+			b := open(t, f.URL)
+			v := g.state["verdict"].(object)
+			b.shown("sentence", v["sentence"].(string))
+			b.shown("level", v["level"].(string))
+			b.wait(`document.querySelectorAll(".chart").length > 5`)
+			if next, _ := v["next"].(string); next != "" {
+				b.shown("command", next)
+			}
+			var got []string
+			for _, tile := range eval[[]string](b, `Array.from(document.querySelectorAll(".tile .big.unknown"), (e) => e.parentElement.id)`) {
+				got = append(got, strings.TrimPrefix(tile, "tile-"))
+			}
+			want, ok := unknown[g.name]
+			if !ok || !slices.Equal(got, want) && len(got)+len(want) > 0 {
+				t.Errorf("unknown are the tiles %v: want %v", got, want)
+			}
+			if title := eval[string](b, "document.title"); !strings.Contains(title, v["level"].(string)+" · dr") {
+				t.Errorf("the title is %q", title)
+			}
+			b.quiet(f.URL)
+		})
+	}
+}
+
+// TestUpdates: a status and an event that come later are shown; a field that goes becomes unknown.
+func TestUpdates(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state("lagSeconds", 7.0))
+	b := open(t, f.URL)
+	b.shown("tile-oldest", "lag 7 s")
+	f.set(func() {
+		f.state = state("lagSeconds", 9.0, "verdict.level", "working", "verdict.sentence", "Another one.")
+		f.events = append(f.events, `{"id":2000,"at":"2026-11-24T14:02:08Z","level":"WARN","kind":"lease","message":"lease lost","fields":{"term":"13"}}`)
+	})
+	b.shown("tile-oldest", "lag 9 s")
+	b.shown("sentence", "Another one.")
+	b.shown("level", "working")
+	b.shown("timeline", "lease lost")
+	f.set(func() { f.state = state("lagSeconds", nil, "ageOfOldestUnappliedSeconds", missing) })
+	b.shown("tile-oldest", "lag unknown")
+	b.wait(`document.querySelector("#tile-oldest .big").textContent === "unknown"`)
+	b.quiet(f.URL)
+}
+
+// TestRestart: while the server is away everything is grey, and unknown; when it is back, everything is
+// live again, without a reload.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state())
+	b := open(t, f.URL)
+	b.shown("level", "good")
+	address := f.Listener.Addr().String()
+	f.stop()
+	b.shown("live", "disconnected since")
+	b.shown("level", "unknown")
+	b.shown("sentence", "has not answered this page since")
+	b.wait(`document.body.classList.contains("stale") && getComputedStyle(document.querySelector("#tiles")).filter === "grayscale(1)"`)
+	b.wait(`document.title.includes("unknown")`)
+
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &fixture{t: t, state: state("verdict.sentence", "Back again."), history: historyOf("1h"), changed: make(chan struct{})}
+	again.Server = httptest.NewUnstartedServer(again.handler())
+	_ = again.Listener.Close()
+	again.Listener = listener
+	again.Start()
+	t.Cleanup(again.stop)
+	b.shown("sentence", "Back again.")
+	b.shown("level", "good")
+	b.wait(`!document.body.classList.contains("stale")`)
+	b.quiet(f.URL, "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_SOCKET")
+}
+
+// TestMute: a server that keeps the connection and says nothing is as gone as one that closed it; so is
+// one that says the same again and again.
+func TestMute(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state())
+	b := open(t, f.URL)
+	b.shown("level", "good")
+	f.set(func() { f.mute = true })
+	b.shown("live", "disconnected since")
+	b.shown("level", "unknown")
+	if text := eval[string](b, `document.getElementById("live").textContent`); text < "disconnected since 8" && len(text) == len("disconnected since 8 s") {
+		t.Errorf("after less than eight seconds: %s", text)
+	}
+	f.set(func() { f.mute = false })
+	b.shown("level", "good")
+	b.quiet(f.URL)
+}
+
+// TestHostile: names, errors and hosts are text, wherever they are shown.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	const evil = `<img src=x onerror="window.pwned=1"><script>window.pwned=2</script>"'><svg onload=window.pwned=3>`
+	s := state(
+		"link", evil, "version", evil, "verdict.sentence", evil, "verdict.also", []any{evil},
+		"source.host", evil, "source.set", evil, "source.why", evil, "target.primary", evil, "bottleneck", object{"stage": evil, "why": evil},
+		"consistent", false, "+leftOut", []any{object{"namespace": evil}}, "feedback.state", evil,
+		"control.paused", object{"since": ago(time.Minute), "by": evil, "why": evil, "mayLastSeconds": 9},
+	)
+	s["verdict"].(object)["next"] = evil
+	ns := s["namespaces"].([]any)[0].(object)
+	ns["namespace"], ns["phase"], ns["deferredIndexes"], ns["hotDocuments"] = evil, evil, []any{evil}, []any{evil}
+	r := s["control"].(object)["requests"].([]any)[0].(object)
+	r["by"], r["why"], r["outcome"], r["kind"], r["args"] = evil, evil, evil, evil, object{evil: evil}
+	s["stages"].([]any)[4].(object)["depthUnit"] = evil
+	f := serve(t, s)
+	f.history["events"] = []any{object{"id": evil, "at": ago(time.Minute), "level": evil, "kind": evil, "message": evil, "fields": object{evil: evil}}}
+	f.links = object{"at": ago(0), "links": []any{object{"link": evil, "leader": evil, "state": evil, "verdict": object{"level": evil, "sentence": evil}, "at": ago(0), "page": "javascript:window.pwned=4"}}}
+
+	b := open(t, f.URL)
+	for _, id := range []string{"link", "sentence", "command", "also", "ends", "bottleneck", "held", "namespaces", "timeline", "requests", "stages", "version"} {
+		b.shown(id, "<img src=x")
+	}
+	clean := `window.pwned === undefined && document.querySelectorAll("img, svg, main script, iframe").length === 0`
+	b.wait(clean)
+	b.wait(`!!document.querySelector("#namespaces td.act button")`)
+	eval[bool](b, `document.querySelector("#namespaces td.act button").click() || true`)
+	b.shown("ask-h", "<img src=x")
+	b.wait(clean)
+	b.quiet(f.URL)
+
+	b = open(t, f.URL+"/fleet")
+	b.shown("links", "<img src=x")
+	b.wait(clean + ` && !document.querySelector("#links a")`)
+	b.quiet(f.URL)
+}
+
+// TestPrefix: the page works below a prefix, as a proxy or an agent has it.
+func TestPrefix(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state())
+	mux := http.NewServeMux()
+	mux.Handle("/link/dr/", http.StripPrefix("/link/dr", f.handler()))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	b := open(t, server.URL+"/link/dr/")
+	b.shown("level", "good")
+	b.wait(`document.querySelectorAll(".chart").length > 5`)
+	b.quiet(server.URL)
+}
+
+// TestTimes: times are in UTC, and local on hover.
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state())
+	b := open(t, f.URL)
+	b.shown("since", "UTC")
+	b.wait(`document.querySelector("#since time").title.endsWith("your time") && document.querySelector("#since time").dateTime.endsWith("Z")`)
+}
+
+// TestTable: the namespaces can be searched and sorted, and a row that stays is the same element.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state())
+	b := open(t, f.URL)
+	const names = `Array.from(document.querySelectorAll("#namespaces tbody th"), (e) => e.textContent)`
+	b.wait(names + `.length === 4`)
+	first := eval[[]string](b, names)[0]
+	if first != "shop.orders" {
+		t.Errorf("the busiest namespace is %s", first)
+	}
+	eval[bool](b, `(window.row = document.querySelector("#namespaces tbody tr")) && document.querySelector("#namespaces th[data-key=namespace] button").click() || true`)
+	b.wait(names + `[0] === "crm.people" && document.querySelector("#namespaces th[data-key=namespace]").ariaSort === "ascending"`)
+	b.wait(`window.row.isConnected && window.row.cells[0].textContent === "shop.orders"`)
+	b.fill("#search", "CARTS")
+	b.wait(names + `.join() === "shop.carts"`)
+	b.fill("#search", "zzz")
+	b.shown("namespaces-note", "None of 4 matches.")
+}
+
+// TestTimeline: the events can be filtered, and copied as JSON.
+func TestTimeline(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state())
+	b := open(t, f.URL)
+	const rows = `document.querySelectorAll("#timeline li").length`
+	b.wait(rows + ` === 6`)
+	set := func(id, value string) {
+		eval[bool](b, `(() => { const s = document.getElementById("`+id+`"); s.value = "`+value+`"; return s.dispatchEvent(new Event("input")) })()`)
+	}
+	set("atleast", "attention")
+	b.wait(rows + ` === 2`)
+	set("atleast", "")
+	set("kind", "ddl")
+	b.wait(rows + ` === 1`)
+	b.shown("timeline", "create index applied")
+	eval[bool](b, `(navigator.clipboard.writeText = async (x) => { window.copied = x }) && document.getElementById("copyjson").click() || true`)
+	b.wait(`JSON.parse(window.copied ?? "[]")[0]?.fields.namespace === "shop.orders"`)
+	b.shown("copyjson", "Copied")
+	set("kind", "")
+	b.fill("#filter", "mira")
+	b.wait(rows + ` === 1`)
+	b.shown("timeline", "paused")
+}
+
+// TestCharts: the charts have lines, gaps where nothing is known, one crosshair that keys move, and events
+// at it; another range is another request.
+func TestCharts(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state())
+	b := open(t, f.URL)
+	b.wait(`document.querySelectorAll(".chart canvas").length === 6`)
+	eval[bool](b, `document.querySelector(".plot").focus() || true`)
+	b.key("Home")
+	b.wait(`document.querySelectorAll(".u-cursor-x:not(.u-off)").length === 6`)
+	b.wait(`document.querySelector("#marked time") !== null`)
+	at := eval[string](b, `document.getElementById("marked").textContent`)
+	b.key("ArrowRight")
+	b.wait(`!document.getElementById("marked").textContent.startsWith(` + "`" + at + "`" + `)`)
+	for range 20 {
+		if strings.Contains(eval[string](b, `document.getElementById("marked").textContent`), "paused") {
+			break
+		}
+		b.key("PageDown")
+	}
+	b.wait(`document.querySelector(".legend b").textContent.endsWith("s")`)
+	eval[bool](b, `document.querySelector("[data-range='6h']").click() || true`)
+	b.wait(`document.querySelector("[data-range='6h']").ariaPressed === "true" && performance.getEntriesByType("resource").some((e) => e.name.endsWith("history?range=6h"))`)
+	b.quiet(f.URL)
+}
+
+// TestPolicyHolds: the browser refuses what the policy forbids, so that the header is in force.
+func TestPolicyHolds(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(page.Handler())
+	t.Cleanup(server.Close)
+	b := open(t, server.URL)
+	b.wait(`document.readyState === "complete"`)
+	eval[bool](b, `(() => { const s = document.createElement("script"); s.textContent = "window.inline = 1"; document.body.append(s); return true })()`)
+	if eval[bool](b, `window.inline === 1`) {
+		t.Error("an inline script ran")
+	}
+}

@@ -1,0 +1,221 @@
+// Requests to the link: each button asks first, then shows what becomes of it.
+import { $, el, text, parts, keyed, time, shapeOf } from "./dom.js";
+import { bytesPerSecond, date, known, perSecond, seconds } from "./format.js";
+
+const tokenKey = "replicator-token";
+const pollEvery = 2000;
+
+let last = null; // the last Snapshot
+let sent = null; // the request sent last: {id, name}
+let poll = 0;
+
+export function startControl() {
+	$("pause").addEventListener("click", () =>
+		ask({ kind: "pause", title: "Pause " + name() + "?", text: "Nothing is read or written meanwhile, and nothing is lost. " + window_(), yes: "Pause" }),
+	);
+	$("resume").addEventListener("click", () => ask({ kind: "resume", title: "Resume " + name() + "?", text: "The link continues where it was paused.", yes: "Resume" }));
+	$("throttle").addEventListener("click", askThrottle);
+	$("loglevel").addEventListener("click", () => {
+		const level = el("select", { id: "f-level" }, ...["debug", "info", "warn", "error"].map((l) => el("option", { selected: l === "info" }, l)));
+		ask({ kind: "logLevel", title: "Set the log level of " + name() + "?", text: "It holds for the process that has the link.", fields: [el("label", null, "Level ", level)], args: () => ({ level: level.value }), yes: "Set" });
+	});
+}
+
+export function askCopyAgain(namespace) {
+	ask({
+		kind: "resync",
+		title: "Copy " + namespace + " again?",
+		text: "The collection is copied again from the source while the others continue. The target is not consistent until that has finished.",
+		args: () => ({ namespaces: [namespace] }),
+		yes: "Copy again",
+	});
+}
+
+const name = () => last?.link ?? "the link";
+
+function window_() {
+	const left = last?.oplogRolloverSeconds ?? last?.oplogWindowLeftSeconds;
+	return known(left) ? "The source's oplog lasts " + seconds(left) + ": after a longer pause everything has to be copied again." : "How long the source's oplog lasts is unknown: after a pause that is too long everything has to be copied again.";
+}
+
+const limits = [
+	["copyBytesPerSecond", "Copying, MiB/s", 1048576],
+	["copyOpsPerSecond", "Copying, operations/s", 1],
+	["applyBytesPerSecond", "Applying, MiB/s", 1048576],
+	["applyOpsPerSecond", "Applying, operations/s", 1],
+];
+
+function askThrottle() {
+	const t = last?.control?.throttle ?? {};
+	const inputs = limits.map(([key, , unit]) => el("input", { type: "number", min: "0", step: "any", inputmode: "decimal", name: key, value: known(t[key]) && t[key] > 0 ? t[key] / unit : "" }));
+	const adaptive = el("input", { type: "checkbox", checked: t.adaptive === true });
+	ask({
+		kind: "throttle",
+		title: "Throttle " + name() + "?",
+		text: "An empty field means no limit. The limits hold until they are changed, in every process that takes over.",
+		fields: [...limits.map(([, label], i) => el("label", null, label + " ", inputs[i])), el("label", "check", adaptive, " Adapt to the target's pressure")],
+		args: () => ({ ...Object.fromEntries(limits.map(([key, , unit], i) => [key, Number(inputs[i].value) > 0 ? Math.round(Number(inputs[i].value) * unit) : null])), adaptive: adaptive.checked }),
+		yes: "Throttle",
+	});
+}
+
+function ask(what) {
+	text($("ask-h"), what.title);
+	text($("ask-text"), what.text);
+	$("ask-fields").replaceChildren(...(what.fields ?? []));
+	text($("ask-yes"), what.yes);
+	text($("ask-error"), "");
+	$("ask-why").value = "";
+	const dialog = $("ask");
+	const form = dialog.querySelector("form");
+	form.onsubmit = (e) => {
+		e.preventDefault();
+		if (e.submitter?.value !== "yes") {
+			dialog.close();
+			return;
+		}
+		send(dialog, what);
+	};
+	if (!dialog.open) dialog.showModal();
+}
+
+async function send(dialog, what) {
+	const yes = $("ask-yes");
+	yes.disabled = true;
+	text($("ask-error"), "");
+	try {
+		const field = $("f-token");
+		if (field?.value) sessionStorage.setItem(tokenKey, field.value.trim());
+		const token = sessionStorage.getItem(tokenKey);
+		const body = { kind: what.kind, why: $("ask-why").value.trim(), args: what.args?.() ?? {} };
+		const reply = await fetch("requests", {
+			method: "POST",
+			headers: { "Content-Type": "application/json", ...(token ? { Authorization: "Bearer " + token } : {}) },
+			body: JSON.stringify(body),
+		});
+		if (reply.status === 401) {
+			sessionStorage.removeItem(tokenKey);
+			needToken(token !== null);
+		} else if (!reply.ok) text($("ask-error"), "Refused: " + (await refusal(reply)));
+		else {
+			sent = { id: (await reply.json()).id, name: what.yes };
+			dialog.close();
+			follow();
+		}
+	} catch (e) {
+		text($("ask-error"), "The request could not be sent: " + e.message + ".");
+	}
+	yes.disabled = false;
+}
+
+function needToken(had) {
+	if (!$("f-token")) $("ask-fields").append(el("label", null, "Token ", el("input", { id: "f-token", type: "password", autocomplete: "off" })));
+	$("f-token").value = "";
+	$("f-token").focus();
+	text($("ask-error"), had ? "The process did not take the token. Enter another one." : "The process wants a token: that of its settings. It is kept until this tab is closed.");
+}
+
+async function refusal(reply) {
+	const body = await reply.text();
+	try {
+		return JSON.parse(body).error || body;
+	} catch {
+		return body.trim() || "status " + reply.status;
+	}
+}
+
+// follow shows what becomes of the request. The Snapshot of a process that stands by does not have it.
+function follow() {
+	clearTimeout(poll);
+	showOutcome(listed(last));
+	const r = find(listed(last));
+	if (r && ended(r)) return;
+	poll = setTimeout(async () => {
+		try {
+			const reply = await fetch("requests");
+			if (reply.ok) {
+				const body = await reply.json();
+				const list = Array.isArray(body) ? body : body.requests;
+				showOutcome(list);
+				if (find(list) && ended(find(list))) return;
+			}
+		} catch {
+			// The page says that the process is gone.
+		}
+		follow();
+	}, pollEvery);
+}
+
+const listed = (s) => (Array.isArray(s?.control?.requests) ? s.control.requests : null);
+const find = (list) => (sent ? (list ?? []).find((r) => String(r.id) === String(sent.id)) : null);
+const ended = (r) => ["done", "failed", "refused"].includes(r.state);
+const stateLevel = { asked: "working", working: "working", done: "good", failed: "broken", refused: "attention" };
+
+function showOutcome(list) {
+	if (!sent) return;
+	const r = find(list);
+	const out = $("outcome");
+	if (!r && out.dataset.state && out.dataset.id === String(sent.id)) return;
+	out.dataset.id = sent.id;
+	out.dataset.state = r?.state ?? "sent";
+	const level = stateLevel[r?.state] ?? "working";
+	out.dataset.level = level;
+	parts(out, el("strong", null, shapeOf(level) + " " + sent.name + ": " + (r?.state ?? "sent")), r ? (r.outcome ? ". " + r.outcome : ended(r) ? "" : ", waiting for the process that has the link") : ", waiting to be seen");
+}
+
+export function showControl(s) {
+	last = s;
+	const c = s.control;
+	const paused = c ? c.paused ?? null : undefined;
+	$("pause").hidden = Boolean(paused);
+	$("resume").hidden = paused === null;
+	$("resume").classList.toggle("primary", Boolean(paused));
+	held(c, paused);
+	showOutcome(listed(s));
+	showRequests(listed(s));
+}
+
+function held(c, paused) {
+	const lines = [];
+	if (c === undefined || c === null) lines.push(el("span", "unknown", "Whether the link is paused or throttled is unknown."));
+	if (paused) {
+		const since = date(paused.since);
+		const may = seconds(paused.mayLastSeconds);
+		lines.push(el("strong", null, "‖ Paused"), since ? " since " : " since an unknown time", since ? time(since) : null, by(paused), ". ");
+		lines.push(el("strong", null, "It may last " + (may ?? "an unknown time") + (may ? " more" : "")), " before the source's oplog rolls over. ");
+	}
+	const t = c?.throttle;
+	const set = t ? limits.filter(([key]) => known(t[key]) && t[key] > 0) : [];
+	if (set.length || t?.adaptive) {
+		lines.push(el("strong", null, "Throttled: "), [...set.map(([key, label, unit]) => label.split(",")[0].toLowerCase() + " " + (unit > 1 ? bytesPerSecond(t[key]) : perSecond(t[key]))), ...(t.adaptive ? ["adaptive"] : [])].join(", ") + by(t) + ". ");
+	} else if (t && !paused) lines.push("Not paused, not throttled.");
+	const unread = date(t?.unreadSince);
+	if (unread) lines.push(el("strong", null, "▲ The limits cannot be read since "), time(unread), ": the last ones stay.");
+	parts($("held"), ...lines.filter((x) => x !== null));
+}
+
+function by(x) {
+	return (x.by ? " by " + x.by : "") + (x.why ? ": “" + x.why + "”" : "");
+}
+
+function showRequests(list) {
+	keyed($("requests"), list ?? [], (r) => String(r.id), makeRequest, fillRequest);
+	$("requests").hidden = !list?.length;
+	text($("requests-note"), list === null ? "The requests are unknown: the process does not say." : list.length === 0 ? "None yet." : "");
+}
+
+function makeRequest(r) {
+	const at = date(r.at);
+	return el("li", null, el("span", "dim when", at ? time(at) : "unknown time"), el("span", "kind"), el("span", "what", el("span"), el("span", "dim fields")));
+}
+
+function fillRequest(node, r) {
+	const level = stateLevel[r.state] ?? "unknown";
+	node.dataset.level = level;
+	parts(node.children[1], el("span", "shape", shapeOf(level)), " " + (r.state ?? "unknown"));
+	const [what, more] = node.children[2].children;
+	const args = Object.entries(r.args ?? {}).map(([k, v]) => k + "=" + (typeof v === "string" ? v : JSON.stringify(v)));
+	text(what, (r.kind ?? "?") + " " + args.join("  ") + by(r));
+	const changed = date(r.changedAt);
+	parts(more, r.outcome ?? "", ...(changed && r.state !== "asked" ? [" (", time(changed), ")"] : []));
+}

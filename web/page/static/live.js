@@ -1,0 +1,64 @@
+// The stream of statuses, and whether it lives. A server that accepts the connection and says nothing,
+// or says the same time again and again, is as gone as one that refuses it.
+
+const silentAfter = 8000; // ms; a status comes at least every 5 s
+const reopenAfter = 16000;
+const retryAfter = 2000;
+
+// follow calls on.status with each Snapshot, on.event with each event, on.fresh after each connection, and
+// on.live each second: with null, or since when the server is silent.
+export function follow(address, on) {
+	let stream = null;
+	let opened = 0; // when the stream was opened last
+	let fresh = true; // the next status is the first of its connection
+	let down = true; // no connection, or none yet
+	let at = ""; // of the last status
+	let heard = 0;
+	const began = Date.now();
+
+	function open() {
+		stream?.close();
+		opened = Date.now();
+		fresh = down = true;
+		stream = new EventSource(address);
+		stream.addEventListener("status", (m) => {
+			const s = parse(m.data);
+			if (!s || s.at === at) return;
+			at = s.at;
+			heard = Date.now();
+			down = false;
+			on.status(s);
+			if (fresh) on.fresh();
+			fresh = false;
+			check();
+		});
+		stream.addEventListener("event", (m) => {
+			const e = parse(m.data);
+			if (e) on.event(e);
+		});
+		stream.onerror = () => {
+			fresh = down = true;
+			check();
+		};
+	}
+
+	function check() {
+		const now = Date.now();
+		const silent = now - Math.max(heard, opened);
+		if (silent > reopenAfter || (stream.readyState === EventSource.CLOSED && now - opened > retryAfter)) open();
+		if (!down && now - heard <= silentAfter) on.live(null);
+		else on.live({ since: heard ? new Date(heard) : null, seconds: Math.max(0, Math.round((now - (heard || began)) / 1000)) });
+	}
+
+	open();
+	setInterval(check, 1000);
+}
+
+function parse(data) {
+	try {
+		const v = JSON.parse(data);
+		return v && typeof v === "object" ? v : null;
+	} catch {
+		return null;
+	}
+}

@@ -1,0 +1,166 @@
+// The five figures, and the pipeline.
+import { $, el, parts, time, figure, text, keyed } from "./dom.js";
+import { bytes, count, date, known, percent, seconds } from "./format.js";
+
+const tiles = [
+	{ key: "oldest", label: "Oldest unapplied", big: (s) => seconds(s.ageOfOldestUnappliedSeconds), sub: oldest },
+	{ key: "p99", label: "End to end, p99", big: (s) => seconds(s.latency?.p99Seconds), sub: latency },
+	{ key: "fuel", label: "Oplog rolls over in", big: fuel, sub: fuelSub, more: gauge },
+	{ key: "cut", label: "Consistent as of", big: consistent, sub: consistentSub },
+	{ key: "verified", label: "Verified as of", big: verified, sub: verifiedSub },
+];
+
+export function showTiles(s) {
+	keyed($("tiles"), tiles, (t) => t.key, make, (node, t) => {
+		const [, big, more, sub] = node.children;
+		const value = t.big(s);
+		if (value instanceof Date) {
+			big.classList.remove("unknown");
+			parts(big, time(value));
+		} else figure(big, value);
+		if (t.more) t.more(more, s);
+		parts(sub, ...[t.sub(s)].flat());
+	});
+}
+
+function make(t) {
+	return el("div", { class: "card tile", id: "tile-" + t.key }, el("h2", null, t.label), el("p", "big"), el("div", "more"), el("p", "dim"));
+}
+
+const or = (x) => x ?? "unknown";
+
+function oldest(s) {
+	let out = "lag " + or(seconds(s.lagSeconds));
+	if (known(s.lagTrend) && Math.abs(s.lagTrend) >= 0.01) out += ", " + (s.lagTrend > 0 ? "grows " : "shrinks ") + Math.abs(s.lagTrend).toFixed(2) + " s/s";
+	return out;
+}
+
+function latency(s) {
+	const l = s.latency;
+	if (!l) return "source's clock to the target's acknowledgement";
+	if (l.samples === 0) return "no entries in the last minute";
+	return "p50 " + or(seconds(l.p50Seconds)) + ", p95 " + or(seconds(l.p95Seconds)) + "; " + or(count(l.samples)) + " entries of the last minute";
+}
+
+// An oplog that does not move does not roll over: what is left of it is all there is to say.
+function fuel(s) {
+	if (s.oplogWindowLeftSeconds === 0) return "gone";
+	if (known(s.oplogRolloverSeconds)) return seconds(s.oplogRolloverSeconds);
+	return known(s.oplogWindowLeftSeconds) ? "not at this pace" : null;
+}
+
+function fuelSub(s) {
+	const left = seconds(s.oplogWindowLeftSeconds);
+	const again = rereads(s);
+	return "a restart has " + (left ? left + " to spare" : "an unknown time") + ", and reads " + (again === null ? "an unknown part" : seconds(again)) + " again";
+}
+
+// rereads is how much of the oplog a restart reads again, in seconds.
+function rereads(s) {
+	const from = s.checkpoint?.fetchFrom?.t;
+	const newest = s.optimes?.sourceNewest?.t;
+	return known(from) && known(newest) ? Math.max(0, newest - from) : null;
+}
+
+// gauge draws the source's oplog, and where in it a restart reads from.
+function gauge(node, s) {
+	const left = s.oplogWindowLeftSeconds;
+	const again = rereads(s);
+	if (!known(left)) {
+		parts(node);
+		return;
+	}
+	const whole = left + (again ?? 0);
+	const share = whole > 0 ? left / whole : 0;
+	const rollover = s.oplogRolloverSeconds;
+	if (!node.firstElementChild) {
+		node.append(el("div", { class: "gauge", role: "img" }, el("div", "fuel"), el("div", "mark")), el("div", "scale dim", el("span", null, "oldest"), el("span", null, "newest entry")));
+	}
+	const bar = node.firstElementChild;
+	bar.setAttribute("aria-label", "Of the source's oplog, " + percent(share) + " are older than what a restart reads from");
+	const lasts = left > 0 ? rollover ?? Infinity : 0;
+	bar.dataset.level = lasts < 600 ? "broken" : lasts < 7200 ? "attention" : "good";
+	bar.firstElementChild.style.width = bar.lastElementChild.style.left = (share * 100).toFixed(1) + "%";
+}
+
+// exactAt is when the source was what the target is.
+function exactAt(s) {
+	if (s.consistent !== true || !known(s.lagSeconds)) return null;
+	return date(s.lagSeconds === 0 ? s.source?.heardAt : s.optimes?.applied?.wall);
+}
+
+function consistent(s) {
+	const cut = date(s.cut?.at);
+	if (cut) return cut;
+	return s.consistent === false && s.state !== "standby" ? "not yet" : exactAt(s);
+}
+
+function consistentSub(s) {
+	if (date(s.cut?.at)) return "newest consistent cut";
+	if (s.state === "standby") return "the leader knows";
+	if (s.consistent === false) return s.leftOut?.length ? "collections are left out: " + s.leftOut.map((x) => x.namespace).join(", ") : "the copy, or the oplog since it began, is not finished";
+	const d = exactAt(s);
+	const now = date(s.at);
+	return d && now ? "the target is what the source was, " + seconds(Math.max(0, (now - d) / 1000)) + " ago" : "";
+}
+
+function verified(s) {
+	if (s.verified === undefined) return "not yet";
+	return date(s.verified?.at);
+}
+
+function verifiedSub(s) {
+	const d = s.verified?.differences;
+	const met = s.applier?.divergences;
+	return (s.verified ? or(count(d)) + " differences" : "nothing has compared the two sides") + (known(met) ? "; " + count(met) + " met while applying" : "");
+}
+
+const order = ["syncsource", "fetcher", "buffer", "batcher", "applier", "feedback"];
+const titles = { syncsource: "Sync source" };
+const shares = { syncsource: "none to read from", buffer: "without room" };
+
+export function showPipeline(s) {
+	const at = new Map((Array.isArray(s.stages) ? s.stages : []).map((x) => [x.name, x]));
+	const tight = s.bottleneck?.stage;
+	const rows = order.map((name) => ({ name, ...at.get(name) }));
+	keyed($("stages"), rows, (r) => r.name, makeStage, (node, r) => fillStage(node, r, s, tight === r.name));
+	if (tight) parts($("bottleneck"), el("strong", null, "Bottleneck: " + tight), ". " + (s.bottleneck.why ?? ""));
+	else text($("bottleneck"), "No bottleneck is known.");
+}
+
+function makeStage(r) {
+	return el(
+		"li",
+		"stage",
+		el("h3", null, titles[r.name] ?? r.name[0].toUpperCase() + r.name.slice(1)),
+		el("p", "depth"),
+		el("div", { class: "busy", "aria-hidden": "true" }, el("div")),
+		el("p", "dim share"),
+		el("p", "why"),
+	);
+}
+
+function fillStage(node, r, s, tight) {
+	const [, depth, busy, share, why] = node.children;
+	node.classList.toggle("tight", tight);
+	if (r.name === "syncsource") {
+		figure(depth, s.source?.host || (s.source ? "none" : null));
+		text(why, s.source?.why ?? "");
+	} else {
+		figure(depth, r.depthUnit === "bytes" ? bytes(r.depth) : known(r.depth) ? count(r.depth) + " " + (r.depthUnit ?? "") : "busy" in r && !r.depthUnit ? "–" : null);
+		text(why, r.name === "buffer" ? bufferWhy(s) : r.name === "feedback" ? s.feedback?.state ?? "" : "");
+	}
+	const p = percent(r.busy);
+	busy.firstElementChild.style.width = p === null ? "0" : Math.min(100, r.busy * 100).toFixed(0) + "%";
+	busy.classList.toggle("nil", p === null);
+	text(share, (tight ? "▲ bottleneck, " : "") + (shares[r.name] ?? "busy") + " " + (p ?? "unknown"));
+}
+
+function bufferWhy(s) {
+	const b = s.buffer;
+	if (!b) return "";
+	let out = known(b.bytes) && known(b.limitBytes) && b.limitBytes > 0 ? "of " + bytes(b.limitBytes) : "";
+	if (b.full) out += ", full: reading waits";
+	if (s.spool) out += "; spool " + or(bytes(s.spool.bytes)) + (s.spool.full ? ", full" : "");
+	return out;
+}
