@@ -49,10 +49,11 @@ func (p *agentProcess) runLink(e cli.Ends, l *fileLink, show func(agent.View)) e
 		return cli.Usage(err)
 	}
 	plan.pipeline.Memory = p.perLink
-	log := p.log.With(slog.String(keyLink, l.name))
+	level := newLogLevel(p.LogLevel)
+	log := level.of(p.log).With(slog.String(keyLink, l.name))
 	screen := newScreen(io.Discard) // The progress of a copy goes to the log.
 	v := &voice{
-		log: log, asJSON: true, copy: newProgress(progressLines, screen, log, screen.width),
+		log: log, level: level, asJSON: true, copy: newProgress(progressLines, screen, log, screen.width),
 		host: &host{process: p.process, show: func(t *status.Tracker, l web.Link, r *prometheus.Registry) { show(viewOf(t, l, r)) }},
 	}
 	return c.run(e, plan, v, processMemory{total: p.perLink, from: "its share of the process"})

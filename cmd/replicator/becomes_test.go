@@ -178,6 +178,7 @@ var noFlag = map[string]string{
 	"Pipeline.RetryMax":          "tests change it",
 	"Pipeline.OnFlush":           "for bench",
 	"Pipeline.Observer":          "set by mirror",
+	"Pipeline.SetLogLevel":       "set by mirror",
 	"Pipeline.Lease.Process":     "set by mirror",
 	"Pipeline.Lease.CutOff":      "a minute, as the health check",
 	"Pipeline.Lease.OfferFor":    "as long as looking takes",

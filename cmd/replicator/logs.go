@@ -56,15 +56,7 @@ func jsonLogs(format string, w io.Writer) bool {
 
 // newLogger makes the log of a run.
 func newLogger(w io.Writer, asJSON bool, level string) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
-	switch level {
-	case "debug":
-		opts.Level = slog.LevelDebug
-	case "warn":
-		opts.Level = slog.LevelWarn
-	case "error":
-		opts.Level = slog.LevelError
-	}
+	opts := &slog.HandlerOptions{Level: levelOf(level)}
 	if asJSON {
 		opts.ReplaceAttr = readable
 		return slog.New(slog.NewJSONHandler(w, opts))

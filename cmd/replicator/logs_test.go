@@ -95,3 +95,32 @@ func TestLogFormat(t *testing.T) {
 		t.Error("auto is text on a terminal, and JSON elsewhere")
 	}
 }
+
+// TestLogLevel: a request changes the level of a link's log, and takes it back to that of the
+// start; also that of a link among others.
+func TestLogLevel(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	base := newLogger(&out, false, "warn")
+	level := newLogLevel("warn")
+	log := level.of(base).With(slog.String(keyLink, "l")).WithGroup("g")
+	for _, step := range []struct{ level, want string }{{"", "we"}, {"debug", "diwe"}, {"error", "e"}, {"info", "iwe"}, {"", "we"}} {
+		out.Reset()
+		level.change(step.level)
+		log.Debug("d")
+		log.Info("i")
+		log.Warn("w")
+		log.Error("e")
+		got := ""
+		for line := range strings.Lines(out.String()) {
+			_, msg, _ := strings.Cut(line, "msg=")
+			got += msg[:1]
+		}
+		if got != step.want || !strings.Contains(out.String(), "link=l") {
+			t.Errorf("level %q: %q, want %q: %s", step.level, got, step.want, out.String())
+		}
+	}
+	if base.Enabled(t.Context(), slog.LevelInfo) {
+		t.Error("the log of the others has changed")
+	}
+}

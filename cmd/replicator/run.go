@@ -70,6 +70,7 @@ func (c *runCommand) Run(command *kong.Context, e cli.Ends, out cli.Output, know
 type voice struct {
 	out    cli.Output
 	log    *slog.Logger
+	level  *logLevel // of log
 	asJSON bool
 	copy   *progress
 	// host is the process that runs this link among others, nil if it is the only one.
@@ -83,9 +84,10 @@ type voice struct {
 func (c *runCommand) voice(out cli.Output) *voice {
 	asJSON := jsonLogs(c.LogFormat, out.Complaints)
 	mode, onto := progressMode(c.Progress, out.Complaints, asJSON), newScreen(out.Complaints)
-	log := newLogger(onto, asJSON, c.LogLevel).With(slog.String(keyLink, c.Link))
+	level := newLogLevel(c.LogLevel)
+	log := level.of(newLogger(onto, asJSON, c.LogLevel)).With(slog.String(keyLink, c.Link))
 	out.Complaints = onto
-	return &voice{out: out, log: log, asJSON: asJSON, copy: newProgress(mode, onto, log, onto.width)}
+	return &voice{out: out, log: log, level: level, asJSON: asJSON, copy: newProgress(mode, onto, log, onto.width)}
 }
 
 // run connects, checks, and mirrors.

@@ -115,7 +115,7 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 	if err != nil {
 		return fmt.Errorf("set up the status: %w", err)
 	}
-	cfg.Registry, cfg.Observer = registry, observers(logged, tracker.Observe)
+	cfg.Registry, cfg.Observer, cfg.SetLogLevel = registry, observers(logged, tracker.Observe), v.level.change
 	link, err := pipeline.New(cfg, source, target)
 	if err != nil {
 		return cli.Usage(err)
