@@ -90,7 +90,8 @@ func (m *Member) records() storage.RecordID {
 // storage returns the options of the member's store.
 func (m *Member) storage() storage.Options {
 	return storage.Options{
-		OplogBytes: m.set.opts.OplogBytes, Full: m.full.Load, Records: m.records(),
+		HistorySeconds: uint32(m.set.opts.SnapshotHistory / time.Second), //nolint:gosec // An hour at most: see validate.
+		OplogBytes:     m.set.opts.OplogBytes, Full: m.full.Load, Records: m.records(),
 		Filter: func(expr bson.Raw, coll *bsonorder.Collator) (func(doc bson.Raw) bool, error) {
 			matcher, err := serverquery.Compile(expr, serverquery.Options{Collator: coll})
 			if err != nil {

@@ -51,6 +51,10 @@ type Options struct {
 	HeartbeatInterval, ElectionTimeout time.Duration
 	// JournalDelay is how long after it was applied an entry becomes durable, default 0.
 	JournalDelay time.Duration
+	// SnapshotHistory is for how long data can be read as of an earlier cluster time, in whole
+	// seconds, default 5 s: minSnapshotHistoryWindowInSeconds, which is 300 on a server. Members
+	// keep all versions of documents as long in memory.
+	SnapshotHistory time.Duration
 	// TransactionLifetime is the age at which an open transaction is aborted, default
 	// 60 s.
 	TransactionLifetime time.Duration
@@ -199,6 +203,9 @@ func (o *Options) validate() error {
 	}
 	if o.JournalDelay < 0 {
 		faults = append(faults, fmt.Errorf("mongosim: journal delay %s is below 0", o.JournalDelay))
+	}
+	if o.SnapshotHistory < 0 || o.SnapshotHistory%time.Second != 0 || o.SnapshotHistory > time.Hour {
+		faults = append(faults, fmt.Errorf("mongosim: snapshot history %s is not a number of whole seconds up to an hour", o.SnapshotHistory))
 	}
 	if o.OplogBytes < 0 {
 		faults = append(faults, fmt.Errorf("mongosim: oplog of %d bytes is below 0", o.OplogBytes))

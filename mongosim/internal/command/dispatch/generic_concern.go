@@ -160,7 +160,7 @@ func (r *Request) checkConcerns() error {
 	case Majority, "linearizable":
 		fits = r.Spec.Concern
 	case "snapshot":
-		fits = r.Spec.Snapshot
+		fits = r.Spec.Snapshot && r.Server.AtLeast(5, 0)
 	}
 	if !fits {
 		return servererr.New(servererr.InvalidOptions,
