@@ -81,6 +81,12 @@
 // Applied must not be reported as the link's position: [State.Reached] and [Gaps.Reached]
 // return the position to report.
 //
+// # Cuts
+//
+// A [Cut] is a cluster time of the target at which it is the source as of an optime. The
+// barrier's lane commits its record while the lanes are idle ([Lane.Cut]), and the cut is
+// told once a majority has it ([Link.Confirm]).
+//
 // # Documents
 //
 // In the metadata database ("replicator" by default):
@@ -97,4 +103,6 @@
 //	lanes   {_id: "LINK/barrier", the same}
 //	terms   {_id: LINK, term}                        of a link that was removed
 //	routes  {_id: "LINK/NS", ns, thin: true or absent}
+//	cuts    {_id: LINK, made: {term, number, source: {ts, t}, wall},
+//	         cuts: [{source: {ts, t}, wall, target, at}], the newest first}
 package checkpoint

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -31,6 +32,11 @@ type Link struct {
 	// last, and the readers of copy and leftOut that do not have the lease locked.
 	mu        sync.Mutex
 	barrierAt Position
+
+	// cuts counts the cuts of this term. listed are those in the metadata, for the goroutine
+	// that calls OpenCuts and Confirm.
+	cuts   atomic.Int64
+	listed []Cut
 
 	// The remaining fields are those of the link's document. The lock of the lease
 	// guards them and txns, the session that writes them.
@@ -274,7 +280,12 @@ func (h *Link) verify(ctx context.Context, txn *mongo.Txn, lanes []Position, bar
 	if err != nil {
 		return fmt.Errorf("read the lanes: %w", lease.Judge(err))
 	}
-	docs, err := readLanes(cfg.Link, len(lanes), reply)
+	return h.verifyReply(reply, lanes, barrier)
+}
+
+// verifyReply verifies the lanes in the reply to lanesCommand.
+func (h *Link) verifyReply(reply bson.Raw, lanes []Position, barrier Position) error {
+	docs, err := readLanes(h.store.cfg.Link, len(lanes), reply)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,8 @@ func leavings(link string) map[string][]any {
 		metadata.Oversized: {within},
 		metadata.Missing:   {link + "/d.c"},
 		metadata.Renames:   {link},
+		metadata.Cuts:      {link},
+		metadata.Control:   {link, link + "/1"},
 		metadata.Terms:     {link},
 	}
 }

@@ -193,19 +193,29 @@ func (s *Store) Prepare(ctx context.Context) error {
 }
 
 func (s *Store) prepare(ctx context.Context) error {
-	for _, name := range []string{metadata.Links, metadata.Lanes, metadata.Deferred, metadata.Builds, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Missing} {
-		reply, err := s.cfg.Target.Call(ctx, metadata.Majority(metadata.Write(s.cfg.DB, "create", name, "")))
-		if servererr.IsNamespaceThere(err) {
-			continue
+	for _, name := range []string{
+		metadata.Links, metadata.Lanes, metadata.Deferred, metadata.Builds, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Missing, metadata.Cuts,
+	} {
+		if err := s.createCollection(ctx, name); err != nil {
+			return err
 		}
-		if err == nil {
-			if e := mongo.ConcernError(reply); e != nil {
-				err = &mongo.UnconfirmedError{Err: e}
-			}
+	}
+	return nil
+}
+
+// createCollection creates a collection of the metadata unless it exists.
+func (s *Store) createCollection(ctx context.Context, name string) error {
+	reply, err := s.cfg.Target.Call(ctx, metadata.Majority(metadata.Write(s.cfg.DB, "create", name, "")))
+	if servererr.IsNamespaceThere(err) {
+		return nil
+	}
+	if err == nil {
+		if e := mongo.ConcernError(reply); e != nil {
+			err = &mongo.UnconfirmedError{Err: e}
 		}
-		if err != nil {
-			return fmt.Errorf("create the collection %s.%s: %w", s.cfg.DB, name, err)
-		}
+	}
+	if err != nil {
+		return fmt.Errorf("create the collection %s.%s: %w", s.cfg.DB, name, err)
 	}
 	return nil
 }

@@ -36,6 +36,8 @@ const (
 	Terms = "terms"
 	// Renames has the last rename over another collection that was applied to a copy.
 	Renames = "renames"
+	// Cuts has the newest consistent cuts of links.
+	Cuts = "cuts"
 	// Locks has the named locks, LockPings when the processes were last alive that take
 	// them: see package lease/locks. They belong to no link.
 	Locks     = "locks"
@@ -65,6 +67,7 @@ func DocumentsOf(link string) []Documents {
 		{Control, OfLink(link)},
 		{Missing, Below(link)},
 		{Renames, ByID(link)},
+		{Cuts, ByID(link)},
 		{Builds, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},
 		{Oversized, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},
 	}

@@ -137,6 +137,13 @@ func (s *Session) InTxn(ctx context.Context, majority bool, work func(txn *Txn) 
 // returns decides whether the transaction had no effect and may be retried, under the
 // next transaction number.
 func (t *Txn) End(ctx context.Context, majority bool, err error) error {
+	_, err = t.EndWith(ctx, majority, err)
+	return err
+}
+
+// EndWith is End. It returns the reply to the commit, whose operationTime is the cluster
+// time of the transaction's effects.
+func (t *Txn) EndWith(ctx context.Context, majority bool, err error) (bson.Raw, error) {
 	if err != nil {
 		if mayBeOpen(ctx, err) {
 			// The transaction must not keep its locks after ctx is done.
@@ -144,12 +151,13 @@ func (t *Txn) End(ctx context.Context, majority bool, err error) error {
 			defer cancel()
 			t.Abort(ending)
 		}
-		return Aged(err, time.Since(t.start))
+		return nil, Aged(err, time.Since(t.start))
 	}
-	if _, err := t.Commit(ctx, majority); err != nil {
-		return Aged(&CommitError{Err: err}, time.Since(t.start))
+	reply, err := t.Commit(ctx, majority)
+	if err != nil {
+		return nil, Aged(&CommitError{Err: err}, time.Since(t.start))
 	}
-	return nil
+	return reply, nil
 }
 
 // mayBeOpen reports whether a transaction may still be open on the server after err and
