@@ -120,6 +120,14 @@ type Config struct {
 	Leave <-chan struct{}
 	// Brake stops and slows down, as operators ask for. May be nil.
 	Brake Brake
+	// CutEvery is the time between two consistent cuts, at least. Zero means that cuts are
+	// made for CutNow only, and none if that is nil, too.
+	CutEvery time.Duration
+	// CutNow asks for a cut as soon as possible.
+	CutNow <-chan struct{}
+	// OnCut is called with each cut once it is majority-committed, and at the start with the
+	// newest one that an earlier run has made. It may be nil, and must not block.
+	OnCut func(checkpoint.Cut)
 	// Release is called with the Bytes of each batch once all of it is applied, from
 	// several goroutines. It may be nil, and must not block.
 	Release func(bytes int64)
@@ -165,6 +173,9 @@ func (c *Config) setDefaults() {
 	if c.IndexSlots == nil {
 		c.IndexSlots = &IndexSlots{}
 	}
+	if c.OnCut == nil {
+		c.OnCut = func(checkpoint.Cut) {}
+	}
 	if c.Release == nil {
 		c.Release = func(int64) {}
 	}
@@ -192,6 +203,7 @@ func (c *Config) validate() error {
 		{c.CoalesceWindow < 1, fmt.Sprintf("operations to coalesce: %d", c.CoalesceWindow)},
 		{c.WindowBytes < 1, fmt.Sprintf("bytes of the writers' window: %d", c.WindowBytes)},
 		{c.IndexBuilds < 1, fmt.Sprintf("index builds at once: %d", c.IndexBuilds)},
+		{c.CutEvery < 0, fmt.Sprintf("time between two cuts: %s", c.CutEvery)},
 		{c.RetryFor < 0, fmt.Sprintf("time to try a flush again: %s", c.RetryFor)},
 	} {
 		if f.is {
@@ -211,6 +223,7 @@ type Applier struct {
 	window  *window
 	writers []*laneWriter
 	barrier *writer
+	cuts    cuts
 	// copied is shared by the lanes: states that only a copy can have.
 	copied copied
 }
@@ -235,6 +248,7 @@ func newApplier(cfg Config, h link) (*Applier, error) {
 	}
 	a := &Applier{cfg: cfg, link: h, metrics: newMetrics(cfg.Registry)}
 	a.stats.meter = cfg.Work.Dispatcher
+	a.cuts.made, a.cuts.confirmed = make(chan checkpoint.Cut, 1), make(chan struct{}, 1)
 	a.window = newWindow(cfg.WindowBytes, a.metrics.window)
 	a.writers = make([]*laneWriter, n)
 	lanes := make([]checkpoint.Position, n)
@@ -280,6 +294,7 @@ func (a *Applier) run(ctx context.Context, in <-chan batch.Batch, out chan<- che
 		})
 	}
 	g.Go(func() error { return a.tracker.publishLoop(ctx, out) })
+	g.Go(func() error { return a.confirmLoop(ctx) })
 	g.Go(func() error { return newDispatcher(a).run(ctx, in) })
 	return g.Wait()
 }
@@ -301,6 +316,9 @@ type link interface {
 	Verify(ctx context.Context, txn *mongo.Txn, lanes []checkpoint.Position) error
 	Routes(ctx context.Context) (checkpoint.Rerouting, error)
 	KeepBack(ctx context.Context, list []checkpoint.KeptBack) error
+	Gaps() checkpoint.Gaps
+	OpenCuts(ctx context.Context) ([]checkpoint.Cut, error)
+	Confirm(ctx context.Context, c checkpoint.Cut) (bool, error)
 }
 
 // lane is a *checkpoint.Lane.
@@ -314,6 +332,7 @@ type lane interface {
 	Announce(ctx context.Context, next checkpoint.Position, lanes []checkpoint.Position) error
 	Complete(ctx context.Context, next checkpoint.Position) error
 	Reroute(ctx context.Context, at checkpoint.Position, lanes []checkpoint.Position, change checkpoint.Rerouting) error
+	Cut(ctx context.Context, at oplog.OpTime, wall int64, lanes []checkpoint.Position) (checkpoint.Cut, error)
 }
 
 type realLink struct{ *checkpoint.Link }

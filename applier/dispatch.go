@@ -19,8 +19,12 @@ type dispatcher struct {
 	*Applier
 	// floor: everything at or before it is in the target, in whichever lane.
 	floor checkpoint.Position
-	// last is the last entry of the last batch: the log up to it was handed out.
-	last oplog.OpTime
+	// last is the last entry of the last batch: the log up to it was handed out. lastWall is
+	// the source's clock there, in milliseconds since the epoch. Furthest is how far a lane,
+	// or the barrier, was at the start.
+	last     oplog.OpTime
+	lastWall int64
+	furthest oplog.OpTime
 	// starts are the lanes' positions at the start. Nothing is handed out twice after
 	// that.
 	starts []checkpoint.Position
@@ -74,7 +78,8 @@ func newDispatcher(a *Applier) *dispatcher {
 			d.floor = before
 		}
 	}
-	d.last = a.link.State().Applied
+	st := a.link.State()
+	d.last, d.lastWall, d.furthest = st.Applied, st.AppliedWall, st.Furthest()
 	d.ended = !a.meetsCopy()
 	d.routes.init(a)
 	return d
@@ -90,15 +95,12 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 	defer d.early.end()
 	d.backlog.begin(ctx)
 	defer d.endBacklog()
-	if d.ended {
-		if err := d.early.resume(ctx); err != nil {
-			return err
-		}
-	}
-	if err := d.routes.load(ctx); err != nil {
+	if err := d.prepare(ctx); err != nil {
 		return err
 	}
 	defer d.stats.meter.Enter(metric.Idle)
+	due, endCuts := d.beginCuts()
+	defer endCuts()
 	for {
 		changed := d.braked()
 		if err := d.hold(ctx); err != nil {
@@ -106,6 +108,13 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 		}
 		d.stats.meter.Enter(metric.Idle)
 		select {
+		case <-due:
+			if err := d.cutOrRest(ctx); err != nil {
+				return err
+			}
+		case <-d.cuts.confirmed:
+		case <-d.cfg.CutNow:
+			d.cuts.asked = true
 		case b, ok := <-in:
 			d.stats.meter.Enter(metric.Busy)
 			if !ok {
@@ -128,7 +137,20 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 		if err := d.resume(ctx); err != nil {
 			return err
 		}
+		if err := d.cutIfAsked(ctx); err != nil {
+			return err
+		}
 	}
+}
+
+// prepare reads what earlier attempts have left.
+func (d *dispatcher) prepare(ctx context.Context) error {
+	if d.ended {
+		if err := d.early.resume(ctx); err != nil {
+			return err
+		}
+	}
+	return d.routes.load(ctx)
 }
 
 // drop closes the transactions of batches that were sent and will not be applied.
@@ -192,7 +214,7 @@ func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 	}
 	d.handOver()
 	d.pass(b.Last)
-	d.last = b.Last
+	d.last, d.lastWall = b.Last, int64(b.Wall)
 	if b.Last == d.cfg.CopiedUntil {
 		if err := d.endCopy(ctx); err != nil {
 			return err

@@ -98,9 +98,14 @@ func (l *fakeLane) Reroute(_ context.Context, at checkpoint.Position, _ []checkp
 	return nil
 }
 
+func (l *fakeLane) Cut(_ context.Context, at oplog.OpTime, wall int64, _ []checkpoint.Position) (checkpoint.Cut, error) {
+	return checkpoint.Cut{Source: at, SourceWall: wall}, nil
+}
+
 type fakeLink struct {
 	lanes   []*fakeLane
 	barrier *fakeLane
+	gaps    checkpoint.Gaps
 }
 
 func newFakeLink(target mongo.Caller, writers int) *fakeLink {
@@ -128,6 +133,12 @@ func (h *fakeLink) Verify(context.Context, *mongo.Txn, []checkpoint.Position) er
 
 func (h *fakeLink) Routes(context.Context) (checkpoint.Rerouting, error) {
 	return checkpoint.Rerouting{}, nil
+}
+
+func (h *fakeLink) Gaps() checkpoint.Gaps                              { return h.gaps }
+func (h *fakeLink) OpenCuts(context.Context) ([]checkpoint.Cut, error) { return nil, nil }
+func (h *fakeLink) Confirm(context.Context, checkpoint.Cut) (bool, error) {
+	return true, nil
 }
 
 func (h *fakeLink) KeepBack(context.Context, []checkpoint.KeptBack) error { return nil }

@@ -18,9 +18,9 @@ type metrics struct {
 	flushes, coalesced, retries         prometheus.Counter
 	listed, reroutes                    prometheus.Counter
 	divergences, deletesEmpty, ignored  prometheus.Counter
-	skipped                             prometheus.Counter
+	skipped, cuts, cutsDropped          prometheus.Counter
 	flushSeconds, flushDocs, barrierSec prometheus.Histogram
-	commitToApplied                     prometheus.Histogram
+	commitToApplied, cutStall           prometheus.Histogram
 	window, keptBack, keptBackBytes     prometheus.Gauge
 }
 
@@ -44,6 +44,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		deletesEmpty: counter("deletes_empty_total", "Deletes that found no document."),
 		ignored:      counter("ignored_ops_total", "Operations on documents or collections that are not there, where that is normal."),
 		skipped:      counter("skipped_ops_total", "Operations that were in the target already."),
+		cuts:         counter("cuts_total", "Consistent cuts that the majority of the target has confirmed."),
+		cutsDropped:  counter("cuts_dropped_total", "Consistent cuts that a failover of the target has taken back, or that were not confirmed."),
+		cutStall:     histogram("cut_stall_seconds", "How long handing out operations waited for a consistent cut, in seconds.", seconds),
 		flushSeconds: histogram("flush_seconds", "How long a flush takes, in seconds.", seconds),
 		flushDocs:    histogram("flush_docs", "How many statements a flush has.", prometheus.ExponentialBuckets(1, 4, 8)),
 		barrierSec:   histogram("barrier_wait_seconds", "How long what must be processed individually waits for the lanes, in seconds.", seconds),
@@ -94,6 +97,8 @@ type stats struct {
 	listed, reroutes                    atomic.Int64
 	divergences, deletesEmpty           atomic.Int64
 	ignored, skipped, commands, barrier atomic.Int64
+	cuts                                atomic.Int64
+	noCut                               atomic.Pointer[string]
 	keptBack                            atomic.Pointer[[]KeptBack]
 	// inserts, updates and deletes are those of ops, bytes their size in the log.
 	inserts, updates, deletes, bytes atomic.Int64
@@ -185,6 +190,10 @@ type Stats struct {
 	Skipped int64
 	// Commands were executed. Barriers is how often all lanes were waited for.
 	Commands, Barriers int64
+	// Cuts is how many consistent cuts were confirmed. NoCut is why the last one that was due
+	// was not made, empty if it was.
+	Cuts  int64
+	NoCut string
 	// WindowBytes are the bytes that writers have and that are not applied yet.
 	WindowBytes int64
 	// Writers is the number of writers.
@@ -206,7 +215,12 @@ func (a *Applier) Stats() Stats {
 	if list := s.keptBack.Load(); list != nil {
 		kept = *list
 	}
+	noCut := ""
+	if why := s.noCut.Load(); why != nil {
+		noCut = *why
+	}
 	return Stats{
+		Cuts: s.cuts.Load(), NoCut: noCut,
 		Ops: s.ops.Load(), Flushes: s.flushes.Load(), Coalesced: s.coalesced.Load(), Listed: s.listed.Load(),
 		Inserts: s.inserts.Load(), Updates: s.updates.Load(), Deletes: s.deletes.Load(), Bytes: s.bytes.Load(),
 		Reroutes: s.reroutes.Load(), Retries: s.retries.Load(),
