@@ -91,6 +91,10 @@ type Config struct {
 	// CheckpointInterval is the minimum time between two checkpoints. Default 100 ms.
 	CheckpointInterval time.Duration
 
+	// CutInterval is the minimum time between two consistent cuts. Zero means that cuts are
+	// made for Cut only.
+	CutInterval time.Duration
+
 	// Feedback is how the link's progress is reported to the source. Default:
 	// feedback.None.
 	Feedback feedback.Mode
@@ -171,6 +175,9 @@ func (c *Config) validate() error {
 		errs = append(errs, fmt.Errorf("memory: %d bytes: want %d or more", c.Memory, MinMemory))
 	}
 	errs = append(errs, c.Copy.Validate(), c.Lease.validate())
+	if c.CutInterval < 0 {
+		errs = append(errs, fmt.Errorf("time between two cuts: %s is negative", c.CutInterval))
+	}
 	if c.Delay < 0 {
 		errs = append(errs, fmt.Errorf("delay: %s is negative", c.Delay))
 	}

@@ -88,6 +88,9 @@ type Pipeline struct {
 	// begin again within one.
 	overflow               *overflow
 	standsSince, spoolNext time.Time
+	// cutNow asks the applier for a consistent cut; nil for a part, which makes none. It has room
+	// for one request.
+	cutNow chan struct{}
 	// followed means that this process has led, and no other one is known to have led since.
 	followed bool
 }
@@ -105,6 +108,9 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		cfg.slots = &applier.IndexSlots{}
 	}
 	p := &Pipeline{cfg: cfg}
+	if cfg.part == nil {
+		p.cutNow = make(chan struct{}, 1)
+	}
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	p.monitor = monitor.New(monitor.Config{
 		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Waits: &p.waits, Held: p.isHeld, Observer: cfg.Observer,
@@ -166,6 +172,15 @@ func (p *Pipeline) Snapshot() monitor.Snapshot {
 		s.Control = &now
 	}
 	return s
+}
+
+// Cut asks for a consistent cut, which is made as soon as the link follows its source and
+// the target can be consistent. It does not block, and may be called concurrently with Run.
+func (p *Pipeline) Cut() {
+	select {
+	case p.cutNow <- struct{}{}:
+	default: // one is asked for already
+	}
 }
 
 // Run acquires the lease and follows the source until soft is done, then applies

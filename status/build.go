@@ -52,6 +52,7 @@ func (t *Tracker) Snapshot() Snapshot {
 		s.LastError = &Failure{At: p.LastErrorAt.UTC(), Error: p.LastError}
 	}
 	addLease(&s, &p)
+	addCut(&s, &p, now)
 	t.addCopy(&s, &p, now)
 	t.addWindow(&s, &p, now)
 	t.addLag(&s, &p, now)
@@ -197,3 +198,13 @@ func known(t time.Time) *time.Time {
 func seconds(d time.Duration) float64 { return round(d.Seconds()) }
 
 func round(f float64) float64 { return math.Round(f*1000) / 1000 }
+
+func addCut(s *Snapshot, p *monitor.Snapshot, now time.Time) {
+	s.NoCut = p.Applier.NoCut
+	if c := p.Cut; c != nil {
+		s.Cut = &Cut{
+			Source: opTime(c.Source, c.SourceWall), Target: ClusterTime{T: c.Target.T, I: c.Target.I, Wall: c.At.UTC()},
+			AgeSeconds: seconds(now.Sub(c.At)),
+		}
+	}
+}

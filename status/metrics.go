@@ -21,7 +21,7 @@ type collector struct {
 	info, verdict, state, consistent, attempts   *prometheus.Desc
 	lag, dataAge, unapplied, window, optime, ops *prometheus.Desc
 
-	rollover, consistentAt                          *prometheus.Desc
+	rollover, consistentAt, cutAge                  *prometheus.Desc
 	copyPhase, copyNumber, collections, docs, bytes *prometheus.Desc
 	docRate, byteRate, left, failedIndexes, indexes *prometheus.Desc
 	leftOut, lacking                                *prometheus.Desc
@@ -47,6 +47,8 @@ func newCollector(t *Tracker) *collector {
 		rollover:  desc("oplog_rollover_seconds", "Time until the source's oldest entry passes the checkpoint, at its current pace."),
 		consistentAt: desc("consistent_optime_seconds",
 			"The timestamp as of which a copy became consistent, in seconds since the epoch."),
+		cutAge: desc("cut_age_seconds",
+			"Time since the newest consistent cut, which is known to be majority-committed on the target."),
 		copyPhase:     desc("copy_phase", "1 for the current phase of the copy, 0 for the others.", "phase"),
 		copyNumber:    desc("copy_number", "Number of the copy: more than 1 if copying started again."),
 		collections:   desc("copy_collections", "Collections copied, and in total.", "kind"),
@@ -72,7 +74,7 @@ func newCollector(t *Tracker) *collector {
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.info, c.verdict, c.state, c.consistent, c.attempts, c.lag, c.dataAge, c.unapplied, c.window, c.optime, c.ops,
-		c.rollover, c.consistentAt, c.copyPhase, c.copyNumber, c.collections, c.docs, c.bytes,
+		c.rollover, c.consistentAt, c.cutAge, c.copyPhase, c.copyNumber, c.collections, c.docs, c.bytes,
 		c.docRate, c.byteRate, c.left, c.indexes, c.failedIndexes, c.leftOut, c.lacking,
 		c.trend, c.busy, c.bottleneck, c.clock,
 	} {
@@ -123,6 +125,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			gauge(c.busy, *stage.Busy, stage.Name)
 		}
 		gauge(c.bottleneck, truth(s.Bottleneck != nil && s.Bottleneck.Stage == stage.Name), stage.Name)
+	}
+	if s.Cut != nil {
+		gauge(c.cutAge, s.Cut.AgeSeconds)
 	}
 	c.collectCopy(s.Copy, gauge, maybe)
 	for _, o := range []struct {

@@ -28,6 +28,10 @@ type Snapshot struct {
 	// not, or always was.
 	Consistent   bool    `json:"consistent"`
 	ConsistentAt *OpTime `json:"consistentAt,omitempty"`
+	// Cut is the newest consistent cut: a time of the target at which it is the source as of an
+	// entry. NoCut is why none could be made when one was due last, empty if one was.
+	Cut   *Cut   `json:"cut,omitempty"`
+	NoCut string `json:"noCut,omitempty"`
 	// LeftOut are the source's collections that are being copied again, or could not
 	// be, and that the target is not consistent of meanwhile.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`
@@ -172,6 +176,26 @@ type Target struct {
 	Set     string   `json:"set"`
 	Primary string   `json:"primary"`
 	Hosts   []string `json:"hosts"`
+}
+
+// Cut is a consistent cut, majority-committed on the target.
+type Cut struct {
+	// Source is the entry of the source up to which everything, and nothing later, is visible
+	// on the target to a read with {level: "snapshot", atClusterTime: Target}.
+	Source *OpTime `json:"source"`
+	// Target is a cluster time of the target. Its Wall is when the cut was made, by the clock
+	// of the process that made it.
+	Target ClusterTime `json:"target"`
+	// AgeSeconds is the time since then. The target refuses the read after
+	// minSnapshotHistoryWindowInSeconds, which is 300 unless it was changed.
+	AgeSeconds float64 `json:"ageSeconds"`
+}
+
+// ClusterTime is a time of a replica set's logical clock.
+type ClusterTime struct {
+	T    uint32    `json:"t"`
+	I    uint32    `json:"i"`
+	Wall time.Time `json:"wall"`
 }
 
 // KeptBack is a collection that waits for an index build.

@@ -102,6 +102,7 @@ type runFlags struct {
 	CoalesceWindow     int           `group:"Writing" default:"10000" help:"Operations in one transaction, if several change the same document."`
 	Delay              time.Duration `group:"Writing" default:"0s" help:"Apply entries this long after the source did, on purpose."`
 	CheckpointInterval time.Duration `group:"Writing" default:"100ms" help:"Minimum time between two checkpoints."`
+	CutInterval        time.Duration `group:"Writing" default:"0s" help:"Minimum time between two consistent cuts. 0: only on request."`
 
 	ReadPreference string        `group:"Reading" default:"auto" enum:"auto,primary,primaryPreferred,secondary,secondaryPreferred,nearest" help:"Which member to read from. auto: as the connection string says, otherwise the nearest."`
 	ReadTags       []tags        `group:"Reading" sep:"none" placeholder:"K=V,…" help:"Read from members with these tags. Repeat the flag for fallbacks."`
@@ -255,6 +256,7 @@ func (f *runFlags) checkNumbers() error {
 	for _, d := range []timeRange{
 		{"delay", f.Delay, 0},
 		{"checkpoint-interval", f.CheckpointInterval, time.Millisecond},
+		{"cut-interval", f.CutInterval, 0},
 		{"max-lag", f.MaxLag, time.Second},
 		{"await", f.Await, 10 * time.Millisecond},
 		{"drain-timeout", f.DrainTimeout, 0},
@@ -335,7 +337,7 @@ func (f *runFlags) pipeline(p *plan) pipeline.Config {
 		Writers: f.Writers, Relaxed: f.Transactions == "relaxed", ReportDivergence: f.OnDivergence == "report",
 		UniqueIndexes: ddl.Relaxed,
 		FlushDocs:     f.FlushDocs, FlushBytes: int(f.FlushBytes), CoalesceWindow: f.CoalesceWindow,
-		CheckpointInterval: f.CheckpointInterval,
+		CheckpointInterval: f.CheckpointInterval, CutInterval: f.CutInterval,
 		Lease: pipeline.Lease{
 			TTL: f.LeaseTTL, Every: f.LeaseRenew, SpoolWait: f.SpoolWait, TakeOver: f.Takeover, Once: f.Once,
 		},

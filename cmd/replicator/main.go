@@ -17,6 +17,7 @@ type commands struct {
 	Agent    agentCommand       `cmd:"" help:"Run many links in one process, and share them with other processes."`
 	Resync   resyncCommand      `cmd:"" help:"Copy one collection of a link again, while the rest continues."`
 	Throttle throttleCommand    `cmd:"" help:"Limit how fast a running link copies, or show the limits."`
+	Cut      cutCommand         `cmd:"" help:"Print the newest consistent cut of a link: a time of the target at which it is the source as of an entry."`
 	Links    linksCommand       `cmd:"" help:"List the links of a target, with their positions."`
 	Lease    leaseCommand       `cmd:"" help:"Show the leases and locks in a target, release one, or run a command with one."`
 	Oplog    oplogCommand       `cmd:"" help:"Print or follow an oplog, of a server or from a BSON file."`

@@ -87,8 +87,10 @@ type Monitor struct {
 	caughtUp, durable time.Time
 	// stands is since when nothing has been applied although there is something to apply, zero
 	// while that is not long.
-	stands  time.Time
-	window  Window
+	stands time.Time
+	window Window
+	// cut is the newest consistent cut, nil if none is known.
+	cut     *checkpoint.Cut
 	lacking ddl.Lacking
 	err     string
 	errAt   time.Time
@@ -179,6 +181,13 @@ func (m *Monitor) Moved(progress checkpoint.Progress) {
 	if m.source.Host != "" { // else nothing is known of what the source has now
 		m.judge()
 	}
+}
+
+// Cut records a consistent cut that is majority-committed.
+func (m *Monitor) Cut(c checkpoint.Cut) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cut = &c
 }
 
 // Consistent records that the copy c is consistent from now on, and announces it.

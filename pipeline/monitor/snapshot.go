@@ -54,6 +54,8 @@ type Snapshot struct {
 	// Lacking lists the views and indexes that the target does not have at all, as read
 	// last.
 	Lacking ddl.Lacking
+	// Cut is the newest consistent cut, nil if none is known. It is not modified.
+	Cut *checkpoint.Cut
 	// Window is the source's oplog, as far as it is known.
 	Window Window
 	// Fetched is the last entry that was read.
@@ -120,7 +122,7 @@ func (m *Monitor) Snapshot() Snapshot {
 	s := Snapshot{
 		Link: m.cfg.Link, State: m.state, Reason: m.reason, Since: m.since, Attempts: m.attempts, Term: a.State.Term,
 		Progress: m.gaps.Reached(m.progress), Gaps: m.gaps, Log: m.progress,
-		Lacking: m.lacking, Window: m.window, Fetched: m.source.Last,
+		Cut: m.cut, Lacking: m.lacking, Window: m.window, Fetched: m.source.Last,
 		SourceSet: a.Set, SourceHost: m.source.Host, Source: m.source.Metadata, HeardAt: m.source.HeardAt,
 		Lag: m.lag(), LastError: m.err, LastErrorAt: m.errAt,
 	}
@@ -222,6 +224,7 @@ func (a *Attempt) counts(before applier.Stats) applier.Stats {
 	s.Barriers += before.Barriers
 	s.Listed += before.Listed
 	s.Reroutes += before.Reroutes
+	s.Cuts += before.Cuts
 	return s
 }
 

@@ -42,6 +42,8 @@ type clusterOptions struct {
 	// users switch access control on; admin is added.
 	users []mongotest.User
 	seed  int64
+	// history is for how long an embedded set can be read as of an earlier time.
+	history time.Duration
 	// moods are those of an embedded set, by default all.
 	moods mongosim.Moods
 }
@@ -135,7 +137,7 @@ type embedded struct {
 }
 
 func openEmbedded(t *testing.T, dialect string, o clusterOptions) cluster {
-	opts := mongosim.Options{SetName: o.name, Members: o.members, Dialect: dialect, Seed: o.seed, TTLInterval: -1, OplogBytes: 1 << 30, Moods: o.moods}
+	opts := mongosim.Options{SetName: o.name, Members: o.members, Dialect: dialect, Seed: o.seed, TTLInterval: -1, OplogBytes: 1 << 30, Moods: o.moods, SnapshotHistory: o.history}
 	users := slices.Clone(o.users)
 	if len(users) > 0 {
 		users = append(users, mongotest.User{Name: admin, Password: admin, Roles: []string{"root", "__system"}})
