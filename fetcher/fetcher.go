@@ -191,12 +191,14 @@ func (f *Fetcher) deliver(ctx context.Context, out chan<- oplog.Reply, r oplog.R
 	}
 	tick := time.NewTicker(syncsource.RetryInterval)
 	defer tick.Stop()
+	since := time.Now()
+	defer f.update(func(s *Status) { s.Blocked = time.Time{} })
 	for {
 		select {
 		case out <- r:
 			return nil
 		case <-tick.C:
-			f.update(func(*Status) {}) // the lag of the target grows
+			f.update(func(s *Status) { s.Blocked = since }) // the lag of the target grows
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

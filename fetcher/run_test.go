@@ -178,10 +178,16 @@ func TestBlocked(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("it says nothing")
 	}
+	if st := f.Status(); st.Blocked.IsZero() || st.Blocked.Before(st.HeardAt) {
+		t.Errorf("blocked since %s, heard at %s", st.Blocked, st.HeardAt)
+	}
 	enough := errors.New("enough")
 	cancel(enough)
 	if err := <-done; !errors.Is(err, enough) {
 		t.Errorf("it returned %v", err)
+	}
+	if st := f.Status(); !st.Blocked.IsZero() {
+		t.Errorf("it has ended, and is blocked since %s", st.Blocked)
 	}
 }
 

@@ -20,6 +20,9 @@ type Status struct {
 	HeardAt  time.Time
 	// Last is the last entry that was sent, null before the first.
 	Last oplog.OpTime
+	// Blocked is since when a reply has not been received downstream, zero if none waits: the
+	// source is not asked for more meanwhile.
+	Blocked time.Time
 	// Why says why no member is read, empty while one is and before the first search.
 	Why string
 	// Stale reports that no member that could be asked had the position. It is reset by

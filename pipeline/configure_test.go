@@ -40,10 +40,12 @@ func (w *world) configure(name string, args []string) error {
 			cfg.FlushDocs, cfg.CoalesceWindow = n, n
 		case "shares":
 			cfg.ShareOps, cfg.ShareRest = n, 1
-		case "checkpoint", "delay", "lease", "cutoff", "spoolwait", "offer":
+		case "checkpoint", "delay", "await", "lease", "cutoff", "spoolwait", "offer":
 			if err := configureTime(&cfg, name, key, value); err != nil {
 				return err
 			}
+		case "memory":
+			cfg.Memory = pipeline.MinMemory
 		case "takeover":
 			cfg.Lease.TakeOver = true
 		case "once":
@@ -70,7 +72,7 @@ func configureTime(cfg *pipeline.Config, name, key, value string) error {
 		l.Every, l.Process = d/5, lease.NewProcess(name)
 	}
 	*map[string]*time.Duration{
-		"checkpoint": &cfg.CheckpointInterval, "delay": &cfg.Delay, "lease": &l.TTL, "cutoff": &l.CutOff, "spoolwait": &l.SpoolWait, "offer": &l.OfferFor,
+		"checkpoint": &cfg.CheckpointInterval, "delay": &cfg.Delay, "await": &cfg.Await, "lease": &l.TTL, "cutoff": &l.CutOff, "spoolwait": &l.SpoolWait, "offer": &l.OfferFor,
 	}[key] = d
 	return nil
 }

@@ -91,7 +91,9 @@ type world struct {
 	marks map[string]bson.Timestamp
 
 	// registry, if set, receives the metrics of links.
-	registry prometheus.Registerer
+	registry *prometheus.Registry
+	// observe, if set, is told the events of links too.
+	observe event.Observer
 	// asTarget, if set, wraps the target of a link that is started.
 	asTarget func(pipeline.Cluster) pipeline.Cluster
 	// spools are the folders of spools, by name.
@@ -209,6 +211,9 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 type ended struct{ err error }
 
 func (w *world) tell(l *link, e event.Event) {
+	if w.observe != nil {
+		w.observe(e)
+	}
 	defer w.keep(l, e)
 	w.mu.Lock()
 	defer w.mu.Unlock()

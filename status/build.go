@@ -55,12 +55,14 @@ func (t *Tracker) Snapshot() Snapshot {
 	addCut(&s, &p, now)
 	t.addCopy(&s, &p, now)
 	t.addWindow(&s, &p, now)
-	t.addLag(&s, &p, now)
 	t.addSource(&s, &p, now)
+	s.silent, s.silentAfter, s.blocked = t.silence(&s, &p), cmp.Or(p.SilentAfter, silentSoon), p.Blocked
+	s.targetSilent = p.TargetSilent
+	t.addLag(&s, &p, now)
 	t.addTarget(&s, &p)
 	t.addApplier(&s, &p)
 	t.addFigures(&s, &p, now)
-	s.silent, s.failing, s.stands = t.silence(&s), t.failing, p.Stands
+	s.failing, s.stands = t.failing, p.Stands
 	t.judge(&s)
 	return s
 }
@@ -89,7 +91,9 @@ func addLease(s *Snapshot, p *monitor.Snapshot) {
 	}
 }
 
-// addLag adds the lag of the target, if both ends are known.
+// addLag adds the lag of the target, if both ends are known, and as of when it is exact. What
+// the source said long ago says nothing of what it has now: the lag is not known then, nor
+// that everything is applied. That something is not, and since when, remains known.
 func (t *Tracker) addLag(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	if p.HeardAt.IsZero() || p.Log.Applied.IsNull() {
 		return
@@ -100,10 +104,21 @@ func (t *Tracker) addLag(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	if applied.IsNull() {
 		applied = p.Log.Applied
 	}
-	if p.Source.Committed.After(applied) {
+	behind := p.Source.Committed.After(applied)
+	if behind {
 		age = seconds(p.Lag + now.Sub(p.HeardAt))
 	}
-	s.LagSeconds, s.AgeOfOldestUnappliedSeconds = &lag, &age
+	if s.Consistent {
+		// By one clock: the wall clock of an entry is another one.
+		s.ExactAt = known(p.HeardAt.Add(-p.Lag))
+	}
+	old := now.Sub(p.HeardAt) > s.silentAfter
+	if !old {
+		s.LagSeconds = &lag
+	}
+	if !old || behind {
+		s.AgeOfOldestUnappliedSeconds = &age
+	}
 }
 
 func (t *Tracker) addSource(s *Snapshot, p *monitor.Snapshot, now time.Time) {
@@ -160,9 +175,12 @@ func waitsOf(list []mongo.Wait) []Wait {
 	return out
 }
 
-// silence returns the time since the source last answered, in any attempt. The tracker is
-// locked.
-func (t *Tracker) silence(s *Snapshot) time.Duration {
+// silence returns the time since the source last answered, in any attempt; 0 while it is not
+// asked. The tracker is locked.
+func (t *Tracker) silence(s *Snapshot, p *monitor.Snapshot) time.Duration {
+	if !p.Blocked.IsZero() {
+		return 0
+	}
 	heard := t.heard
 	if at := s.Source.HeardAt; at != nil && at.After(heard) {
 		heard = *at

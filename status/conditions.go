@@ -27,9 +27,16 @@ type condition struct {
 }
 
 const (
-	// silentSoon is how long the source may be silent without being mentioned. An idle
-	// source answers every five seconds.
-	silentSoon = 12 * time.Second
+	// silentSoon is how long the source may be silent without being mentioned, if the pipeline
+	// does not know better. An idle source answers every five seconds.
+	silentSoon = 8 * time.Second
+	// targetSoon is how long the target may answer nothing without being mentioned: it is asked
+	// something every second.
+	targetSoon = 7 * time.Second
+	// clockOff is how far the clocks of the source and of this machine may be apart.
+	clockOff = 5 * time.Second
+	// spoolSlow is how long the spool may take for what was read.
+	spoolSlow = 5 * time.Second
 	// stuckGrace is how long attempts may fail without anything applied in between.
 	stuckGrace = time.Minute
 	// stalledAfter is how long nothing may be applied although there is something to apply,
@@ -69,7 +76,7 @@ var conditions = []condition{
 		means: "No member of the source has answered for more than a minute. The link looks for one all the time and continues by itself, if that takes no longer than the source's oplog lasts.",
 	},
 	{
-		name: "source-silent", level: Unknown, window: true, holds: silentFor(silentSoon, silentGrace),
+		name: "source-silent", level: Unknown, window: true, holds: silentFor(0, silentGrace),
 		means: "The source usually answers every few seconds, also when it is idle. What it has written since its last answer, and so the lag, is not known.",
 	},
 	{
@@ -84,6 +91,16 @@ var conditions = []condition{
 	{
 		name: "standby", level: Good, holds: standsBy(true),
 		means: "Another process has the link's lease and does the work. This one takes over if the lease ends. It does not know how far the target is: ask the leader.",
+	},
+	{
+		name: "target-gone", level: Broken, window: true, holds: targetSilentFor(silentGrace, forEver), unwell: always,
+		next:  says("Check the target's members, and the network to them. A restart of this process does not help."),
+		means: "The target has answered no command for more than a minute. What is read of the source goes to the spool, if there is one, and the link continues by itself once the target answers, if that takes no longer than the source's oplog lasts.",
+	},
+	{
+		name: "target-silent", level: Attention, window: true, holds: targetSilentFor(targetSoon, silentGrace),
+		next:  says("Check the target's members, and the network to them."),
+		means: "The target is asked something every second, and has answered nothing for a while. Nothing is lost; nothing is applied meanwhile, and the lease ends, so that another process may take over that reaches it.",
 	},
 	{
 		name: "starting-long", level: Broken, window: true, holds: starting(startingGrace, forEver), unwell: always,
@@ -110,6 +127,11 @@ var conditions = []condition{
 		means: "The oplog is not read while the spool has no room. The source may delete what has not been read.",
 	},
 	{
+		name: "spool-waits", level: Attention, window: true, holds: spoolWaits, unwell: spoolWaitsForLong,
+		next:  says("Look at the disk of --spool-dir: dmesg, iostat -x 1, its mount."),
+		means: "What was read of the source goes to the spool, and the disk does not take it. The oplog is not read meanwhile, and the source may delete what has not been read.",
+	},
+	{
 		name: "target-waits", level: Attention, window: true, holds: waitsFor("target"),
 		next:  says("Look at the target: db.currentOp(), its disk, its flow control."),
 		means: "A command on the target has had no reply for more than five seconds. The link waits; nothing is lost.",
@@ -123,6 +145,11 @@ var conditions = []condition{
 		name: "stalled", level: Attention, window: true, holds: stalled, unwell: stalledForLong,
 		next:  says("kill -QUIT PID prints what each part of the process waits for, and ends it. Report that, then start it again."),
 		means: "Entries have been read and not applied for longer than 30 s, although no server is known to be waited for. This should not happen.",
+	},
+	{
+		name: "clocks", level: Attention, window: true, holds: clocksDiffer,
+		next:  says("Compare the clocks, here and on the source's members: timedatectl, chronyc tracking."),
+		means: "The link does not need equal clocks: leases count by the target's, lag by the source's. But \"exact as of\" and the times of the log are by this machine's clock; latencies take the difference into account.",
 	},
 	{
 		name: "index-build", level: Working, window: true, holds: keptBack,

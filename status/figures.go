@@ -94,7 +94,7 @@ func (t *Tracker) addFigures(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	if !s.leads() {
 		return
 	}
-	if p.Latency != nil && len(t.latency) > 0 {
+	if p.Latency != nil && len(t.latency) > 0 && t.latenciesHold(s, p, now) {
 		window := p.Latency.Sub(t.latency[0].by)
 		s.Latency.Samples = window.Total()
 		s.Latency.P50Seconds = quantile(window, 0.50)
@@ -119,6 +119,28 @@ func (t *Tracker) addFigures(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	}
 	s.LagTrend = t.trend(now)
 	s.Bottleneck = t.bottleneck(s, p)
+}
+
+// acknowledgedLately is how long nothing may be acknowledged, although something waits, while
+// latencies are shown.
+const acknowledgedLately = 5 * time.Second
+
+// latenciesHold reports whether latencies of the last minute say something of now: they do not if
+// the source is silent, or if something waits and nothing has been acknowledged for a while. The
+// tracker is locked.
+func (t *Tracker) latenciesHold(s *Snapshot, p *monitor.Snapshot, now time.Time) bool {
+	if heard := s.Source.DataAgeSeconds; heard != nil && ofSeconds(*heard) > s.silentAfter {
+		return false
+	}
+	if age := s.AgeOfOldestUnappliedSeconds; age == nil || *age == 0 {
+		return true
+	}
+	for _, was := range slices.Backward(t.latency) {
+		if now.Sub(was.at) >= acknowledgedLately {
+			return p.Latency.Sub(was.by).Total() > 0
+		}
+	}
+	return true
 }
 
 func quantile(d *metric.Distribution, q float64) *float64 {

@@ -110,6 +110,8 @@ func (s *Snapshot) sentence() string {
 	out += s.doubts()
 	if s.LagSeconds != nil {
 		out += fmt.Sprintf("lag %.3f s at the source's last reply, %.1f s ago\n", *s.LagSeconds, *s.Source.DataAgeSeconds)
+	} else if s.Source.DataAgeSeconds != nil {
+		out += fmt.Sprintf("lag not known: the source's last reply is %.1f s old\n", *s.Source.DataAgeSeconds)
 	} else {
 		out += "lag not known: no reply from the source in this attempt\n"
 	}

@@ -53,11 +53,16 @@ type Snapshot struct {
 	Target  Target  `json:"target"`
 	OpTimes OpTimes `json:"optimes"`
 
+	// ExactAt is the time, by this process's clock, as of which the target is known to be what
+	// the source was; nil if it is not known, or the target is not consistent.
+	ExactAt *time.Time `json:"exactAt"`
 	// LagSeconds is how far the target is behind the source's commit point, as of
-	// its last answer and by its clock; 0 if nothing was missing.
+	// its last answer and by its clock; 0 if nothing was missing, nil if that answer is older
+	// than an idle source's.
 	LagSeconds *float64 `json:"lagSeconds"`
 	// AgeOfOldestUnappliedSeconds is an upper bound of the time that the oldest
-	// known unapplied entry has waited; 0 if there is none.
+	// known unapplied entry has waited; 0 if there is none, nil if the source's last answer is
+	// too old to say so.
 	AgeOfOldestUnappliedSeconds *float64 `json:"ageOfOldestUnappliedSeconds"`
 	// OplogWindowLeftSeconds is the part of the source's oplog that is older than
 	// the position from which a restart would read, in seconds of its clock. It is
@@ -103,9 +108,13 @@ type Snapshot struct {
 	// newest first.
 	Problems []Problem `json:"problems"`
 
-	// silent is how long the source has not answered, in any attempt; unwell is whether
-	// /healthz is 503.
-	silent time.Duration
+	// silent is how long the source has not answered, in any attempt, and silentAfter how long
+	// that may be; blocked is since when it is not asked, as what was read is not taken.
+	silent, silentAfter time.Duration
+	blocked             time.Time
+	// targetSilent is since when the target answers nothing, zero if it does.
+	targetSilent time.Time
+	// unwell is whether /healthz is 503.
 	unwell bool
 	// failing is when the first attempt failed after which nothing was applied or copied,
 	// stands is what the pipeline knows of a standstill, nil if there is none.

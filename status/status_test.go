@@ -149,15 +149,19 @@ func TestAges(t *testing.T) {
 			t.Errorf("%s", jsonOf(t, s))
 		}
 		time.Sleep(25 * time.Second)
-		if s := tr.Snapshot(); *s.Source.DataAgeSeconds != 26.5 || *s.LagSeconds != 12.25 || *s.AgeOfOldestUnappliedSeconds != 38.75 || *s.OplogWindowLeftSeconds != 600 {
+		if s := tr.Snapshot(); *s.Source.DataAgeSeconds != 26.5 || s.LagSeconds != nil || *s.AgeOfOldestUnappliedSeconds != 38.75 || *s.OplogWindowLeftSeconds != 600 {
 			t.Errorf("%s", jsonOf(t, s))
 		}
 		time.Sleep(6 * time.Second)
 		if s := tr.Snapshot(); s.OplogWindowLeftSeconds != nil {
 			t.Errorf("the window is %v s, as it was long ago", *s.OplogWindowLeftSeconds)
 		}
-		// Everything that the source had is applied: nothing waits, however old that is.
+		// Everything that the source had is applied: what it has had since is not known.
 		p.set(func(s *monitor.Snapshot) { s.Progress.Applied, s.Lag = s.Source.Committed, 0 })
+		if s := tr.Snapshot(); s.LagSeconds != nil || s.AgeOfOldestUnappliedSeconds != nil || !s.ExactAt.Equal(*s.Source.HeardAt) {
+			t.Errorf("%s", jsonOf(t, s))
+		}
+		p.set(func(s *monitor.Snapshot) { s.HeardAt = time.Now() })
 		if s := tr.Snapshot(); *s.LagSeconds != 0 || *s.AgeOfOldestUnappliedSeconds != 0 {
 			t.Errorf("%s", jsonOf(t, s))
 		}

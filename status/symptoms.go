@@ -129,13 +129,53 @@ func some(names []string) string {
 func silentFor(after, until time.Duration) symptom {
 	return func(s *Snapshot) (string, time.Time) {
 		// While it is starting the source may not have been asked at all.
-		if !s.leads() || s.is(monitor.Starting) || s.silent <= after || s.silent > until {
+		if !s.leads() || s.is(monitor.Starting) || s.silent <= max(after, s.silentAfter) || s.silent > until {
 			return "", time.Time{}
 		}
 		return fmt.Sprintf("There is no reply from the source for %s: how far the target lags is not known.", s.silent.Round(time.Second)),
 			s.At.Add(-s.silent)
 	}
 }
+
+// targetSilentFor holds while the target has answered nothing for longer than after, and at
+// most until.
+func targetSilentFor(after, until time.Duration) symptom {
+	return func(s *Snapshot) (string, time.Time) {
+		d := s.At.Sub(s.targetSilent)
+		if !s.leads() || s.targetSilent.IsZero() || d <= after || d > until {
+			return "", time.Time{}
+		}
+		return fmt.Sprintf("The target has answered nothing for %s%s.", coarse(d), s.because()), s.targetSilent
+	}
+}
+
+// clocksDiffer holds while the clock of the source's primary is not this process's.
+func clocksDiffer(s *Snapshot) (string, time.Time) {
+	l := &s.Latency
+	if !s.leads() || l.ClockAheadSeconds == nil || l.ClockWithinSeconds == nil {
+		return "", time.Time{}
+	}
+	d, how := ofSeconds(*l.ClockAheadSeconds), "behind"
+	if d < 0 {
+		d, how = -d, "ahead of"
+	}
+	if d-ofSeconds(*l.ClockWithinSeconds) < clockOff {
+		return "", time.Time{}
+	}
+	return fmt.Sprintf("The clock of this machine is %s %s that of the source's primary: the times that are shown are by this one.",
+		coarse(d.Round(time.Second)), how), time.Time{}
+}
+
+// spoolWaits holds while what was read is not taken to disk, although the spool has room.
+func spoolWaits(s *Snapshot) (string, time.Time) {
+	d := s.At.Sub(s.blocked)
+	if s.Spool == nil || s.Spool.Full || s.blocked.IsZero() || d <= spoolSlow || !s.leads() {
+		return "", time.Time{}
+	}
+	return fmt.Sprintf("The oplog is not read: its spool has not taken what was read for %s: the disk does not answer, or is too slow.", coarse(d)), s.blocked
+}
+
+func spoolWaitsForLong(s *Snapshot) bool { return s.At.Sub(s.blocked) > fullGrace }
 
 func sourceMembers(s *Snapshot) string {
 	if len(s.Source.Refused) == 0 {
@@ -319,26 +359,10 @@ func steady(s *Snapshot) (string, time.Time) {
 		return "", time.Time{}
 	}
 	out := "Steady" + s.because() + "."
-	switch at := s.exactAt(); {
-	case at.IsZero():
+	if at := s.ExactAt; at != nil {
+		out += fmt.Sprintf(" Exact as of %s UTC, %s ago.", at.Format("15:04:05.0"), coarse(max(0, s.At.Sub(*at))))
+	} else {
 		out += " How far the target lags is not known yet."
-	default:
-		out += fmt.Sprintf(" Exact as of %s UTC, %s ago.", at.UTC().Format("15:04:05.0"), coarse(max(0, s.At.Sub(at))))
 	}
 	return out, s.Since
-}
-
-// exactAt is the time as of which the target is known to be what the source was: that of the
-// source's last answer if nothing was missing then, otherwise that of the last applied
-// entry; zero if it is not known.
-func (s *Snapshot) exactAt() time.Time {
-	switch {
-	case !s.Consistent || s.LagSeconds == nil || s.Source.HeardAt == nil:
-		return time.Time{}
-	case *s.LagSeconds == 0:
-		return *s.Source.HeardAt
-	case s.OpTimes.Applied != nil && s.OpTimes.Applied.Wall != nil:
-		return *s.OpTimes.Applied.Wall
-	}
-	return time.Time{}
 }

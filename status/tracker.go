@@ -89,7 +89,7 @@ type Tracker struct {
 	latency []counted
 	lag     []lagged
 	copying map[string]copyStart
-	// heard is when the source last answered, in any attempt.
+	// heard is when the source last answered, in any attempt, or was last not asked.
 	heard time.Time
 	// oldest is the first entry of the source's oplog, as of asked.
 	oldest    bson.Timestamp
@@ -248,6 +248,9 @@ func (t *Tracker) count(p *monitor.Snapshot, s sample) {
 	defer t.mu.Unlock()
 	if p.HeardAt.After(t.heard) {
 		t.heard = p.HeardAt
+	}
+	if !p.Blocked.IsZero() {
+		t.heard = s.at // It is not asked: it may be silent from now on.
 	}
 	t.noteSpool(p, s.at)
 	t.noteProgress(p, s.at)

@@ -109,6 +109,16 @@ var scenarios = map[string]scenario{
 	}),
 	"target-waits": in(waiting("target", false)),
 	"source-waits": in(waiting("source", false)),
+	"clocks": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.Clock = syncsource.Clock{Ahead: -time.Hour, Within: time.Millisecond, At: time.Now()}
+	}),
+	"target-silent": in(func(s *monitor.Snapshot, now time.Time) { s.TargetSilent = now.Add(-9 * time.Second) }),
+	"target-gone": in(func(s *monitor.Snapshot, now time.Time) {
+		s.State, s.Reason, s.TargetSilent = monitor.Starting, "the lease is lost: the lease was not renewed in time", now.Add(-2*time.Minute)
+	}),
+	"spool-waits": in(func(s *monitor.Snapshot, now time.Time) {
+		s.State, s.Spool, s.Blocked = monitor.CatchingUp, &spool.DiskStats{}, now.Add(-11*time.Second)
+	}),
 	"index-build": in(func(s *monitor.Snapshot, now time.Time) {
 		s.State = monitor.CatchingUp
 		s.Applier.KeptBack = []applier.KeptBack{{NS: "shop.a", Commit: at(990), Since: now.Add(-3 * time.Minute)}}
@@ -339,7 +349,7 @@ func TestVerdictExact(t *testing.T) {
 		want   string
 	}{
 		"nothing was missing":     {func(*monitor.Snapshot) {}, "Steady. Exact as of 23:59:59.2 UTC, 0.8 s ago."},
-		"something is in flight":  {func(s *monitor.Snapshot) { s.Lag, s.Source.Committed = time.Second, at(1001) }, "Steady. Exact as of 00:16:40.5 UTC,"},
+		"something is in flight":  {func(s *monitor.Snapshot) { s.Lag, s.Source.Committed = time.Second, at(1001) }, "Steady. Exact as of 23:59:58.2 UTC, 1.8 s ago."},
 		"nothing was heard yet":   {func(s *monitor.Snapshot) { s.HeardAt = time.Time{} }, "Steady. How far the target lags is not known yet."},
 		"the state has a reason":  {func(s *monitor.Snapshot) { s.Reason = "two members are down" }, "Steady: two members are down. Exact as of"},
 		"an old error is no news": {func(s *monitor.Snapshot) { s.LastError = "not primary" }, "Steady. Exact"},
@@ -355,11 +365,14 @@ func TestVerdictExact(t *testing.T) {
 
 // TestExactAt: nothing is exact while the target is not consistent, however small the lag.
 func TestExactAt(t *testing.T) {
-	none, now := 0.0, time.Now()
 	for _, consistent := range []bool{true, false} {
-		s := Snapshot{Consistent: consistent, LagSeconds: &none, Source: Source{HeardAt: &now}}
-		if at := s.exactAt(); at.IsZero() == consistent {
-			t.Errorf("consistent %t: exact at %s", consistent, at)
+		s, _, _ := play(t, in(func(s *monitor.Snapshot, _ time.Time) {
+			if !consistent {
+				s.CopiedUntil = at(2000)
+			}
+		}))
+		if s.Consistent != consistent || (s.ExactAt != nil) != consistent {
+			t.Errorf("consistent %t, want %t: exact at %v", s.Consistent, consistent, s.ExactAt)
 		}
 	}
 }

@@ -22,6 +22,7 @@ type Waits struct {
 	flying   map[*flight]struct{} // under mu
 	refusals map[subject]*refusal // under mu
 	sets     map[string]set       // by side; under mu
+	silent   map[string]silent    // by side; under mu
 }
 
 // set is a replica set that knows its primary, as far as there is one.
@@ -174,9 +175,16 @@ func (w *Waits) add(f *flight) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.flying == nil {
-		w.flying, w.refusals = map[*flight]struct{}{}, map[subject]*refusal{}
+		w.flying, w.refusals, w.silent = map[*flight]struct{}{}, map[subject]*refusal{}, map[string]silent{}
 	}
 	w.flying[f] = struct{}{}
+	if s := w.silent[f.side]; f.reason == "" {
+		if s.since.IsZero() {
+			s.since = f.began
+		}
+		s.asked = f.began
+		w.silent[f.side] = s
+	}
 }
 
 func (w *Waits) end(f *flight, err error) {
@@ -185,6 +193,9 @@ func (w *Waits) end(f *flight, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.flying, f)
+	if f.reason == "" && (err == nil || isRefusal) {
+		w.silent[f.side] = silent{}
+	}
 	switch {
 	case !isRefusal || !inTheWay(refused.Kind()):
 		delete(w.refusals, f.subject)
@@ -197,6 +208,33 @@ func (w *Waits) end(f *flight, err error) {
 		}
 		r.last, r.again, r.err = now, true, refused
 	}
+}
+
+// silent is a side of which nothing is answered.
+type silent struct {
+	// since is when the first command was sent after the last answer, asked the last.
+	since, asked time.Time
+}
+
+// askedWithin is how long after the last command a side counts as being asked: pauses between
+// attempts are shorter.
+const askedWithin = 45 * time.Second
+
+// Silent returns since when a side has not answered any command, zero if it has, or is not
+// asked. A command that is given up is not answered.
+func (w *Waits) Silent(side string) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.silent[side]
+	if time.Since(s.asked) < askedWithin {
+		return s.since
+	}
+	for f := range w.flying {
+		if f.side == side && f.reason == "" {
+			return s.since
+		}
+	}
+	return time.Time{}
 }
 
 // inTheWay reports whether an error of a kind means that the command will be retried and

@@ -252,3 +252,62 @@ func TestWaitsStart(t *testing.T) {
 		}
 	})
 }
+
+// TestSilent: a side is silent from the first command that is not answered on, whatever becomes
+// of that. Any answer ends it, also a refusal; what was noted is neither.
+func TestSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Waits
+		answers := w.Watch(&slow{}, "target", "")
+		hangs := w.Watch(&slow{takes: time.Hour}, "target", "")
+		refuses := w.Watch(&slow{err: &servererr.Error{Code: servererr.LockTimeout}}, "target", "")
+		since := func() time.Duration {
+			if at := w.Silent("target"); !at.IsZero() {
+				return time.Since(at)
+			}
+			return -1
+		}
+		wants := func(what string, want time.Duration) {
+			t.Helper()
+			if got := since(); got != want {
+				t.Errorf("%s: silent for %s, want %s", what, got, want)
+			}
+		}
+		wants("nothing was asked", -1)
+		ask(t, answers, `{"ping": 1}`)
+		time.Sleep(10 * time.Second)
+		wants("answered", -1)
+		ctx, give := context.WithTimeout(t.Context(), 2*time.Second)
+		defer give()
+		_, _ = hangs.Call(ctx, Command{DB: "db", Body: bsongen.FromJSON(t, `{"ping": 1}`)})
+		wants("given up", 2*time.Second)
+		over := w.Start(Wait{Side: "target", Command: "createIndexes", For: "a build"})
+		over()
+		wants("something was noted", 2*time.Second)
+		go ask(t, hangs, `{"ping": 1}`)
+		time.Sleep(3 * time.Second)
+		wants("asked again", 5*time.Second)
+		ask(t, refuses, `{"ping": 1}`)
+		wants("refused", -1)
+		time.Sleep(time.Minute)
+		wants("not asked again, while one hangs", -1)
+	})
+}
+
+// TestSilentUnlessAsked: nothing that is not asked is silent.
+func TestSilentUnlessAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Waits
+		ctx, give := context.WithTimeout(t.Context(), time.Second)
+		defer give()
+		_, _ = w.Watch(&slow{takes: time.Hour}, "target", "").Call(ctx, Command{DB: "db", Body: bsongen.FromJSON(t, `{"ping": 1}`)})
+		time.Sleep(40 * time.Second)
+		if w.Silent("target").IsZero() {
+			t.Error("it was asked, and did not answer")
+		}
+		time.Sleep(10 * time.Second)
+		if at := w.Silent("target"); !at.IsZero() {
+			t.Errorf("silent since %s, although nothing is asked", at)
+		}
+	})
+}

@@ -27,6 +27,8 @@ type Config struct {
 	Target mongo.Caller
 	// Delay is how far behind the source the target is kept.
 	Delay time.Duration
+	// Await is how long the source may wait before it answers without an entry. Default 5 s.
+	Await time.Duration
 	// Waits tracks the commands to both clusters.
 	Waits *mongo.Waits
 	// Held reports whether nothing may be applied, as the link is paused. May be nil.
@@ -105,6 +107,9 @@ type Monitor struct {
 
 // New returns the Monitor of a link that does not run yet.
 func New(cfg Config) *Monitor {
+	if cfg.Await == 0 {
+		cfg.Await = 5 * time.Second
+	}
 	return &Monitor{cfg: cfg, gauges: Gauges{Latency: NewLatency(cfg.Registry)}}
 }
 

@@ -66,6 +66,10 @@ type Snapshot struct {
 	SourceHost string
 	Source     fetcher.Metadata
 	HeardAt    time.Time
+	// SilentAfter is how long the source may take for a reply. Blocked is since when it is not
+	// asked, as what was read is not taken; zero if it is.
+	SilentAfter time.Duration
+	Blocked     time.Time
 	// Lag is how far the target is behind the source's commit point, by the source's
 	// clock; 0 if nothing is missing. It is the lag of Progress while a collection is
 	// left out, and of Log while a copy is not consistent.
@@ -86,6 +90,9 @@ type Snapshot struct {
 	TargetHosts []string
 	// Waits are the commands that have waited for longer than 5 s, the longest first.
 	Waits []mongo.Wait
+	// TargetSilent is since when nothing that the target is asked is answered, zero if it
+	// answers, or is not asked.
+	TargetSilent time.Time
 	// Stands is since when nothing has been applied although there is something to apply, and
 	// no command is known to wait; nil if something is.
 	Stands *Stands
@@ -95,6 +102,9 @@ type Snapshot struct {
 	LastError   string
 	LastErrorAt time.Time
 }
+
+// sideTarget is the side of the target in Waits.
+const sideTarget = "target"
 
 // Stands describes a link that applies nothing.
 type Stands struct {
@@ -114,8 +124,8 @@ type Copy struct {
 	Pace  pace.Status
 }
 
-// Snapshot returns the present state of the link. It does not know Resolver and
-// TargetHosts.
+// Snapshot returns the present state of the link. It does not know Resolver, Clock
+// and TargetHosts.
 func (m *Monitor) Snapshot() Snapshot {
 	m.mu.Lock()
 	a, c, counted, spoolWhy := m.attempt, m.copy, m.counted, m.spoolWhy
@@ -124,6 +134,7 @@ func (m *Monitor) Snapshot() Snapshot {
 		Progress: m.gaps.Reached(m.progress), Gaps: m.gaps, Log: m.progress,
 		Cut: m.cut, Lacking: m.lacking, Window: m.window, Fetched: m.source.Last,
 		SourceSet: a.Set, SourceHost: m.source.Host, Source: m.source.Metadata, HeardAt: m.source.HeardAt,
+		SilentAfter: m.silentAfter(), Blocked: m.source.Blocked,
 		Lag: m.lag(), LastError: m.err, LastErrorAt: m.errAt,
 	}
 	if m.state == Standby {
@@ -150,6 +161,7 @@ func (m *Monitor) Snapshot() Snapshot {
 	s.Buffer = a.buffer()
 	s.Work, s.Latency, s.Namespaces = m.gauges.work(time.Now()), m.gauges.Latency.Now(), &m.gauges.Namespaces
 	s.AddReason(describeKept(s.Applier.KeptBack))
+	s.TargetSilent = m.cfg.Waits.Silent(sideTarget)
 	if s.Waits = m.cfg.Waits.Longer(waitsAfter); len(s.Waits) > 0 {
 		s.AddReason(s.Waits[0].String())
 	} else if !standing.IsZero() {

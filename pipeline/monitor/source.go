@@ -13,6 +13,19 @@ import (
 // behind is the lag at which a link that was steady counts as catching up again.
 const behind = 10 * time.Second
 
+// silentSlack is how much longer than it may wait the source may take to answer, without
+// being silent.
+const silentSlack = 3 * time.Second
+
+// silentAfter is how long the source may be silent.
+func (m *Monitor) silentAfter() time.Duration { return m.cfg.Await + silentSlack }
+
+// isSilent reports whether the source has not answered for longer than an idle one takes. A
+// source that is not asked is not silent. mu is held.
+func (m *Monitor) isSilent() bool {
+	return m.source.Blocked.IsZero() && time.Since(m.source.HeardAt) > m.silentAfter()
+}
+
 // Fetch runs a fetch stage and records its status whenever that changes.
 func (m *Monitor) Fetch(ctx context.Context, f *fetcher.Fetcher, out chan<- oplog.Reply) error {
 	m.mu.Lock()
@@ -70,6 +83,15 @@ func (m *Monitor) heard(st fetcher.Status) {
 	}
 }
 
+// notice looks for what has changed because time has passed: a source that is silent.
+func (m *Monitor) notice() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.state == Steady && m.isSilent() {
+		m.judge()
+	}
+}
+
 // judge chooses between initial sync, catching up and steady, by the source's last reply.
 // mu is held.
 func (m *Monitor) judge() {
@@ -83,6 +105,8 @@ func (m *Monitor) judge() {
 		m.set(CatchingUp, resync.Describe(m.gaps.LeftOut))
 	case m.undurable() > behind:
 		m.set(CatchingUp, "no majority of the target has what was applied")
+	case m.isSilent():
+		m.set(CatchingUp, "the source does not answer: what it has written since its last reply is not known")
 	case m.isCaughtUp() || m.cfg.Delay > 0 && m.mostLag() <= m.cfg.Delay+behind:
 		m.set(Steady, "")
 	case m.state != Steady || m.mostLag() > m.cfg.Delay+behind:
@@ -106,7 +130,8 @@ func (m *Monitor) lag() time.Duration {
 	if m.isCaughtUp() {
 		return 0
 	}
-	return within(m.caughtUp, committed-m.progress.AppliedWall)
+	// As of the last reply: that time passes since then is not lag.
+	return within(m.caughtUp, m.source.HeardAt, committed-m.progress.AppliedWall)
 }
 
 // leftOutWall returns the wall time of the entry since which something is left out.
@@ -141,15 +166,15 @@ func (m *Monitor) undurable() time.Duration {
 	if !m.progress.Applied.After(m.progress.Durable) {
 		return 0
 	}
-	return within(m.durable, m.progress.AppliedWall-m.progress.DurableWall)
+	return within(m.durable, time.Now(), m.progress.AppliedWall-m.progress.DurableWall)
 }
 
 // within returns a difference of two clocks, given in milliseconds, but no more than
-// the time that has passed since a moment, if there was one.
-func within(since time.Time, millis int64) time.Duration {
+// the time that has passed from a moment, if there was one, until another.
+func within(since, until time.Time, millis int64) time.Duration {
 	d := max(0, time.Duration(millis)*time.Millisecond)
 	if since.IsZero() {
 		return d
 	}
-	return min(d, time.Since(since))
+	return min(d, max(0, until.Sub(since)))
 }

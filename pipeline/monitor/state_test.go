@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -277,4 +278,49 @@ func TestCounts(t *testing.T) {
 	wants(6, 2)
 	m.Began(Attempt{Counts: func() applier.Stats { return applier.Stats{Flushes: 1} }})
 	wants(7, 2)
+}
+
+// TestSilentSourceIsNoticed: a link whose source is silent is not steady ten seconds later, and is
+// as soon as it answers; one that is idle is steady all the time, and so is one whose source may
+// wait for longer.
+func TestSilentSourceIsNoticed(t *testing.T) {
+	for _, await := range []time.Duration{0, 5 * time.Second, 20 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			m := New(Config{Waits: &mongo.Waits{}, Await: await})
+			ctx, stop := context.WithCancelCause(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { m.StandsLoop(ctx) })
+			defer running.Wait()
+			defer stop(nil)
+			m.says(10)
+			m.Moved(at(10, 10))
+			silentAfter := m.Snapshot().SilentAfter
+			for range 20 {
+				time.Sleep(silentAfter - 3*time.Second)
+				m.wants(t, Steady)
+				m.says(10)
+			}
+			time.Sleep(silentAfter + 1500*time.Millisecond)
+			m.wants(t, CatchingUp)
+			if s := m.Snapshot(); s.Reason == "" || silentAfter != 8*time.Second && await < 20*time.Second {
+				t.Errorf("%q, silent after %s", s.Reason, silentAfter)
+			}
+			m.says(10)
+			m.wants(t, Steady)
+		})
+	}
+}
+
+// TestLagAsOfTheLastReply: what passes after the source's last reply is no lag.
+func TestLagAsOfTheLastReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := upTo10(10)
+		m.says(100) // after an idle time
+		time.Sleep(time.Second)
+		m.says(101)
+		time.Sleep(30 * time.Second)
+		if lag := m.Snapshot().Lag; lag != time.Second {
+			t.Errorf("the lag is %s, and was 1s when the source last answered", lag)
+		}
+	})
 }

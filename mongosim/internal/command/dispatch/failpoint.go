@@ -42,6 +42,8 @@ type failPoints struct {
 type failRule struct {
 	commands map[string]bool
 	appName  string
+	// namespace, if not empty, is that of the collection that the command must name.
+	namespace string
 	internal bool
 	// skip commands are let through first; then times fail, all if it is negative.
 	skip, times int64
@@ -104,6 +106,9 @@ func (f *failPoints) meet(r *Request) (*Failure, time.Duration) {
 	if r.Conn.Internal && !rule.internal || rule.appName != "" && rule.appName != r.Conn.appName() {
 		return nil, 0
 	}
+	if rule.namespace != "" && rule.namespace != r.namespace() {
+		return nil, 0
+	}
 	if rule.concern != nil && !r.Spec.Writes {
 		return nil, 0
 	}
@@ -119,6 +124,15 @@ func (f *failPoints) meet(r *Request) (*Failure, time.Duration) {
 	}
 	f.entered++
 	return &rule.Failure, rule.block
+}
+
+// namespace is that of the collection that the command names first, or the database.
+func (r *Request) namespace() string {
+	first, _ := rawbson.Lookup(r.Cmd, r.Name)
+	if coll, ok := first.Text(); ok {
+		return r.DB + "." + coll
+	}
+	return r.DB
 }
 
 // appName is the name of the application that the client's handshake gave.
@@ -269,6 +283,10 @@ func (rule *failRule) parse(data bson.Raw) error {
 			var name string
 			name, ok = it.Text()
 			rule.appName = strings.Clone(name)
+		case "namespace":
+			var name string
+			name, ok = it.Text()
+			rule.namespace = strings.Clone(name)
 		case "errorLabels":
 			rule.labels, ok = texts(&it.Elem)
 		case "writeConcernError":
