@@ -56,7 +56,7 @@ func (t *Tracker) Snapshot() Snapshot {
 	t.addCopy(&s, &p, now)
 	t.addWindow(&s, &p, now)
 	t.addSource(&s, &p, now)
-	s.silent, s.silentAfter, s.blocked = t.silence(&s, &p), cmp.Or(p.SilentAfter, silentSoon), p.Blocked
+	s.silent, s.silentAfter, s.blocked = t.silence(&s), cmp.Or(p.SilentAfter, silentSoon), p.Blocked
 	s.targetSilent = p.TargetSilent
 	t.addLag(&s, &p, now)
 	t.addTarget(&s, &p)
@@ -175,12 +175,9 @@ func waitsOf(list []mongo.Wait) []Wait {
 	return out
 }
 
-// silence returns the time since the source last answered, in any attempt; 0 while it is not
+// silence returns the time since the source last answered, in any attempt, or was last not
 // asked. The tracker is locked.
-func (t *Tracker) silence(s *Snapshot, p *monitor.Snapshot) time.Duration {
-	if !p.Blocked.IsZero() {
-		return 0
-	}
+func (t *Tracker) silence(s *Snapshot) time.Duration {
 	heard := t.heard
 	if at := s.Source.HeardAt; at != nil && at.After(heard) {
 		heard = *at

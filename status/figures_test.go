@@ -144,3 +144,33 @@ func TestLatency(t *testing.T) {
 		}
 	})
 }
+
+// TestLatencyOfAFrozenTarget: latencies are not shown once nothing is acknowledged although
+// something waits, and are again with the next acknowledgements.
+func TestLatencyOfAFrozenTarget(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTracker(t, Config{})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		f := newFigures()
+		p.set(busy)
+		acknowledge := func(_ int, s *monitor.Snapshot) {
+			f.latency.Observe(20*time.Millisecond, 98)
+			f.show(s)
+			s.HeardAt = time.Now()
+		}
+		follow(tr, &p, 30, acknowledge)
+		if l := tr.Snapshot().Latency; l.P99Seconds == nil {
+			t.Error("none while operations are acknowledged")
+		}
+		follow(tr, &p, 10, func(_ int, s *monitor.Snapshot) { s.HeardAt = time.Now() })
+		if l := tr.Snapshot().Latency; l.P99Seconds != nil {
+			t.Errorf("p99 is %v s, and nothing has been acknowledged for 10 s", *l.P99Seconds)
+		}
+		follow(tr, &p, 10, acknowledge)
+		if l := tr.Snapshot().Latency; l.P99Seconds == nil {
+			t.Error("none after operations were acknowledged again")
+		}
+	})
+}

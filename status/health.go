@@ -108,11 +108,12 @@ func (s *Snapshot) sentence() string {
 		return out // It knows nothing of the rest.
 	}
 	out += s.doubts()
-	if s.LagSeconds != nil {
+	switch {
+	case s.LagSeconds != nil:
 		out += fmt.Sprintf("lag %.3f s at the source's last reply, %.1f s ago\n", *s.LagSeconds, *s.Source.DataAgeSeconds)
-	} else if s.Source.DataAgeSeconds != nil {
+	case s.Source.DataAgeSeconds != nil:
 		out += fmt.Sprintf("lag not known: the source's last reply is %.1f s old\n", *s.Source.DataAgeSeconds)
-	} else {
+	default:
 		out += "lag not known: no reply from the source in this attempt\n"
 	}
 	if s.LastError != nil {

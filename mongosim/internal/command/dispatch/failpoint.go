@@ -44,7 +44,7 @@ type failRule struct {
 	appName  string
 	// namespace, if not empty, is that of the collection that the command must name.
 	namespace string
-	internal bool
+	internal  bool
 	// skip commands are let through first; then times fail, all if it is negative.
 	skip, times int64
 	block       time.Duration
