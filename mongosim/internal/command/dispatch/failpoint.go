@@ -280,13 +280,9 @@ func (rule *failRule) parse(data bson.Raw) error {
 			n, ok = it.Int64()
 			rule.block = time.Duration(n) * time.Millisecond
 		case "appName":
-			var name string
-			name, ok = it.Text()
-			rule.appName = strings.Clone(name)
+			ok = cloned(&rule.appName, &it.Elem)
 		case "namespace":
-			var name string
-			name, ok = it.Text()
-			rule.namespace = strings.Clone(name)
+			ok = cloned(&rule.namespace, &it.Elem)
 		case "errorLabels":
 			rule.labels, ok = texts(&it.Elem)
 		case "writeConcernError":
@@ -313,6 +309,13 @@ func (rule *failRule) parse(data bson.Raw) error {
 		rule.err = servererr.New(code, "Failing command via 'failCommand' failpoint")
 	}
 	return nil
+}
+
+// cloned sets a text to that of an element, and reports whether it is one.
+func cloned(to *string, e *rawbson.Elem) bool {
+	text, ok := e.Text()
+	*to = strings.Clone(text)
+	return ok
 }
 
 // texts reads an array of strings. It is not nil even if it is empty.
