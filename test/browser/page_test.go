@@ -17,7 +17,7 @@ func TestStates(t *testing.T) {
 	t.Parallel()
 	unknown := map[string][]string{
 		"steady": {}, "catching-up": {}, "target-slow": {}, "paused": {"p99"},
-		"copying": {"oldest", "p99"}, "source-gone": {"p99", "cut"},
+		"copying": {"oldest", "p99"}, "source-gone": {"p99"},
 		"stale": {"oldest", "p99", "cut"}, "standby": {"oldest", "p99", "fuel", "cut"}, "failed": {"oldest", "p99", "cut"},
 		"disconnected": {}, "older": {"p99"},
 	}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 )
 
@@ -48,12 +47,7 @@ func (b *tab) shoot(dir, name string) {
 	b.t.Helper()
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
-			features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}
-			if _, err := chromedp.Call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features}); err != nil {
-				b.t.Fatal(err)
-			}
-			b.run(chromedp.EmulateViewport(width, 900))
-			eval[bool](b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
+			b.look(scheme == "dark", width)
 			png, err := chromedp.Run(b, chromedp.FullScreenshot(100))
 			if err != nil {
 				b.t.Fatal(err)

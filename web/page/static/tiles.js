@@ -83,23 +83,17 @@ function gauge(node, s) {
 	bar.firstElementChild.style.width = bar.lastElementChild.style.left = (share * 100).toFixed(1) + "%";
 }
 
-// exactAt is when the source was what the target is.
-function exactAt(s) {
-	if (s.consistent !== true || !known(s.lagSeconds)) return null;
-	return date(s.lagSeconds === 0 ? s.source?.heardAt : s.optimes?.applied?.wall);
-}
-
 function consistent(s) {
 	const cut = date(s.cut?.at);
 	if (cut) return cut;
-	return s.consistent === false && s.state !== "standby" ? "not yet" : exactAt(s);
+	return s.consistent === false && s.state !== "standby" ? "not yet" : date(s.exactAt);
 }
 
 function consistentSub(s) {
 	if (date(s.cut?.at)) return "newest consistent cut";
 	if (s.state === "standby") return "the leader knows";
 	if (s.consistent === false) return s.leftOut?.length ? "collections are left out: " + s.leftOut.map((x) => x.namespace).join(", ") : "the copy, or the oplog since it began, is not finished";
-	const d = exactAt(s);
+	const d = date(s.exactAt);
 	const now = date(s.at);
 	return d && now ? "the target is what the source was, " + seconds(Math.max(0, (now - d) / 1000)) + " ago" : "";
 }
