@@ -69,7 +69,7 @@ func states() []given {
 			"verdict", verdict("target-slow", "attention", "The target is slow: flow control since 13:58:02 UTC. Lag grows 0.4 s/s; the oplog lasts 3 h 10 min at this pace.",
 				"replicator throttle --link dr --target mongodb://dr1.backup:27017/?replicaSet=dr0 --apply-ops 2000", 4*time.Minute,
 				"A command on the target has had no reply for 12 s: update on shop.orders.", "Index email_1 of shop.orders is deferred until cutover."),
-			"state", "catching up", "lagSeconds", 96.0, "exactAt", ago(97 * time.Second), "ageOfOldestUnappliedSeconds", 98.2, "lagTrend", 0.4, "oplogRolloverSeconds", 4200.0,
+			"state", "catching up", "lagSeconds", 96.0, "exactAt", ago(97*time.Second), "ageOfOldestUnappliedSeconds", 98.2, "lagTrend", 0.4, "oplogRolloverSeconds", 4200.0,
 			"oplogWindowLeftSeconds", 4200.0, "checkpoint.fetchFrom", object{"t": 1795508921, "i": 1, "term": 7},
 			"bottleneck", object{"stage": "applier", "side": "target", "why": "the target: update has had no reply for 12 s"},
 			"stages", stages(268e6, 0.01, 0.04, 1.0, 0.02, 1.0, 0.01), "buffer.full", true,
@@ -78,7 +78,7 @@ func states() []given {
 		{name: "source-gone", state: state(
 			"verdict", verdict("source-gone", "broken", "No member of the source has answered for 4 min: rs0 at db1.prod:27017, db2.prod:27017, db3.prod:27017. The source's oplog lasts about 26 h.",
 				"Check the source's members, and the network to them: db1.prod:27017, db2.prod:27017, db3.prod:27017.", 4*time.Minute),
-			"source.host", "", "source.why", "no member answers", "source.dataAgeSeconds", 241.0, "lagSeconds", nil, "exactAt", ago(241 * time.Second), "ageOfOldestUnappliedSeconds", 241.0, "latency", nil, "rates", nil,
+			"source.host", "", "source.why", "no member answers", "source.dataAgeSeconds", 241.0, "lagSeconds", nil, "exactAt", ago(241*time.Second), "ageOfOldestUnappliedSeconds", 241.0, "latency", nil, "rates", nil,
 			"bottleneck", object{"stage": "syncsource", "side": "source", "why": "no member of the source answers"},
 		)},
 		{name: "stale", state: with(
