@@ -118,6 +118,9 @@ type Config struct {
 	// Leave, once it is closed, ends an attempt that waits for an index build with all lanes,
 	// with ErrLeft, as if it had crashed. Nil means that it waits for the end of the build.
 	Leave <-chan struct{}
+	// LeaveLast, if not zero, is how long index builds are waited for once nothing else is left
+	// to apply. Then Run ends as with Leave.
+	LeaveLast time.Duration
 	// Brake stops and slows down, as operators ask for. May be nil.
 	Brake Brake
 	// CutEvery is the time between two consistent cuts, at least. Zero means that cuts are

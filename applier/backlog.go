@@ -363,6 +363,8 @@ func (d *dispatcher) awaitBuilding(ctx context.Context, at oplog.OpTime) error {
 				slog.String(keyNS, string(d.backlog.building.op.Target)), slog.Duration(keyWaited, time.Since(start)))
 		case <-d.cfg.Leave:
 			return ErrLeft
+		case <-d.patience:
+			return ErrLeft
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

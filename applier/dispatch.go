@@ -3,6 +3,7 @@ package applier
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/plan"
@@ -47,6 +48,8 @@ type dispatcher struct {
 	group   uint32
 	// ended: the copy has ended, or there is none.
 	ended bool
+	// patience ends the wait for index builds of a drain, nil if it has no limit.
+	patience <-chan time.Time
 	// wall is the source's clock at the current item, in milliseconds since the epoch.
 	wall int64
 }
@@ -180,6 +183,11 @@ func (d *dispatcher) drain(ctx context.Context) error {
 	}
 	if err := d.quiesceLanes(ctx, oplog.OpTime{}); err != nil {
 		return err
+	}
+	if d.cfg.LeaveLast > 0 {
+		timer := time.NewTimer(d.cfg.LeaveLast)
+		defer timer.Stop()
+		d.patience = timer.C
 	}
 	if err := d.quiesce(ctx, oplog.OpTime{}); err != nil {
 		return err

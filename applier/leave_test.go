@@ -81,3 +81,49 @@ func TestNothingLeft(t *testing.T) {
 		t.Errorf("%d documents", n)
 	}
 }
+
+// An attempt that leaves the builds that are left at its end waits for one before that, as for
+// any barrier: what is after it has to be applied.
+func TestLastBuildLeft(t *testing.T) {
+	t.Parallel()
+	r, l := hanging(t)
+	at := func(c *Config) { c.LeaveLast = time.Millisecond }
+	l.alone(buildOp("commitIndexBuild", 1, "x+y"))
+	l.inserts(100)
+	a := r.live(t, at)
+	a.send(l, start)
+	a.awaitDocuments("db.b", 100)
+	close(a.in)
+	if err := a.ended(); !errors.Is(err, ErrLeft) {
+		t.Fatalf("it ended with %v, want %v", err, ErrLeft)
+	}
+
+	l.alone(commandOp("db", bson.D{{Key: "create", Value: "last"}}))
+	a = r.live(t, at)
+	a.send(l, start)
+	close(a.in)
+	select {
+	case err := <-a.done:
+		t.Fatalf("it ended before the build: %v", err)
+	case <-time.After(50 * time.Millisecond): // 50 times LeaveLast
+	}
+	r.target.hang(t, false)
+	if err := a.ended(); err != nil {
+		t.Fatalf("it ended with %v", err)
+	}
+	if n := len(r.target.documents(t, "db.a")); n != 101 {
+		t.Errorf("db.a has %d documents", n)
+	}
+}
+
+// ended returns the error that an attempt ends with.
+func (l *live) ended() error {
+	l.t.Helper()
+	select {
+	case err := <-l.done:
+		return err
+	case <-time.After(time.Minute):
+		l.t.Fatal("it does not end")
+		return nil
+	}
+}

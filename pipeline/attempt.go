@@ -25,6 +25,10 @@ import (
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
+// mergeWait is how long a link that has come to the entry where a part is to be merged waits
+// there for an index build.
+const mergeWait = 10 * time.Second
+
 // attempt is one term of the link's lease, with the stages that work under it.
 type attempt struct {
 	p       *Pipeline
@@ -66,8 +70,12 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	st := link.State()
 	a := &attempt{p: p, link: link, source: src, read: make(chan struct{}), left: make(chan struct{})}
 	a.leave = sync.OnceFunc(func() { close(a.left) })
-	if p.cfg.part != nil && !p.cfg.part.until.IsNull() || p.merges && !p.catchesUp {
-		a.leave() // a part that cannot be merged now is merged after the build
+	leaveLast := time.Duration(0)
+	switch { // a part that cannot be merged now is merged after the build
+	case p.cfg.part != nil && !p.cfg.part.until.IsNull():
+		a.leave() // the link waits for it
+	case p.merges && !p.catchesUp:
+		leaveLast = mergeWait // the part waits; on the way there it takes what it takes
 	}
 	a.ending, a.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	if st.Copy != nil && st.Copy.Phase != checkpoint.Copied {
@@ -114,7 +122,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
 		CutEvery: p.cfg.CutInterval, CutNow: p.cutNow, OnCut: p.monitor.Cut,
-		ShareOps: p.cfg.ShareOps, ShareRest: p.cfg.ShareRest, Leave: a.left,
+		ShareOps: p.cfg.ShareOps, ShareRest: p.cfg.ShareRest, Leave: a.left, LeaveLast: leaveLast,
 		IndexBuilds: p.cfg.Copy.IndexWorkers, IndexSlots: p.cfg.slots, WindowBytes: memory.window, Release: a.release, Brake: brake, Start: start, OnFlush: p.cfg.OnFlush,
 		Observer: p.cfg.Observer, Registry: p.cfg.Registry, Work: p.work(),
 	})

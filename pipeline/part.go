@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -35,6 +36,10 @@ type part struct {
 	// brake is that of the other link.
 	brake *control.Brake
 }
+
+// minLead is how far a part may be ahead of a link that reads its spool, even if the source's
+// oplog is short, or its length is not known. Were the merge given up, the part would read on from there.
+const minLead = 10 * time.Minute
 
 // whole returns the link that a pipeline is a part of: itself, unless it is a part.
 func (c *Config) whole() part {
@@ -88,7 +93,11 @@ func (p *Pipeline) beginJobs(ctx context.Context) (end func()) {
 // resyncPosition returns the position of the link. While that is held, it cannot be advanced to
 // that of a part either.
 func (p *Pipeline) resyncPosition() resync.Position {
-	return resync.Position{Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, Spooled: p.monitor.IsSpooled() || p.isHeld(), KeptBack: len(p.monitor.KeptBack()) > 0}
+	spooled, follows := p.monitor.IsSpooled()
+	return resync.Position{
+		Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, KeptBack: len(p.monitor.KeptBack()) > 0,
+		Spooled: spooled, Overflows: follows, Held: p.isHeld(), Lead: max(minLead, p.monitor.Kept()/4),
+	}
 }
 
 // newPart creates the pipeline of a part.
@@ -155,6 +164,7 @@ func (p *Pipeline) leaveOut(ctx context.Context, link *checkpoint.Link) error {
 func (a *attempt) resyncLoop(ctx context.Context, link *checkpoint.Link) error {
 	changed, err := a.p.resyncs.Watch(ctx, link)
 	if changed {
+		a.p.cfg.Observer.Log(slog.LevelInfo, "the attempt ends in order, for a collection that is to be copied again, or has been")
 		a.leave()
 		a.end(errDrain)
 	}

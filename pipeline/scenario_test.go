@@ -136,17 +136,6 @@ func (w *world) acts(d *datadriven.TestData) (said []string) {
 	return said
 }
 
-// fail ends a scenario whose act could not be done, with all that was announced.
-func (w *world) fail(pos, line string, err error) {
-	w.t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, e := range w.events {
-		w.t.Logf("%s %s: %s %s", e.at.Format("05.000"), e.link, e.event.Message(), e.event.LogValue())
-	}
-	w.t.Fatalf("%s: %s: %v", pos, line, err)
-}
-
 // act does what a line says:
 //
 //	start [NAME] [KEY=VALUE ...]     start a link; see configure

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
@@ -52,9 +53,16 @@ type Position struct {
 	Applied oplog.OpTime
 	// Copying reports that the link's own copy is not consistent yet.
 	Copying bool
-	// Spooled reports that the oplog is read from the spool. The attempt cannot be ended
-	// at a certain entry then.
+	// Spooled reports that the oplog is read from the spool, because the link is not near the
+	// source's newest entry. Lead is how far a part may then be ahead of it: it stands there
+	// until the link has come to the same entry.
 	Spooled bool
+	Lead    time.Duration
+	// Overflows reports that the attempt reads no more, and that what follows is spooled. It
+	// must not be ended before it has applied what it has read: nobody else may have that.
+	Overflows bool
+	// Held reports that the link applies nothing, as operators have asked for.
+	Held bool
 	// KeptBack reports that collections wait for an index build: the position does not advance.
 	KeptBack bool
 }

@@ -115,5 +115,29 @@ func (r *run) ready(at Position) bool {
 		return false
 	}
 	s := r.runner.Status()
+	return s.hasCaughtUp(at) && !s.isTooFar(at)
+}
+
+// hasCaughtUp reports whether a part has everything that a link at this position has.
+func (s *Status) hasCaughtUp(at Position) bool {
 	return s.Consistent && !s.KeptBack && (s.Steady || !s.Applied.Before(at.Applied))
+}
+
+// isTooFar reports whether a part is farther ahead of a link that reads its spool than it may
+// be. A link that does not keep up for ever never leaves its spool, and a part is merged
+// nevertheless: the link has only to get as far as the part is when that is stopped.
+func (s *Status) isTooFar(at Position) bool { return at.Spooled && s.lead(at) > at.Lead }
+
+// lead returns how far a part is ahead of a link, by the source's clock.
+func (s *Status) lead(at Position) time.Duration {
+	return time.Duration(int64(s.Applied.TS.T)-int64(at.Applied.TS.T)) * time.Second
+}
+
+// progress returns the progress of the part, for operators.
+func (r *run) progress(at Position) string {
+	s := r.runner.Status()
+	if s.hasCaughtUp(at) && s.isTooFar(at) {
+		return fmt.Sprintf("copied, and ahead of the link, which applies what it has on disk: merged once the link is within %s of it", at.Lead)
+	}
+	return s.Text
 }

@@ -370,9 +370,15 @@ func TestWatch(t *testing.T) {
 		t.Errorf("the request is %+v", got)
 	}
 	r.catchUp(at(100))
-	p.at.Spooled = true
-	look("a part that is ready, during the replay", false)
-	p.at.Spooled, p.at.KeptBack = false, true
+	p.at.Spooled, p.at.Overflows = true, true
+	look("a part that is ready, while what follows the attempt is spooled", false)
+	w.ok(requests.Resync(t.Context(), "shop.b"))
+	look("a request, while what follows the attempt is spooled", false)
+	link, err = p.begin()
+	w.ok(err)
+	p.at.Overflows, p.at.Held = false, true
+	look("a part that is ready, while the link is paused", false)
+	p.at.Held, p.at.KeptBack = false, true
 	look("a part that is ready, while the link waits for an index build", false)
 	p.at.KeptBack = false
 	r.show(Status{Text: "steady", Consistent: true, Steady: true, Applied: at(100), KeptBack: true})

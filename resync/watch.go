@@ -49,14 +49,15 @@ func (m *Manager) look(ctx context.Context, link *checkpoint.Link, texts map[opl
 	switch {
 	case !m.able():
 		return false, onlyFenced(m.postpone(ctx, link, requests.Resync))
-	case !at.Spooled && m.anyReady(at):
+	case at.Overflows:
+	case !at.Held && m.anyReady(at):
 		return true, nil
 	case !at.Copying:
 		if changed, err := m.anyNew(ctx, link, requests.Resync); changed || err != nil {
 			return changed, err
 		}
 	}
-	return false, m.writeProgress(ctx, link, texts)
+	return false, m.writeProgress(ctx, link, at, texts)
 }
 
 // anyNew reports whether there is a request that the current attempt does not serve, and the
@@ -95,9 +96,9 @@ func (m *Manager) anyReady(at Position) bool {
 
 // writeProgress writes the progress of the parts to their requests if it differs from
 // texts.
-func (m *Manager) writeProgress(ctx context.Context, link *checkpoint.Link, texts map[oplog.Namespace]string) error {
+func (m *Manager) writeProgress(ctx context.Context, link *checkpoint.Link, at Position, texts map[oplog.Namespace]string) error {
 	for ns, r := range m.running {
-		text := r.runner.Status().Text
+		text := r.progress(at)
 		if texts[ns] == text {
 			continue
 		}

@@ -240,11 +240,13 @@ func (m *Monitor) Spools(s *spool.Spool, why string) {
 	m.attempt.Spool, m.spoolWhy = s, why
 }
 
-// IsSpooled reports whether the oplog is spooled.
-func (m *Monitor) IsSpooled() bool {
+// IsSpooled reports whether the oplog is spooled, and whether what is spooled follows what the
+// present attempt has in memory.
+func (m *Monitor) IsSpooled() (spooled, follows bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.attempt.Spool != nil
+	spooled = m.attempt.Spool != nil
+	return spooled, spooled && m.attempt.Queue != nil && !m.resting
 }
 
 // KeptBack returns the collections that wait for an index build.

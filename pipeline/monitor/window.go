@@ -109,6 +109,17 @@ const (
 	settledWindow = 3600
 )
 
+// Kept returns how long the source keeps an entry, 0 if that is not known.
+func (m *Monitor) Kept() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := &m.window
+	if w.At.IsZero() || w.Newest.T <= w.Oldest.T {
+		return 0
+	}
+	return time.Duration(w.Newest.T-w.Oldest.T) * time.Second
+}
+
 // RunsShort returns why the oplog should be spooled, empty if it need not be: the next entry
 // to read after a restart is in the older half of what the source has, and the source
 // deletes the oldest entries; or it is in the oldest tenth.

@@ -1,0 +1,121 @@
+package pipeline_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/request"
+)
+
+// gates is a target that creates certain collections only once their gate is open.
+type gates struct {
+	pipeline.Cluster
+	shut map[string]*gate
+}
+
+// gate has reached, which is closed once a create waits for open.
+type gate struct {
+	reached, open chan struct{}
+	once          sync.Once
+}
+
+func newGates(names ...string) *gates {
+	g := &gates{shut: map[string]*gate{}}
+	for _, name := range names {
+		g.shut[name] = &gate{reached: make(chan struct{}), open: make(chan struct{})}
+	}
+	return g
+}
+
+// around makes c wait at the gates.
+func (g *gates) around(c pipeline.Cluster) pipeline.Cluster {
+	g.Cluster = c
+	return g
+}
+
+// Call implements mongo.Caller.
+func (g *gates) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	name, _ := cmd.Body.Lookup("create").StringValueOK()
+	if to := g.shut[name]; to != nil {
+		to.once.Do(func() { close(to.reached) })
+		select {
+		case <-to.open:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return g.Cluster.Call(ctx, cmd)
+}
+
+// TestResyncBehind: the link is far behind the source, and applies what it has on disk. A
+// collection that is copied again does not wait until the link has left the disk, which one
+// that cannot keep up never does.
+func TestResyncBehind(t *testing.T) {
+	t.Parallel()
+	o := newOverflowing(t, 512)
+	o.links["a"].stop(pipeline.ErrStopped)
+	o.awaitEnd(o.links["a"])
+	at := newGates("late1", "late2", "late3")
+	o.asTarget = at.around
+	must.Succeed(t, o.start("a"))
+	o.play("source insert db.r 1..50\nawait caught-up a")
+	const ends = "the attempt ends in order, for a collection that is to be copied again, or has been"
+	asked := func() (state string) {
+		store, err := o.metadata()
+		must.Succeed(t, err)
+		requests, err := request.New(store).Read(t.Context())
+		if err == nil && len(requests.Resync) > 0 {
+			state = requests.Resync[0].State
+		}
+		return state
+	}
+
+	// The attempt that has begun to copy stands at the first gate, the next one at the second.
+	o.hold("again: consistent")
+	o.play("resync db.r\nawait held")
+	o.forget()
+	create := func(name string) {
+		must.Succeed(t, o.source.write(t.Context(), "db", bson.D{{Key: "create", Value: name}}))
+	}
+	create("late1")
+	<-at.shut["late1"].reached
+	o.write(60)
+	o.stored("a")
+	create("late2")
+	o.write(60)
+	create("late3")
+	o.stored("a")
+	close(at.shut["late1"].open)
+	<-at.shut["late2"].reached
+
+	o.release()
+	l := o.links["a"]
+	if err := o.untilOf(l, "the attempt to be ended", func() bool { return o.told(ends) }); err != nil {
+		o.fail("behind", "", err)
+	}
+	close(at.shut["late2"].open)
+	if err := o.untilOf(l, "the part to be merged", func() bool { return asked() == request.Joining }); err != nil {
+		o.fail("behind", "", err)
+	}
+	if l.p.Snapshot().Spool == nil {
+		t.Error("the link reads from memory")
+	}
+	close(at.shut["late3"].open)
+	if err := o.untilOf(l, "the part to be merged", func() bool { return asked() == request.Done }); err != nil {
+		o.fail("behind", "", err)
+	}
+	o.same("a")
+}
+
+// forget forgets the events up to now.
+func (w *world) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = nil
+}

@@ -1,0 +1,54 @@
+package resync
+
+import (
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// TestMergeSpooled: a link that does not keep up with its source reads its spool for ever. A
+// part is merged nevertheless, at the entry where it is stopped, unless the link is so far from
+// there that the part would stand for long.
+func TestMergeSpooled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "spooled")
+	w.ok(w.asks().Resync(t.Context(), "shop.a"))
+	p := w.start()
+	p.at.Spooled, p.at.Lead = true, 30*time.Second
+	link, err := p.begin()
+	w.ok(err)
+	r := p.awaitRunner()
+	texts := map[oplog.Namespace]string{}
+	look := func(when string, want bool) {
+		t.Helper()
+		if got, err := p.look(t.Context(), link, texts); got != want || err != nil {
+			t.Errorf("%s: %t, %v", when, got, err)
+		}
+	}
+	r.catchUp(at(131))
+	look("a part that is too far ahead", false)
+	if got, want := w.request("shop.a").Why, "copied, and ahead of the link, which applies what it has on disk: merged once the link is within 30s of it"; got != want {
+		t.Errorf("the request says %q, want %q", got, want)
+	}
+	if until, err := p.Merge(t.Context(), t.Context()); err != nil || !until.IsNull() || p.merging != nil || len(p.running) != 1 {
+		t.Errorf("too far: %s, %v", until, err)
+	}
+	w.ok(p.attempt(at(101)))
+	if link, err = p.begin(); err != nil {
+		t.Fatal(err)
+	}
+	look("a part that is ahead", true)
+	until, err := p.Merge(t.Context(), t.Context())
+	if err != nil || !until.Equal(at(131)) {
+		t.Fatalf("it is to be merged at %s: %v", until, err)
+	}
+	w.ok(p.attempt(until))
+	if until, err := p.Merge(t.Context(), t.Context()); err != nil || !until.IsNull() {
+		t.Fatalf("%s, %v", until, err)
+	}
+	w.isDone(p)
+	if w.begun["shop.a"] != 1 {
+		t.Errorf("it was copied %d times", w.begun["shop.a"])
+	}
+}
