@@ -38,6 +38,9 @@ const (
 	Renames = "renames"
 	// Cuts has the newest consistent cuts of links.
 	Cuts = "cuts"
+	// History has what links have done in the last 24 hours: see package history. It is no
+	// state of them.
+	History = "history"
 	// Locks has the named locks, LockPings when the processes were last alive that take
 	// them: see package lease/locks. They belong to no link.
 	Locks     = "locks"
@@ -68,6 +71,7 @@ func DocumentsOf(link string) []Documents {
 		{Missing, Below(link)},
 		{Renames, ByID(link)},
 		{Cuts, ByID(link)},
+		{History, ByID(link)},
 		{Builds, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},
 		{Oversized, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},
 	}
