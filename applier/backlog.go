@@ -331,10 +331,7 @@ func (d *dispatcher) endBuild(ctx context.Context) error {
 	}
 	d.rise(b.op.At)
 	d.routes.forget()
-	d.arrived(1, b.wall)
-	d.acknowledged(1, b.wall)
-	d.metrics.ops[oplog.KindCommand].Inc()
-	d.stats.commands.Add(1)
+	d.applied(&b.op.Op, b.op.At.OpTime, b.wall)
 	if _, kept := d.routes.kept[b.op.Target]; kept {
 		d.cfg.Observer.Log(slog.LevelInfo, "index build committed; what was kept back for it follows", slog.String(keyOpTime, b.op.At.OpTime.String()),
 			slog.String(keyNS, string(b.op.Target)), slog.Duration(keyWaited, time.Since(b.begun)), slog.Int(keyOps, len(d.backlog.queue)))

@@ -437,10 +437,7 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	}
 	d.rise(at)
 	d.routes.forget()
-	d.arrived(1, d.wall)
-	d.acknowledged(1, d.wall)
-	d.metrics.ops[oplog.KindCommand].Inc()
-	d.stats.commands.Add(1)
+	d.applied(op, at.OpTime, d.wall)
 	d.tracker.applied(d.current, 1)
 	return nil
 }

@@ -29,6 +29,8 @@ func leavings(link string) map[string][]any {
 		metadata.Routes:    {link + "/d.c"},
 		metadata.Copies:    {link + "/1/c", link + "/1/c/0"},
 		metadata.Requests:  {link, link + "/d.c"},
+		metadata.Control:   {link, link + "/1"},
+		metadata.History:   {link},
 		metadata.Deferred:  {within},
 		metadata.Builds:    {within},
 		metadata.Oversized: {within},

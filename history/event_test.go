@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,7 +26,7 @@ func TestEvents(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	news := h.News()
 	for i, d := range []time.Duration{0, time.Second, time.Second, -time.Hour, time.Minute} {
-		h.Tell(Event{At: at.Add(d), Level: "INFO", Kind: OfSource, Message: fmt.Sprint(i), Fields: map[string]string{"a.b": "c"}})
+		h.Tell(Event{At: at.Add(d), Level: "INFO", Kind: OfSource, Message: strconv.Itoa(i), Fields: map[string]string{"a.b": "c"}})
 	}
 	select {
 	case <-news:
@@ -34,7 +35,7 @@ func TestEvents(t *testing.T) {
 	}
 	all := h.EventsAfter(0)
 	for i := range all {
-		if i > 0 && all[i].ID <= all[i-1].ID || all[i].Message != fmt.Sprint(i) || all[i].Fields["a.b"] != "c" {
+		if i > 0 && all[i].ID <= all[i-1].ID || all[i].Message != strconv.Itoa(i) || all[i].Fields["a.b"] != "c" {
 			t.Errorf("event %d: %+v", i, all[i])
 		}
 		if rest := h.EventsAfter(all[i].ID); len(rest) != len(all)-1-i {
@@ -110,14 +111,14 @@ func TestMerge(t *testing.T) {
 			if i%2 == 1 {
 				h = two
 			}
-			h.Tell(Event{At: time.Now(), Message: fmt.Sprint(i)})
+			h.Tell(Event{At: time.Now(), Message: strconv.Itoa(i)})
 			time.Sleep(time.Second)
 		}
 		for range 2 {
 			two.Fill(one.Stored())
 		}
 		for i, e := range two.EventsAfter(0) {
-			if e.Message != fmt.Sprint(i) {
+			if e.Message != strconv.Itoa(i) {
 				t.Errorf("event %d is %+v", i, e)
 			}
 		}

@@ -109,7 +109,7 @@ func (h *History) merge(s *Stored) {
 }
 
 // spans are the times that a View may show.
-var spans = [...]string{"1h", "6h", "24h"}
+var spans = [...]time.Duration{time.Hour, 6 * time.Hour, 24 * time.Hour}
 
 // View is what happened in a time. It is written as JSON: numbers of all series, null for
 // what is not known, and all events that are known.
@@ -123,12 +123,12 @@ type View struct {
 	Events []Event
 }
 
-// View returns the history of the last 1h, 6h or 24h; it returns an error for another
+// View returns the history of the last 1, 6 or 24 hours; it returns an error for another
 // time.
-func (h *History) View(span string, now time.Time) (View, error) {
+func (h *History) View(span time.Duration, now time.Time) (View, error) {
 	which := slices.Index(spans[:], span)
 	if which < 0 {
-		return View{}, fmt.Errorf("the history of %q: there is that of 1h, 6h and 24h", span)
+		return View{}, fmt.Errorf("the history of %s: there is that of 1h, 6h and 24h", span)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

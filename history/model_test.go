@@ -53,18 +53,16 @@ func (m *model) point(s Series, step int64) float64 {
 	sum := 0.0
 	for _, v := range list {
 		sum += v
-		switch s {
-		case InsertsPerSecond, UpdatesPerSecond, DeletesPerSecond, CommandsPerSecond, BytesPerSecond:
-		case OplogWindowSeconds:
+		switch {
+		case s == OplogWindowSeconds:
 			out = min(out, v)
-		case CopyDocs, CopyBytes, CopyEtaSeconds:
+		case s >= CopyDocs:
 			out = v
 		default:
 			out = max(out, v)
 		}
 	}
-	switch s {
-	case InsertsPerSecond, UpdatesPerSecond, DeletesPerSecond, CommandsPerSecond, BytesPerSecond:
+	if s >= InsertsPerSecond && s <= BytesPerSecond {
 		return sum / float64(len(list))
 	}
 	return out
@@ -142,7 +140,7 @@ func TestPeak(t *testing.T) {
 		}
 		h.Add(begin.Add(time.Duration(i)*time.Second), v)
 	}
-	view, err := h.View("24h", begin.Add(24*time.Hour-time.Second))
+	view, err := h.View(24*time.Hour, begin.Add(24*time.Hour-time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +153,7 @@ func TestPeak(t *testing.T) {
 			t.Errorf("step %d: %v", i, v)
 		}
 	}
-	if _, err := h.View("2h", begin); err == nil {
+	if _, err := h.View(2*time.Hour, begin); err == nil {
 		t.Error("there is a history of 2h")
 	}
 }
@@ -171,13 +169,15 @@ func TestFill(t *testing.T) {
 	}
 	before, after := New(), New()
 	sample(before, now.Add(-10*time.Minute), 1)
+	sample(before, now.Add(-2*time.Minute), 5)
 	sample(before, now.Add(-time.Minute), 2)
 	sample(before, now.Add(time.Minute), 3) // its clock is ahead
+	sample(after, now.Add(-2*time.Minute), 4)
 	sample(after, now.Add(-time.Minute), 7)
 	sample(after, now, 8)
 	after.Fill(before.Stored())
 	at := func(h *History, d time.Duration) float32 {
-		view, err := h.View("1h", now.Add(time.Minute))
+		view, err := h.View(time.Hour, now.Add(time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,10 @@ func TestFill(t *testing.T) {
 	if a, b, c := at(after, -10*time.Minute), at(after, -time.Minute), at(after, 0); a != 1 || b != 7 || c != 8 {
 		t.Errorf("filled: %v %v %v", a, b, c)
 	}
-	if v := at(after, time.Minute); v == v { //nolint:gocritic // NaN is not equal to itself
+	if v := at(after, -2*time.Minute); v != 5 {
+		t.Errorf("a peak that the other has seen: %v", v)
+	}
+	if v := at(after, time.Minute); !math.IsNaN(float64(v)) {
 		t.Errorf("the future: %v", v)
 	}
 	standby, fresh := New(), New()
@@ -198,7 +201,7 @@ func TestFill(t *testing.T) {
 			t.Errorf("as it was stored: %v %v", a, b)
 		}
 	}
-	if v := at(standby, 0); v == v { //nolint:gocritic // NaN is not equal to itself
+	if v := at(standby, 0); !math.IsNaN(float64(v)) {
 		t.Errorf("its own is still there: %v", v)
 	}
 }

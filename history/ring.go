@@ -113,8 +113,9 @@ func (r *ring) point(s Series, step int64) float32 {
 	return r.data[s][at(step)]
 }
 
-// fill takes the steps from another ring of which nothing is known here. Those that are later
-// than the newest one here are of a clock that is ahead, and left out.
+// fill takes the steps from another ring of which nothing is known here, and peaks: of a step
+// that both have, each has seen a part. Steps that are later than the newest one here are of a
+// clock that is ahead, and left out.
 func (r *ring) fill(o *ring) {
 	switch {
 	case !o.begun:
@@ -125,8 +126,11 @@ func (r *ring) fill(o *ring) {
 	}
 	for step := r.last - points + 1; step <= r.last; step++ {
 		for s := range r.data {
-			if here := &r.data[s][at(step)]; math.IsNaN(float64(*here)) {
-				*here = o.point(Series(s), step)
+			here, there := &r.data[s][at(step)], o.point(Series(s), step)
+			switch by := figures[s].by; {
+			case math.IsNaN(float64(there)):
+			case math.IsNaN(float64(*here)), by == largest && there > *here, by == least && there < *here:
+				*here = there
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
@@ -37,7 +36,7 @@ func lag(t *testing.T, s *history.Stored) float64 {
 	if s != nil {
 		h.Fill(s)
 	}
-	view := must.Get(h.View("1h", noon))(t)
+	view := must.Get(h.View(time.Hour, noon))(t)
 	return float64(view.Series[history.LagSeconds][719])
 }
 
@@ -104,7 +103,7 @@ func TestStore(t *testing.T) {
 		t.Errorf("removed: %v %v", s, err)
 	}
 	docs := must.Get(metadata.FindOne(ctx, target, "replicator", metadata.History, metadata.ByID("dr2")))(t)
-	if id, ok := bson.Raw(docs).Lookup("_id").StringValueOK(); !ok || id != "dr2" {
+	if id, ok := docs.Lookup("_id").StringValueOK(); !ok || id != "dr2" {
 		t.Errorf("that of another link: %v", docs)
 	}
 }

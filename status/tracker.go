@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/history"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
@@ -32,6 +33,9 @@ type Config struct {
 	// Source and Target are queried every 10 s, for the oldest entry of the oplog and for
 	// the set's name. May be nil: then these are unknown.
 	Source, Target mongo.Caller
+	// MetaDB is the metadata database of Target, which has the link's history; empty for
+	// none, which is then that of this process.
+	MetaDB string
 	// TargetPrimary returns the target's primary as currently known; may be nil.
 	// (*driver.Set).Primary is one.
 	TargetPrimary func() (host string, election bson.ObjectID)
@@ -66,6 +70,7 @@ const (
 type Tracker struct {
 	cfg     Config
 	started time.Time
+	history *history.History
 	// ready is set once the process has led or stood by.
 	ready atomic.Bool
 
@@ -133,7 +138,7 @@ type sample struct {
 
 // New registers metrics. It does no I/O and starts nothing.
 func New(cfg Config) (*Tracker, error) {
-	t := &Tracker{cfg: cfg, started: time.Now(), heard: time.Now(), problems: map[string]*Problem{}}
+	t := &Tracker{cfg: cfg, started: time.Now(), history: history.New(), heard: time.Now(), problems: map[string]*Problem{}}
 	t.report = Feedback{Mode: cfg.Feedback.String(), State: "off"}
 	if cfg.Feedback != feedback.None {
 		t.report.State = "waiting"
@@ -156,6 +161,7 @@ func (t *Tracker) Follow(live func() monitor.Snapshot) {
 // Observe is an event.Observer: it records the events of the stages.
 func (t *Tracker) Observe(e event.Event) {
 	now := time.Now().UTC()
+	t.tell(e, now)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch e := e.(type) {
@@ -213,6 +219,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	asking.Go(func() { t.askLoop(ctx) })
+	asking.Go(func() { t.historyLoop(ctx) })
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
@@ -237,7 +244,9 @@ func (t *Tracker) sample() {
 	now := t.Snapshot()
 	t.note(&now)
 	_ = t.readiness(&now) // between two questions it may have been ready
+	t.record(&now)
 	if change, ok := t.settled(&now.Verdict, s.at); ok {
+		t.tell(change, s.at)
 		t.cfg.Observer.Tell(change)
 	}
 }

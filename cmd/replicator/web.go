@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -25,6 +26,19 @@ func (c *runCommand) linkView(t *status.Tracker, target mongo.Caller) (web.Link,
 		Status:   func() any { return t.Snapshot() },
 		Health:   func() (bool, string) { s := t.Snapshot(); return s.Healthy(), s.Health() },
 		Requests: operators{request.New(store)},
+		History: func(span time.Duration) (any, error) {
+			v, err := t.History(span)
+			return v, err
+		},
+		Events: func(after uint64) ([]web.Event, <-chan struct{}) {
+			news := t.News() // before the events, so that none is missed
+			list := t.EventsAfter(after)
+			out := make([]web.Event, len(list))
+			for i := range list {
+				out[i] = web.Event{ID: list[i].ID, Body: list[i]}
+			}
+			return out, news
+		},
 	}, nil
 }
 

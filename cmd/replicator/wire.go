@@ -109,7 +109,7 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 	}
 	logged := logEvents(e.Hard, log)
 	tracker, err := status.New(status.Config{
-		Version: cli.Version(), Link: c.Link, Feedback: cfg.Feedback, Source: source, Target: target,
+		Version: cli.Version(), Link: c.Link, Feedback: cfg.Feedback, Source: source, Target: target, MetaDB: c.MetadataDB,
 		TargetPrimary: target.Primary, Registry: registry, Observer: logged,
 	})
 	if err != nil {
