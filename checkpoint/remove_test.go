@@ -37,7 +37,6 @@ func leavings(link string) map[string][]any {
 		metadata.Missing:   {link + "/d.c"},
 		metadata.Renames:   {link},
 		metadata.Cuts:      {link},
-		metadata.Control:   {link, link + "/1"},
 		metadata.Terms:     {link},
 	}
 }

@@ -100,7 +100,13 @@ type process struct {
 func (m *metadata) process(t *testing.T, told event.Observer) *process {
 	t.Helper()
 	p := &process{Tracker: newTracker(t, Config{Link: "l", Target: m, MetaDB: "replicator", Observer: told})}
-	p.Follow(p.fakePipeline.Snapshot)
+	p.Follow(func() monitor.Snapshot {
+		s := p.fakePipeline.Snapshot()
+		if !s.HeardAt.IsZero() {
+			s.HeardAt = time.Now() // its source answers all the time
+		}
+		return s
+	})
 	ctx, stop := context.WithCancelCause(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = p.Run(ctx) }()
