@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,10 +28,10 @@ import (
 
 // metadata is a target that has the history of one link.
 type metadata struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards doc and away
 	doc    bson.D
-	writes int
 	away   bool
+	writes atomic.Int64
 }
 
 func (m *metadata) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
@@ -61,13 +62,13 @@ func (m *metadata) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
 		if err := bson.Unmarshal(c.Docs[0], &s); err != nil {
 			return nil, err
 		}
-		if term, ok := m.term(); ok && term > s.Q.Term.Not.Gt {
+		if term, ok := m.termOf(); ok && term > s.Q.Term.Not.Gt {
 			fault := bson.D{{Key: "index", Value: 0}, {Key: "code", Value: 11000}, {Key: "errmsg", Value: "E11000 duplicate key"}}
 			out = append(out, bson.E{Key: "n", Value: 0}, bson.E{Key: "writeErrors", Value: bson.A{fault}})
 			break
 		}
 		m.doc = append(bson.D{{Key: "_id", Value: "l"}}, s.U...)
-		m.writes++
+		m.writes.Add(1)
 		out = append(out, bson.E{Key: "n", Value: 1})
 	default:
 		out = append(out, bson.E{Key: "setName", Value: "rs1"})
@@ -75,7 +76,15 @@ func (m *metadata) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
 	return bson.Marshal(out)
 }
 
-func (m *metadata) term() (int64, bool) {
+// term is that of the document.
+func (m *metadata) term() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	term, _ := m.termOf()
+	return term
+}
+
+func (m *metadata) termOf() (int64, bool) {
 	for _, e := range m.doc {
 		if term, ok := e.Value.(int64); ok && e.Key == "term" {
 			return term, true
@@ -112,6 +121,7 @@ func (m *metadata) process(t *testing.T, told event.Observer) *process {
 	go func() { defer close(done); _ = p.Run(ctx) }()
 	p.end = sync.OnceFunc(func() { stop(nil); <-done })
 	t.Cleanup(p.end)
+	time.Sleep(500 * time.Millisecond) // nothing is looked at in the moment of a tick
 	return p
 }
 
@@ -157,20 +167,20 @@ func TestHistoryOutlivesProcesses(t *testing.T) {
 		if got := second.lags(t); got[2] < 100 || len(got) != 1 {
 			t.Errorf("a process that stands by shows %v", got)
 		}
-		if m.writes > 10 || m.writes < 9 {
-			t.Errorf("%d writes in ten minutes", m.writes)
+		if m.writes.Load() > 10 || m.writes.Load() < 9 {
+			t.Errorf("%d writes in ten minutes", m.writes.Load())
 		}
 		if list := second.EventsAfter(0); len(list) == 0 || list[0].Message != "member unusable" || list[0].Kind != history.OfSource || list[0].Fields["host"] != "c:3" {
 			t.Errorf("%+v", list)
 		}
 		// The first one ends in order, and the second one takes over at once.
-		before := m.writes
 		first.leads(1, 9*time.Second)
 		time.Sleep(20 * time.Second)
+		before := m.writes.Load()
 		second.leads(2, 30*time.Second)
 		first.end()
-		if m.writes != before+1 {
-			t.Errorf("%d writes at the end", m.writes-before)
+		if m.writes.Load() != before+1 {
+			t.Errorf("%d writes at the end", m.writes.Load()-before)
 		}
 		time.Sleep(5 * time.Minute)
 		if got := second.lags(t); got[2] < 115 || got[9] < 3 || got[30] < 55 {
@@ -188,7 +198,7 @@ func TestHistoryOutlivesProcesses(t *testing.T) {
 		if got := third.lags(t); got[2] < 115 || got[30] < 110 || got[3600] != 0 {
 			t.Errorf("after a late write: %v", got)
 		}
-		if term, _ := m.term(); term != 2 {
+		if term := m.term(); term != 2 {
 			t.Errorf("the term is %d", term)
 		}
 	})
@@ -198,18 +208,18 @@ func TestHistoryOutlivesProcesses(t *testing.T) {
 func TestDamagedHistory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := metadata{doc: bson.D{{Key: "_id", Value: "l"}, {Key: "version", Value: 99}, {Key: "term", Value: "x"}}}
-		said := 0
+		m := &metadata{doc: bson.D{{Key: "_id", Value: "l"}, {Key: "version", Value: 99}, {Key: "term", Value: "x"}}}
+		var said atomic.Int64
 		p := m.process(t, func(e event.Event) {
 			if strings.Contains(e.Message(), "history") && e.Level() == slog.LevelWarn && strings.Contains(e.LogValue().String(), "another release") {
-				said++
+				said.Add(1)
 			}
 		})
 		p.leads(1, time.Second)
 		time.Sleep(3 * time.Minute)
 		p.end()
-		if m.writes < 2 || said != 1 {
-			t.Errorf("%d writes, said %d times", m.writes, said)
+		if m.writes.Load() < 2 || said.Load() != 1 {
+			t.Errorf("%d writes, said %d times", m.writes.Load(), said.Load())
 		}
 		next := m.process(t, nil)
 		next.leads(2, 3*time.Second)
@@ -230,31 +240,31 @@ func TestTargetAway(t *testing.T) {
 		first.leads(1, 2*time.Second)
 		time.Sleep(3 * time.Minute)
 		first.end()
-		said := 0
+		var said atomic.Int64
 		m.set(func() { m.away = true })
 		p := m.process(t, func(e event.Event) {
 			if strings.Contains(e.Message(), "cannot be stored") {
-				said++
+				said.Add(1)
 			}
 		})
 		p.leads(2, 5*time.Second)
-		before := m.writes
+		before := m.writes.Load()
 		time.Sleep(4 * time.Minute)
-		if said != 0 {
+		if said.Load() != 0 {
 			t.Error("said at once")
 		}
 		time.Sleep(4 * time.Minute)
-		if said != 1 {
-			t.Errorf("said %d times", said)
+		if said.Load() != 1 {
+			t.Errorf("said %d times", said.Load())
 		}
 		m.set(func() { m.away = false })
 		time.Sleep(30 * time.Second)
-		if m.writes != before {
+		if m.writes.Load() != before {
 			t.Error("stored at once, before a minute")
 		}
 		time.Sleep(time.Minute)
-		if got := p.lags(t); got[2] < 30 || got[5] < 90 || m.writes != before+1 {
-			t.Errorf("%v, %d writes", got, m.writes-before)
+		if got := p.lags(t); got[2] < 30 || got[5] < 90 || m.writes.Load() != before+1 {
+			t.Errorf("%v, %d writes", got, m.writes.Load()-before)
 		}
 	})
 }
