@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -297,6 +298,9 @@ func TestOverflowKills(t *testing.T) {
 	t.Parallel()
 	race.Skip(t, "it moves a hundred megabytes or more")
 	seed := rand.Uint64()
+	if n, err := strconv.ParseUint(os.Getenv("REPLICATOR_OVERFLOW_SEED"), 10, 64); err == nil {
+		seed = n
+	}
 	t.Log("seed", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	o := newOverflowing(t, 72)

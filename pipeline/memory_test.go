@@ -5,6 +5,7 @@ import (
 
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
 )
 
@@ -41,7 +42,7 @@ func TestShares(t *testing.T) {
 // TestReplyBytes: with little memory the source is asked for smaller replies.
 func TestReplyBytes(t *testing.T) {
 	t.Parallel()
-	p := &Pipeline{cfg: Config{Memory: MinMemory}, resyncs: resync.New(resync.Config{})}
+	p := &Pipeline{cfg: Config{Memory: MinMemory}, resyncs: resync.New(resync.Config{}), monitor: monitor.New(monitor.Config{})}
 	want := buffer.ReplyBytes(p.memory().buffer)
 	if got := p.fetchConfig(checkpoint.Source{}, checkpoint.State{}).Reader.ReplyBytes; got != want || want == 0 {
 		t.Errorf("replies of %d bytes, want %d", got, want)

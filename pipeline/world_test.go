@@ -32,8 +32,8 @@ import (
 // patience is how long a scenario waits without any progress of a link for what it
 // expects, longest how long it waits at all.
 const (
-	patience = 60 * time.Second
-	longest  = 5 * time.Minute
+	patience = 3 * time.Minute
+	longest  = 10 * time.Minute
 )
 
 // cluster is an embedded set with a connection to it.

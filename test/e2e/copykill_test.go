@@ -55,7 +55,7 @@ func TestCopyKilled(t *testing.T) {
 	usual := int64(240)
 	switch {
 	case race.Enabled:
-		usual = 60
+		usual = 24
 	case testing.Short():
 		usual = 100
 	}

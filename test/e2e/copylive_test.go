@@ -32,7 +32,7 @@ import (
 // LIVE_SECONDS, LIVE_SEED and LIVE_DIALECTS (5.0,7.0 or all) choose another run.
 func TestCopyLive(t *testing.T) {
 	seed := number(t, envLiveSeed, time.Now().UnixNano()&0xffffff)
-	eachProvider(t, dialects("5.0", "7.0"), func(t *testing.T, p provider) {
+	eachProvider(t, liveDialects("5.0", "7.0"), func(t *testing.T, p provider) {
 		t.Logf("%s=%d", envLiveSeed, seed)
 		l := &copyLive{live: openLive(t, p, seed)}
 		// Servers up to 4.4 log updates in a form that, applied to what is newer, may
