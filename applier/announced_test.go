@@ -2,6 +2,7 @@ package applier
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func announcedRig(t *testing.T) (*rig, *sourceLog) {
 	l.end()
 
 	wrote := false
-	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+	r.target.intercept(serially(func(cmd mongo.Command) (error, bool) {
 		if cmd.DB == "db" && simcaller.Name(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == "cap" {
 			wrote = true
 		}
@@ -50,7 +51,7 @@ func announcedRig(t *testing.T) (*rig, *sourceLog) {
 			return &mongo.LostError{Host: "x", Err: errors.New("gone")}, false
 		}
 		return nil, false
-	})
+	}))
 	all := l.batches()
 	one := batch.Batch{Last: all[1].Last, Wall: all[1].Wall, FetchFrom: all[1].FetchFrom, Entries: all[0].Entries + all[1].Entries, Bytes: 200}
 	one.Items = append(append(one.Items, all[0].Items...), all[1].Items...)
@@ -136,5 +137,16 @@ func TestRestThatDoesNotCome(t *testing.T) {
 	must.Succeed(t, a.run(t.Context(), l.batches(), 0))
 	if n := a.Stats().Divergences; n == 0 {
 		t.Error("nothing was found wrong")
+	}
+}
+
+// serially runs a hook for one command at a time: the lanes send theirs at once. It must
+// not wait for another command.
+func serially(before func(cmd mongo.Command) (error, bool)) func(cmd mongo.Command) (error, bool) {
+	var mu sync.Mutex
+	return func(cmd mongo.Command) (error, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		return before(cmd)
 	}
 }

@@ -26,7 +26,7 @@ func TestCappedUpsertAgain(t *testing.T) {
 	l.end()
 
 	last := 0
-	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+	r.target.intercept(serially(func(cmd mongo.Command) (error, bool) {
 		for _, d := range cmd.Docs {
 			if id, ok := d.Lookup("_id").AsInt64OK(); ok && cmd.Body.Lookup("insert").Type != 0 {
 				last = int(id)
@@ -36,7 +36,7 @@ func TestCappedUpsertAgain(t *testing.T) {
 			return &mongo.LostError{Host: "x", Err: errors.New("gone")}, false
 		}
 		return nil, false
-	})
+	}))
 	a := must.Get(r.begin(t.Context(), nil))(t)
 	if err := a.run(t.Context(), l.batches(), 0); err == nil {
 		t.Fatal("it was not cut off")

@@ -170,14 +170,14 @@ func TestOtherSpellingInOneTransaction(t *testing.T) {
 	l := newLog(t)
 	l.add(insertOp("db.c", doc("a", 1)))
 	deleted := false
-	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+	r.target.intercept(serially(func(cmd mongo.Command) (error, bool) {
 		if simcaller.Name(cmd) == "delete" {
 			deleted = true
 		} else if deleted && simcaller.Name(cmd) == "update" && cmd.Sequence == "updates" {
 			return &mongo.LostError{Err: errCrash}, false
 		}
 		return nil, false
-	})
+	}))
 	a := must.Get(r.begin(t.Context(), func(c *Config) { c.CopiedUntil = l.optime() }))(t)
 	if err := a.run(t.Context(), l.batches(), 0); !errors.Is(err, errCrash) {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func TestOtherSpellingDoneAgain(t *testing.T) {
 	l.add(insertOp(ns, doc("c", 3)))
 	set := func(c *Config) { c.Plan.Coalesce = false }
 	wrote, lost := 0, false
-	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+	r.target.intercept(serially(func(cmd mongo.Command) (error, bool) {
 		if cmd.Sequence == "updates" && cmd.DB == "db" {
 			wrote++
 		}
@@ -212,7 +212,7 @@ func TestOtherSpellingDoneAgain(t *testing.T) {
 			return &mongo.LostError{Err: errCrash}, false
 		}
 		return nil, false
-	})
+	}))
 	a := must.Get(r.begin(t.Context(), set))(t)
 	if err := a.run(t.Context(), l.batches(), 0); !errors.Is(err, errCrash) {
 		t.Fatal(err)
