@@ -286,3 +286,49 @@ func TestConfig(t *testing.T) {
 		t.Error("two trackers on one registry")
 	}
 }
+
+// TestReady: a process is ready once it leads or stands by, and stays so while attempts begin
+// again; not while it stands by and cannot look at the lease, nor once it has ended.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTracker(t, Config{})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		in := func(state monitor.State) {
+			p.set(func(s *monitor.Snapshot) { s.State, s.Since, s.Process = state, time.Now(), "a" })
+		}
+		is := func(when, want string) {
+			t.Helper()
+			got := ""
+			if err := tr.Ready(); err != nil {
+				got = err.Error()
+			}
+			if want == "" && got != "" || !strings.HasPrefix(got, want) {
+				t.Errorf("%s: %q, want %q", when, got, want)
+			}
+		}
+		is("before the pipeline", "starting: ")
+		in(monitor.Starting)
+		is("at the start", "starting: ")
+		time.Sleep(time.Hour)
+		is("long after the start", "starting: ")
+		in(monitor.InitialSync)
+		tr.sample() // nobody asks
+		in(monitor.Starting)
+		is("in another attempt", "")
+		in(monitor.Standby)
+		is("standing by", "")
+		p.set(func(s *monitor.Snapshot) { s.BlindSince = time.Now() })
+		time.Sleep(blindGrace)
+		is("blind for a short time", "")
+		time.Sleep(time.Second)
+		is("blind", "it stands by, and could not look at the lease for 11s")
+		in(monitor.Steady)
+		is("leading", "")
+		for _, state := range []monitor.State{monitor.Stale, monitor.Failed, monitor.Stopped} {
+			in(state)
+			is(string(state), "the link is "+string(state))
+		}
+	})
+}

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -139,6 +139,8 @@ func decode(body io.Reader) (Request, *refusal) {
 	switch _, large := errors.AsType[*http.MaxBytesError](err); {
 	case large:
 		return Request{}, &refusal{http.StatusRequestEntityTooLarge, "body", fmt.Sprintf("the body is larger than %d KiB", bodyBytes>>10)}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return Request{}, &refusal{http.StatusRequestTimeout, "body", "the body did not arrive in time"}
 	case err != nil:
 		return bad("%v", err)
 	case in.Kind == "":
@@ -162,7 +164,8 @@ const maxWhy = 1 << 10
 
 // memo keeps an answer for a short time, so that many who ask cost the target one question.
 type memo struct {
-	mu    sync.Mutex // guards the rest, and is held while the answer is sought
+	// turn has a place for the one who asks, and guards the rest.
+	turn  chan struct{}
 	at    time.Time
 	value any
 	err   error
@@ -171,10 +174,16 @@ type memo struct {
 // memoFor is how long an answer is kept.
 const memoFor = 5 * time.Second
 
+func newMemo() *memo { return &memo{turn: make(chan struct{}, 1)} }
+
 // get returns the answer of ask, or the one that is kept.
 func (m *memo) get(ctx context.Context, ask func(context.Context) (any, error)) (any, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	select {
+	case m.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-m.turn }()
 	if !m.at.IsZero() && time.Since(m.at) < memoFor {
 		return m.value, m.err
 	}

@@ -138,7 +138,7 @@ type Server struct {
 	guard   guard
 	mux     *http.ServeMux
 	streams *streams
-	links   memo
+	links   *memo
 	// asking has a place for each request that asks the target.
 	asking  chan struct{}
 	metrics metrics
@@ -147,7 +147,7 @@ type Server struct {
 // New checks cfg and registers the metrics. It starts nothing.
 func New(cfg Config) (*Server, error) {
 	cfg.setDefaults()
-	s := &Server{cfg: cfg, guard: newGuard(&cfg), streams: newStreams(), asking: make(chan struct{}, maxAsking)}
+	s := &Server{cfg: cfg, guard: newGuard(&cfg), streams: newStreams(), links: newMemo(), asking: make(chan struct{}, maxAsking)}
 	if cfg.Pprof && !s.guard.loopback {
 		return nil, errors.New("web: profiles are served on a loopback address only")
 	}
