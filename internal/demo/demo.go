@@ -45,6 +45,11 @@ type Config struct {
 	// one line. Otherwise there is a line each second.
 	Out     io.Writer
 	InPlace bool
+	// Listen is the address to serve the page at, empty for none.
+	Listen string
+	// Keep leaves both sets and the link running after the comparison, until Run's context is
+	// done.
+	Keep bool
 	// Dialect is the server version of both sets; see mongosim.Options.
 	Dialect string
 
@@ -87,9 +92,13 @@ type Demo struct {
 	source, target       *driver.Set
 	traffic              *traffic.Traffic
 	pipeline             *pipeline.Pipeline
+	registry             *prometheus.Registry
 	tracker              *status.Tracker
 
 	spoolDir string
+
+	// kept is closed when all is left running.
+	kept chan struct{}
 
 	// written is closed when enough was written to the source for the link to
 	// start.
@@ -109,6 +118,7 @@ func New(cfg Config) (*Demo, error) {
 	}
 	return &Demo{
 		cfg: cfg, screen: &screen{out: cfg.Out, inPlace: cfg.InPlace}, written: make(chan struct{}), copied: make(chan struct{}),
+		kept: make(chan struct{}),
 	}, nil
 }
 
@@ -123,16 +133,27 @@ func (d *Demo) Run(ctx context.Context) (Result, error) {
 	if err != nil {
 		return d.result, err
 	}
+	stop, err := d.servePage(ctx)
+	if err != nil {
+		return d.result, err
+	}
+	defer stop()
 	if err := d.fill(ctx); err != nil {
 		if ctx.Err() != nil {
 			return d.result, context.Cause(ctx)
 		}
 		return d.result, err
 	}
-	if err := d.mirror(ctx); err != nil {
-		if ctx.Err() != nil {
-			return d.result, context.Cause(ctx)
-		}
+	err = d.mirror(ctx)
+	select {
+	case <-d.kept:
+		return d.result, nil // it has been compared, and was ended
+	default:
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return d.result, context.Cause(ctx)
+	case err != nil:
 		return d.result, err
 	}
 	if err := d.compare(ctx); err != nil {
@@ -182,9 +203,9 @@ func (d *Demo) setUp() error {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	registry := prometheus.NewRegistry()
+	d.registry = prometheus.NewRegistry()
 	d.tracker, err = status.New(status.Config{
-		Version: "demo", Link: link, Source: d.source, Target: d.target, TargetPrimary: d.target.Primary, Registry: registry,
+		Version: "demo", Link: link, Source: d.source, Target: d.target, TargetPrimary: d.target.Primary, Registry: d.registry,
 	})
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -193,7 +214,7 @@ func (d *Demo) setUp() error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	d.pipeline, err = pipeline.New(pipeline.Config{
-		Link: link, Scope: sc, Observer: d.observe, Registry: registry,
+		Link: link, Scope: sc, Observer: d.observe, Registry: d.registry,
 		Copy: initialsync.Options{Wanted: true, SpoolDir: d.spoolDir, RangeBytes: 4 << 20},
 	}, d.source, d.target)
 	if err != nil {
@@ -265,7 +286,13 @@ func (d *Demo) mirror(ctx context.Context) error {
 	g.Go(func() error {
 		defer drain(errOver)
 		defer endBackground(errOver)
-		return d.play(ctx)
+		if err := d.play(ctx); err != nil || !d.cfg.Keep {
+			return err
+		}
+		if err := d.compare(ctx); err != nil {
+			return err
+		}
+		return d.keep(ctx)
 	})
 	err := g.Wait()
 	s := d.pipeline.Snapshot()

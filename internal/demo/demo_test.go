@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -141,4 +142,64 @@ func TestTampered(t *testing.T) {
 	if !bytes.Contains([]byte(out), []byte("\nFAIL")) {
 		t.Error("the summary does not say so")
 	}
+}
+
+// lines hands on what is written, line by line.
+type lines struct {
+	all  bytes.Buffer
+	each func(line string)
+}
+
+func (w *lines) Write(p []byte) (int, error) {
+	w.all.Write(p)
+	for bytes.ContainsRune(w.all.Bytes(), '\n') {
+		w.each(strings.TrimSuffix(string(w.all.Next(bytes.IndexByte(w.all.Bytes(), '\n')+1)), "\n"))
+	}
+	return len(p), nil
+}
+
+// TestKeep: the page is served from the start; after the comparison all goes on until the context is done,
+// which is no error.
+func TestKeep(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	address := ""
+	get := func(path string) string {
+		reply, err := http.Get(address + path)
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		defer func() { _ = reply.Body.Close() }()
+		body, err := io.ReadAll(reply.Body)
+		if err != nil || reply.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d, %v", path, reply.StatusCode, err)
+		}
+		return string(body)
+	}
+	out := &lines{each: func(line string) {
+		t.Log(line)
+		if _, at, ok := strings.Cut(line, "the page of the link is at "); ok {
+			address = at
+		}
+		if strings.HasPrefix(line, "target  mongodb://") {
+			if !strings.Contains(get(""), "<h1 id=\"link\">") || !strings.Contains(get("status"), `"link":"demo"`) {
+				t.Error("the page, or the status, is not served")
+			}
+			if !strings.Contains(get("history?range=1h"), `"lagSeconds"`) {
+				t.Error("the history is not served")
+			}
+			_ = get("requests")
+			cancel(errors.New("enough"))
+		}
+	}}
+	d, err := New(Config{Seed: 5, Writing: time.Second, Documents: 100, Catchup: 5 * time.Minute, Out: out, Listen: "127.0.0.1:0", Keep: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := d.Run(ctx)
+	if err != nil || !res.Compared.Equal() || address == "" {
+		t.Errorf("%v, %s, at %q", err, res.Compared.String(), address)
+	}
+	http.DefaultClient.CloseIdleConnections()
 }
