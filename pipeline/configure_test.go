@@ -14,7 +14,10 @@ import (
 
 // configure starts a link with a configuration of KEY=VALUE.
 func (w *world) configure(name string, args []string) error {
-	cfg := pipeline.Config{Writers: 4, RetryMax: time.Second, Await: time.Second, Registry: w.registry}
+	cfg := pipeline.Config{Writers: 4, RetryMax: time.Second, Await: time.Second}
+	if w.registry != nil { // a nil *Registry is not a nil Registerer
+		cfg.Registry = w.registry
+	}
 	var sc scope.Config
 	for _, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")
