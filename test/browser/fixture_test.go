@@ -85,6 +85,7 @@ type fixture struct {
 	changed  chan struct{} // closed when state has changed
 	events   []string      // sent to all streams that are open, in order
 	mute     bool          // streams say nothing
+	still    time.Time     // statuses are of then, if not zero
 	streams  int           // opened so far
 }
 
@@ -198,6 +199,9 @@ func (f *fixture) serveEvents(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		now, changed, out := time.Now(), f.changed, ""
 		if !f.mute {
+			if !f.still.IsZero() {
+				now = f.still
+			}
 			out = "event: status\ndata: " + moved(f.state, now) + "\n\n"
 			for ; sent < len(f.events); sent++ {
 				out += "event: event\ndata: " + f.events[sent] + "\n\n"

@@ -102,22 +102,30 @@ func TestRestart(t *testing.T) {
 	b.quiet(f.URL, "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_SOCKET")
 }
 
-// TestMute: a server that keeps the connection and says nothing is as gone as one that closed it; so is
-// one that says the same again and again.
-func TestMute(t *testing.T) {
+// TestSilent: a server that keeps the connection and says nothing is as gone as one that closed it; so is
+// one that says the same again and again. The page says so after eight seconds, not when it connects anew.
+func TestSilent(t *testing.T) {
 	t.Parallel()
-	f := serve(t, state())
-	b := open(t, f.URL)
-	b.shown("level", "good")
-	f.set(func() { f.mute = true })
-	b.shown("live", "disconnected since")
-	b.shown("level", "unknown")
-	if text := eval[string](b, `document.getElementById("live").textContent`); text < "disconnected since 8" && len(text) == len("disconnected since 8 s") {
-		t.Errorf("after less than eight seconds: %s", text)
+	for name, change := range map[string]func(f *fixture){
+		"mute":  func(f *fixture) { f.mute = true },
+		"still": func(f *fixture) { f.still = time.Now() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := serve(t, state())
+			b := open(t, f.URL)
+			b.shown("level", "good")
+			f.set(func() { change(f) })
+			b.shown("live", "disconnected since")
+			b.shown("level", "unknown")
+			if n := eval[int](b, `parseInt(document.getElementById("live").textContent.match(/since (\d+) s/)?.[1] ?? -1)`); n < 8 || n > 15 {
+				t.Errorf("it is said after %d s", n)
+			}
+			f.set(func() { f.mute, f.still = false, time.Time{} })
+			b.shown("level", "good")
+			b.quiet(f.URL)
+		})
 	}
-	f.set(func() { f.mute = false })
-	b.shown("level", "good")
-	b.quiet(f.URL)
 }
 
 // TestHostile: names, errors and hosts are text, wherever they are shown.

@@ -22,6 +22,7 @@ const spans = { "1h": 3600, "6h": 21600, "24h": 86400 };
 
 let range = "1h";
 let history = null;
+let first = 0; // when the first point is
 let copying = false; // the link has a copy now
 let plots = [];
 let asked = 0; // counts the requests: an answer to an older one is dropped
@@ -92,8 +93,10 @@ const some = (data) => data.slice(1).some((v) => v.some((x) => x !== null));
 function draw() {
 	if (!history) return;
 	const shown = [];
+	first = Infinity;
 	for (const chart of charts) {
 		const data = columns(chart);
+		first = Math.min(first, data[0][data[0].findIndex((_, i) => data.some((v, n) => n > 0 && v[i] !== null))] ?? Infinity);
 		if (!chart.copy || copying || some(data)) shown.push([chart, data]);
 	}
 	const dark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -115,7 +118,7 @@ function draw() {
 
 function xRange() {
 	const end = new Date(history.at).getTime() / 1000 || history.from + spans[range];
-	return [end - spans[range], end];
+	return [Math.max(end - spans[range], Math.min(first, end - 300)), end];
 }
 
 function none(p, data) {

@@ -25,7 +25,7 @@ export function askCopyAgain(namespace) {
 	ask({
 		kind: "resync",
 		title: "Copy " + namespace + " again?",
-		text: "The collection is copied again from the source while the others continue. The target is not consistent until that has finished.",
+		text: "All other collections continue. The target is not consistent until that has finished.",
 		args: () => ({ namespaces: [namespace] }),
 		yes: "Copy again",
 	});
@@ -112,7 +112,7 @@ function needToken(had) {
 	if (!$("f-token")) $("ask-fields").append(el("label", null, "Token ", el("input", { id: "f-token", type: "password", autocomplete: "off" })));
 	$("f-token").value = "";
 	$("f-token").focus();
-	text($("ask-error"), had ? "The process did not take the token. Enter another one." : "The process wants a token: that of its settings. It is kept until this tab is closed.");
+	text($("ask-error"), had ? "The process did not take the token. Enter another one." : "The process wants a token. It is kept until this tab is closed.");
 }
 
 async function refusal(reply) {

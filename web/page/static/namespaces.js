@@ -7,13 +7,13 @@ const done = (n) => (known(n.bytesTotal) && n.bytesTotal > 0 && known(n.bytesDon
 const columns = [
 	{ key: "namespace", label: "Namespace", of: (n) => n.namespace, show: (n) => n.namespace ?? null },
 	{ key: "phase", label: "Phase", of: (n) => n.phase, show: (n) => n.phase ?? null },
-	{ key: "copied", label: "Copied", of: done, show: copied, number: true, copy: true },
+	{ key: "copied", label: "Copied", of: done, show: copied, number: true, maybe: true },
 	{ key: "ops", label: "Operations", of: (n) => n.ops, show: (n) => count(n.ops), number: true },
 	{ key: "rate", label: "Rate", of: (n) => n.opsPerSecond, show: (n) => perSecond(n.opsPerSecond), number: true },
-	{ key: "volume", label: "Copy rate", of: (n) => n.bytesPerSecond, show: (n) => whileCopied(n, bytesPerSecond(n.bytesPerSecond)), number: true, copy: true },
-	{ key: "eta", label: "Time left", of: (n) => n.etaSeconds, show: (n) => whileCopied(n, seconds(n.etaSeconds)), number: true, copy: true },
+	{ key: "volume", label: "Copy rate", of: (n) => n.bytesPerSecond, show: (n) => whileCopied(n, bytesPerSecond(n.bytesPerSecond)), number: true, maybe: true },
+	{ key: "eta", label: "Time left", of: (n) => n.etaSeconds, show: (n) => whileCopied(n, seconds(n.etaSeconds)), number: true, maybe: true },
 	{ key: "deferred", label: "Deferred indexes", of: (n) => n.deferredIndexes?.length, show: deferred },
-	{ key: "hot", label: "Hot documents", of: (n) => n.hotDocuments?.length, show: hot },
+	{ key: "hot", label: "Hot documents", of: (n) => n.hotDocuments?.length, show: hot, maybe: true },
 ];
 
 let rows = null; // null is unknown
@@ -27,7 +27,7 @@ export function startNamespaces(copyAgain) {
 	const head = el("tr");
 	for (const c of columns) {
 		head.append(
-			el("th", { scope: "col", "data-key": c.key, class: classes(c) }, el("button", { type: "button", onclick: () => sortBy(c) }, c.label, el("span", { class: "arrow", "aria-hidden": "true" }))),
+			el("th", { scope: "col", "data-key": c.key, class: c.number ? "number" : null }, el("button", { type: "button", onclick: () => sortBy(c) }, c.label, el("span", { class: "arrow", "aria-hidden": "true" }))),
 		);
 	}
 	head.append(el("th", { scope: "col" }, el("span", "hidden", "Action")));
@@ -44,8 +44,6 @@ export function showNamespaces(s) {
 	if (!busy) order = new Map();
 	render();
 }
-
-const classes = (c) => (c.number ? "number" : "") + (c.copy ? " copy" : "");
 
 function sortBy(c) {
 	sort = { key: c.key, down: sort.key === c.key ? !sort.down : Boolean(c.number) };
@@ -73,7 +71,7 @@ function compare(a, b) {
 	return (sort.down ? -d : d) || otherwise(a, b);
 }
 
-const otherwise = (a, b) => (b.bytesPerSecond ?? 0) - (a.bytesPerSecond ?? 0) || String(a.namespace).localeCompare(String(b.namespace));
+const otherwise = (a, b) => (b.bytesPerSecond ?? 0) - (a.bytesPerSecond ?? 0) || (b.ops ?? 0) - (a.ops ?? 0) || String(a.namespace).localeCompare(String(b.namespace));
 
 function render() {
 	const note = $("namespaces-note");
@@ -83,7 +81,10 @@ function render() {
 	order = new Map(shown.map((n, i) => [n.namespace, i]));
 	keyed($("namespaces").tBodies[0], shown, (n) => "ns " + n.namespace, make, fill);
 	$("namespaces").hidden = shown.length === 0;
-	$("namespaces").classList.toggle("copied", !(rows ?? []).some(isCopied));
+	for (const [i, c] of columns.entries()) {
+		const none = c.maybe && shown.every((n) => c.show(n) === "–");
+		for (const tr of $("namespaces").rows) tr.cells[i].hidden = none;
+	}
 	if (rows === null) text(note, "The namespaces are unknown: the process does not say.");
 	else if (rows.length === 0) text(note, "This process has applied and copied nothing since its start.");
 	else if (shown.length === 0) text(note, "None of " + rows.length + " matches.");
@@ -97,7 +98,7 @@ function others() {
 
 function make(n) {
 	const tr = el("tr");
-	for (const [i, c] of columns.entries()) tr.append(el(i === 0 ? "th" : "td", { "data-label": c.label, scope: i === 0 ? "row" : null, class: classes(c) }));
+	for (const [i, c] of columns.entries()) tr.append(el(i === 0 ? "th" : "td", { "data-label": c.label, scope: i === 0 ? "row" : null, class: c.number ? "number" : null }));
 	tr.append(el("td", "act", el("button", { type: "button", onclick: () => again(n.namespace) }, "Copy again…", el("span", "hidden", " " + n.namespace))));
 	return tr;
 }
@@ -131,8 +132,7 @@ function deferred(n) {
 	return n.deferredIndexes.join(", ") || "–";
 }
 
-// hot are hashes of _ids, never a value.
+// Hashes of _ids, never a value.
 function hot(n) {
-	if (!Array.isArray(n.hotDocuments)) return n.hotDocuments === undefined ? "–" : null;
-	return n.hotDocuments.map((h) => (typeof h === "object" ? h.hash + " " + (perSecond(h.opsPerSecond) ?? "") : h)).join(", ") || "–";
+	return n.hotDocuments?.join(", ") || "–";
 }

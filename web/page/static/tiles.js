@@ -37,7 +37,7 @@ function oldest(s) {
 
 function latency(s) {
 	const l = s.latency;
-	if (!l) return "source's clock to the target's acknowledgement";
+	if (!l) return "from source to acknowledgement";
 	if (l.samples === 0) return "no entries in the last minute";
 	return "p50 " + or(seconds(l.p50Seconds)) + ", p95 " + or(seconds(l.p95Seconds)) + "; " + or(count(l.samples)) + " entries of the last minute";
 }
@@ -106,7 +106,7 @@ function verified(s) {
 function verifiedSub(s) {
 	const d = s.verified?.differences;
 	const met = s.applier?.divergences;
-	return (s.verified ? or(count(d)) + " differences" : "nothing has compared the two sides") + (known(met) ? "; " + count(met) + " met while applying" : "");
+	return (s.verified ? or(count(d)) + " differences" : "the two sides were not compared") + (known(met) ? "; " + count(met) + " met while applying" : "");
 }
 
 const order = ["syncsource", "fetcher", "buffer", "batcher", "applier", "feedback"];

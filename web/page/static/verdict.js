@@ -46,7 +46,7 @@ function render() {
 		lost(v);
 		return;
 	}
-	text($("sentence"), last ? v.sentence || "How the link is doing is unknown: the process did not say." : "Waiting for the first status of the process.");
+	text($("sentence"), last ? v.sentence || "How the link is doing is unknown." : "Waiting for the first status of the process.");
 	const since = date(v.since);
 	if (since) parts($("since"), "since ", time(since), age(since, last?.at));
 	else text($("since"), last ? "since an unknown time" : "");
@@ -62,12 +62,12 @@ function age(since, now) {
 function lost(v) {
 	if (!last) {
 		text($("sentence"), "No status of the process yet.");
-		text($("since"), "Is it running? This page tries again every few seconds.");
+		text($("since"), "Does it run? This page tries again every few seconds.");
 		return;
 	}
 	text($("sentence"), "How the link is doing is unknown: the process has not answered this page since " + utc(gone.since) + ".");
-	parts($("since"), "What is grey below is as of then. It said last: “" + (v.sentence ?? "unknown") + "”");
-	next("Check that the process runs and the network to it. From any machine: replicator status --link " + (last.link ?? "LINK") + " --target …");
+	parts($("since"), "What is grey is as of then. It said last: “" + (v.sentence ?? "unknown") + "”");
+	next("Check the process, and the network to it. From any machine: replicator status --link " + (last.link ?? "LINK") + " --target …");
 	also([]);
 }
 
