@@ -189,9 +189,10 @@ func (h *harness) start(args ...string) *life {
 	if lead == nil {
 		lead = []string{"--takeover"}
 	}
+	// A process that serves nothing has its number in the name by which it leads.
 	l.cmd = exec.CommandContext(h.Context(), h.program, slices.Concat([]string{
 		"run", "--source", h.source.URI(), "--target", h.target.URI(), "--link", link,
-		"--await", "1s", "--log-format", "text", "--log-level", "info", "--progress", "none",
+		"--await", "1s", "--log-format", "text", "--log-level", "info", "--progress", "none", "--listen", "none",
 	}, begin, lead, args)...)
 	l.cmd.Stderr = &l.said
 	if err := l.cmd.Start(); err != nil {
