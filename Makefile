@@ -25,12 +25,12 @@ build: ## build the programs into bin/: replicator, replicator-lab
 SEQUENTIAL = /(applier/plan|internal/serverupdate|internal/testkit/memstore|oplog|oplog/update|test/(docs|model|mutate|process|style))$$
 
 # Tests of other packages that leave something out with the race detector: test/style compares.
-UNRACED_IN = applier bench cmd/replicator-lab initialsync/clone pipeline
+UNRACED_IN = applier applier/ddl bench cmd/replicator-lab initialsync/clone internal/testkit/transcript pipeline
 UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBenchProcesses \
-	TestBuildOutlastsOplog TestCopies TestDrainedOutlastsOplog TestHugeDocuments TestMemory \
-	TestOplogIsLeftToItsSpool TestOverflowFull TestOverflowKills TestOverflowRefused \
-	TestOverflowToldToEnd TestRatio TestRestartOutlastsOplog TestScenarios TestSlowLine \
-	TestSpoolEndsBeforeOplog
+	TestBuildOutlastsOplog TestCopiedTooLarge TestCopies TestDialects TestDrainedOutlastsOplog \
+	TestHugeDocuments TestIndexCollations TestMemory TestOplogIsLeftToItsSpool TestOverflowFull \
+	TestOverflowKills TestOverflowRefused TestOverflowToldToEnd TestRatio TestRestartOutlastsOplog \
+	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog
 
 # The longest packages come first: while they wait, others run.
 .PHONY: test

@@ -329,7 +329,7 @@ func TestProperty(t *testing.T) {
 				t.Fatalf("it does not get on")
 			}
 			ctx, cancel := context.WithCancelCause(context.Background())
-			ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+			ctx, stop := context.WithTimeout(ctx, 2*time.Minute)
 			target.intercept(nil)
 			a, err := r.begin(ctx, func(c *Config) {
 				c.Relaxed = rapid.Bool().Draw(t, "relaxed")

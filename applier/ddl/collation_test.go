@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -52,6 +53,7 @@ var makings = map[string]string{
 // copy.
 func TestIndexCollations(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it has a thousand cases, one after the other")
 	const german, french = `, "collation": {"locale": "de", "strength": 2}`, `, "collation": {"locale": "fr"}`
 	for dialect, policy := range map[string]ddl.UniqueIndexes{"5.0": ddl.Relaxed, "7.0": ddl.Serialized} {
 		t.Run(dialect, func(t *testing.T) {

@@ -26,14 +26,14 @@ import (
 // Afterwards every write that was acknowledged with w: majority is there, no
 // member has ever gone back in terms, and the logs agree up to the commit point.
 // CHAOS_SEED and CHAOS_SECONDS replay and lengthen a run; the default is 60 s, and
-// 20 s under the race detector.
+// 8 s under the race detector.
 func TestChaos(t *testing.T) {
 	seconds, seed := 60, uint64(1)
 	switch {
 	case testing.Short():
 		seconds = 5
 	case race.Enabled:
-		seconds = 20
+		seconds = 8
 	}
 	for name, set := range map[string]func(n int){
 		"CHAOS_SECONDS": func(n int) { seconds = n }, "CHAOS_SEED": func(n int) { seed = uint64(n) },

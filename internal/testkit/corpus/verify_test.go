@@ -23,7 +23,7 @@ const recordings = "../../../testdata/corpus"
 func TestCorpus(t *testing.T) {
 	options := Options{Seed: 1}
 	if race.Enabled {
-		options.Rounds = 8
+		options.Rounds = 2
 	}
 	scenarios, err := Open(recordings)
 	if err != nil {

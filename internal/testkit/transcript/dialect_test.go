@@ -12,10 +12,6 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// slow are recordings that are left out of TestDialects under the race detector;
-// the others say nothing about entries that these do not.
-var slow = []string{"random", "mass", "txn-prepared", "txn-large", "fuzzy-clone"}
-
 // silent are recordings without a transcript.
 var silent = []string{"id-moves", "live"}
 
@@ -30,6 +26,7 @@ var unplayable = map[string][]string{
 // what was done, the same data must come of it: in the member, and where a follower
 // applies the log.
 func TestDialects(t *testing.T) {
+	race.Skip(t, "it replays all recordings in all dialects, each in one goroutine")
 	scenarios, err := corpus.Open(corpusDir)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +34,7 @@ func TestDialects(t *testing.T) {
 	for _, dialect := range mongosim.Dialects() {
 		for i := range scenarios {
 			s := &scenarios[i]
-			if s.Name == "failover" || slices.Contains(silent, s.Name) || race.Enabled && slices.Contains(slow, s.Name) || slices.Contains(unplayable[dialect], s.Name) {
+			if s.Name == "failover" || slices.Contains(silent, s.Name) || slices.Contains(unplayable[dialect], s.Name) {
 				continue
 			}
 			t.Run(dialect+"/"+s.Name, func(t *testing.T) {

@@ -25,7 +25,10 @@ import (
 // term, and in the end all oplogs are the same.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
 	seeds := 6
-	if testing.Short() || race.Enabled {
+	switch {
+	case race.Enabled:
+		seeds = 1
+	case testing.Short():
 		seeds = 3
 	}
 	if v, err := strconv.Atoi(os.Getenv("REPL_TEST_SEEDS")); err == nil {
