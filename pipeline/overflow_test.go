@@ -67,7 +67,7 @@ func TestStandstill(t *testing.T) {
 func TestOverflowFrom(t *testing.T) {
 	t.Parallel()
 	at := func(n uint32) oplog.OpTime { return oplog.NewOpTime(1000, n, 1) }
-	p := &Pipeline{resyncs: &resync.Manager{}}
+	p := &Pipeline{resyncs: &resync.Manager{}, monitor: monitor.New(monitor.Config{})}
 	o := &overflow{p: p, state: checkpoint.State{FetchFrom: at(1), Applied: at(2)}}
 	o.advanced(checkpoint.Progress{FetchFrom: at(5), Applied: at(8)})
 	if from := o.fetchConfig().From; !from.Equal(at(5)) {
