@@ -54,9 +54,10 @@ func TestStates(t *testing.T) {
 // TestUpdates: a status and an event that come later are shown; a field that goes becomes unknown.
 func TestUpdates(t *testing.T) {
 	t.Parallel()
-	f := serve(t, state("lagSeconds", 7.0))
+	f := serve(t, state("lagSeconds", 7.0, "+cut", object{"source": object{"t": 1, "i": 1, "term": 1}, "target": object{"t": 1, "i": 1}, "ageSeconds": 12.0}))
 	b := open(t, f.URL)
 	b.shown("tile-oldest", "lag 7 s")
+	b.shown("tile-cut", "newest cut 12 s ago")
 	f.set(func() {
 		f.state = state("lagSeconds", 9.0, "verdict.level", "working", "verdict.sentence", "Another one.")
 		f.events = append(f.events, `{"id":2000,"at":"2026-11-24T14:02:08Z","level":"WARN","kind":"lease","message":"lease lost","fields":{"term":"13"}}`)

@@ -84,19 +84,18 @@ function gauge(node, s) {
 }
 
 function consistent(s) {
-	const cut = date(s.cut?.at);
-	if (cut) return cut;
 	return s.consistent === false && s.state !== "standby" ? "not yet" : date(s.exactAt);
 }
 
 function consistentSub(s) {
-	if (date(s.cut?.at)) return "newest consistent cut";
 	if (s.state === "standby") return "the leader knows";
 	if (s.consistent === false) return s.leftOut?.length ? "collections are left out: " + s.leftOut.map((x) => x.namespace).join(", ") : "the copy, or the oplog since it began, is not finished";
 	const d = date(s.exactAt);
 	const now = date(s.at);
-	return d && now ? "the target is what the source was, " + seconds(Math.max(0, (now - d) / 1000)) + " ago" : "";
+	return d && now ? "the target is what the source was, " + seconds(Math.max(0, (now - d) / 1000)) + " ago" + cut(s) : "";
 }
+
+const cut = (s) => (known(s.cut?.ageSeconds) ? "; newest cut " + seconds(s.cut.ageSeconds) + " ago" : "");
 
 function verified(s) {
 	if (s.verified === undefined) return "not yet";
