@@ -129,6 +129,7 @@ soak: mutate kills rounds agents ## what is too slow for check: planted bugs, ki
 	REPLICATOR_MOODS=all $(GO) test -count=3 -timeout 60m -run TestMoods ./pipeline
 	REPLICATOR_COPY_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestCopySurvives ./pipeline
 	REPLICATOR_MASS_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestMassSurvives ./pipeline
+	CUT_SEEDS=200 $(GO) test -count=1 -timeout 60m -run 'TestCuts$$' ./test/e2e
 	LOCKS_SECONDS=300 $(GO) test -count=1 -timeout 60m -run TestContenders -v ./lease/locks/mongostore ./lease/locks/sqlstore
 	LIVE_SECONDS=300 LIVE_DIALECTS=all $(GO) test -count=1 -timeout 60m -run TestLive -v ./test/e2e
 

@@ -115,6 +115,7 @@ func (d *dispatcher) cutOrRest(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+	made.Stall = stall
 	d.restAfter(stall)
 	d.cuts.unconfirmed.Store(true)
 	select {

@@ -87,14 +87,19 @@ func newApplying(c Config, t *target) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	run := newRun("apply", c)
+	kind := "apply"
+	if c.CutEvery > 0 {
+		kind = "apply-cuts"
+	}
+	run := newRun(kind, c)
 	run.Target, run.Ops, run.Bytes = t.Is, int64(memory.Ops), memory.Bytes
 	r := &contender{run: run}
 	r.prepare = func(ctx context.Context, round int) (func(context.Context) error, error) {
 		var a *applier.Applier
 		err := t.ready(ctx, func() error {
-			l, err := t.makeLink(ctx, "apply", round)
+			l, err := t.makeLink(ctx, kind, round)
 			if err == nil {
+				l.cfg.CutEvery = c.CutEvery
 				a, err = l.applier(nil)
 			}
 			return err
@@ -229,7 +234,7 @@ func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetL
 func (l *targetLink) applier(release func(int64)) (*applier.Applier, error) {
 	return applier.New(applier.Config{
 		Target: l.target.Set, Checkpoint: l.link, Catalog: l.catalog, Scope: l.scope, Commands: l.commands,
-		Plan: l.options, FlushDocs: l.cfg.FlushDocs, Release: release,
+		Plan: l.options, FlushDocs: l.cfg.FlushDocs, CutEvery: l.cfg.CutEvery, Release: release,
 		Start: checkpoint.Progress{Applied: ends.First, FetchFrom: ends.First, Durable: ends.First},
 	})
 }

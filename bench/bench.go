@@ -41,6 +41,9 @@ type Config struct {
 	// Duration is for how long. Default 10 s.
 	Rate     float64
 	Duration time.Duration
+	// CutEvery is the time between consistent cuts, in the runs apply and mirror. Zero means
+	// none.
+	CutEvery time.Duration
 	// CloneWorkers is how many ranges are copied at a time. Default 8.
 	CloneWorkers int
 	// Mongod is a server's binary. Where it is given, real servers are started in

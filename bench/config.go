@@ -80,6 +80,7 @@ func (c *Config) validate() error {
 		{c.BufferBytes < buffer.MinLimit, fmt.Sprintf("a buffer of %d bytes: at least %d", c.BufferBytes, buffer.MinLimit)},
 		{c.Rate < 0, fmt.Sprintf("%g operations a second", c.Rate)},
 		{c.Duration < 0, fmt.Sprintf("for %s", c.Duration)},
+		{c.CutEvery < 0, fmt.Sprintf("%s between cuts", c.CutEvery)},
 		{c.TakeRate < 0, fmt.Sprintf("%g operations a second taken", c.TakeRate)},
 		{c.CloneWorkers < 1, fmt.Sprintf("%d ranges at a time", c.CloneWorkers)},
 	} {

@@ -26,6 +26,8 @@ const (
 	mostMany        = 1.5       // the cost of 10,000 collections to that of one
 	mostGrowth      = 32        // MiB, for four times the backlog
 	leastDuring     = 0.9       // of the throughput without an index build
+	leastWithCuts   = 0.98      // of the throughput without cuts
+	mostStall       = 50        // ms, p99
 	mostMirrorLag   = 5         // ms after the acknowledgement by a majority, p99
 )
 

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/bench/plain"
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -28,6 +29,8 @@ const (
 	// probed is from the majority's acknowledgement of a probe's write to when it can be
 	// read in the target.
 	probed = "probe"
+	// stalled is how long the lanes waited for consistent cuts, at most.
+	stalled = "stall"
 )
 
 // probeEvery is the time between two probes. A probe's reader polls without a pause,
@@ -52,6 +55,8 @@ type mirror struct {
 	// own are the latencies of the probes' acknowledgements, probes those from
 	// acknowledgement to arrival.
 	own, probes meter.Histogram
+	// stalls are how long lanes waited for cuts.
+	stalls meter.Histogram
 }
 
 // Mirror measures a whole link while its source is written to at c.Rate for
@@ -96,7 +101,8 @@ func (m *mirror) run(ctx context.Context) (*result.Run, error) {
 	}
 	name := linkName("mirror", 0)
 	cfg := linkConfig(m.cfg, name, names, start)
-	cfg.OnFlush = m.flushed
+	cfg.OnFlush, cfg.CutInterval = m.flushed, m.cfg.CutEvery
+	cfg.OnCut = func(c checkpoint.Cut) { m.stalls.Record(c.Stall) }
 	l, err := startLink(ctx, cfg, m.source.End, m.target.End)
 	if err != nil {
 		return nil, err
@@ -118,6 +124,9 @@ func (m *mirror) run(ctx context.Context) (*result.Run, error) {
 	run.Latencies = map[string]result.Latency{
 		acknowledged: m.acked.Latency(), commitToApplied: m.applied.Latency(),
 		majority: m.own.Latency(), probed: m.probes.Latency(),
+	}
+	if m.cfg.CutEvery > 0 {
+		run.Latencies[stalled] = m.stalls.Latency()
 	}
 	run.Notes = m.notes(run)
 	return run, nil

@@ -43,6 +43,7 @@ var parts = []part{
 	{"catch-up", (*suite).catchUp},
 	{"calibrated", (*suite).calibrated},
 	{"mirror", (*suite).mirror},
+	{"cuts", (*suite).cuts},
 	{"index-build", (*suite).indexBuild},
 	{"clone", (*suite).clone},
 }

@@ -39,6 +39,9 @@ type Cut struct {
 	// acknowledged.
 	Target bson.Timestamp
 	At     time.Time
+	// Stall is how long the lanes waited for it at most, as the applier has measured it; zero
+	// for a cut that was read from the metadata.
+	Stall time.Duration
 	// term and number identify the record.
 	term, number int64
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
@@ -94,6 +95,9 @@ type Config struct {
 	// CutInterval is the minimum time between two consistent cuts. Zero means that cuts are
 	// made for Cut only.
 	CutInterval time.Duration
+	// OnCut is called with each cut that the target has confirmed; see applier.Config. May be
+	// nil.
+	OnCut func(checkpoint.Cut)
 
 	// Feedback is how the link's progress is reported to the source. Default:
 	// feedback.None.

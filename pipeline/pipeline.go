@@ -174,15 +174,6 @@ func (p *Pipeline) Snapshot() monitor.Snapshot {
 	return s
 }
 
-// Cut asks for a consistent cut, which is made as soon as the link follows its source and
-// the target can be consistent. It does not block, and may be called concurrently with Run.
-func (p *Pipeline) Cut() {
-	select {
-	case p.cutNow <- struct{}{}:
-	default: // one is asked for already
-	}
-}
-
 // Run acquires the lease and follows the source until soft is done, then applies
 // everything that was fetched, writes the last checkpoint and returns nil. When ctx is
 // done it returns its cause at once. It retries what can be retried and returns any
