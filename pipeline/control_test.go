@@ -230,6 +230,11 @@ func TestThrottle(t *testing.T) {
 	if now := l.p.Snapshot().Control; now.Throttle.OpsPerSecond != 60 || !now.Throttle.Adaptive {
 		t.Errorf("%+v", now.Throttle)
 	}
+	// Whoever asks is told that the target has no primary, and asks again.
+	must.Succeed(t, w.untilOf(l, "the target to have a primary again", func() bool {
+		_, err := w.store().List(t.Context())
+		return err == nil
+	}))
 	if got := w.doneAs(l, request.Throttle, `{"applyOpsPerSecond": null, "applyBytesPerSecond": null}`); got != "applies without a limit" {
 		t.Error(got)
 	}
