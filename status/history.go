@@ -145,9 +145,9 @@ type keeper struct {
 	at   time.Time
 	term int64
 	// failing is since when it cannot be read or stored, zero if it can; said is set once that
-	// was said.
-	failing time.Time
-	said    bool
+	// was said, damaged once it was said that what is stored cannot be used.
+	failing       time.Time
+	said, damaged bool
 }
 
 // historyLoop reads and stores the history until ctx is done, and stores it once more then.
@@ -212,7 +212,8 @@ func (k *keeper) read(ctx context.Context, into func(*history.History, *history.
 	damaged, isDamaged := errors.AsType[*history.DamagedError](err)
 	switch {
 	case isDamaged:
-		if !k.said {
+		if !k.damaged {
+			k.damaged = true
 			k.say("the history of the link cannot be used, and begins anew", damaged)
 		}
 	case err != nil:
@@ -229,12 +230,13 @@ func (k *keeper) read(ctx context.Context, into func(*history.History, *history.
 func (k *keeper) write(ctx context.Context) {
 	stored := k.t.history.Stored()
 	stored.Term, stored.At = k.term, time.Now()
-	switch err := k.store.Write(ctx, stored); {
-	case err == nil, errors.Is(err, history.ErrSuperseded): // then this process does not lead any more
-		k.at, k.failing, k.said = time.Now(), time.Time{}, false
-	default:
+	if err := k.store.Write(ctx, stored); err != nil {
+		// One that is superseded does not lead any more, and notices soon. If it goes on
+		// leading, the document is not its successor's.
 		k.failed(ctx, err)
+		return
 	}
+	k.at, k.failing, k.said, k.damaged = time.Now(), time.Time{}, false, false
 }
 
 // last stores the history of a process that ends, and has led until now.
@@ -255,13 +257,13 @@ func (k *keeper) failed(ctx context.Context, err error) {
 	case k.failing.IsZero():
 		k.failing = now
 	case now.Sub(k.failing) >= storeGrace && !k.said:
+		k.said = true
 		k.say("the history of the link cannot be stored: it is lost when this process ends", err)
 	}
 }
 
-// say warns, once.
+// say warns.
 func (k *keeper) say(message string, err error) {
-	k.said = true
 	e := event.NewLine(slog.LevelWarn, message, slog.String(keyReason, err.Error()))
 	k.t.Observe(e)
 	k.t.cfg.Observer.Tell(e)

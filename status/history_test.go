@@ -230,6 +230,39 @@ func TestDamagedHistory(t *testing.T) {
 	})
 }
 
+// TestLaterTerm: a process that goes on leading, and whose history cannot be stored because the
+// stored one has a later term (metadata that were restored in part, or are damaged), says so
+// once, also if it has said that what is stored cannot be used.
+func TestLaterTerm(t *testing.T) {
+	t.Parallel()
+	for name, version := range map[string]int{"of another release": 99, "damaged": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := &metadata{doc: bson.D{{Key: "_id", Value: "l"}, {Key: "version", Value: version}, {Key: "term", Value: int64(50)}}}
+				var unusable, lost atomic.Int64
+				p := m.process(t, func(e event.Event) {
+					switch message := e.Message(); {
+					case strings.Contains(message, "cannot be used"):
+						unusable.Add(1)
+					case strings.Contains(message, "cannot be stored") && strings.Contains(e.LogValue().String(), "later leader"):
+						lost.Add(1)
+					}
+				})
+				p.leads(1, time.Second)
+				time.Sleep(4 * time.Minute)
+				if unusable.Load() != 1 || lost.Load() != 0 {
+					t.Errorf("after 4 minutes: said %d times that it cannot be used, %d times that it cannot be stored", unusable.Load(), lost.Load())
+				}
+				time.Sleep(10 * time.Minute)
+				if m.writes.Load() != 0 || unusable.Load() != 1 || lost.Load() != 1 {
+					t.Errorf("%d writes; said %d times that it cannot be used, %d times that it cannot be stored", m.writes.Load(), unusable.Load(), lost.Load())
+				}
+			})
+		})
+	}
+}
+
 // TestTargetAway: while the target is away nothing is lost, and what it has is not
 // overwritten by a process that could not read it.
 func TestTargetAway(t *testing.T) {
