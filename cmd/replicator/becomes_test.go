@@ -178,6 +178,7 @@ var noFlag = map[string]string{
 	"Pipeline.RetryMin":          "tests change it",
 	"Pipeline.RetryMax":          "tests change it",
 	"Pipeline.OnFlush":           "for bench",
+	"Pipeline.OnCut":             "for bench",
 	"Pipeline.Observer":          "set by mirror",
 	"Pipeline.SetLogLevel":       "set by mirror",
 	"Pipeline.Lease.Process":     "set by mirror",
