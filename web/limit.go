@@ -1,6 +1,7 @@
 package web
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -22,9 +23,16 @@ func newCrowd(most int) *crowd { return &crowd{most: most, conns: map[net.Conn]t
 
 // change is told the state of each connection. The time of one that is not quiet is zero.
 func (c *crowd) change(conn net.Conn, to http.ConnState) {
-	if full := c.note(conn, to); full != nil {
-		_ = full.Close()
+	full := c.note(conn, to)
+	if full == nil {
+		return
 	}
+	// Who accepts connections is here. To close an encrypted one in order takes seconds if its
+	// client takes nothing.
+	if encrypted, ok := full.(*tls.Conn); ok {
+		full = encrypted.NetConn()
+	}
+	_ = full.Close()
 }
 
 // note notes a state, and returns the connection that has to go.
