@@ -111,13 +111,13 @@ func TestLogLevel(t *testing.T) {
 		log.Info("i")
 		log.Warn("w")
 		log.Error("e")
-		got := ""
+		var got strings.Builder
 		for line := range strings.Lines(out.String()) {
 			_, msg, _ := strings.Cut(line, "msg=")
-			got += msg[:1]
+			got.WriteString(msg[:1])
 		}
-		if got != step.want || !strings.Contains(out.String(), "link=l") {
-			t.Errorf("level %q: %q, want %q: %s", step.level, got, step.want, out.String())
+		if got.String() != step.want || !strings.Contains(out.String(), "link=l") {
+			t.Errorf("level %q: %q, want %q: %s", step.level, got.String(), step.want, out.String())
 		}
 	}
 	if base.Enabled(t.Context(), slog.LevelInfo) {
