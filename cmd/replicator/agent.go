@@ -209,7 +209,7 @@ func (p *agentProcess) takePart(at *front, registry *prometheus.Registry, plane 
 		along.Go(func() {
 			cfg := p.agent.Web(registry)
 			cfg.Registry, cfg.Links = registry, links
-			cfg.Types = web.Types{Status: agent.Status{}, LinkStatus: status.Snapshot{}, Links: linkRows{}, Requests: []request.Record{}}
+			cfg.Types = web.Types{Status: agent.Status{}, LinkStatus: status.Snapshot{}, History: historyShape{}, Links: linkRows{}, Requests: []request.Record{}}
 			at.configure(&cfg, &p.httpFlags)
 			if err := at.run(background, cfg); err != nil {
 				p.log.LogAttrs(background, slog.LevelError, "status is no longer served", slog.String(keyError, err.Error()))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -38,6 +40,32 @@ func rowsAt(t *testing.T, address string) linkRows {
 	return rows
 }
 
+// describes checks what a process answers against its own description of it.
+func describes(t *testing.T, address string) {
+	t.Helper()
+	read := func(path string) any {
+		_, body := get(t, "http://"+address+path)
+		return must.Get(jsonschema.UnmarshalJSON(strings.NewReader(body)))(t)
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	must.Succeed(t, c.AddResource("openapi.json", read("/openapi.json")))
+	for _, path := range []string{"/status", "/history", "/history?range=24h", "/links", "/requests"} {
+		route, _, _ := strings.Cut(path, "?")
+		schema := must.Get(c.Compile("openapi.json#/paths/" + strings.ReplaceAll(route, "/", "~1") + "/get/responses/200/content/application~1json/schema"))(t)
+		if err := schema.Validate(read(path)); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		// It says something.
+		if err := schema.Validate(true); err == nil {
+			t.Errorf("%s: anything would do", path)
+		}
+	}
+	if code, body := get(t, "http://"+address+"/"); code != http.StatusOK || !strings.Contains(body, "<html") {
+		t.Errorf("the page: %d %.100s", code, body)
+	}
+}
+
 // TestRunServes: what a process serves besides its status: whether it is ready, requests, which
 // are stored in the target, and the links of the target, for a link of this process as it says
 // itself, for others as the metadata say.
@@ -63,6 +91,8 @@ func TestRunServes(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list) != 1 || list[0].ID != made.ID || list[0].Why != "to see more" || list[0].By != "127.0.0.1" {
 		t.Errorf("%v: %s", err, body)
 	}
+
+	describes(t, address)
 
 	second := startLink(t, append(uris(source, target), "--await=100ms", "--listen=127.0.0.1:0")...)
 	standby, _ := second.await("serving status, health and metrics")["listen"].(string)

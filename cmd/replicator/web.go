@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/history"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/status"
@@ -42,6 +43,15 @@ func (c *runCommand) linkView(t *status.Tracker, target mongo.Caller) (web.Link,
 	}, nil
 }
 
+// historyShape is the JSON form of a history.View, for the OpenAPI document.
+type historyShape struct {
+	At          time.Time             `json:"at"`
+	StepSeconds int64                 `json:"stepSeconds"`
+	From        int64                 `json:"from"`
+	Series      map[string][]*float64 `json:"series"`
+	Events      []history.Event       `json:"events"`
+}
+
 // operators are the requests of a link.
 type operators struct{ store *request.Store }
 
@@ -68,7 +78,7 @@ func (c *runCommand) serve(ctx context.Context, at *front, l web.Link, t *status
 			s := t.Snapshot()
 			return rowsOf(ctx, target, c.MetadataDB, []linkRow{ownRow(&s, "./")}), nil
 		},
-		Types: web.Types{Status: status.Snapshot{}, Links: linkRows{}, Requests: []request.Record{}},
+		Types: web.Types{Status: status.Snapshot{}, History: historyShape{}, Links: linkRows{}, Requests: []request.Record{}},
 	}
 	at.configure(&cfg, &c.httpFlags)
 	return at.run(ctx, cfg)
