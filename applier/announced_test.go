@@ -1,6 +1,7 @@
 package applier
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -122,6 +123,23 @@ func TestBudgetWhileTheRestIsAwaited(t *testing.T) {
 	must.Succeed(t, <-end)
 	if len(given) != 1 || <-given != all[1].Bytes {
 		t.Error("the bytes of the second batch were not given back, or more than that")
+	}
+}
+
+// A hold inside of a span that an earlier attempt had announced begins after it: its lane cannot
+// finish before it has the rest.
+func TestHoldInsideOfWhatWasBegun(t *testing.T) {
+	r, l := announcedRig(t)
+	a := must.Get(r.begin(t.Context(), func(c *Config) {
+		c.Relaxed = true
+		(&jerky{every: 2}).on(c)
+	}))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	must.Succeed(t, a.run(ctx, l.batches(), 0))
+	checkHolds(t, a)
+	if n := len(r.target.documents(t, "db.cap")); n != 8 {
+		t.Errorf("%d documents are in the target, want all 8", n)
 	}
 }
 

@@ -74,10 +74,11 @@ func (d *dispatcher) rest(ctx context.Context, wait time.Duration, changed <-cha
 	return nil
 }
 
-// hold waits while nothing may be applied. What was handed to lanes is finished first.
+// hold waits while nothing may be applied. What was handed to lanes is finished first: a lane
+// that waits for the rest of a span that it had announced at the start gets that rest.
 func (d *dispatcher) hold(ctx context.Context) error {
 	b := d.cfg.Brake
-	if b == nil || b.Free() || !b.Held() {
+	if b == nil || b.Free() || !b.Held() || d.isCut() {
 		return nil
 	}
 	d.handOver()
