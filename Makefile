@@ -127,6 +127,7 @@ mutate: ## plant known bugs, one at a time; a test has to notice each; MUTANTS=R
 soak: mutate kills rounds agents ## what is too slow for check: planted bugs, kills, rounds, moods, long live runs on all dialects
 	$(GO) test -count=1 -timeout 60m ./...
 	REPLICATOR_MOODS=all $(GO) test -count=3 -timeout 60m -run TestMoods ./pipeline
+	REPLICATOR_BEHIND=1 $(GO) test -count=1 -timeout 60m -run TestResyncBehind ./pipeline
 	REPLICATOR_COPY_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestCopySurvives ./pipeline
 	REPLICATOR_MASS_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestMassSurvives ./pipeline
 	CUT_SEEDS=200 $(GO) test -count=1 -timeout 60m -run 'TestCuts$$' ./test/e2e

@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"context"
+	"os"
 	"sync"
 	"testing"
 
@@ -57,6 +58,11 @@ func (g *gates) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 // collection that is copied again does not wait until the link has left the disk, which one
 // that cannot keep up never does.
 func TestResyncBehind(t *testing.T) {
+	// On a machine that is busy with other tests the link may be so slow that the part is not
+	// behind when it should be: make soak runs it alone.
+	if os.Getenv("REPLICATOR_BEHIND") == "" {
+		t.Skip("it needs a machine of its own: make soak, or REPLICATOR_BEHIND=1")
+	}
 	t.Parallel()
 	o := newOverflowing(t, 512)
 	o.links["a"].stop(pipeline.ErrStopped)
