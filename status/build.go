@@ -55,6 +55,7 @@ func (t *Tracker) Snapshot() Snapshot {
 	addCut(&s, &p, now)
 	t.addCopy(&s, &p, now)
 	t.addWindow(&s, &p, now)
+	addControl(&s, &p)
 	t.addSource(&s, &p, now)
 	s.silent, s.silentAfter, s.blocked = t.silence(&s), cmp.Or(p.SilentAfter, silentSoon), p.Blocked
 	s.targetSilent = p.TargetSilent

@@ -122,6 +122,21 @@ var conditions = []condition{
 		means: "At its present pace the source deletes the entry from which a restart would read within two minutes.",
 	},
 	{
+		name: "paused-short", level: Attention, holds: paused(true),
+		next:  resumes,
+		means: "The link is paused, and in less than an hour the source deletes the entry from which it has to continue. After that everything has to be copied again. A larger oplog of the source, or `--spool-dir`, lets a pause last longer.",
+	},
+	{
+		name: "paused", level: Attention, holds: paused(false),
+		next:  resumes,
+		means: "An operator has paused the link. Nothing is copied or applied; the source is read on, and the lease is kept. A restart or a takeover does not end the pause.",
+	},
+	{
+		name: "control-unread", level: Attention, window: true, holds: unread, unwell: unreadForLong,
+		next:  says("Check the target, and the collection control of the metadata database."),
+		means: "What operators have set for the link cannot be read. A process that has read it before leaves everything as it was; one that has just begun to lead applies nothing, as the link may be paused.",
+	},
+	{
 		name: "spool-full", level: Attention, window: true, holds: spoolFull, unwell: spoolFullForLong,
 		next:  says("Make room under --spool-dir, or start the link again with a larger --spool-bytes."),
 		means: "The oplog is not read while the spool has no room. The source may delete what has not been read.",
@@ -176,6 +191,11 @@ var conditions = []condition{
 		means: "The oplog has not been applied yet to everything that was copied.",
 	},
 	{
+		name: "throttled", level: Working, window: true, holds: throttled(true),
+		next:  func(s *Snapshot) string { return "replicator throttle --link " + s.Link + " --off …" },
+		means: "An operator has limited how fast the oplog is applied, and the link has not caught up. The lag grows while the source writes more than that.",
+	},
+	{
 		name: "catching-up-target", level: Working, window: true, holds: catchingUp(true),
 		means: "The target takes less than the source sends: what was read waits in memory, or on disk. The target (its CPU, disk, flow control) sets the pace.",
 	},
@@ -188,11 +208,17 @@ var conditions = []condition{
 		means: "Everything that the source has committed is applied, or in flight.",
 	},
 	{
+		name: "throttle-set", level: Working, holds: throttled(false),
+		means: "An operator has limited how fast the oplog is applied. It is enough at present; this is shown with the verdict `steady`.",
+	},
+	{
 		name: "stopped", level: Attention, holds: inState(monitor.Stopped, "Stopped as requested"), unwell: always,
 		next:  says("Start it again: it resumes from its checkpoint."),
 		means: "The run has ended because it was told to.",
 	},
 }
+
+func resumes(s *Snapshot) string { return "replicator resume --link " + s.Link + " …" }
 
 func always(*Snapshot) bool { return true }
 

@@ -99,6 +99,9 @@ type Snapshot struct {
 	Checkpoint Checkpoint `json:"checkpoint"`
 	Feedback   Feedback   `json:"feedback"`
 
+	// Control is what operators have set and asked for, nil while this process does not lead.
+	Control *Control `json:"control"`
+
 	// Waits are the commands that have waited for a reply for longer than five seconds, the
 	// longest first.
 	Waits []Wait `json:"waits"`

@@ -221,7 +221,7 @@ func retrying(after, until time.Duration) symptom {
 // stalled holds while nothing is applied although there is something to apply, and nothing is
 // known to be waited for.
 func stalled(s *Snapshot) (string, time.Time) {
-	if !s.leads() || s.stands == nil || len(s.KeptBack) > 0 || s.At.Sub(s.stands.Since) < stalledAfter {
+	if !s.leads() || s.stands == nil || s.Control != nil && s.Control.Paused != nil || len(s.KeptBack) > 0 || s.At.Sub(s.stands.Since) < stalledAfter {
 		return "", time.Time{}
 	}
 	return fmt.Sprintf("Stalled: nothing has been applied for %s, although there is something to apply: %s.",

@@ -14,11 +14,13 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -38,6 +40,14 @@ type scenario func(t *testing.T, tr *Tracker, p *fakePipeline)
 func in(change func(s *monitor.Snapshot, now time.Time)) scenario {
 	return func(_ *testing.T, _ *Tracker, p *fakePipeline) {
 		p.set(func(s *monitor.Snapshot) { steadily(s); change(s, time.Now()) })
+	}
+}
+
+// controlled is a link for which operators have set something.
+func controlled(set func(c *control.Status, s *monitor.Snapshot)) func(*monitor.Snapshot, time.Time) {
+	return func(s *monitor.Snapshot, _ time.Time) {
+		s.Control = &control.Status{Known: true, Factor: 1, CopyBytesPerSecond: -1, CopyOpsPerSecond: -1}
+		set(s.Control, s)
 	}
 }
 
@@ -104,6 +114,24 @@ var scenarios = map[string]scenario{
 		s.Stands = &monitor.Stands{Since: now.Add(-45 * time.Second), Why: "3 replies wait in the buffer, and 5000 bytes are after it; the applier waits for room in the lanes"}
 	}),
 	"oplog-short": in(func(s *monitor.Snapshot, _ time.Time) { s.Window.Left = 80 * time.Second }),
+	"paused": in(controlled(func(c *control.Status, s *monitor.Snapshot) {
+		c.Paused = &request.Paused{Since: time.Now().Add(-12 * time.Minute), By: "ann@ops1", Why: "the target gets new disks"}
+	})),
+	"paused-short": in(controlled(func(c *control.Status, s *monitor.Snapshot) {
+		c.Paused = &request.Paused{Since: time.Now().Add(-12 * time.Minute), By: "ann@ops1"}
+		s.Window.Left = 40 * time.Minute
+	})),
+	"control-unread": in(controlled(func(c *control.Status, _ *monitor.Snapshot) {
+		c.Known, c.UnreadSince, c.UnreadWhy = false, time.Now().Add(-5*time.Second), "no primary of the target answers"
+	})),
+	"throttled": in(controlled(func(c *control.Status, s *monitor.Snapshot) {
+		s.State, s.Buffer.Waiting, s.Lag, s.Source.Committed = monitor.CatchingUp, true, 3*time.Minute, at(1180)
+		c.Throttle = request.Limits{OpsPerSecond: 2000, Adaptive: true, Request: "x", At: time.Now().Add(-time.Hour), By: "ann@ops1", Why: "month's end"}
+		c.Factor, c.Why = 0.5, "flow control holds its writes back, as its secondaries lag"
+	})),
+	"throttle-set": in(controlled(func(c *control.Status, _ *monitor.Snapshot) {
+		c.Throttle = request.Limits{BytesPerSecond: 1 << 20, Request: "x", At: time.Now().Add(-time.Hour)}
+	})),
 	"spool-full": in(func(s *monitor.Snapshot, _ time.Time) {
 		s.State, s.Spool = monitor.CatchingUp, &spool.DiskStats{Full: true, Why: "its limit of 20 GiB is reached"}
 	}),
@@ -191,6 +219,13 @@ func TestVerdicts(t *testing.T) {
 		}
 		s, code, health := play(t, run)
 		v := &s.Verdict
+		if c.name == "throttle-set" { // it is never the worst
+			if v.Name != "steady" || len(v.Also) != 1 {
+				t.Errorf("%s: %+v", c.name, v)
+			}
+			section(&page, c, &Verdict{Sentence: v.Also[0]})
+			continue
+		}
 		if v.Name != c.name || v.Level != c.level {
 			t.Errorf("%s: the verdict is %s (%s): %s", c.name, v.Name, v.Level, v.Sentence)
 		}
