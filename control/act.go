@@ -101,20 +101,13 @@ func (c *Controller) throttle(ctx context.Context, r *request.Record, term int64
 	if err := c.set(ctx, term, func(s *request.Standing) { s.Throttle = next }); err != nil {
 		return err
 	}
-	return c.answer(ctx, r, request.Done, "applies "+describe(next.OpsPerSecond, next.BytesPerSecond)+adaptive(next.Adaptive)+copied)
+	return c.answer(ctx, r, request.Done, "applies "+next.Describe()+copied)
 }
 
 func set(limit *int64, l request.Limit) {
 	if l.Given {
 		*limit = l.PerSecond
 	}
-}
-
-func adaptive(on bool) string {
-	if on {
-		return ", less while the target is under pressure"
-	}
-	return ""
 }
 
 // limitCopy changes the limits of the copy, and describes them if it has.
@@ -138,24 +131,7 @@ func (c *Controller) limitCopy(ctx context.Context, change *request.Change) (str
 	if change.Default {
 		return "; copies with the limits that it was started with", nil
 	}
-	return "; copies " + describe(ops, bytes), nil
-}
-
-// describe describes limits; a negative one is that of the start.
-func describe(ops, bytes int64) string {
-	text := func(n int64, what string) string {
-		switch {
-		case n < 0:
-			return what + " as it was started with"
-		case n == 0:
-			return what + " without a limit"
-		}
-		return fmt.Sprintf("at most %d %s per second", n, what)
-	}
-	if ops == 0 && bytes == 0 {
-		return "without a limit"
-	}
-	return text(ops, "operations") + " and " + text(bytes, "bytes")
+	return "; copies " + request.Describe(ops, bytes), nil
 }
 
 // again copies collections again, and follows that to its end.

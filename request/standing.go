@@ -143,3 +143,29 @@ func (l *Limits) append(dst []byte) []byte {
 	dst = bsoncore.AppendStringElement(dst, "by", l.By)
 	return bsoncore.AppendStringElement(dst, "why", l.Why)
 }
+
+// Describe says what the limits of applying are.
+func (l *Limits) Describe() string {
+	out := Describe(l.OpsPerSecond, l.BytesPerSecond)
+	if l.Adaptive {
+		out += ", less while the target is under pressure"
+	}
+	return out
+}
+
+// Describe describes limits; 0 is none, a negative one that of the start.
+func Describe(opsPerSecond, bytesPerSecond int64) string {
+	text := func(n int64, what string) string {
+		switch {
+		case n < 0:
+			return what + " as it was started with"
+		case n == 0:
+			return what + " without a limit"
+		}
+		return fmt.Sprintf("at most %d %s per second", n, what)
+	}
+	if opsPerSecond == 0 && bytesPerSecond == 0 {
+		return "without a limit"
+	}
+	return text(opsPerSecond, "operations") + " and " + text(bytesPerSecond, "bytes")
+}

@@ -50,11 +50,11 @@ func TestLinks(t *testing.T) {
 	// The environment says how a link is started, not what is requested.
 	environ := []string{"REPLICATOR_TARGET=" + target.URI(), "REPLICATOR_LINK=test", "REPLICATOR_MAX_BYTES_PER_SECOND=1MiB"}
 	for _, tt := range []struct{ args, want string }{
-		{"", "Link test copies: as many bytes per second as it was started with, as many documents per second as it was started with.\n"},
+		{"", "Link test copies: as many bytes per second as it was started with, as many documents per second as it was started with.\nLink test applies without a limit.\n"},
 		{"--max-ops-per-second=500", "Link test copies, within a few seconds if it runs: as many bytes per second as it was started with, at most 500 documents per second.\n"},
 		{"--max-bytes-per-second=20MiB", "Link test copies, within a few seconds if it runs: at most 20MiB per second, at most 500 documents per second.\n"},
 		{"--max-ops-per-second=0", "Link test copies, within a few seconds if it runs: at most 20MiB per second, documents without a limit.\n"},
-		{"", "Link test copies: at most 20MiB per second, documents without a limit.\n"},
+		{"", "Link test copies: at most 20MiB per second, documents without a limit.\nLink test applies without a limit.\n"},
 		{"--default", "Link test copies, within a few seconds if it runs: as many bytes per second as it was started with, as many documents per second as it was started with.\n"},
 	} {
 		code, stdout, stderr := invoke(t, environ, append([]string{"throttle"}, strings.Fields(tt.args)...)...)

@@ -16,7 +16,10 @@ type commands struct {
 	Status   statusCommand      `cmd:"" help:"Show how links are, in a sentence each: as the process says that runs them, or their metadata."`
 	Agent    agentCommand       `cmd:"" help:"Run many links in one process, and share them with other processes."`
 	Resync   resyncCommand      `cmd:"" help:"Copy one collection of a link again, while the rest continues."`
-	Throttle throttleCommand    `cmd:"" help:"Limit how fast a running link copies, or show the limits."`
+	Throttle throttleCommand    `cmd:"" help:"Limit how fast a link copies and applies, or show the limits."`
+	Pause    pauseCommand       `cmd:"" help:"Pause a link: it copies and applies nothing until it is resumed, and reads on."`
+	Resume   resumeCommand      `cmd:"" help:"Resume a link that is paused."`
+	Events   eventsCommand      `cmd:"" help:"Print what was asked of a link, by whom, and what became of it; and who leads it."`
 	Cut      cutCommand         `cmd:"" help:"Print the newest consistent cut of a link: a time of the target at which it is the source as of an entry."`
 	Links    linksCommand       `cmd:"" help:"List the links of a target, with their positions."`
 	Lease    leaseCommand       `cmd:"" help:"Show the leases and locks in a target, release one, or run a command with one."`

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/request"
+)
+
+type eventsCommand struct {
+	linkFlags
+	Follow bool `settings:"no" help:"Go on with what happens from now on."`
+	JSON   bool `name:"json" settings:"no" help:"Print a line of JSON for each."`
+}
+
+// eventsPoll is how often the metadata are read.
+const eventsPoll = time.Second
+
+// linkEvent is a line: a request in one of its states, or another leader.
+type linkEvent struct {
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"`
+	// Request is nil for another leader.
+	Request *request.Record `json:"request,omitempty"`
+	// Term is the new one, Leader the process that has it.
+	Term   int64  `json:"term,omitempty"`
+	Leader string `json:"leader,omitempty"`
+}
+
+// eventReader reads what the metadata have of a link: what is known of it after its process is
+// gone, too.
+type eventReader interface {
+	// List returns the requests, the newest first.
+	List(ctx context.Context) ([]request.Record, error)
+	// Leader returns the term of the link, and the process that has it; false if there is no link.
+	Leader(ctx context.Context) (term int64, holder string, found bool, err error)
+}
+
+// eventSource is the eventReader of a target.
+type eventSource struct {
+	*request.Store
+	link  *checkpoint.Store
+	watch *lease.Watch
+}
+
+// Leader implements eventReader.
+func (s eventSource) Leader(ctx context.Context) (term int64, holder string, found bool, err error) {
+	seen, found, err := s.link.Look(ctx, s.watch)
+	return seen.Lease.Record.Term, seen.Lease.Record.Holder, found, err
+}
+
+// Run prints the events.
+func (c *eventsCommand) Run(ctx context.Context, out cli.Output) error {
+	store, _, release, err := c.openLink(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return c.run(ctx, out, eventSource{request.New(store), store, lease.NewWatch("")})
+}
+
+func (c *eventsCommand) run(ctx context.Context, out cli.Output, from eventReader) error {
+	w := eventWatch{states: map[string]string{}}
+	tick := time.NewTicker(eventsPoll)
+	defer tick.Stop()
+	away := false
+	for {
+		events, err := w.look(ctx, from)
+		switch {
+		case ctx.Err() != nil && c.Follow:
+			return nil // as asked
+		case err != nil && (!c.Follow || pipeline.Classify(err).Action != pipeline.Retry):
+			return cli.Stopped(ctx, err)
+		case err != nil && !away:
+			away = true
+			out.Complain("The target cannot be read: %v. Retrying.", err)
+		case err == nil:
+			away = false
+			if err := c.print(out, events); err != nil {
+				return err
+			}
+		}
+		if !c.Follow {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// eventWatch finds what has changed since it last looked.
+type eventWatch struct {
+	states map[string]string // of requests, by id
+	holder string
+}
+
+func (w *eventWatch) look(ctx context.Context, from eventReader) ([]linkEvent, error) {
+	list, err := from.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	term, holder, found, err := from.Leader(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, cli.Usage(errors.New("the link was removed"))
+	}
+	var events []linkEvent
+	for i := range list {
+		r := &list[i]
+		now := r.State + " " + r.Outcome
+		if w.states[r.ID] == now {
+			continue
+		}
+		w.states[r.ID] = now
+		events = append(events, linkEvent{At: r.ChangedAt, Kind: string(r.Kind), Request: r})
+	}
+	slices.SortStableFunc(events, func(a, b linkEvent) int { return a.At.Compare(b.At) })
+	// Each attempt of a process has a term of its own.
+	if term != 0 && holder != w.holder {
+		w.holder = holder
+		events = append(events, linkEvent{At: time.Now().UTC(), Kind: "leader", Term: term, Leader: holder})
+	}
+	return events, nil
+}
+
+// print prints events, the oldest first.
+func (c *eventsCommand) print(out cli.Output, events []linkEvent) error {
+	if c.JSON {
+		w := json.NewEncoder(out.Results)
+		for i := range events {
+			if err := w.Encode(events[i]); err != nil {
+				return fmt.Errorf("print the events: %w", err)
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(out.Results, 0, 0, 2, ' ', 0)
+	for i := range events {
+		e := &events[i]
+		at := e.At.UTC().Format(time.RFC3339)
+		if e.Request == nil {
+			_, _ = fmt.Fprintf(w, "%s\t%s\tterm %d: %s\n", at, e.Kind, e.Term, printable.Text(cmp.Or(e.Leader, "nobody"))) // Flush returns the error
+			continue
+		}
+		r := e.Request
+		text := r.State
+		if r.Outcome != "" {
+			text += ": " + r.Outcome
+		}
+		by := "by " + cmp.Or(r.By, "somebody")
+		if r.Why != "" {
+			by += ": " + r.Why
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", at, printable.Text(e.Kind), printable.Text(text), printable.Text(by))
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("print the events: %w", err)
+	}
+	return nil
+}
