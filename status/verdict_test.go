@@ -114,7 +114,7 @@ var scenarios = map[string]scenario{
 		s.Stands = &monitor.Stands{Since: now.Add(-45 * time.Second), Why: "3 replies wait in the buffer, and 5000 bytes are after it; the applier waits for room in the lanes"}
 	}),
 	"oplog-short": in(func(s *monitor.Snapshot, _ time.Time) { s.Window.Left = 80 * time.Second }),
-	"paused": in(controlled(func(c *control.Status, s *monitor.Snapshot) {
+	"paused": in(controlled(func(c *control.Status, _ *monitor.Snapshot) {
 		c.Paused = &request.Paused{Since: time.Now().Add(-12 * time.Minute), By: "ann@ops1", Why: "the target gets new disks"}
 	})),
 	"paused-short": in(controlled(func(c *control.Status, s *monitor.Snapshot) {
