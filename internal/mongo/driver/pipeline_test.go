@@ -236,7 +236,8 @@ func testCallAllLost(t *testing.T, open opener) {
 			s := open(t, driver.Config{URI: f.uri()})
 			asked := 0
 			err := s.CallAll(ctx, numbered(t, 10, 10), func(int, bson.Raw) error { asked++; return nil })
-			if !tc.ok(err) || asked != 3 {
+			// A context may end before the replies that have come are read.
+			if early := errors.Is(err, stop) && asked < 3; !tc.ok(err) || asked != 3 && !early {
 				t.Errorf("%v after %d replies", err, asked)
 			}
 			f.say(echo(t, 0, nil))
