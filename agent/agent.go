@@ -154,8 +154,8 @@ func (a *Agent) find(name string) (l Link, found bool, changed <-chan struct{}) 
 // errChanged is the cause with which a link ends whose settings have changed.
 var errChanged = errors.New("the settings of the link have changed")
 
-// other waits until a link has other settings than these, or is gone.
-func (a *Agent) other(ctx context.Context, name, settings string) bool {
+// other waits until a link has other settings than these, or is gone, or until again has a value.
+func (a *Agent) other(ctx context.Context, name, settings string, again <-chan struct{}) bool {
 	for {
 		l, found, changed := a.find(name)
 		if !found || l.Settings != settings {
@@ -163,6 +163,8 @@ func (a *Agent) other(ctx context.Context, name, settings string) bool {
 		}
 		select {
 		case <-changed:
+		case <-again:
+			return true
 		case <-ctx.Done():
 			return false
 		}

@@ -191,6 +191,55 @@ func TestSet(t *testing.T) {
 	})
 }
 
+// A link that has ended starts again when an operator asks for it, at once and without other settings;
+// one that runs, or waits, is not disturbed.
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		b.fail("a", errLasting)
+		b.fail("b", errPassing)
+		b.set("a=1", "b=1", "c=1")
+		b.work("a")
+		b.work("b")
+		b.work("c")
+		if s := b.statusOf("a"); s.State != Ended {
+			t.Fatalf("a: %+v", s)
+		}
+		for _, name := range []string{"c", "none"} {
+			if b.Retry(name) {
+				t.Errorf("%s is started again", name)
+			}
+		}
+		for range 3 { // the cause is still there
+			_, before := b.started()
+			if !b.Retry("a") || !b.Retry("b") {
+				t.Error("they have not ended")
+			}
+			b.Retry("a") // by a second operator: it counts once
+			synctest.Wait()
+			if _, now := b.started(); now != before+2 {
+				t.Errorf("%d starts, want 2", now-before)
+			}
+		}
+		if s := b.statusOf("a"); s.State != Ended || s.Failures != 4 {
+			t.Errorf("a: %+v", s)
+		}
+		b.fail("a", nil)
+		b.fail("b", nil)
+		if !b.Retry("a") || !b.Retry("b") {
+			t.Error("they have not ended")
+		}
+		b.expect("in the end", "a1", "b1")
+		_, before := b.started()
+		if b.Retry("a") {
+			t.Error("one that runs is started again")
+		}
+		if b.expect("still", "a1", "b1"); b.runs != before {
+			t.Errorf("%d starts", b.runs-before)
+		}
+	})
+}
+
 // What announces the drain of a run may come after the next one has begun.
 func TestDrainsLate(t *testing.T) {
 	t.Parallel()

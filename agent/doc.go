@@ -13,7 +13,7 @@
 //	                                 └───┼───────────────────────────────────────┘
 //	                                     │ error, a restart does not help
 //	                                     ▼
-//	                                   ended ── other settings ──▶ running
+//	                                   ended ── other settings, or Retry ──▶ running
 //
 // An error of a link ends neither the agent nor the other links. One that a restart may help is
 // retried here, and after several times in a row returned by [Agent.Work], so that the coordinator

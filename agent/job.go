@@ -22,7 +22,7 @@ const (
 	Draining State = "draining"
 	// Retrying: it has ended, and starts again by itself.
 	Retrying State = "retrying"
-	// Ended: it has ended, and starts again once its settings have changed.
+	// Ended: it has ended, and starts again once its settings have changed, or by Retry.
 	Ended State = "ended"
 )
 
@@ -42,6 +42,8 @@ type job struct {
 	since time.Time // when it was assigned
 	// ran: in its last run it got as far as having something to show. Written and read by Work.
 	ran bool
+	// again wakes one that has ended. Its capacity is one.
+	again chan struct{}
 
 	mu      sync.Mutex // guards the rest
 	state   State
@@ -114,12 +116,15 @@ func (j *job) show(v View) {
 	j.view = &v
 }
 
+// noRoom is what a link waits for that has been assigned.
+const noRoom = "as many links run as the process has room for"
+
 // Work runs a link until ctx is done, then returns once the link has drained. The term is that
 // of the assignment. It returns an error before that if the link has failed Config.MoveAfter
 // times in a row, and a restart could help, maybe elsewhere.
 func (a *Agent) Work(ctx context.Context, name string, term int64) error {
 	log := a.cfg.Log.With(slog.String(keyLink, name))
-	j := &job{name: name, term: term, since: time.Now(), state: Waiting, entered: time.Now()}
+	j := &job{name: name, term: term, since: time.Now(), again: make(chan struct{}, 1), state: Waiting, entered: time.Now(), why: noRoom}
 	a.mu.Lock()
 	a.jobs[name] = j
 	a.mu.Unlock()
@@ -131,7 +136,6 @@ func (a *Agent) Work(ctx context.Context, name string, term int64) error {
 		}
 	}()
 	log.LogAttrs(ctx, slog.LevelInfo, "this process runs the link", slog.Int64(keyTerm, term))
-	j.enter(Waiting, "as many links run as the process has room for")
 	select {
 	case a.room <- struct{}{}:
 	case <-ctx.Done():
@@ -237,7 +241,7 @@ func (a *Agent) once(ctx context.Context, j *job, l Link) (again bool, err error
 	watching, endWatch := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		if a.other(watching, l.Name, l.Settings) {
+		if a.other(watching, l.Name, l.Settings, nil) {
 			drain(errChanged)
 		}
 	})
@@ -260,11 +264,15 @@ func (a *Agent) failed(ctx context.Context, j *job, l Link, err error, atMost ti
 		f = a.cfg.Explain(err)
 	}
 	f.At = time.Now()
+	select {
+	case <-j.again: // that was for an earlier end
+	default:
+	}
 	attrs := []slog.Attr{slog.String(keyLink, l.Name), slog.Int(keyCode, f.Code), slog.String(keyError, f.Error), slog.String(keyHint, f.Do)}
 	if !f.Helps {
 		j.fails(Ended, f, time.Time{})
-		a.cfg.Log.LogAttrs(ctx, slog.LevelError, "the link has ended: a restart does not help, and it is started again once its settings have changed", attrs...)
-		a.other(ctx, l.Name, l.Settings)
+		a.cfg.Log.LogAttrs(ctx, slog.LevelError, "the link has ended: a restart alone does not help, and it is started again once its settings have changed, or by replicator agent retry", attrs...)
+		a.other(ctx, l.Name, l.Settings, j.again)
 		return false
 	}
 	wait := atMost/2 + rand.N(atMost/2+1)
@@ -272,5 +280,27 @@ func (a *Agent) failed(ctx context.Context, j *job, l Link, err error, atMost ti
 	a.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "the link has ended, and is started again", append(attrs, slog.Duration(keyWait, wait))...)
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	return !a.other(ctx, l.Name, l.Settings)
+	return !a.other(ctx, l.Name, l.Settings, j.again)
+}
+
+// Retry starts a link again now that has ended here, as if its settings had changed, and reports whether
+// there is one: the cause may be gone.
+func (a *Agent) Retry(name string) bool {
+	a.mu.Lock()
+	j := a.jobs[name]
+	a.mu.Unlock()
+	if j == nil || !j.hasEnded() {
+		return false
+	}
+	select {
+	case j.again <- struct{}{}:
+	default: // it is about to
+	}
+	return true
+}
+
+func (j *job) hasEnded() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.state == Ended || j.state == Retrying
 }

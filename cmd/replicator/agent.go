@@ -34,6 +34,7 @@ type agentCommand struct {
 	Status  agentStatusCommand  `cmd:"" help:"Show which process has which link, and why."`
 	Drain   agentDrainCommand   `cmd:"" help:"Have the other processes take the links of one."`
 	Undrain agentUndrainCommand `cmd:"" help:"Give a process links again."`
+	Retry   agentRetryCommand   `cmd:"" help:"Start a link again that has ended, or waits to be started again."`
 }
 
 // fileFlag names the file of a fleet.

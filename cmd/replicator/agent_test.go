@@ -144,6 +144,16 @@ func TestAgents(t *testing.T) {
 	if l := f.Links[2]; l.Link != "broken" || l.Failure.Code == 0 || l.Failure.Do == "" || l.Failure.Error == "" {
 		t.Errorf("the broken link: %+v, %+v", l, l.Failure)
 	}
+	first := f.Links[2].Failure.At
+	if code, stdout, stderr := invoke(t, nil, "agent", "retry", "broken", "--links="+a.file); code != cli.ExitOK || !strings.Contains(stdout, "starts broken again within 10s. It had ended with exit code") {
+		t.Errorf("retry: %d %s %s", code, stdout, stderr)
+	}
+	a.until("the broken link has ended again", func(f *fleet) bool { return f.Links[2].Failure != nil && f.Links[2].Failure.At.After(first) })
+	for link, want := range map[string]string{"a": "it has not ended, as far as is known (running: ", "x": "the file does not have it"} {
+		if code, _, stderr := invoke(t, nil, "agent", "retry", link, "--links="+a.file); code != cli.ExitUnexpected || !strings.Contains(stderr, want) {
+			t.Errorf("retry %s: %d %s", link, code, stderr)
+		}
+	}
 
 	if code, stdout, stderr := invoke(t, nil, "agent", "drain", "m2", "--links="+a.file); code != cli.ExitOK || !strings.Contains(stdout, "m2 is drained") {
 		t.Errorf("drain: %d %s %s", code, stdout, stderr)

@@ -14,11 +14,15 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// memberFailure is how a link has ended on a member, as the control plane has it for others.
+// memberFailure is how a link has ended on a member, or what it waits for there, as the control
+// plane has it for others.
 type memberFailure struct {
 	Member string
 	// Term is that of the assignment in which it has ended.
 	Term int64
+	// Waits is what a link waits for that has not begun, with when in Failure.At; empty for one
+	// that has ended.
+	Waits string
 	agent.Failure
 }
 
@@ -32,6 +36,9 @@ type failureDoc struct {
 	Error   string    `bson:"error"`
 	Do      string    `bson:"do"`
 	Retried bool      `bson:"retried"`
+	Waits   string    `bson:"waits,omitempty"`
+	// Again is when an operator asked for it to be started again, absent if none has.
+	Again *time.Time `bson:"again,omitempty"`
 }
 
 // maxFailure is how many bytes of an error are stored.
@@ -48,15 +55,18 @@ type failureBoard struct {
 
 func (b *failureBoard) id(link string) string { return b.group + "/" + link }
 
-// failuresOf returns how the links of a process have ended that do not run. One that starts
-// again does not run before it has something to show.
+// failuresOf returns how the links of a process have ended that do not run, and what those wait
+// for that have not begun. One that starts again does not run before it has something to show.
 func failuresOf(s agent.Status) map[string]memberFailure {
 	all := map[string]memberFailure{}
 	for i := range s.Links {
 		l := &s.Links[i]
 		starts := l.State == agent.Running && l.Run == nil
-		if l.LastFailure != nil && (starts || l.State == agent.Ended || l.State == agent.Retrying) {
-			all[l.Link] = memberFailure{s.Member, l.Term, *l.LastFailure}
+		switch {
+		case l.State == agent.Waiting:
+			all[l.Link] = memberFailure{Member: s.Member, Term: l.Term, Waits: l.Why, Failure: agent.Failure{At: l.Since}}
+		case l.LastFailure != nil && (starts || l.State == agent.Ended || l.State == agent.Retrying):
+			all[l.Link] = memberFailure{Member: s.Member, Term: l.Term, Failure: *l.LastFailure}
 		}
 	}
 	return all
@@ -70,7 +80,7 @@ func (b *failureBoard) update(ctx context.Context, s agent.Status) error {
 			continue
 		}
 		text := strings.ToValidUTF8(f.Error[:min(len(f.Error), maxFailure)], "")
-		doc := failureDoc{b.id(link), b.member, f.Term, f.At, f.Code, text, f.Do, f.Helps}
+		doc := failureDoc{b.id(link), b.member, f.Term, f.At, f.Code, text, f.Do, f.Helps, f.Waits, nil}
 		if err := b.write(ctx, "update", bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: doc.ID}}}, {Key: "u", Value: doc}, {Key: "upsert", Value: true}}); err != nil {
 			return err
 		}
@@ -105,19 +115,72 @@ func (b *failureBoard) write(ctx context.Context, command string, statement bson
 	return nil
 }
 
+// retries has the links of this process started again of which operators have asked for that.
+func (b *failureBoard) retries(ctx context.Context, retry func(link string) bool) error {
+	if len(b.written) == 0 {
+		return nil
+	}
+	docs, err := readFailureDocs(ctx, b.target, b.db, b.group)
+	if err != nil {
+		return err
+	}
+	for _, d := range docs {
+		if d.Again == nil || d.Member != b.member {
+			continue
+		}
+		retry(strings.TrimPrefix(d.ID, b.group+"/"))
+		if _, err := b.again(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "member", Value: b.member}}, bson.D{{Key: "$unset", Value: bson.D{{Key: "again", Value: ""}}}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retry asks the process that has a link, which has ended, to start it again. It reports whether
+// that was still so.
+func (b *failureBoard) retry(ctx context.Context, link string, at time.Time) (bool, error) {
+	n, err := b.again(ctx, bson.D{{Key: "_id", Value: b.id(link)}, {Key: "member", Value: b.member}, {Key: "at", Value: at}},
+		bson.D{{Key: "$currentDate", Value: bson.D{{Key: "again", Value: true}}}})
+	return n > 0, err
+}
+
+// again changes whether a link is to be started again, and returns how many documents matched.
+func (b *failureBoard) again(ctx context.Context, which, change bson.D) (int64, error) {
+	doc, err := bson.Marshal(bson.D{{Key: "q", Value: which}, {Key: "u", Value: change}})
+	if err != nil {
+		return 0, fmt.Errorf("build the statement: %w", err)
+	}
+	reply, err := b.target.Call(ctx, metadata.Majority(metadata.Write(b.db, "update", metadata.AgentFailures, "updates", doc)))
+	n := int64(0)
+	if err == nil {
+		n, err = metadata.Written(reply)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("have a link started again, in %s.%s: %w", b.db, metadata.AgentFailures, err)
+	}
+	return n, nil
+}
+
 // readFailures returns how the links of a group have ended, by link.
 func readFailures(ctx context.Context, target mongo.Caller, db, group string) (map[string]memberFailure, error) {
+	docs, err := readFailureDocs(ctx, target, db, group)
+	all := map[string]memberFailure{}
+	for _, d := range docs {
+		all[strings.TrimPrefix(d.ID, group+"/")] = memberFailure{d.Member, d.Term, d.Waits, agent.Failure{At: d.At, Code: d.Code, Error: d.Error, Do: d.Do, Helps: d.Retried}}
+	}
+	return all, err
+}
+
+func readFailureDocs(ctx context.Context, target mongo.Caller, db, group string) ([]failureDoc, error) {
 	docs, err := metadata.FindAll(ctx, mongo.Retry{}, target, nil, db, metadata.AgentFailures, "majority", metadata.Below(group))
 	if err != nil {
 		return nil, fmt.Errorf("read how links have ended, in %s.%s: %w", db, metadata.AgentFailures, err)
 	}
-	all := map[string]memberFailure{}
-	for _, raw := range docs {
-		var d failureDoc
-		if err := bson.Unmarshal(raw, &d); err != nil {
+	list := make([]failureDoc, len(docs))
+	for i, raw := range docs {
+		if err := bson.Unmarshal(raw, &list[i]); err != nil {
 			return nil, fmt.Errorf("read %s in %s.%s: %w", raw.Lookup("_id"), db, metadata.AgentFailures, err)
 		}
-		all[strings.TrimPrefix(d.ID, group+"/")] = memberFailure{d.Member, d.Term, agent.Failure{At: d.At, Code: d.Code, Error: d.Error, Do: d.Do, Helps: d.Retried}}
 	}
-	return all, nil
+	return list, nil
 }

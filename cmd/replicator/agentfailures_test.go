@@ -8,7 +8,11 @@ import (
 
 	"github.com/oplogrep/replicator/agent"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease/share"
+	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/preflight"
 )
 
@@ -18,7 +22,7 @@ func TestFailureOfEarlierTerm(t *testing.T) {
 	t.Parallel()
 	for term, shown := range map[int64]bool{6: false, 7: true, 8: false} {
 		state := &share.Status{Partitions: []share.PartitionStatus{{Partition: "a", Member: "m", Holder: &share.Holder{Member: "m", Term: 7}}}}
-		f := fleetOf(&linksFile{}, state, map[string]memberFailure{"a": {"m", term, agent.Failure{Code: 8, Helps: true}}})
+		f := fleetOf(&linksFile{}, state, map[string]memberFailure{"a": {Member: "m", Term: term, Failure: agent.Failure{Code: 8, Helps: true}}})
 		if got := f.Links[0].Failure != nil; got != shown {
 			t.Errorf("term %d: shown %t", term, got)
 		}
@@ -45,6 +49,67 @@ func TestFailuresOf(t *testing.T) {
 		if f, ok := got["a"]; ok != tc.want || ok && (f.Term != 7 || f.Member != "m") {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// A link that waits for room is not shown as one that runs.
+func TestWaitsShown(t *testing.T) {
+	t.Parallel()
+	const room = "as many links run as the process has room for"
+	told := failuresOf(agent.Status{Member: "m", Links: []agent.LinkStatus{{Link: "a", Term: 7, State: agent.Waiting, Since: time.Unix(5, 0), Why: room}}})
+	state := &share.Status{Partitions: []share.PartitionStatus{{Partition: "a", Member: "m", Holder: &share.Holder{Member: "m", Term: 7}}}}
+	f := fleetOf(&linksFile{links: []*fileLink{{name: "a"}}}, state, told)
+	if l := &f.Links[0]; l.Failure != nil || l.Waits != room {
+		t.Errorf("%+v", l)
+	}
+	if _, now, _, why := f.Links[0].text(); now != "waiting" || why != room {
+		t.Errorf("%s: %s", now, why)
+	}
+}
+
+// TestRetryBoard: a request to start a link again reaches the process that has it, once. It is for the end
+// that the operator has seen: not for another one, nor for a process that does not have the link.
+func TestRetryBoard(t *testing.T) {
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Moods: oneRun})
+	to := client.Open(t, driver.Config{URI: set.URI()})
+	board := func(member string) *failureBoard {
+		return &failureBoard{target: to, db: "replicator", group: "links", member: member, written: map[string]time.Time{}}
+	}
+	ended := func(at int64) agent.Status {
+		return agent.Status{Member: "m", Links: []agent.LinkStatus{{Link: "a", Term: 7, State: agent.Ended, LastFailure: &agent.Failure{At: time.Unix(at, 0), Code: 6}}}}
+	}
+	m, other := board("m"), board("other")
+	asked := func(b *failureBoard) (links []string) {
+		t.Helper()
+		must.Succeed(t, b.retries(t.Context(), func(link string) bool { links = append(links, link); return true }))
+		return links
+	}
+	must.Succeed(t, m.update(t.Context(), ended(1)))
+	other.written["b"] = time.Unix(1, 0)
+	for _, tc := range []struct {
+		by   *failureBoard
+		at   int64
+		want bool
+	}{{m, 0, false}, {other, 1, false}, {m, 1, true}} {
+		if got := must.Get(tc.by.retry(t.Context(), "a", time.Unix(tc.at, 0)))(t); got != tc.want {
+			t.Errorf("%s, the end at %d: %t", tc.by.member, tc.at, got)
+		}
+	}
+	if got := asked(other); len(got) > 0 {
+		t.Errorf("another process starts %v", got)
+	}
+	for i, want := range []int{1, 0} {
+		if got := asked(m); len(got) != want {
+			t.Errorf("look %d: it starts %v", i, got)
+		}
+	}
+	if got := must.Get(m.retry(t.Context(), "a", time.Unix(1, 0)))(t); !got {
+		t.Error("it cannot be asked for again")
+	}
+	must.Succeed(t, m.update(t.Context(), ended(2)))
+	if got := asked(m); len(got) > 0 {
+		t.Errorf("it starts %v, for an end before the last one", got)
 	}
 }
 

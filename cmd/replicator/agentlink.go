@@ -177,6 +177,9 @@ func (c *controlPlane) askLoop(ctx context.Context, a *agent.Agent) {
 		if err == nil {
 			err = c.failures.update(limited, a.Status())
 		}
+		if err == nil {
+			err = c.failures.retries(limited, a.Retry)
+		}
 		cancel()
 		c.mu.Lock()
 		if c.fault = err; err == nil {

@@ -62,8 +62,10 @@ type fleetLink struct {
 	Why    string     `json:"why"`
 	// Holder has the lease of the assignment, nil if nobody has.
 	Holder *share.Holder `json:"holder"`
-	// Failure is how the link has ended there, nil while it runs.
+	// Failure is how the link has ended there, nil while it runs. Waits is what it waits for that
+	// has not begun, empty once it has.
 	Failure *agent.Failure `json:"failure,omitempty"`
+	Waits   string         `json:"waits,omitempty"`
 }
 
 // Run shows who has which link.
@@ -107,7 +109,9 @@ func fleetOf(file *linksFile, state *share.Status, failures map[string]memberFai
 			l.Since = &since
 		}
 		if n, ok := failures[p.Partition]; ok && p.Holder != nil && n.Term == p.Holder.Term {
-			l.Failure = &n.Failure
+			if l.Waits = n.Waits; n.Waits == "" {
+				l.Failure = &n.Failure
+			}
 		}
 		there[p.Partition] = true
 		f.Links = append(f.Links, l)
@@ -190,6 +194,9 @@ func (l *fleetLink) text() (member, state, since, why string) {
 		}
 	case l.Member != "":
 		member, state = printable.Text(l.Member), "starting"
+	}
+	if l.Waits != "" {
+		state, why = "waiting", printable.Text(l.Waits)
 	}
 	if f := l.Failure; f != nil {
 		state = "ended"
