@@ -194,9 +194,9 @@ func TestPauseOutlastsOplog(t *testing.T) {
 	l := o.links["a"]
 	o.doneAs(l, request.Pause, "")
 	first := o.newest()
-	o.write(40)
+	o.followed("a", 40)
 	must.Succeed(t, o.untilOf(l, "a spool", func() bool { return l.p.Snapshot().Spool != nil }))
-	o.write(40)
+	o.followed("a", 40)
 	o.stored("a")
 	o.lost(first)
 	if s := l.p.Snapshot(); s.Control.Paused == nil || !strings.Contains(s.Reason, "paused") {

@@ -70,14 +70,32 @@ func (o *overflowing) start(name string) error {
 	return err
 }
 
-// write writes so many MiB to the source.
+// write writes so many MiB to the source. A majority has each of them, so no member is left
+// behind by an oplog that is this small.
 func (o *overflowing) write(mib int) {
 	o.t.Helper()
 	filler := make([]byte, 1<<20)
 	for range mib {
 		o.docs++
 		docs := bson.A{bson.D{{Key: "_id", Value: o.docs}, {Key: "x", Value: filler}}}
-		must.Succeed(o.t, o.source.write(o.t.Context(), "db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: docs}}))
+		must.Succeed(o.t, o.source.write(o.t.Context(), "db", bson.D{
+			{Key: "insert", Value: "c"},
+			{Key: "documents", Value: docs},
+			{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
+		}))
+	}
+}
+
+// followed writes so many MiB to the source, at the pace at which a link reads them.
+func (o *overflowing) followed(name string, mib int) {
+	o.t.Helper()
+	l := o.links[name]
+	for ; mib > 0; mib -= 5 {
+		o.write(min(mib, 5))
+		last := o.newest()
+		if err := o.untilOf(l, "the link to read", func() bool { return !l.p.Snapshot().Fetched.Before(last) }); err != nil {
+			o.t.Fatal(err, l.p.Snapshot().Reason)
+		}
 	}
 }
 
@@ -154,7 +172,7 @@ func TestBarrierOutlastsOplog(t *testing.T) {
 	at := o.newest()
 	o.write(60) // more than the buffer
 	o.stored("a")
-	o.write(100)
+	o.followed("a", 100)
 	o.lost(at)
 	o.stored("a")
 	o.goOn()
@@ -174,7 +192,7 @@ func TestRestartOutlastsOplog(t *testing.T) {
 	at := o.newest()
 	o.write(60)
 	o.stored("a")
-	o.write(100)
+	o.followed("a", 100)
 	o.lost(at)
 	o.stored("a")
 	o.links["a"].stop(pipeline.ErrStopped)
