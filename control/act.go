@@ -26,6 +26,8 @@ func (c *Controller) act(ctx context.Context, r *request.Record, term int64) err
 		return c.throttle(ctx, r, term)
 	case request.Again:
 		return c.again(ctx, r)
+	case request.Cut:
+		return c.cut(ctx, r)
 	default:
 		return c.level(ctx, r, term)
 	}

@@ -46,6 +46,8 @@ type Config struct {
 	Target mongo.Caller
 	// Applied returns the position of the link, for outcomes.
 	Applied func() oplog.OpTime
+	// Cuts makes the consistent cuts of the link.
+	Cuts Cuts
 	// SetLevel sets the level of the log, empty for the one of the start. May be nil.
 	SetLevel func(level string)
 	Observer event.Observer
@@ -99,6 +101,8 @@ type Controller struct {
 	seen int64
 	// measuring ends the pacer.
 	measuring func()
+	// cutting are the cuts that were asked for, by the ids of the requests.
+	cutting map[string]*cutting
 }
 
 // New returns a Controller. It does no I/O and starts nothing.
@@ -134,7 +138,7 @@ func (c *Controller) Begin() {
 	c.term.Store(0)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known, c.listed, c.seen = false, time.Time{}, -1
+	c.known, c.listed, c.seen, c.cutting = false, time.Time{}, -1, map[string]*cutting{}
 	c.unread, c.why = time.Time{}, ""
 }
 

@@ -99,7 +99,7 @@ func (d *desk) Resync(_ context.Context, ns oplog.Namespace) error {
 
 // Call implements mongo.Caller: the target is asked for signs of pressure.
 func (d *desk) Call(context.Context, mongo.Command) (bson.Raw, error) {
-	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "flowControl", Value: bson.D{{Key: "enabled", Value: true}, {Key: "isLagged", Value: true}}}})
+	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "operationTime", Value: bson.Timestamp{T: deskTime, I: 1}}, {Key: "flowControl", Value: bson.D{{Key: "enabled", Value: true}, {Key: "isLagged", Value: true}}}})
 }
 
 func (d *desk) ask(kind request.Kind, args string) {
@@ -259,7 +259,7 @@ func TestActs(t *testing.T) {
 			{request.Throttle, `{"adaptive": true}`, "refused adaptive works below a limit: set a limit of applying as well"},
 			{request.Throttle, `{"copyOpsPerSecond": 9, "adaptive": false}`, "done applies without a limit; copies at most 9 operations per second and bytes as it was started with"},
 			{request.Throttle, `{"default": true, "applyBytesPerSecond": 3}`, "done applies operations without a limit and at most 3 bytes per second; copies with the limits that it was started with"},
-			{"teleport", `{}`, `refused not a valid request: this release knows no kind "teleport", only pause, resume, throttle, resync, logLevel`},
+			{"teleport", `{}`, `refused not a valid request: this release knows no kind "teleport", only pause, resume, throttle, resync, logLevel, cut`},
 			{request.Throttle, `{"speed": 1}`, `refused not a valid request: throttle: args: json: unknown field "speed"`},
 			{request.LogLevel, `{"level": "warn"}`, "done logs from level warn on"},
 			{request.Again, `{"namespace": "d.c"}`, "working asked for"},

@@ -21,7 +21,7 @@ func (p *Pipeline) newControl() {
 	}
 	p.control = control.New(control.Config{
 		Requests: p.requests, Target: p.target, Applied: func() oplog.OpTime { return p.monitor.Progress().Applied },
-		SetLevel: p.cfg.SetLogLevel, Observer: p.cfg.Observer,
+		Cuts: p, SetLevel: p.cfg.SetLogLevel, Observer: p.cfg.Observer,
 	})
 	p.brake = p.control.Brake()
 }

@@ -1,14 +1,41 @@
 package pipeline
 
-import "github.com/oplogrep/replicator/checkpoint"
+import (
+	"cmp"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/pipeline/monitor"
+)
 
 // Cut asks for a consistent cut, which is made as soon as the link follows its source and
 // the target can be consistent. It does not block, and may be called concurrently with Run.
+// What was asked for is forgotten when an attempt ends.
 func (p *Pipeline) Cut() {
 	select {
 	case p.cutNow <- struct{}{}:
 	default: // one is asked for already
 	}
+}
+
+// NewestCut returns the newest consistent cut that the target has confirmed, the zero Cut if
+// none is known, and what is in the way of the next one, as far as that is known. It may be
+// called concurrently with Run.
+func (p *Pipeline) NewestCut() (newest checkpoint.Cut, why string) {
+	s := p.monitor.Snapshot()
+	if s.Cut != nil {
+		newest = *s.Cut
+	}
+	switch {
+	case s.Copying:
+		why = "the copy is not consistent yet"
+	case s.State == monitor.Starting:
+		why = "the link is starting: " + cmp.Or(s.Reason, "it reads its state from the target")
+	case s.Applier.NoCut != "":
+		why = s.Applier.NoCut
+	case s.Applier.WaitsFor != "":
+		why = "the applier waits for " + s.Applier.WaitsFor
+	}
+	return newest, why
 }
 
 // toldCut is called with each cut that the target has confirmed.

@@ -154,6 +154,8 @@ func (r *Record) Check() error {
 		_, err = r.Again()
 	case LogLevel:
 		_, err = r.Level()
+	case Cut:
+		_, err = r.Within()
 	default:
 		names := make([]string, 0, len(Kinds()))
 		for _, k := range Kinds() {

@@ -22,10 +22,12 @@ const (
 	Again Kind = "resync"
 	// LogLevel sets the level of the log of the process that leads.
 	LogLevel Kind = "logLevel"
+	// Cut makes a consistent cut.
+	Cut Kind = "cut"
 )
 
 // Kinds are the kinds that this release knows.
-func Kinds() []Kind { return []Kind{Pause, Resume, Throttle, Again, LogLevel} }
+func Kinds() []Kind { return []Kind{Pause, Resume, Throttle, Again, LogLevel, Cut} }
 
 // The states of a Record, in addition to Asked, Done and Failed.
 const (

@@ -68,6 +68,7 @@ const (
 
 // Store reads and writes the requests of one link. It is safe for concurrent use.
 type Store struct {
+	links    *checkpoint.Store
 	once     mongo.Caller // the target; it sends each command once
 	target   mongo.Caller // the target; it retries transient errors
 	db, link string
@@ -81,7 +82,7 @@ func New(links *checkpoint.Store) *Store {
 	db, link := links.DB(), links.Link()
 	// One session for all reads: a server remembers each session for a while.
 	session := mongo.SessionID(db, link, rand.Text(), "requests")
-	return &Store{once: links.Target(), target: mongo.Twice(links.Target()), db: db, link: link, session: session}
+	return &Store{links: links, once: links.Target(), target: mongo.Twice(links.Target()), db: db, link: link, session: session}
 }
 
 func (s *Store) wrap(err error, format string, args ...any) error {

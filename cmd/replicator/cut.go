@@ -7,74 +7,59 @@ import (
 	"fmt"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/request"
 )
 
 type cutCommand struct {
 	linkFlags
-	Wait    bool          `help:"Wait for a cut that is made after the command has begun."`
+	Wait    bool          `help:"Ask the link for a cut, and wait for it."`
 	Timeout time.Duration `settings:"no" default:"1m" help:"How long --wait waits."`
+	Why     string        `placeholder:"TEXT" settings:"no" help:"The reason for --wait, kept with the request."`
 	JSON    bool          `help:"Print one JSON object."`
 }
 
-// cutPolls is the time between two looks for a new cut.
-const cutPolls = 100 * time.Millisecond
-
-// Run prints the newest consistent cut of a link, or the next one.
+// Run prints the newest consistent cut of a link, or asks for one.
 func (c *cutCommand) Run(ctx context.Context, out cli.Output) error {
 	var fault error
-	if c.Timeout <= 0 {
-		fault = fmt.Errorf("--timeout: %s is not more than 0", c.Timeout)
+	if c.Timeout < time.Second || c.Timeout > request.MostCutWait {
+		fault = fmt.Errorf("--timeout: %s is not between 1s and %s", c.Timeout, request.MostCutWait)
 	}
 	store, _, release, err := c.openLink(ctx, fault)
 	if err != nil {
 		return err
 	}
 	defer release()
-	var after bson.Timestamp
 	if c.Wait {
-		if after, err = operationTime(ctx, store.Target()); err != nil {
-			return cli.Stopped(ctx, fmt.Errorf("ask the target for its time: %w", err))
-		}
+		return c.next(ctx, out, store)
 	}
-	for begun := time.Now(); ; {
-		list, err := store.Cuts(ctx)
-		switch {
-		case err != nil:
-			return cli.Stopped(ctx, err)
-		case len(list) > 0 && oplog.CompareTimestamps(list[0].Target, after) > 0:
-			return c.print(out, &list[0])
-		case !c.Wait:
-			return fmt.Errorf("link %s has no consistent cut: it makes them while it runs with --cut-interval, and \"noCut\" in its /status says why it makes none", c.Link)
-		case time.Since(begun) > c.Timeout:
-			return fmt.Errorf("link %s has made no consistent cut for %s: it makes them while it runs with --cut-interval, and \"noCut\" in its /status says why it makes none", c.Link, c.Timeout)
-		}
-		if err := mongo.Pause(ctx, cutPolls); err != nil {
-			return cli.Stopped(ctx, err)
-		}
+	list, err := store.Cuts(ctx)
+	switch {
+	case err != nil:
+		return cli.Stopped(ctx, err)
+	case len(list) == 0:
+		return &cli.Error{Err: fmt.Errorf("link %s has no consistent cut", c.Link), Code: cli.ExitUnexpected, Hint: "With --wait one is asked for, and it is said what is in the way."}
 	}
+	return c.print(out, &list[0])
 }
 
-// operationTime returns the target's operationTime.
-func operationTime(ctx context.Context, target mongo.Caller) (bson.Timestamp, error) {
-	body, err := bson.Marshal(bson.D{{Key: "ping", Value: 1}})
-	if err != nil {
-		return bson.Timestamp{}, fmt.Errorf("make a ping: %w", err)
+// next asks for a cut, and prints it.
+func (c *cutCommand) next(ctx context.Context, out cli.Output, store *checkpoint.Store) error {
+	cut, err := request.New(store).NextCut(ctx, operator(), c.Why, c.Timeout, func(why string) {
+		out.Complain("%s: cut: %s.", c.Link, printable.Text(why))
+	})
+	switch {
+	case errors.Is(err, request.ErrNoCut):
+		return &cli.Error{
+			Err: fmt.Errorf("cut of link %s: %s", c.Link, printable.Text(err.Error())), Code: cli.ExitUnexpected,
+			Hint: "docs/reading-the-target.md says when a link makes no cut. Without --wait the newest one that there is gets printed.",
+		}
+	case err != nil:
+		return cli.Stopped(ctx, err)
 	}
-	reply, err := mongo.Twice(target).Call(ctx, mongo.Command{DB: "admin", Body: body})
-	if err != nil {
-		return bson.Timestamp{}, err
-	}
-	t, i, ok := reply.Lookup("operationTime").TimestampOK()
-	if !ok {
-		return bson.Timestamp{}, errors.New("its reply to a ping has no operationTime")
-	}
-	return bson.Timestamp{T: t, I: i}, nil
+	return c.print(out, &cut)
 }
 
 func (c *cutCommand) print(out cli.Output, cut *checkpoint.Cut) error {

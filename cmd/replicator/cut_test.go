@@ -3,47 +3,64 @@ package main
 import (
 	"encoding/json"
 	"regexp"
-	"strings"
 	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
 )
 
-// The command prints cuts that the link makes, and waits for a later one.
+// The command asks a link for cuts that makes none by itself, and prints them: each is later than
+// what was there before. It says what is in the way if there is none.
 func TestCut(t *testing.T) {
 	source, target := twoSets(t)
-	on := []string{"cut", "--target=" + target.URI(), "--link=test"}
-	l := startLink(t, append(uris(source, target), "--await=100ms", "--cut-interval=100ms")...)
+	environ := []string{"REPLICATOR_TARGET=" + target.URI(), "REPLICATOR_LINK=test"}
+	l := startLink(t, append(uris(source, target), "--await=100ms", "--cut-interval=0")...)
 	awaitLink(l)
-	code, stdout, stderr := invoke(t, nil, append(on, "--wait")...)
-	want := regexp.MustCompile(`^source \d+:\d+ t\d+, written at \d{4}-\S+Z\ntarget \d+:\d+, committed at \d{4}-\S+Z\n$`)
-	if code != cli.ExitOK || !want.MatchString(stdout) {
-		t.Errorf("code %d, %s%s", code, stdout, stderr)
+	said(t, cli.ExitUnexpected, `link test has no consistent cut\n.*--wait`, environ, "cut")
+	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 1}})
+	awaitCount(t, target, "shop", "a", 1)
+	want := `^source \d+:\d+ t\d+, written at \d{4}-\S+Z\ntarget \d+:\d+, committed at \d{4}-\S+Z\n$`
+	stdout := said(t, cli.ExitOK, `(?m)^source \d`, environ, "cut", "--wait", "--why=a report")
+	if !regexp.MustCompile(want).MatchString(stdout) {
+		t.Errorf("%q", stdout)
 	}
-	var first, second struct{ Target struct{ T, I uint32 } }
+	var first, second struct{ Source, Target struct{ T, I uint32 } }
 	for _, into := range []any{&first, &second} {
-		code, stdout, stderr := invoke(t, nil, append(on, "--wait", "--json")...)
-		if code != cli.ExitOK {
-			t.Fatalf("code %d, %s", code, stderr)
-		}
-		must.Succeed(t, json.Unmarshal([]byte(stdout), into))
+		must.Succeed(t, json.Unmarshal([]byte(said(t, cli.ExitOK, ``, environ, "cut", "--wait", "--json")), into))
 	}
-	if a, b := first.Target, second.Target; b.T < a.T || b.T == a.T && b.I <= a.I {
+	if a, b := bson.Timestamp(first.Target), bson.Timestamp(second.Target); oplog.CompareTimestamps(a, b) >= 0 {
 		t.Errorf("a cut at %v, the next one at %v", a, b)
 	}
+	said(t, cli.ExitOK, `paused`, environ, "pause", "--why=new disks")
+	said(t, cli.ExitOK, `cut +done: the target at \d+:\d+ is the source as of \d+:\d+ t\d+ +by .*@.*: a report`, environ, "events")
+	said(t, cli.ExitUnexpected, `cut of link test: .*: no consistent cut: the link is paused, since .* by .*@.*, and makes no cuts: resume it first\n`, environ, "cut", "--wait")
+	said(t, cli.ExitOK, `resumed`, environ, "resume")
 	l.drain()
 	if code := l.end(); code != cli.ExitOK {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
-	if code, stdout, _ := invoke(t, nil, on...); code != cli.ExitOK || !want.MatchString(stdout) {
-		t.Errorf("code %d, %s", code, stdout)
+	said(t, cli.ExitOK, want, environ, "cut")
+	said(t, cli.ExitUnexpected, `no consistent cut: waited 1s, and the (request is not begun: nobody runs the link|target has not taken)`, environ, "cut", "--wait", "--timeout=1s")
+	said(t, cli.ExitUsage, `--timeout: 0s is not between 1s and 24h`, environ, "cut", "--timeout=0s")
+}
+
+// A link that makes them by itself has cuts without being asked.
+func TestCutInterval(t *testing.T) {
+	source, target := twoSets(t)
+	environ := []string{"REPLICATOR_TARGET=" + target.URI(), "REPLICATOR_LINK=test"}
+	cuts := 0
+	l := startLink(t, append(uris(source, target), "--await=100ms", "--cut-interval=100ms")...)
+	awaitLink(l)
+	for cuts == 0 {
+		if code, _, _ := invoke(t, environ, "cut"); code == cli.ExitOK {
+			cuts++
+		}
 	}
-	code, _, stderr = invoke(t, nil, append(on, "--wait", "--timeout=1ms")...)
-	if code == cli.ExitOK || !strings.Contains(stderr, "link test has made no consistent cut for 1ms: it makes them while it runs with --cut-interval") {
-		t.Errorf("code %d, %s", code, stderr)
-	}
-	if code, _, stderr = invoke(t, nil, append(on, "--timeout=0s")...); code != cli.ExitUsage {
-		t.Errorf("code %d, %s", code, stderr)
+	l.drain()
+	if code := l.end(); code != cli.ExitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 }

@@ -1,0 +1,130 @@
+package control
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
+)
+
+// cutmaker makes the cuts of a link that a test says.
+type cutmaker struct {
+	asked  int
+	newest checkpoint.Cut
+	why    string
+}
+
+func (m *cutmaker) Cut() { m.asked++ }
+
+func (m *cutmaker) NewestCut() (newest checkpoint.Cut, why string) { return m.newest, m.why }
+
+func (m *cutmaker) make(t uint32) {
+	m.newest = checkpoint.Cut{Source: oplog.NewOpTime(t-1, 1, 1), Target: bson.Timestamp{T: t, I: 1}}
+}
+
+// deskTime is the desk's operationTime.
+const deskTime = 50
+
+func newCutting(d *desk, term int64) (*desked, *cutmaker) {
+	p, m := &desked{}, &cutmaker{}
+	p.Controller = New(Config{Requests: d, Target: d, Applied: func() oplog.OpTime { return oplog.OpTime{} }, Cuts: m})
+	p.end = lead(p.Controller, term)
+	return p, m
+}
+
+// TestCutAsked: a cut that was asked for is one that is made after that, however old the newest
+// one is that is told meanwhile; it is said what is in the way.
+func TestCutAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		p, m := newCutting(d, 1)
+		became := func(n int, want string) {
+			t.Helper()
+			pass(2 * time.Second)
+			if got := d.records[n].State + " " + d.records[n].Outcome; got != want {
+				t.Errorf("request %d: %s, want %s", n, got, want)
+			}
+		}
+		m.make(deskTime - 1)
+		d.ask(request.Cut, `{}`)
+		pass(listEvery)
+		became(0, "working asked for")
+		if m.asked == 0 {
+			t.Error("no cut is asked for")
+		}
+		m.make(deskTime) // it was on its way
+		m.why = "the last cut is not committed by a majority of the target yet"
+		became(0, "working "+m.why)
+		m.newest, m.why = checkpoint.Cut{}, ""
+		became(0, "working asked for")
+		m.make(deskTime + 1)
+		became(0, "done the target at 51:1 is the source as of "+oplog.NewOpTime(deskTime, 1, 1).String())
+
+		// What nobody can make is given up, and asked for again before that: an attempt forgets it.
+		d.ask(request.Cut, `{"withinSeconds": 100}`)
+		before := m.asked
+		m.make(deskTime - 1)
+		m.why = "the copy is not consistent yet"
+		pass(listEvery)
+		became(1, "working the copy is not consistent yet")
+		pass(100 * time.Second)
+		became(1, "failed none could be made within 1m40s: the copy is not consistent yet")
+		if n := m.asked - before; n < 10 || n > 25 {
+			t.Errorf("asked for %d times", n)
+		}
+		if len(p.cutting) != 0 {
+			t.Errorf("kept: %v", p.cutting)
+		}
+		d.ask(request.Cut, `{"withinSeconds": 86401}`)
+		pass(listEvery)
+		became(2, "refused not a valid request: cut: withinSeconds: want 1 to 86400, it is 86401")
+		p.end()
+	})
+}
+
+// TestCutPaused: a link that is paused makes no cut, and says so at once.
+func TestCutPaused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		p, m := newCutting(d, 1)
+		m.make(deskTime + 1)
+		d.ask(request.Pause, `{}`)
+		d.ask(request.Cut, `{}`)
+		pass(listEvery + time.Second)
+		if got := d.records[1]; got.State != request.Refused || !strings.HasPrefix(got.Outcome, "the link is paused, since ") || m.asked != 0 {
+			t.Errorf("%+v, asked for %d times", got, m.asked)
+		}
+		p.end()
+	})
+}
+
+// TestCutTakenOver: who takes a link over acts on a request again that another process has begun.
+func TestCutTakenOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		p, _ := newCutting(d, 1)
+		d.ask(request.Cut, `{}`)
+		pass(listEvery + time.Second)
+		p.end()
+		next, m := newCutting(d, 2)
+		pass(time.Second)
+		if d.states() != "working" || m.asked != 1 {
+			t.Errorf("%s, asked for %d times", d.states(), m.asked)
+		}
+		m.make(deskTime + 1)
+		pass(2 * time.Second)
+		if d.states() != "done" {
+			t.Errorf("%+v", d.records)
+		}
+		next.end()
+	})
+}

@@ -1,0 +1,111 @@
+package request
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	// MostCutWait is for how long a cut can be asked for.
+	MostCutWait = 24 * time.Hour
+	// cutWait is for how long it is tried if the request does not say it.
+	cutWait = time.Minute
+	// cutPoll is the mean time between two looks for a cut that was asked for.
+	cutPoll = 200 * time.Millisecond
+)
+
+// ErrNoCut is wrapped by the error of a cut that was asked for and is not made.
+var ErrNoCut = errors.New("no consistent cut")
+
+// CutArgs are the arguments of Cut.
+type CutArgs struct {
+	// WithinSeconds is for how long the process that leads tries to make the cut, from when it
+	// has read the request; 0 for a minute.
+	WithinSeconds int64 `json:"withinSeconds,omitempty"`
+}
+
+// Within reads the arguments of Cut: for how long to try.
+func (r *Record) Within() (time.Duration, error) {
+	var a CutArgs
+	if err := decode(r.Args, &a); err != nil {
+		return 0, err
+	}
+	if a.WithinSeconds < 0 || a.WithinSeconds > int64(MostCutWait/time.Second) {
+		return 0, fmt.Errorf("withinSeconds: want 1 to %d, it is %d", int64(MostCutWait/time.Second), a.WithinSeconds)
+	}
+	return cmp.Or(time.Duration(a.WithinSeconds)*time.Second, cutWait), nil
+}
+
+// NextCut asks for a consistent cut that is made after the call has begun, and waits until it
+// is majority-committed on the target. By and why are those of an Ask. Within is how long it
+// waits, up to MostCutWait. Said, if not nil, is called with what is in the way, whenever that
+// changes.
+//
+// An error that wraps ErrNoCut says why there is none: nobody runs the link, it is paused, or it
+// makes a copy, for example. The link is not affected.
+func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duration, said func(string)) (checkpoint.Cut, error) {
+	args, err := json.Marshal(CutArgs{WithinSeconds: max(1, int64((within+time.Second-1)/time.Second))})
+	if err != nil {
+		return checkpoint.Cut{}, s.wrap(err, "ask for a cut")
+	}
+	limited, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	// An earlier outcome of the same command must not answer this one, so the time is that
+	// after the request is majority-committed.
+	r, err := s.Ask(limited, Ask{Kind: Cut, By: by, Why: why, Args: args})
+	var after bson.Timestamp
+	if err == nil {
+		after, err = mongo.OperationTime(limited, s.target)
+	}
+	for err == nil {
+		var made *checkpoint.Cut
+		made, r, err = s.lookForCut(limited, r, after, said)
+		if made != nil {
+			return *made, nil
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case limited.Err() != nil && r.ID == "":
+		err = fmt.Errorf("%w: waited %s, and the target has not taken the request: %w", ErrNoCut, within, err)
+	case limited.Err() != nil:
+		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within, cmp.Or(r.Outcome, "not begun: nobody runs the link, or an earlier release does"))
+	}
+	return checkpoint.Cut{}, s.wrap(err, "ask for a cut")
+}
+
+// lookForCut looks once whether a request has been answered, or a later cut than after is there,
+// and pauses if not.
+func (s *Store) lookForCut(ctx context.Context, was Record, after bson.Timestamp, said func(string)) (*checkpoint.Cut, Record, error) {
+	now, err := s.Get(ctx, was.ID)
+	if err != nil {
+		now = was
+	}
+	var list []checkpoint.Cut
+	if err == nil {
+		list, err = s.links.Cuts(ctx)
+	}
+	switch {
+	case err != nil && (ctx.Err() != nil || !passes(err)):
+		return nil, now, err
+	case err != nil: // the target fails over
+	case len(list) > 0 && (now.State == Done || oplog.CompareTimestamps(list[0].Target, after) > 0):
+		return &list[0], now, nil
+	case !now.Open():
+		return nil, now, fmt.Errorf("%w: %s", ErrNoCut, now.Outcome)
+	case now.Outcome != was.Outcome && said != nil:
+		said(now.Outcome)
+	}
+	return nil, now, mongo.Pause(ctx, cutPoll)
+}

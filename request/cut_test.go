@@ -1,0 +1,141 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+)
+
+// next is what becomes of a NextCut.
+type next struct {
+	cut  checkpoint.Cut
+	err  error
+	said chan string
+	done chan struct{}
+}
+
+func nextCut(ctx context.Context, s *Store, within time.Duration) *next {
+	n := &next{said: make(chan string, 10), done: make(chan struct{})}
+	go func() {
+		defer close(n.done)
+		n.cut, n.err = s.NextCut(ctx, "me", "a test", within, func(why string) { n.said <- why })
+	}()
+	return n
+}
+
+func (n *next) ends(t *testing.T) {
+	t.Helper()
+	select {
+	case <-n.done:
+	case <-time.After(2 * time.Minute):
+		t.Fatal("it does not end")
+	}
+}
+
+// asked waits until there are n requests, and returns the newest one.
+func asked(t *testing.T, s *Store, n int) Record {
+	t.Helper()
+	for {
+		if list := must.Get(s.List(t.Context()))(t); len(list) == n {
+			return list[0]
+		}
+		must.Succeed(t, mongo.Pause(t.Context(), time.Millisecond))
+	}
+}
+
+// cutter makes and confirms cuts as a link does.
+func cutter(t *testing.T, links *checkpoint.Store, h *checkpoint.Link) func() checkpoint.Cut {
+	t.Helper()
+	ctx := t.Context()
+	before := must.Get(links.Cuts(ctx))(t)
+	must.Get(h.OpenCuts(ctx))(t)
+	return func() checkpoint.Cut {
+		made := must.Get(h.Barrier().Cut(ctx, at(100), 100_000, []checkpoint.Position{h.Lane(0).Position()}))(t)
+		if there, err := h.Confirm(ctx, made); !there || err != nil {
+			t.Fatalf("%d cuts before: %t, %v", len(before), there, err)
+		}
+		return made
+	}
+}
+
+// TestNextCut: the next cut is one that is made after it was asked for, whether the leader says
+// so, or it is seen before that.
+func TestNextCut(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	g := newTarget(t)
+	l, h := create(t, g)
+	s, cut := New(l), cutter(t, l, h)
+	old := cut()
+
+	n := nextCut(ctx, s, time.Minute)
+	r := asked(t, s, 1)
+	if r.Kind != Cut || r.By != "me" || r.Why != "a test" || string(r.Args) != `{"withinSeconds":60}` {
+		t.Errorf("%+v", r)
+	}
+	must.Succeed(t, s.Answered(ctx, r.ID, Working, "the copy is not consistent yet"))
+	select {
+	case got := <-n.said:
+		if got != "the copy is not consistent yet" {
+			t.Error(got)
+		}
+	case <-n.done:
+		t.Fatalf("%+v, %v: the newest cut is %+v", n.cut, n.err, old)
+	}
+	made := cut()
+	n.ends(t)
+	if n.err != nil || n.cut.Target != made.Target || n.cut.Source != made.Source {
+		t.Errorf("%+v, %v; made was %+v", n.cut, n.err, made)
+	}
+
+	// The leader answers: the newest one is good enough, whatever time it has.
+	n = nextCut(ctx, s, time.Minute)
+	must.Succeed(t, s.Answered(ctx, asked(t, s, 2).ID, Done, "there it is"))
+	n.ends(t)
+	if n.err != nil || n.cut.Target != made.Target {
+		t.Errorf("%+v, %v", n.cut, n.err)
+	}
+	if bson.Timestamp.Compare(made.Target, old.Target) <= 0 {
+		t.Errorf("a cut at %v after one at %v", made.Target, old.Target)
+	}
+}
+
+// TestNoNextCut: it is said why there is none.
+func TestNoNextCut(t *testing.T) {
+	t.Parallel()
+	g := newTarget(t)
+	l, _ := create(t, g)
+	s := New(l)
+	for i, state := range []string{Refused, Failed} {
+		n := nextCut(t.Context(), s, time.Minute)
+		must.Succeed(t, s.Answered(t.Context(), asked(t, s, i+1).ID, state, "the link is paused"))
+		n.ends(t)
+		if !errors.Is(n.err, ErrNoCut) || !strings.HasSuffix(n.err.Error(), "no consistent cut: the link is paused") {
+			t.Error(n.err)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	n := nextCut(ctx, s, time.Minute)
+	asked(t, s, 3)
+	over := errors.New("over")
+	cancel(over)
+	n.ends(t)
+	must.Fail(t, n.err, over)
+	n = nextCut(t.Context(), s, time.Second)
+	n.ends(t)
+	want := "waited 1s, and the request is not begun: nobody runs the link"
+	if len(must.Get(s.List(t.Context()))(t)) == 3 {
+		want = "waited 1s, and the target has not taken the request" // on a machine that is too slow
+	}
+	if !errors.Is(n.err, ErrNoCut) || !strings.Contains(n.err.Error(), want) {
+		t.Errorf("%v, want %s", n.err, want)
+	}
+}
