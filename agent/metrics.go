@@ -47,7 +47,11 @@ type perLink struct {
 }
 
 // Describe implements prometheus.Collector.
-func (c perLink) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
+func (c perLink) Describe(out chan<- *prometheus.Desc) {
+	out <- c.state
+	out <- c.failures
+	out <- c.code
+}
 
 // Collect implements prometheus.Collector.
 func (c perLink) Collect(out chan<- prometheus.Metric) {

@@ -42,6 +42,7 @@ func (t *Tracker) Snapshot() Snapshot {
 		Waits:      waitsOf(p.Waits),
 		Problems:   t.problemList(),
 	}
+	s.DelaySeconds = seconds(p.Delay)
 	if s.State == "" {
 		s.State, s.Since = string(monitor.Starting), s.StartedAt
 	}
@@ -53,6 +54,7 @@ func (t *Tracker) Snapshot() Snapshot {
 	}
 	addLease(&s, &p)
 	addCut(&s, &p, now)
+	addDeferred(&s, &p)
 	t.addCopy(&s, &p, now)
 	t.addWindow(&s, &p, now)
 	addControl(&s, &p)
@@ -214,6 +216,21 @@ func known(t time.Time) *time.Time {
 func seconds(d time.Duration) float64 { return round(d.Seconds()) }
 
 func round(f float64) float64 { return math.Round(f*1000) / 1000 }
+
+// addDeferred adds what is deferred until cutover. A process that does not lead does not know.
+func addDeferred(s *Snapshot, p *monitor.Snapshot) {
+	if p.Deferred == nil || !s.leads() {
+		return
+	}
+	s.Deferred = &Deferred{}
+	for i := range p.Deferred {
+		if p.Deferred[i].Index == "" {
+			s.Deferred.Collections++
+		} else {
+			s.Deferred.Indexes++
+		}
+	}
+}
 
 func addCut(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	s.NoCut = p.Applier.NoCut

@@ -24,7 +24,8 @@ type collector struct {
 	rollover, consistentAt, cutAge                  *prometheus.Desc
 	copyPhase, copyNumber, collections, docs, bytes *prometheus.Desc
 	docRate, byteRate, left, failedIndexes, indexes *prometheus.Desc
-	leftOut, lacking                                *prometheus.Desc
+	leftOut, lacking, keptBack, deferred            *prometheus.Desc
+	exact, delay, paused                            *prometheus.Desc
 	trend, busy, bottleneck, clock                  *prometheus.Desc
 }
 
@@ -63,6 +64,11 @@ func newCollector(t *Tracker) *collector {
 		lacking:       desc("lacking", "Views and indexes of the source that the target lacks: they could not be created there, or are invalid at the source.", "kind"),
 		optime:        desc("optime_seconds", "The timestamps that fetching, applying and committing have reached, in seconds since the epoch; applied and durable are of everything that is mirrored, and missing while the target is not consistent; log is how far the log was applied.", "kind"),
 		ops:           desc("ops_applied_total", "Operations applied since the start."),
+		keptBack:      desc("kept_back_collections", "Collections of which operations wait for an index build of the target, while all others continue."),
+		deferred:      desc("deferred", "Indexes and collections of the target that get options of the source at cutover only, such as unique or expireAfterSeconds, or that do not exist until then.", "kind"),
+		exact:         desc("exact_timestamp_seconds", "The time as of which the target is known to be what the source was, by this process's clock, in seconds since the epoch."),
+		delay:         desc("delay_seconds", "How far behind the source the target is kept on purpose."),
+		paused:        desc("paused", "1 while an operator has paused the link, 0 otherwise; missing while this process does not know."),
 		trend:         desc("lag_trend_ratio", "How many seconds the lag grows in a second, over the last two minutes; negative if it shrinks."),
 		busy:          desc("stage_busy_ratio", "Share of the last ten seconds that a stage worked, 0 to 1.", "stage"),
 		bottleneck:    desc("bottleneck", "1 for the stage that sets the pace, while something waits to be applied; 0 for the others.", "stage"),
@@ -76,6 +82,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 		c.info, c.verdict, c.state, c.consistent, c.attempts, c.lag, c.dataAge, c.unapplied, c.window, c.optime, c.ops,
 		c.rollover, c.consistentAt, c.cutAge, c.copyPhase, c.copyNumber, c.collections, c.docs, c.bytes,
 		c.docRate, c.byteRate, c.left, c.indexes, c.failedIndexes, c.leftOut, c.lacking,
+		c.keptBack, c.deferred, c.exact, c.delay, c.paused,
 		c.trend, c.busy, c.bottleneck, c.clock,
 	} {
 		out <- d
@@ -102,14 +109,14 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.verdict, truth(s.Verdict.Name == name), name, string(conditions[i].level))
 	}
 	gauge(c.consistent, truth(s.Consistent))
-	failed := s.failedCollections()
-	gauge(c.leftOut, float64(len(s.LeftOut)-len(failed)), "copying")
-	gauge(c.leftOut, float64(len(failed)), "failed")
-	gauge(c.lacking, float64(len(s.LackingViews)), "views")
-	gauge(c.lacking, float64(len(s.LackingIndexes)), "indexes")
+	c.collectSettings(&s, gauge)
+	c.collectCollections(&s, gauge)
 	out <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(s.Attempts))
 	out <- prometheus.MustNewConstMetric(c.ops, prometheus.CounterValue, float64(s.Applier.OpsApplied))
 	maybe(c.lag, s.LagSeconds)
+	if s.ExactAt != nil {
+		gauge(c.exact, float64(s.ExactAt.UnixMilli())/1000)
+	}
 	maybe(c.dataAge, s.Source.DataAgeSeconds)
 	maybe(c.unapplied, s.AgeOfOldestUnappliedSeconds)
 	maybe(c.window, s.OplogWindowLeftSeconds)
@@ -143,6 +150,30 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		if o.at != nil {
 			gauge(c.optime, float64(o.at.T), o.kind)
 		}
+	}
+}
+
+// collectSettings makes metrics of what was set.
+func (c *collector) collectSettings(s *Snapshot, gauge func(*prometheus.Desc, float64, ...string)) {
+	gauge(c.delay, s.DelaySeconds)
+	if s.Control != nil && s.Control.known {
+		gauge(c.paused, truth(s.Control.Paused != nil))
+	}
+}
+
+// collectCollections makes metrics of collections that the target does not have as the source
+// has them.
+func (c *collector) collectCollections(s *Snapshot, gauge func(*prometheus.Desc, float64, ...string)) {
+	const indexes = "indexes"
+	failed := s.failedCollections()
+	gauge(c.leftOut, float64(len(s.LeftOut)-len(failed)), "copying")
+	gauge(c.leftOut, float64(len(failed)), "failed")
+	gauge(c.lacking, float64(len(s.LackingViews)), "views")
+	gauge(c.lacking, float64(len(s.LackingIndexes)), indexes)
+	gauge(c.keptBack, float64(len(s.KeptBack)))
+	if d := s.Deferred; d != nil {
+		gauge(c.deferred, float64(d.Indexes), indexes)
+		gauge(c.deferred, float64(d.Collections), "collections")
 	}
 }
 

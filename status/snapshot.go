@@ -42,6 +42,8 @@ type Snapshot struct {
 	// invalid on the source too. The target is consistent without them.
 	LackingViews   []LackingView  `json:"lackingViews,omitempty"`
 	LackingIndexes []LackingIndex `json:"lackingIndexes,omitempty"`
+	// Deferred is what the target gets at cutover only, nil if that is not known.
+	Deferred *Deferred `json:"deferred"`
 	// Attempts counts the attempts since the start, Term is the term of the
 	// last.
 	Attempts int   `json:"attempts"`
@@ -60,6 +62,9 @@ type Snapshot struct {
 	// its last answer and by its clock; 0 if nothing was missing, nil if that answer is older
 	// than an idle source's.
 	LagSeconds *float64 `json:"lagSeconds"`
+	// DelaySeconds is how far behind the source the target is kept on purpose. It is part of
+	// the lag and of the age.
+	DelaySeconds float64 `json:"delaySeconds"`
 	// AgeOfOldestUnappliedSeconds is an upper bound of the time that the oldest
 	// known unapplied entry has waited; 0 if there is none, nil if the source's last answer is
 	// too old to say so.
@@ -241,6 +246,13 @@ type LackingIndex struct {
 	// Namespace is the target's.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
+}
+
+// Deferred counts what the target gets at cutover only: indexes and collections of which
+// options are deferred, or that do not exist until then.
+type Deferred struct {
+	Indexes     int `json:"indexes"`
+	Collections int `json:"collections"`
 }
 
 // OpTimes are the positions of the stages.

@@ -12,6 +12,9 @@ import (
 const (
 	// lackingEvery is how often the metadata are read for what the target lacks.
 	lackingEvery = time.Second
+	// deferredEvery is how often they are read for what is deferred, in lackingEvery: that may
+	// be many documents.
+	deferredEvery = 10
 	// waitsAfter is how long a command waits before that is announced.
 	waitsAfter = 5 * time.Second
 	// waitsEvery is how often waits are looked for.
@@ -19,17 +22,24 @@ const (
 )
 
 // LackingLoop observes, until ctx is done, what the target lacks of the source: views and
-// indexes that could not be created. It is recorded in the metadata, so every process of
+// indexes that could not be created, and what is deferred until cutover. It is recorded in the metadata, so every process of
 // the link reports it, whichever found it, until it is created.
 func (m *Monitor) LackingLoop(ctx context.Context) error {
 	tick := time.NewTicker(lackingEvery)
 	defer tick.Stop()
-	for {
-		// An error that prevents this read also stops the link, and is reported there.
+	for i := 0; ; i++ {
+		// An error that prevents these reads also stops the link, and is reported there.
 		if l, err := ddl.ReadLacking(ctx, m.cfg.Target, m.cfg.MetaDB, m.cfg.Link); err == nil {
 			m.mu.Lock()
 			m.lacking = l
 			m.mu.Unlock()
+		}
+		if i%deferredEvery == 0 {
+			if d, err := ddl.ReadDeferred(ctx, m.cfg.Target, m.cfg.MetaDB, m.cfg.Link); err == nil {
+				m.mu.Lock()
+				m.deferred = d
+				m.mu.Unlock()
+			}
 		}
 		select {
 		case <-tick.C:

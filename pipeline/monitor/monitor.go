@@ -94,8 +94,10 @@ type Monitor struct {
 	// cut is the newest consistent cut, nil if none is known.
 	cut     *checkpoint.Cut
 	lacking ddl.Lacking
-	err     string
-	errAt   time.Time
+	// deferred are the specs that are deferred until cutover, nil if they are not known.
+	deferred ddl.Specs
+	err      string
+	errAt    time.Time
 	// leader is the process that leads while the state is Standby. If nobody does (vacant), it
 	// has the last term.
 	leader Leader

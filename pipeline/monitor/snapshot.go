@@ -54,6 +54,9 @@ type Snapshot struct {
 	// Lacking lists the views and indexes that the target does not have at all, as read
 	// last.
 	Lacking ddl.Lacking
+	// Deferred are the specs of the target that are deferred until cutover, as read last; nil
+	// if they are not known. It is not modified.
+	Deferred ddl.Specs
 	// Cut is the newest consistent cut, nil if none is known. It is not modified.
 	Cut *checkpoint.Cut
 	// Window is the source's oplog, as far as it is known.
@@ -74,6 +77,8 @@ type Snapshot struct {
 	// clock; 0 if nothing is missing. It is the lag of Progress while a collection is
 	// left out, and of Log while a copy is not consistent.
 	Lag time.Duration
+	// Delay is how far behind the source the target is kept on purpose.
+	Delay time.Duration
 
 	Buffer buffer.Stats
 	// Applier has the counts of all attempts since the start.
@@ -132,10 +137,10 @@ func (m *Monitor) Snapshot() Snapshot {
 	s := Snapshot{
 		Link: m.cfg.Link, State: m.state, Reason: m.reason, Since: m.since, Attempts: m.attempts, Term: a.State.Term,
 		Progress: m.gaps.Reached(m.progress), Gaps: m.gaps, Log: m.progress,
-		Cut: m.cut, Lacking: m.lacking, Window: m.window, Fetched: m.source.Last,
+		Cut: m.cut, Lacking: m.lacking, Deferred: m.deferred, Window: m.window, Fetched: m.source.Last,
 		SourceSet: a.Set, SourceHost: m.source.Host, Source: m.source.Metadata, HeardAt: m.source.HeardAt,
 		SilentAfter: m.silentAfter(), Blocked: m.source.Blocked,
-		Lag: m.lag(), LastError: m.err, LastErrorAt: m.errAt,
+		Lag: m.lag(), Delay: m.cfg.Delay, LastError: m.err, LastErrorAt: m.errAt,
 	}
 	if m.state == Standby {
 		leader := m.leader
