@@ -18,9 +18,9 @@ type Work struct {
 	// Latency counts how long operations took from the source's clock at their entries until
 	// the target had acknowledged them.
 	Latency *metric.Durations
-	// SourceClock returns how far the clock of the source's primary is ahead of the one of
-	// this process, false while that is not known: no latency is counted then.
-	SourceClock func() (ahead time.Duration, known bool)
+	// SourceClock returns what the clock of the source's primary shows now, false while that is
+	// not known: no latency is counted then.
+	SourceClock func() (now time.Time, known bool)
 	// Tally is called, from several goroutines, after each flush, with what it had of the
 	// source's namespaces: of one perhaps in several parts. The list and the names in it are
 	// valid during the call only.
@@ -40,8 +40,8 @@ func (a *Applier) clock() (millis int64, known bool) {
 	if w.Latency == nil || w.SourceClock == nil {
 		return 0, false
 	}
-	ahead, known := w.SourceClock()
-	return time.Now().Add(ahead).UnixMilli(), known
+	now, known := w.SourceClock()
+	return now.UnixMilli(), known
 }
 
 // acknowledged counts n operations of one entry that the target has acknowledged. wall is

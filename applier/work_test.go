@@ -43,7 +43,7 @@ func TestWork(t *testing.T) {
 				a := fakeApplier(t, &nullTarget{delay: 5 * time.Millisecond}, 4, func(c *Config) {
 					c.Work = Work{
 						Dispatcher: &g.dispatcher, Lanes: &g.lanes, Latency: latency,
-						SourceClock: func() (time.Duration, bool) { return tt.ahead, tt.known },
+						SourceClock: func() (time.Time, bool) { return time.Now().Add(tt.ahead), tt.known },
 						Tally: func(list []NamespaceOps) {
 							mu.Lock()
 							defer mu.Unlock()

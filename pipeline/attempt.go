@@ -143,9 +143,9 @@ func (p *Pipeline) work() applier.Work {
 	g := p.monitor.Gauges()
 	return applier.Work{
 		Dispatcher: &g.Dispatcher, Lanes: &g.Lanes, Latency: g.Latency, Tally: g.Namespaces.Count,
-		SourceClock: func() (time.Duration, bool) {
-			c, known := p.watcher.Clock()
-			return c.Ahead, known
+		SourceClock: func() (time.Time, bool) {
+			c, _ := p.watcher.Clock()
+			return c.Shows(time.Now())
 		},
 	}
 }

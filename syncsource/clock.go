@@ -12,12 +12,31 @@ import "time"
 // than a tenth of a millisecond a second.
 const clockKeeps = time.Minute
 
+// clockApart is by how much the wall clock and the monotonic clock of this process may differ
+// since a measurement: NTP slews the wall clock by half a millisecond a second at most.
+const clockApart = 500 * time.Millisecond
+
 // Clock is how far the clock of a member is ahead of that of this process.
 type Clock struct {
 	// Ahead is negative if the member's clock is behind. It is wrong by Within at most.
 	Ahead, Within time.Duration
-	// At is when it was measured, zero if it was not.
+	// At is when it was measured, with a reading of the monotonic clock; zero if it was not.
 	At time.Time
+}
+
+// Shows returns what the member's clock shows at a time of this process. It returns false if
+// nothing was measured, or if since then the clock of this process was set or the machine was
+// suspended: only the next measurement tells which.
+func (c Clock) Shows(now time.Time) (time.Time, bool) {
+	if c.At.IsZero() {
+		return time.Time{}, false
+	}
+	// By the monotonic clock. The wall clock of now may be any time.
+	passed := now.Sub(c.At)
+	if apart := now.Round(0).Sub(c.At.Round(0)) - passed; apart.Abs() > clockApart {
+		return time.Time{}, false
+	}
+	return c.At.Round(0).Add(c.Ahead + passed), true
 }
 
 // measureClock returns what the clock of a member is ahead, by what it showed during a

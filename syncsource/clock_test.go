@@ -3,6 +3,7 @@ package syncsource
 import (
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -45,5 +46,46 @@ func TestClockKeeps(t *testing.T) {
 	late.At = exact.At.Add(clockKeeps)
 	if got := exact.better(late); got != late {
 		t.Errorf("later: %+v", got)
+	}
+}
+
+// set returns a time at which the wall clock was set, and the monotonic clock was not: there is no other way to
+// make one. Its first word has 30 bits of nanoseconds, below the seconds of the wall clock.
+func set(t *testing.T, at time.Time, bySeconds int64) time.Time {
+	t.Helper()
+	words := (*[2]uint64)(unsafe.Pointer(&at)) //nolint:gosec // the layout is checked below
+	words[0] += uint64(bySeconds) << 30
+	return at
+}
+
+// TestClockShows: what the clock of the primary shows follows from the monotonic clock. If the wall clock
+// of this process was set, it is not known, not wrong.
+func TestClockShows(t *testing.T) {
+	t.Parallel()
+	if _, known := (Clock{}).Shows(time.Now()); known {
+		t.Error("known before a measurement")
+	}
+	now := time.Now()
+	ahead := set(t, now, 3600)
+	if ahead.Sub(now) != 0 || ahead.Round(0).Sub(now.Round(0)) != time.Hour {
+		t.Fatalf("%s and %s: times have another layout", now, ahead)
+	}
+	for name, tt := range map[string]struct {
+		measured, now time.Time
+		want          time.Duration // after now
+		known         bool
+	}{
+		"at once":           {now, now, time.Minute, true},
+		"later":             {now.Add(-time.Hour), now, time.Minute, true},
+		"set forward":       {now.Add(-10 * time.Second), set(t, now, 3600), 0, false},
+		"set back":          {now.Add(-10 * time.Second), set(t, now, -3600), 0, false},
+		"suspended":         {set(t, now.Add(-10*time.Second), -60), now, 0, false},
+		"measured after it": {set(t, now.Add(-10*time.Second), 3600), set(t, now, 3600), time.Minute + time.Hour, true},
+	} {
+		c := measureClock(tt.measured.Round(0).Add(time.Minute), tt.measured, 0)
+		got, known := c.Shows(tt.now)
+		if known != tt.known || known && got.Sub(now.Round(0)) != tt.want {
+			t.Errorf("%s: %s after now, %v; want %s, %v", name, got.Sub(now.Round(0)), known, tt.want, tt.known)
+		}
 	}
 }
