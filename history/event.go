@@ -27,8 +27,12 @@ const (
 type Event struct {
 	// ID is greater than those of all earlier events of the link: in microseconds since the
 	// epoch, by the clock of the process that has seen it.
-	ID uint64    `json:"id"`
-	At time.Time `json:"at"`
+	ID uint64 `json:"id"`
+	// Seq is greater than those of all events that this process knew before. It is the ID, but
+	// for an event that another process has seen before the newest one that was known here when it
+	// was merged: such an event has a later place in what is sent to those who follow.
+	Seq uint64    `json:"-"`
+	At  time.Time `json:"at"`
 	// Level is INFO, WARN or ERROR; of an event that is not logged it is DEBUG.
 	Level   string `json:"level"`
 	Kind    Kind   `json:"kind"`
@@ -60,7 +64,8 @@ type events struct {
 	// often counts the last events by message. It has one for each constant text in this
 	// program, and no more than mostNames.
 	often map[string]*burst
-	last  uint64
+	// last is the greatest ID and Seq so far.
+	last uint64
 }
 
 // burst is how often a message came since a time, and how many of them were left out.
@@ -91,7 +96,7 @@ func (l *events) add(e Event) (Event, bool) {
 		b.left = 0
 	}
 	l.last = max(l.last+1, uint64(max(0, e.At.UnixMicro())))
-	e.ID = l.last
+	e.ID, e.Seq = l.last, l.last
 	l.list = append(l.list, e)
 	l.bytes += e.size()
 	l.limit()
@@ -126,26 +131,41 @@ func (l *events) limit() {
 	}
 }
 
+// byID and bySeq order events.
+func byID(a, b Event) int  { return cmp.Compare(a.ID, b.ID) }
+func bySeq(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) }
+
 // merge adds events of another process, or of an earlier one: those that are not here.
 func (l *events) merge(others []Event) {
-	all := slices.Concat(l.list, others)
-	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Compare(a.ID, b.ID) })
-	all = slices.CompactFunc(all, func(a, b Event) bool { return a.ID == b.ID })
-	l.list, l.bytes = all, 0
-	for i := range all {
-		l.bytes += all[i].size()
-		l.last = max(l.last, all[i].ID)
+	others = slices.SortedStableFunc(slices.Values(others), byID)
+	here := len(l.list)
+	for _, e := range others {
+		if _, known := slices.BinarySearchFunc(l.list[:here], e, byID); known || here < len(l.list) && l.list[len(l.list)-1].ID == e.ID {
+			continue
+		}
+		l.last = max(l.last+1, e.ID)
+		e.Seq = l.last
+		l.list = append(l.list, e)
+		l.bytes += e.size()
 	}
+	slices.SortFunc(l.list, byID)
 	l.limit()
 }
 
-// after returns the events after one. They are shared, and must not be changed.
-func (l *events) after(id uint64) []Event {
-	i, _ := slices.BinarySearchFunc(l.list, id, func(e Event, id uint64) int { return cmp.Compare(e.ID, id) })
-	for i < len(l.list) && l.list[i].ID <= id {
-		i++
+// after returns the events that became known after the one with a Seq, in that order. They are
+// shared, and must not be changed.
+func (l *events) after(seq uint64) []Event {
+	if seq >= l.last {
+		return nil
 	}
-	return slices.Clone(l.list[i:])
+	var list []Event
+	for i := range l.list {
+		if l.list[i].Seq > seq {
+			list = append(list, l.list[i])
+		}
+	}
+	slices.SortFunc(list, bySeq)
+	return list
 }
 
 // cut limits the length of a text, at the end of a character.

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 	"unicode/utf8"
+
+	"pgregory.net/rapid"
 )
 
 func ids(list []Event) []uint64 {
@@ -117,14 +119,103 @@ func TestMerge(t *testing.T) {
 		for range 2 {
 			two.Fill(one.Stored())
 		}
-		for i, e := range two.EventsAfter(0) {
+		for i, e := range two.listed(t) {
 			if e.Message != strconv.Itoa(i) {
 				t.Errorf("event %d is %+v", i, e)
 			}
 		}
 		two.Tell(Event{At: time.Now().Add(-time.Hour), Message: "10"})
-		if got := ids(two.EventsAfter(0)); len(got) != 11 || got[10] <= got[9] {
+		if got := ids(two.listed(t)); len(got) != 11 || got[10] <= got[9] {
 			t.Errorf("%v", got)
+		}
+	})
+}
+
+// listed returns the events as a View has them.
+func (h *History) listed(t testing.TB) []Event {
+	t.Helper()
+	v, err := h.View(time.Hour, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Events
+}
+
+// TestMergedAreTold: what another process has seen before the newest event that is known here is told
+// to who follows, once, and keeps its id.
+func TestMergedAreTold(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	leader, standby := New(), New()
+	leader.Tell(Event{At: at, Message: "of the leader"})
+	standby.Tell(Event{At: at.Add(time.Minute), Message: "of the standby"})
+	had := standby.EventsAfter(0)[0].Seq
+	news := standby.News()
+	standby.Replace(leader.Stored())
+	select {
+	case <-news:
+	default:
+		t.Error("nobody was told")
+	}
+	told := standby.EventsAfter(had)
+	if len(told) != 1 || told[0].Message != "of the leader" || told[0].ID != uint64(at.UnixMicro()) || told[0].Seq <= had {
+		t.Fatalf("%+v", told)
+	}
+	news = standby.News()
+	standby.Replace(leader.Stored())
+	select {
+	case <-news:
+		t.Error("told again")
+	default:
+	}
+	standby.Tell(Event{At: at.Add(2 * time.Minute), Message: "later"})
+	if rest := standby.EventsAfter(told[0].Seq); len(rest) != 1 || rest[0].Message != "later" || rest[0].Seq != rest[0].ID {
+		t.Errorf("%+v", rest)
+	}
+}
+
+// TestFollow: whatever two processes tell, merge and restart with, and whatever their clocks, who follows
+// one of them by the last Seq gets every event once.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		both := [2]*History{New(), New()}
+		var last uint64
+		got := map[uint64]int{}
+		poll := func() {
+			for _, e := range both[0].EventsAfter(last) {
+				if e.Seq <= last {
+					t.Fatalf("seq %d after %d", e.Seq, last)
+				}
+				last = e.Seq
+				got[e.ID]++
+			}
+		}
+		for i := range rapid.IntRange(1, 60).Draw(t, "steps") {
+			which := rapid.IntRange(0, 1).Draw(t, "process")
+			now = now.Add(time.Duration(rapid.IntRange(-3, 10).Draw(t, "passed")) * time.Second)
+			switch rapid.SampledFrom([]string{"tell", "fill", "replace", "poll"}).Draw(t, "step") {
+			case "tell":
+				// No two processes see something in the same microsecond.
+				both[which].Tell(Event{At: now.Add(time.Duration(2*i+which) * time.Microsecond), Message: strconv.Itoa(i)})
+			case "fill":
+				both[which].Fill(both[1-which].Stored())
+			case "replace":
+				both[which].Replace(both[1-which].Stored())
+			case "poll":
+				poll()
+			}
+		}
+		poll()
+		list := both[0].events.list
+		for i := range list {
+			if got[list[i].ID] != 1 || i > 0 && list[i].ID <= list[i-1].ID {
+				t.Fatalf("event %d was told %d times: %v", list[i].ID, got[list[i].ID], ids(list))
+			}
+		}
+		if len(got) != len(list) {
+			t.Fatalf("%d events were told, and there are %d", len(got), len(list))
 		}
 	})
 }

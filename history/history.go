@@ -47,12 +47,12 @@ func (h *History) announce() {
 	h.news = make(chan struct{})
 }
 
-// EventsAfter returns the events after the one with an id, the oldest first; all of them
-// for 0. Their fields must not be changed.
-func (h *History) EventsAfter(id uint64) []Event {
+// EventsAfter returns the events that became known here after the one with a Seq, in that order;
+// all of them for 0. Their fields must not be changed.
+func (h *History) EventsAfter(seq uint64) []Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.events.after(id)
+	return h.events.after(seq)
 }
 
 // News returns a channel that is closed when there is another event: take the channel
@@ -120,6 +120,7 @@ type View struct {
 	From time.Time
 	// Series have a value for each point, NaN for what is not known.
 	Series [Count][]float32
+	// Events are in the order of their IDs.
 	Events []Event
 }
 
@@ -137,7 +138,7 @@ func (h *History) View(span time.Duration, now time.Time) (View, error) {
 	first := newest - points + 1
 	v := View{
 		At: now.UTC(), Step: time.Duration(r.step) * time.Second, From: time.Unix(first*r.step, 0).UTC(),
-		Events: h.events.after(0),
+		Events: slices.Clone(h.events.list),
 	}
 	for s := range v.Series {
 		v.Series[s] = make([]float32, points)

@@ -24,9 +24,9 @@ func (t *Tracker) History(span time.Duration) (history.View, error) {
 	return t.history.View(span, time.Now())
 }
 
-// EventsAfter returns the events of the link after the one with an id, the oldest first; all
-// that are kept for 0. The ids grow over restarts and takeovers of the link.
-func (t *Tracker) EventsAfter(id uint64) []history.Event { return t.history.EventsAfter(id) }
+// EventsAfter returns the events of the link that became known after the one with a Seq, in that
+// order; all that are kept for 0. Each Seq grows over restarts and takeovers of the link.
+func (t *Tracker) EventsAfter(seq uint64) []history.Event { return t.history.EventsAfter(seq) }
 
 // News returns a channel that is closed when there is another event: take the channel
 // first, then the events.

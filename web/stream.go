@@ -139,18 +139,19 @@ func (s *Server) serveEvents(of of) http.HandlerFunc {
 	}
 }
 
-// resume continues after the event that the client had last, or begins with the next.
+// resume continues after the event that the client had last, or begins with the next. One that is
+// later than all that are known is of a process whose clock was ahead: those of this one would not reach
+// it for as long.
 func (c *stream) resume(l *Link, after string) {
 	if l.Events == nil {
-		return
-	}
-	if id, err := strconv.ParseUint(after, 10, 64); err == nil {
-		c.last = id
 		return
 	}
 	events, _ := l.Events(0)
 	if n := len(events); n > 0 {
 		c.last = events[n-1].ID
+	}
+	if id, err := strconv.ParseUint(after, 10, 64); err == nil {
+		c.last = min(c.last, id)
 	}
 }
 

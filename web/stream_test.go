@@ -13,6 +13,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // happenings is what happens to a link.
@@ -141,7 +145,7 @@ func TestStream(t *testing.T) {
 }
 
 // TestResume: a client that comes back gets what it missed, each event once and in order, however
-// many there are.
+// many there are; one that had a later one than there is gets what happens from then on.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -173,10 +177,7 @@ func TestResume(t *testing.T) {
 			}
 			synctest.Wait()
 			h.add(1)
-			if tt.last != "Last-Event-ID: 601" {
-				c.expect(t, happened(601))
-			}
-			c.expect(t, ticked(1))
+			c.expect(t, happened(601), ticked(1))
 		})
 	}
 }
@@ -207,6 +208,35 @@ func TestManyStreams(t *testing.T) {
 		// It had ten seconds.
 		if n, err := io.Copy(io.Discard, slow); err != nil || n > 0 {
 			t.Errorf("the slow one was not dropped: %d bytes, %v", n, err)
+		}
+	})
+}
+
+// TestSlowStream: who takes nothing keeps its place for ten seconds, and no longer.
+func TestSlowStream(t *testing.T) {
+	t.Parallel()
+	cfg, _ := ticking()
+	registry := prometheus.NewRegistry()
+	cfg.Registry = registry
+	streams := func(t *testing.T) float64 {
+		t.Helper()
+		for _, family := range must.Get(registry.Gather())(t) {
+			if family.GetName() == "replicator_http_streams" {
+				return family.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		t.Fatal("there is no such metric")
+		return 0
+	}
+	served(t, cfg, func(t *testing.T, p *pipes, _ func()) {
+		send(t, p.dial(t), "GET /events HTTP/1.1", host, "", "")
+		time.Sleep(takeTimeout - time.Second)
+		if n := streams(t); n != 1 {
+			t.Errorf("%v streams before its time is over", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := streams(t); n != 0 {
+			t.Errorf("%v streams after its time", n)
 		}
 	})
 }

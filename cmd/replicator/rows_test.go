@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -9,9 +11,13 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/history"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease/share"
@@ -145,8 +151,43 @@ func TestRowsOf(t *testing.T) {
 	if namesOf(rows.Links) != "test=own" || rows.Error == "" {
 		t.Errorf("%+v", rows)
 	}
-	if row := must.Get(storedRow(t.Context(), set, "replicator", &checkpoint.Listed{Link: "x", Err: http.ErrBodyNotAllowed}))(t); row.Verdict.Level != status.Broken {
+	if row := storedRow(&checkpoint.Listed{Link: "x", Err: http.ErrBodyNotAllowed}); row.Verdict.Level != status.Broken {
 		t.Errorf("%+v", row)
+	}
+}
+
+// counting counts commands.
+type counting struct {
+	mongo.Caller
+	n int
+}
+
+func (c *counting) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	c.n++
+	return c.Caller.Call(ctx, cmd)
+}
+
+// TestManyRows: the rows of many links cost a few commands. Of more than are shown the worst are there, and
+// the others are counted.
+func TestManyRows(t *testing.T) {
+	t.Parallel()
+	_, target := twoSets(t)
+	opts := must.Get(driver.Parse(driver.Config{URI: target.URI()}))(t)
+	set := must.Get(driver.Open(t.Context(), opts))(t)
+	t.Cleanup(set.Close)
+	// Others than this release's, so that one document is enough.
+	var docs []bson.Raw
+	for i := range maxLinkRows + 200 {
+		docs = append(docs, must.Get(bson.Marshal(bson.D{{Key: "_id", Value: fmt.Sprintf("l%04d", i)}, {Key: "version", Value: 99}}))(t))
+	}
+	must.Succeed(t, metadata.Run(t.Context(), set, metadata.Write("replicator", "insert", metadata.Links, "documents", docs...), int64(len(docs))))
+	calls := &counting{Caller: set}
+	rows := rowsOf(t.Context(), calls, "replicator", []linkRow{{Link: "zz", Verdict: status.Verdict{Level: status.Good}}}).worst()
+	if calls.n > 5 || rows.Error != "" {
+		t.Errorf("%d commands, error %q", calls.n, rows.Error)
+	}
+	if n := len(rows.Links); n != maxLinkRows || rows.Omitted != 201 || rows.Links[n-1].Link != "l0999" || rows.Links[0].Verdict.Name != "unreadable" {
+		t.Errorf("%d rows, %d more, %+v", n, rows.Omitted, rows.Links[n-1])
 	}
 }
 
@@ -193,5 +234,13 @@ func TestSharedRow(t *testing.T) {
 		if r := sharedRow(&at); string(r.Verdict.Level)+": "+r.Verdict.Sentence != want || r.Link != "l" {
 			t.Errorf("%+v, want %s", r, want)
 		}
+	}
+}
+
+// TestStreamed: an event has its place in the stream as its id there.
+func TestStreamed(t *testing.T) {
+	t.Parallel()
+	if list := streamed([]history.Event{{ID: 3, Seq: 9}}); len(list) != 1 || list[0].ID != 9 || list[0].Body.(history.Event).ID != 3 {
+		t.Errorf("%+v", list)
 	}
 }

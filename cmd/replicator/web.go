@@ -33,14 +33,19 @@ func (c *runCommand) linkView(t *status.Tracker, target mongo.Caller) (web.Link,
 		},
 		Events: func(after uint64) ([]web.Event, <-chan struct{}) {
 			news := t.News() // before the events, so that none is missed
-			list := t.EventsAfter(after)
-			out := make([]web.Event, len(list))
-			for i := range list {
-				out[i] = web.Event{ID: list[i].ID, Body: list[i]}
-			}
-			return out, news
+			return streamed(t.EventsAfter(after)), news
 		},
 	}, nil
+}
+
+// streamed are events in the form in which they are streamed. The id of a place in the stream is not
+// that of the event: see history.Event.
+func streamed(list []history.Event) []web.Event {
+	out := make([]web.Event, len(list))
+	for i := range list {
+		out[i] = web.Event{ID: list[i].Seq, Body: list[i]}
+	}
+	return out
 }
 
 // historyShape is the JSON form of a history.View, for the OpenAPI document.
@@ -76,7 +81,7 @@ func (c *runCommand) serve(ctx context.Context, at *front, l web.Link, t *status
 		Link: l, Ready: t.Ready, Metrics: registry, Registry: registry, Log: log,
 		Links: func(ctx context.Context) (any, error) {
 			s := t.Snapshot()
-			return rowsOf(ctx, target, c.MetadataDB, []linkRow{ownRow(&s, "./")}), nil
+			return rowsOf(ctx, target, c.MetadataDB, []linkRow{ownRow(&s, "./")}).worst(), nil
 		},
 		Types: web.Types{Status: status.Snapshot{}, History: historyShape{}, Links: linkRows{}, Requests: []request.Record{}},
 	}

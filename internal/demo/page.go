@@ -67,7 +67,7 @@ func (d *Demo) servePage(ctx context.Context) (stop func(), err error) {
 func (d *Demo) events(after uint64) (list []web.Event, more <-chan struct{}) {
 	more = d.tracker.News() // before the events, so that none is missed
 	for _, e := range d.tracker.EventsAfter(after) {
-		list = append(list, web.Event{ID: e.ID, Body: e})
+		list = append(list, web.Event{ID: e.Seq, Body: e})
 	}
 	return list, more
 }
