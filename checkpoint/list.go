@@ -5,21 +5,67 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/lease"
 )
 
 // listLimit is the largest number of links that List reads.
 const listLimit = 10_000
 
-// Listed is a link in the result of List.
+// Listed is a link in the result of List or Survey.
 type Listed struct {
-	Link  string
+	Link string
+	// State is without its lanes in the result of Survey.
 	State State
+	// Lease is how a process that does not have it sees the lease. It is that of Survey only.
+	Lease lease.Sighting
 	// Err is the reason why it cannot be read, or nil.
 	Err error
+}
+
+// Survey returns the links of a metadata database of the target, by name, and who has them: what the
+// documents of the links themselves say. It sends a few commands, however many links there are. An
+// empty db means "replicator".
+func Survey(ctx context.Context, target mongo.Caller, db string) ([]Listed, error) {
+	cfg := Config{Target: target, DB: db}
+	cfg.setDefaults()
+	if err := checkDB(cfg.DB); err != nil {
+		return nil, fmt.Errorf("checkpoint: survey links: %w", err)
+	}
+	// One try: whoever surveys does so again.
+	docs, err := mongo.Retry{For: time.Nanosecond}.ReadAll(ctx, target, nil, cfg.DB, metadata.Document(func(dst []byte) []byte {
+		return bsoncore.AppendStringElement(dst, "find", metadata.Links)
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: survey links of %s: %w", cfg.DB, err)
+	}
+	list := make([]Listed, len(docs))
+	records := make([]lease.Record, len(docs))
+	for i, doc := range docs {
+		id, _ := rawbson.Lookup(doc, "_id")
+		name, _ := id.Text()
+		cfg.Link = string([]byte(name))
+		link, err := readLink(cfg.Link, doc)
+		if err != nil {
+			err = (&Store{cfg: cfg}).wrap(err, "read it")
+		}
+		list[i], records[i] = Listed{Link: cfg.Link, State: link.State, Err: err}, link.lease
+	}
+	sights, err := lease.Sight(ctx, target, records)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: survey leases of %s: %w", cfg.DB, err)
+	}
+	for i := range list {
+		list[i].Lease = sights[i]
+	}
+	slices.SortFunc(list, func(a, b Listed) int { return cmp.Compare(a.Link, b.Link) })
+	return list, nil
 }
 
 // List returns the links of a metadata database of the target, by name. An empty

@@ -194,19 +194,44 @@ func (w *Watch) Look(ctx context.Context, target mongo.Caller, found Record) (Si
 	if w.since.IsZero() || w.last != found {
 		w.last, w.since = found, time.Now()
 	}
-	s := Sighting{Record: found, Free: found.Free(w.process, now)}
+	s := found.sighting(w.process, now)
 	quiet := quietFor
 	switch {
 	case found.Holder == w.process:
 	case found.Superseded:
 		s.Free = time.Since(w.since) > quiet
 	case found.Grant.isGranted():
-		s.Wait = time.Duration(found.Grant.Expires-now) * time.Millisecond
 		if quiet = found.Grant.TTL * 3 / 2; !s.Free && time.Since(w.since) > quiet {
 			s.Free, s.Unmoved = true, &found
 		}
 	}
 	return s, nil
+}
+
+// Sight returns how leases are seen whose records have just been read, by a process that has none of
+// them. It asks for the time of the store's clock once.
+func Sight(ctx context.Context, target mongo.Caller, records []Record) ([]Sighting, error) {
+	now, err := storeTime(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Sighting, len(records))
+	for i := range records {
+		list[i] = records[i].sighting("", now)
+		if records[i].Superseded {
+			list[i].Free = false // its holder may go on, as far as one look tells
+		}
+	}
+	return list, nil
+}
+
+// sighting is a record as seen by a process at a time of the store's clock.
+func (r *Record) sighting(process string, now bson.DateTime) Sighting {
+	s := Sighting{Record: *r, Free: r.Free(process, now)}
+	if r.Holder != process && !r.Superseded && r.Grant.isGranted() {
+		s.Wait = time.Duration(r.Grant.Expires-now) * time.Millisecond
+	}
+	return s
 }
 
 // Lost reports whether an error means that a process does not have the lease any more, or

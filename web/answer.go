@@ -188,7 +188,7 @@ func (m *memo) get(ctx context.Context, ask func(context.Context) (any, error)) 
 		return m.value, m.err
 	}
 	// Others wait for the same answer: it does not end with the one who asked first.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	ctx, cancel := context.WithTimeout(lifeOf(ctx), askTimeout)
 	defer cancel()
 	m.value, m.err = ask(ctx)
 	m.at = time.Now()

@@ -1,11 +1,13 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -235,6 +237,52 @@ func TestCrowd(t *testing.T) {
 		}
 	})
 }
+
+// TestNothingOutlivesServe: a handler that waits for the target when the process ends is cut off, and has
+// ended when Serve returns: what it uses is closed then.
+func TestNothingOutlivesServe(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/links", "/requests"} {
+		var running atomic.Int64
+		wait := func(ctx context.Context) (any, error) {
+			running.Add(1)
+			defer running.Add(-1)
+			<-ctx.Done()
+			if path == "/links" && !errors.Is(context.Cause(ctx), errEnded) {
+				t.Errorf("%s ended by %v", path, context.Cause(ctx))
+			}
+			time.Sleep(time.Second) // on its way out
+			return nil, context.Cause(ctx)
+		}
+		cfg := config(patientRequests(wait))
+		cfg.Links = wait
+		served(t, cfg, func(t *testing.T, p *pipes, stop func()) {
+			c := p.dial(t)
+			send(t, c, "GET "+path+" HTTP/1.1", host, "", "")
+			synctest.Wait()
+			if running.Load() != 1 {
+				t.Fatalf("%s is not asked", path)
+			}
+			began := time.Now()
+			stop()
+			if n := running.Load(); n != 0 {
+				t.Errorf("%s: %d handlers outlive Serve", path, n)
+			}
+			if took := time.Since(began); took > lastTimeout+2*time.Second {
+				t.Errorf("%s: the end took %s", path, took)
+			}
+		})
+	}
+}
+
+// patientRequests are Requests that wait.
+type patientRequests func(ctx context.Context) (any, error)
+
+func (w patientRequests) Ask(ctx context.Context, _ Request) (string, error) {
+	_, err := w(ctx)
+	return "", err
+}
+func (w patientRequests) List(ctx context.Context) (any, error) { return w(ctx) }
 
 // TestCrowdOfActive: if all connections are being answered the new one goes, and none of them.
 func TestCrowdOfActive(t *testing.T) {

@@ -42,15 +42,17 @@ type Link struct {
 	Health func() (ok bool, text string)
 	// History returns what is marshalled as /history, of the last span.
 	History func(span time.Duration) (any, error)
-	// Events returns what has happened after the event of that id, in order, as far as it is kept,
-	// and a channel that is closed once there is more.
+	// Events returns what comes after the event of that id, in the order of the ids, as far as it is
+	// kept, and a channel that is closed once there is more.
 	Events func(after uint64) (events []Event, more <-chan struct{})
 	// Requests takes what operators ask for.
 	Requests Requests
 }
 
-// Event is something that happened. IDs rise, also over restarts of the process.
+// Event is something that happened.
 type Event struct {
+	// ID is the event's place in the stream: it rises from each event to the next, also over
+	// restarts of the process.
 	ID uint64
 	// Body is what is marshalled.
 	Body any
@@ -144,6 +146,21 @@ type Server struct {
 	metrics metrics
 }
 
+// errEnded is why a request in flight is cut off.
+var errEnded = errors.New("the process ends")
+
+// lifeKey is the key of the server's own context in those of requests. It is over when the requests in
+// flight are cut off at shutdown: nothing outlives Serve.
+type lifeKey struct{}
+
+// lifeOf returns the context for what does not end with the request that began it.
+func lifeOf(ctx context.Context) context.Context {
+	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
+		return life
+	}
+	return context.WithoutCancel(ctx) // without a server, in a test of a handler
+}
+
 // New checks cfg and registers the metrics. It starts nothing.
 func New(cfg Config) (*Server, error) {
 	cfg.setDefaults()
@@ -160,14 +177,29 @@ func New(cfg Config) (*Server, error) {
 }
 
 // Serve answers requests on ln until ctx is done; then it ends the streams, waits a short time
-// for other requests in flight and returns nil. It closes ln.
+// for other requests in flight, cuts off the rest and returns nil. It closes ln. Once it has
+// returned nothing calls the functions of the Config any more. It is called once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // A connection is a request, so that the limit of connections is one of requests.
 	crowd := newCrowd(maxConnections)
+	var conns sync.WaitGroup // each with the handler of its request
+	life, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: headerBytes, Protocols: &protocols, DisableGeneralOptionsHandler: true, ConnState: crowd.change,
+		MaxHeaderBytes: headerBytes, Protocols: &protocols, DisableGeneralOptionsHandler: true,
+		BaseContext: func(net.Listener) context.Context { return context.WithValue(life, lifeKey{}, life) },
+		ConnState: func(conn net.Conn, to http.ConnState) {
+			crowd.change(conn, to)
+			switch to {
+			case http.StateNew:
+				conns.Add(1) // by who accepts, who has ended before Wait
+			case http.StateClosed, http.StateHijacked:
+				conns.Done()
+			case http.StateActive, http.StateIdle:
+			}
+		},
 		// Anybody who can connect can fill these.
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
@@ -183,18 +215,19 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
 			defer cancel()
-			if server.Shutdown(last) != nil {
-				_ = server.Close() // clients that read so slowly are cut off
-			}
+			_ = server.Shutdown(last)
 		}
 	})
 	err := server.Serve(ln)
 	close(ended)
 	end.Wait()
+	// Who reads so slowly, or waits for an answer of the target, is cut off.
+	cut(errEnded)
+	_ = server.Close()
+	conns.Wait()
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
-	_ = server.Close() // nobody is answered half
 	return fmt.Errorf("web: serve on %s: %w", ln.Addr(), err)
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,16 +23,12 @@ func (p *agentProcess) rows(set *driver.Set, store locks.Store) func(context.Con
 		state, err := share.State(ctx, mongoboard.New(set, db), store, group)
 		if err != nil {
 			all.Error = err.Error()
-			return all, nil //nolint:nilerr // the answer has it
+			return all.worst(), nil //nolint:nilerr // the answer has it
 		}
 		for i := range state.Partitions {
-			at := &state.Partitions[i]
-			if !slices.ContainsFunc(all.Links, func(r linkRow) bool { return r.Link == at.Partition }) {
-				all.Links = append(all.Links, sharedRow(at))
-			}
+			all.add(sharedRow(&state.Partitions[i]))
 		}
-		slices.SortStableFunc(all.Links, worse)
-		return all, nil
+		return all.worst(), nil
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -17,10 +16,11 @@ import (
 // linkRows are the links that /links shows.
 type linkRows struct {
 	At time.Time `json:"at"`
-	// Links are the links, the worst first, and Omitted how many more there are.
+	// Links are the links, the worst first: at most a thousand, and Omitted is how many more there are.
 	Links   []linkRow `json:"links"`
 	Omitted int       `json:"omitted"`
-	// Error is why the metadata could not be read: then Links are those of this process only.
+	// Error is why the metadata, or who has which link, could not be read. Then links may be
+	// missing; those of this process are there.
 	Error string `json:"error"`
 }
 
@@ -58,15 +58,6 @@ func ownRow(s *status.Snapshot, page string) linkRow {
 	return r
 }
 
-// storedLinks reads the links of a metadata database, but not those that copy collections again.
-func storedLinks(ctx context.Context, target mongo.Caller, db string) ([]checkpoint.Listed, error) {
-	links, err := checkpoint.List(ctx, target, db)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(links, func(l checkpoint.Listed) bool { return resync.IsPart(l.Link) }), nil
-}
-
 // readStored reads what the metadata say of a link, and which process runs it.
 func readStored(ctx context.Context, target mongo.Caller, db string, l *checkpoint.Listed) (stored status.Stored, leader string, err error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: target, DB: db, Link: l.Link})
@@ -77,10 +68,18 @@ func readStored(ctx context.Context, target mongo.Caller, db string, l *checkpoi
 	if err != nil {
 		return stored, "", err
 	}
-	if found && !seen.Lease.Free && !seen.Lease.Record.Grant.ID.IsZero() {
-		leader = seen.Lease.Record.Holder
+	if found {
+		leader = holderOf(&seen.Lease)
 	}
 	return status.Stored{Link: l.Link, State: l.State, Lease: seen.Lease, At: time.Now()}, leader, nil
+}
+
+// holderOf is the process that has a lease that ends unless it is renewed, empty if none has.
+func holderOf(s *lease.Sighting) string {
+	if s.Free || s.Record.Grant.ID.IsZero() {
+		return ""
+	}
+	return s.Record.Holder
 }
 
 // unreadable is the verdict on a link whose metadata cannot be read.
@@ -91,58 +90,64 @@ func unreadable(fault error) status.Verdict {
 }
 
 // storedRow is the row of a link as its metadata say.
-func storedRow(ctx context.Context, target mongo.Caller, db string, l *checkpoint.Listed) (linkRow, error) {
+func storedRow(l *checkpoint.Listed) linkRow {
 	r := linkRow{Link: l.Link, From: "metadata", At: time.Now().UTC()}
 	if l.Err != nil {
 		r.Verdict = unreadable(l.Err)
-		return r, nil //nolint:nilerr // the row has it
+		return r
 	}
-	stored, leader, err := readStored(ctx, target, db, l)
-	if err != nil {
-		return r, fmt.Errorf("read the lease of the link %s: %w", l.Link, err)
-	}
-	r.Leader, r.Verdict, r.LagSeconds = leader, stored.Verdict(), stored.Lag()
+	stored := status.Stored{Link: l.Link, State: l.State, Lease: l.Lease, At: time.Now()}
+	r.Leader, r.Verdict, r.LagSeconds = holderOf(&l.Lease), stored.Verdict(), stored.Lag()
 	reached := l.State.Reached()
 	consistent := !reached.Applied.IsNull() && len(l.State.LeftOut) == 0
 	r.Consistent = &consistent
 	if !reached.Applied.IsNull() {
 		r.At = time.UnixMilli(reached.AppliedWall).UTC()
 	}
-	return r, nil
+	return r
 }
 
 // rowsOf returns the rows of this process's links, own, with those of the metadata: all but what a
-// process that leads says itself.
+// process that leads says itself, and but links that copy collections again.
 func rowsOf(ctx context.Context, target mongo.Caller, db string, own []linkRow) linkRows {
 	all := linkRows{At: time.Now().UTC(), Links: []linkRow{}}
-	links, err := storedLinks(ctx, target, db)
+	links, err := checkpoint.Survey(ctx, target, db)
+	if err != nil {
+		all.Error = err.Error()
+	}
 	for i := range links {
+		if resync.IsPart(links[i].Link) {
+			continue
+		}
 		at := slices.IndexFunc(own, func(r linkRow) bool { return r.Link == links[i].Link })
 		if at >= 0 && !own[at].standsBy() {
 			continue
 		}
-		if len(all.Links) >= maxLinkRows {
-			all.Omitted++
-			continue
-		}
-		var r linkRow
-		if r, err = storedRow(ctx, target, db, &links[i]); err != nil {
-			break
-		}
+		r := storedRow(&links[i])
 		if at >= 0 {
 			r.Page = own[at].Page
 		}
 		all.Links = append(all.Links, r)
 	}
-	if err != nil {
-		all.Error, all.Links = err.Error(), nil
-	}
-	for _, r := range own {
+	all.add(own...)
+	return all
+}
+
+// add adds the rows of links that are not there.
+func (all *linkRows) add(rows ...linkRow) {
+	for _, r := range rows {
 		if !slices.ContainsFunc(all.Links, func(s linkRow) bool { return s.Link == r.Link }) {
 			all.Links = append(all.Links, r)
 		}
 	}
+}
+
+// worst puts the worst links first, and omits those beyond what is shown.
+func (all linkRows) worst() linkRows {
 	slices.SortStableFunc(all.Links, worse)
+	if more := len(all.Links) - maxLinkRows; more > 0 {
+		all.Links, all.Omitted = all.Links[:maxLinkRows], more
+	}
 	return all
 }
 
