@@ -6,6 +6,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metric"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -193,12 +194,13 @@ const mostNamespaces = 100
 type Namespace struct {
 	Namespace string `json:"namespace"`
 	// Phase is copying, building indexes, following, kept back (an index build of the target
-	// is waited for), copying again, or left out.
-	Phase string `json:"phase"`
+	// is waited for), copying again, or left out; nil for one that is not being copied while the
+	// link is: it waits, or is done.
+	Phase *string `json:"phase"`
 	// Ops and Bytes were applied since the start of this process: Bytes as in the log. The rates
-	// are those of the last five to ten seconds, nil while they are not known.
-	Ops               int64    `json:"ops"`
-	Bytes             int64    `json:"bytes"`
+	// are those of the last five to ten seconds. All are nil while they are not known.
+	Ops               *int64   `json:"ops"`
+	Bytes             *int64   `json:"bytes"`
 	OpsPerSecond      *float64 `json:"opsPerSecond"`
 	LogBytesPerSecond *float64 `json:"logBytesPerSecond"`
 	// DocsDone and BytesDone are copied, of the totals that the source estimates: nil where
@@ -219,23 +221,62 @@ type NamespacesRest struct {
 	Ops          int64    `json:"ops"`
 	Bytes        int64    `json:"bytes"`
 	OpsPerSecond *float64 `json:"opsPerSecond"`
+	// Waiting is how many of them are left out, copied again, or kept back.
+	Waiting int `json:"waiting"`
 }
 
-// namespaces returns the namespaces with most operations, and those that are copied. The
-// tracker is locked.
+// The phases of namespaces.
+var (
+	phaseCopying, phaseBuilding, phaseFollowing    = "copying", "building indexes", "following"
+	phaseKeptBack, phaseCopyingAgain, phaseLeftOut = "kept back", "copying again", "left out"
+)
+
+// waiting are the namespaces that the link does not follow, and why: those that could not be
+// copied again first.
+func (s *Snapshot) waiting() (list []Namespace) {
+	for _, failed := range []bool{true, false} {
+		phase := map[bool]*string{true: &phaseLeftOut, false: &phaseCopyingAgain}[failed]
+		for i := range s.LeftOut {
+			if (s.LeftOut[i].Failed != "") == failed {
+				list = append(list, Namespace{Namespace: s.LeftOut[i].Namespace, Phase: phase})
+			}
+		}
+	}
+	for i := range s.KeptBack {
+		list = append(list, Namespace{Namespace: s.KeptBack[i].Namespace, Phase: &phaseKeptBack})
+	}
+	return list
+}
+
+// namespaces returns the namespaces with most operations, those that are copied, and those that
+// the link does not follow; of the latter no more than of the former. The tracker is locked.
 func (t *Tracker) namespaces(s *Snapshot, p *monitor.Snapshot) []Namespace {
 	list := []Namespace{}
 	if p.Namespaces == nil || !s.leads() {
 		return list
 	}
-	top, rest := p.Namespaces.Top(mostNamespaces)
+	waiting := s.waiting()
+	omitted := max(0, len(waiting)-mostNamespaces)
+	waiting = waiting[:len(waiting)-omitted]
+	also := make([]oplog.Namespace, len(waiting))
+	for i := range waiting {
+		also[i] = oplog.Namespace(waiting[i].Namespace)
+	}
+	top, rest := p.Namespaces.Top(mostNamespaces, also...)
 	by := map[string]int{}
 	at := func(ns string) *Namespace {
 		i, known := by[ns]
 		if !known {
 			i = len(list)
 			by[ns] = i
-			list = append(list, Namespace{Namespace: ns, Phase: "following", DeferredIndexes: []string{}})
+			list = append(list, Namespace{Namespace: ns, Phase: &phaseFollowing, DeferredIndexes: []string{}})
+			if n := &list[i]; s.Copy != nil && s.Copy.Phase == string(checkpoint.Copying) {
+				n.Phase = nil
+			}
+			if rest.Ops == 0 {
+				none, nothing := int64(0), int64(0)
+				list[i].Ops, list[i].Bytes = &none, &nothing
+			}
 		}
 		return &list[i]
 	}
@@ -246,21 +287,14 @@ func (t *Tracker) namespaces(s *Snapshot, p *monitor.Snapshot) []Namespace {
 	}
 	for i := range top {
 		n := at(string(top[i].NS))
-		n.Ops, n.Bytes = top[i].Ops, top[i].Bytes
+		n.Ops, n.Bytes = &top[i].Ops, &top[i].Bytes
 		n.OpsPerSecond, n.LogBytesPerSecond = perSecond(&top[i], top[i].OpsPerSecond), perSecond(&top[i], top[i].BytesPerSecond)
 	}
-	for i := range s.KeptBack {
-		at(s.KeptBack[i].Namespace).Phase = "kept back"
+	for i := range waiting {
+		at(waiting[i].Namespace).Phase = waiting[i].Phase
 	}
-	for i := range s.LeftOut {
-		phase := "copying again"
-		if s.LeftOut[i].Failed != "" {
-			phase = "left out"
-		}
-		at(s.LeftOut[i].Namespace).Phase = phase
-	}
-	if rest.Ops > 0 {
-		s.NamespacesRest = &NamespacesRest{Ops: rest.Ops, Bytes: rest.Bytes, OpsPerSecond: perSecond(&rest, rest.OpsPerSecond)}
+	if rest.Ops > 0 || omitted > 0 {
+		s.NamespacesRest = &NamespacesRest{Ops: rest.Ops, Bytes: rest.Bytes, OpsPerSecond: perSecond(&rest, rest.OpsPerSecond), Waiting: omitted}
 	}
 	return list
 }
@@ -275,9 +309,9 @@ func perSecond(t *monitor.Tally, rate float64) *float64 {
 
 // copied adds the progress of a collection that is being copied. The tracker is locked.
 func (t *Tracker) copied(n *Namespace, c *CollectionProgress, s *Snapshot) {
-	n.Phase = "copying"
+	n.Phase = &phaseCopying
 	if c.BuildingIndexes {
-		n.Phase = "building indexes"
+		n.Phase = &phaseBuilding
 	}
 	n.DocsDone, n.DocsTotal, n.BytesDone, n.BytesTotal = &c.Docs, &c.TotalDocs, &c.Bytes, &c.TotalBytes
 	first, known := t.copying[c.Namespace]

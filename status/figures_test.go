@@ -1,12 +1,16 @@
 package status
 
 import (
+	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metric"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -173,4 +177,77 @@ func TestLatencyOfAFrozenTarget(t *testing.T) {
 			t.Error("none after operations were acknowledged again")
 		}
 	})
+}
+
+// TestNamespaces: what the link does not follow is listed with what was counted of it, those first that
+// could not be copied again, and no more of them than of the busiest. The rest is counted.
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTracker(t, Config{})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		var counted monitor.Namespaces
+		for i := range 150 {
+			counted.Count([]applier.NamespaceOps{{NS: oplog.Namespace(fmt.Sprintf("d.c%03d", i)), Ops: int64(1000 - i), Bytes: 7}})
+		}
+		p.set(busy)
+		p.set(func(s *monitor.Snapshot) {
+			s.Namespaces = &counted
+			for i := range 300 {
+				out := checkpoint.LeftOut{NS: oplog.Namespace(fmt.Sprintf("d.out%03d", i))}
+				if i >= 290 {
+					out.Failed = "no space"
+				}
+				s.LeftOut = append(s.LeftOut, out)
+			}
+			s.LeftOut[299].NS = "d.c140"
+		})
+		tr.sample()
+		s := tr.Snapshot()
+		if len(s.Namespaces) != 2*mostNamespaces || s.NamespacesRest == nil || s.NamespacesRest.Waiting != 200 || len(s.LeftOut) != 300 {
+			t.Fatalf("%d namespaces, and %s", len(s.Namespaces), jsonOf(t, s.NamespacesRest))
+		}
+		var sum int64
+		phases, unknown := map[string]int{}, 0
+		for _, n := range s.Namespaces {
+			phases[*n.Phase]++
+			if n.Ops == nil {
+				unknown++
+			} else {
+				sum += *n.Ops
+			}
+			if n.Namespace == "d.c140" && (*n.Phase != "left out" || *n.Ops != 860) {
+				t.Errorf("%s", jsonOf(t, n))
+			}
+		}
+		if want := map[string]int{"following": 100, "left out": 10, "copying again": 90}; !maps.Equal(phases, want) {
+			t.Errorf("%v, want %v", phases, want)
+		}
+		// Those of which nothing was counted one by one may be among the rest.
+		if all := int64(150*1000 - 150*149/2); sum+s.NamespacesRest.Ops != all || unknown != 99 {
+			t.Errorf("%d operations of %d, unknown of %d", sum+s.NamespacesRest.Ops, all, unknown)
+		}
+	})
+}
+
+// TestNamespacesOfACopy: of what is not being copied at this moment it is not known whether it waits or is
+// done; it does not follow the log.
+func TestNamespacesOfACopy(t *testing.T) {
+	t.Parallel()
+	for phase, want := range map[checkpoint.CopyPhase]string{checkpoint.Copying: "null", checkpoint.Replaying: `"following"`} {
+		tr := newTracker(t, Config{})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		var counted monitor.Namespaces
+		counted.Count([]applier.NamespaceOps{{NS: "d.c", Ops: 1, Bytes: 7}})
+		p.set(busy)
+		p.set(func(s *monitor.Snapshot) {
+			s.State, s.Namespaces = monitor.InitialSync, &counted
+			s.Copy = &monitor.Copy{Copy: checkpoint.Copy{Phase: phase}}
+		})
+		if list := tr.Snapshot().Namespaces; len(list) != 1 || jsonOf(t, list[0].Phase) != want || *list[0].Ops != 1 {
+			t.Errorf("%s: %s", phase, jsonOf(t, list))
+		}
+	}
 }

@@ -89,8 +89,9 @@ type Snapshot struct {
 	Stages []Stage `json:"stages"`
 	// Bottleneck is nil if nothing waits to be applied, or it is not known.
 	Bottleneck *Bottleneck `json:"bottleneck"`
-	// Namespaces are those of the source that have most operations, at most a hundred, and
-	// those that are copied. NamespacesRest sums up all others.
+	// Namespaces are those of the source that have most operations, at most a hundred, those that
+	// are copied, and at most a hundred that are left out, copied again or kept back.
+	// NamespacesRest sums up all others.
 	Namespaces     []Namespace     `json:"namespaces"`
 	NamespacesRest *NamespacesRest `json:"namespacesRest"`
 

@@ -158,9 +158,9 @@ func (t *Tally) add(o *Tally) {
 	t.marked.bytes += o.marked.bytes
 }
 
-// Top returns the namespaces with most operations: by rate, then in all, at most so many;
-// and the sum of all others.
-func (n *Namespaces) Top(most int) (list []Tally, rest Tally) {
+// Top returns the namespaces with most operations: by rate, then in all, at most so many,
+// and in addition those that are named and known; and the sum of all others.
+func (n *Namespaces) Top(most int, also ...oplog.Namespace) (list []Tally, rest Tally) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.known == nil {
@@ -177,7 +177,7 @@ func (n *Namespaces) Top(most int) (list []Tally, rest Tally) {
 	})
 	others := n.rest
 	for i, t := range all {
-		if i < most {
+		if i < most || slices.Contains(also, t.NS) {
 			list = append(list, t.rated(n.before, now))
 		} else {
 			others.add(t)
