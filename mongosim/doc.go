@@ -52,7 +52,7 @@
 // queries faster. These are missing:
 //
 //   - change streams
-//   - the stages $lookup, $graphLookup, $unionWith, $facet, $unwind, $bucket,
+//   - the stages $lookup, $graphLookup, $unionWith, $facet, $bucket,
 //     $bucketAuto, $sortByCount, $redact, $setWindowFields, $out and $merge; the
 //     accumulators of $group but for $sum, $avg, $min, $max and $count
 //   - projections with $slice, $elemMatch and the positional operator

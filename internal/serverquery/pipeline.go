@@ -113,7 +113,7 @@ func Stages(pipeline bson.RawValue) ([]bson.Raw, error) {
 }
 
 // CompilePipeline compiles the stages $match, $project, $addFields, $set, $unset,
-// $replaceRoot, $replaceWith, $group, $sort, $limit, $skip, $count and $sample. What the server refuses, and what it knows beyond these, is a
+// $replaceRoot, $replaceWith, $group, $sort, $limit, $skip, $count, $sample and $unwind. What the server refuses, and what it knows beyond these, is a
 // [*servererr.Error].
 func CompilePipeline(stages []bson.Raw, o PipelineOptions) (*Pipeline, error) {
 	o.shared = &compilation{interrupt: o.Interrupt}
@@ -272,6 +272,7 @@ func compileStage(e *rawbson.Elem, o PipelineOptions) (stage, *Matcher, error) {
 		"$skip":    func() (stage, error) { return compileSkip(e) },
 		"$count":   func() (stage, error) { return compileCount(e) },
 		"$sample":  func() (stage, error) { return compileSample(e, o) },
+		"$unwind":  func() (stage, error) { return compileUnwind(e) },
 	}
 	name := e.Name()
 	if name == "$match" {
@@ -295,5 +296,5 @@ func compileStage(e *rawbson.Elem, o PipelineOptions) (stage, *Matcher, error) {
 // unmodelledStages are stages that the server has and this package does not.
 var unmodelledStages = []string{
 	"$out", "$merge", "$redact", "$bucket", "$bucketAuto", "$sortByCount", "$setWindowFields",
-	"$lookup", "$graphLookup", "$unionWith", "$facet", "$unwind",
+	"$lookup", "$graphLookup", "$unionWith", "$facet",
 }

@@ -56,6 +56,14 @@ func TestPipeline(t *testing.T) {
 		{`[{"$limit":1},{"$replaceRoot":{"newRoot":{"y":"$n"}}}]`, []string{`{"y":1}`}},
 		{`[{"$limit":1},{"$replaceWith":{"$mergeObjects":["$$ROOT",{"g":1}]}},{"$project":{"l":0}}]`, []string{`{"_id":1,"g":1,"n":1}`}},
 		{`[{"$sample":{"size":2}}]`, docs[:2]},
+		{`[{"$unwind":"$l"},{"$project":{"l":1}}]`, []string{`{"_id":1,"l":1}`, `{"_id":1,"l":2}`, `{"_id":4,"l":5}`}},
+		{
+			`[{"$unwind":{"path":"$l","preserveNullAndEmptyArrays":true}},{"$project":{"l":1}}]`,
+			[]string{`{"_id":1,"l":1}`, `{"_id":1,"l":2}`, `{"_id":2}`, `{"_id":3}`, `{"_id":4,"l":5}`},
+		},
+		{`[{"$limit":1},{"$replaceWith":{"a":{"x":1,"b":"$l","y":2}}},{"$unwind":"$a.b"}]`, []string{`{"a":{"x":1,"b":1,"y":2}}`, `{"a":{"x":1,"b":2,"y":2}}`}},
+		{`[{"$limit":1},{"$replaceWith":{"a":[{"b":[1]}]}},{"$unwind":"$a.b"}]`, nil},
+		{`[{"$unwind":"$l"},{"$limit":1},{"$project":{"l":1}}]`, []string{`{"_id":1,"l":1}`}},
 	} {
 		got, err := runPipeline(t, c.pipeline, docs...)
 		if err != nil {
@@ -94,7 +102,13 @@ func TestRefusedPipelines(t *testing.T) {
 		{`[{"$group":{"_id":1,"n":{"$mergeObjects":1}}}]`, 238, ""},
 		{`[{"$group":{"_id":1,"n":{"$push":1}}}]`, 238, "the accumulator $push is not implemented"},
 		{`[{"$count":"a.b"}]`, 40160, ""},
-		{`[{"$unwind":"$l"}]`, 238, "the stage $unwind is not implemented"},
+		{`[{"$unwind":1}]`, 15981, "expected either a string or an object as specification for $unwind stage, got int"},
+		{`[{"$unwind":{"path":1}}]`, 28808, ""},
+		{`[{"$unwind":{"path":"$l","preserveNullAndEmptyArrays":1}}]`, 28809, ""},
+		{`[{"$unwind":{"path":"$l","includeArrayIndex":"i"}}]`, 238, "the option includeArrayIndex of $unwind is not implemented"},
+		{`[{"$unwind":{"path":"$l","also":1}}]`, 28811, "unrecognized option to $unwind stage: also"},
+		{`[{"$unwind":{}}]`, 28812, "no path specified to $unwind stage"},
+		{`[{"$unwind":"l"}]`, 28818, "path option to $unwind stage should be prefixed with a '$': l"},
 		{`[{"$lookup":{"from":"x","as":"y","pipeline":[]}}]`, 238, "the stage $lookup is not implemented"},
 		{`[{"$facet":{"a":[{"$count":"n"}]}}]`, 238, "the stage $facet is not implemented"},
 		{`[{"$set":{"a":{"$nope":1}}}]`, 168, ""},
