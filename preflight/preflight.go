@@ -140,6 +140,8 @@ func (c *checker) run(ctx context.Context) error {
 		{"source's privileges", c.sourcePrivileges, source},
 		{"source's privileges for a copy", c.copyPrivileges, source},
 		{"source's oplog", c.window, source},
+		{"source's write block", func(ctx context.Context, s *server) error { return c.blocked(ctx, s, false) }, source},
+		{"target's write block", c.mayWrite, target},
 		{"source's databases", c.uncopied, source},
 		{"spool", c.spool, source},
 	} {

@@ -44,18 +44,19 @@ func newServer(t *testing.T, name string) *server {
 	return &server{t: t, ages: map[int32]int64{1: 48 * 3600, -1: 1}, answers: map[string]string{
 		"hello": fmt.Sprintf(`{"ok": 1, "setName": %q, "me": "%s1:27017", "hosts": ["%[2]s1:27017", "%[2]s2:27017"], "isWritablePrimary": true,
 			"$replData": {"replicaSetId": {"$oid": %q}}}`, name+"Set", name, id),
-		"buildInfo":                   `{"ok": 1, "version": "5.0.7", "versionArray": [5, 0, 7, 0]}`,
-		"featureCompatibilityVersion": `{"ok": 1, "featureCompatibilityVersion": {"version": "5.0"}}`,
-		"connectionStatus":            `{"ok": 1, "authInfo": {"authenticatedUsers": [], "authenticatedUserPrivileges": []}}`,
-		"enableMajorityReadConcern":   `{"ok": 1, "enableMajorityReadConcern": true}`,
-		"config.transactions":         `{"ok": 1, "cursor": {"id": 0, "ns": "config.transactions", "firstBatch": []}}`,
-		"local.replset.initialSyncId": `{"ok": 1, "cursor": {"id": 0, "ns": "local.replset.initialSyncId", "firstBatch": []}}`,
-		"listCollections local":       `{"ok": 1, "cursor": {"id": 0, "ns": "local.$cmd.listCollections", "firstBatch": []}}`,
-		"admin.system.version":        `{"ok": 1, "cursor": {"id": 0, "ns": "admin.system.version", "firstBatch": []}}`,
-		"replSetGetConfig":            `{"ok": 1, "config": {"_id": "s", "members": []}}`,
-		"replSetGetStatus":            `{"ok": 1}`,
-		"listDatabases":               `{"ok": 1, "databases": [{"name": "admin"}, {"name": "local"}]}`,
-		"replicator.links":            `{"ok": 1, "cursor": {"id": 0, "ns": "replicator.links", "firstBatch": []}}`,
+		"buildInfo":                            `{"ok": 1, "version": "5.0.7", "versionArray": [5, 0, 7, 0]}`,
+		"featureCompatibilityVersion":          `{"ok": 1, "featureCompatibilityVersion": {"version": "5.0"}}`,
+		"connectionStatus":                     `{"ok": 1, "authInfo": {"authenticatedUsers": [], "authenticatedUserPrivileges": []}}`,
+		"enableMajorityReadConcern":            `{"ok": 1, "enableMajorityReadConcern": true}`,
+		"config.transactions":                  `{"ok": 1, "cursor": {"id": 0, "ns": "config.transactions", "firstBatch": []}}`,
+		"local.replset.initialSyncId":          `{"ok": 1, "cursor": {"id": 0, "ns": "local.replset.initialSyncId", "firstBatch": []}}`,
+		"listCollections local":                `{"ok": 1, "cursor": {"id": 0, "ns": "local.$cmd.listCollections", "firstBatch": []}}`,
+		"admin.system.version":                 `{"ok": 1, "cursor": {"id": 0, "ns": "admin.system.version", "firstBatch": []}}`,
+		"replSetGetConfig":                     `{"ok": 1, "config": {"_id": "s", "members": []}}`,
+		"replSetGetStatus":                     `{"ok": 1}`,
+		"listDatabases":                        `{"ok": 1, "databases": [{"name": "admin"}, {"name": "local"}]}`,
+		"config.user_writes_critical_sections": `{"ok": 1, "cursor": {"id": 0, "ns": "config.user_writes_critical_sections", "firstBatch": []}}`,
+		"replicator.links":                     `{"ok": 1, "cursor": {"id": 0, "ns": "replicator.links", "firstBatch": []}}`,
 	}}
 }
 
@@ -132,7 +133,8 @@ func (s *server) key(cmd mongo.Command) string {
 
 // TestScenarios runs the files in testdata. A line of input is "source KEY JSON",
 // "target KEY denied TEXT", "age 1 SECONDS" (of the oldest entry; -1 the newest), "file
-// NAME" (there is one in DIR), or a setting. Checks that end OK are counted, unless "all" is said.
+// NAME" (there is one in DIR), or a setting; "cutover" is the checks
+// before a cutover. Checks that end OK are counted, unless "all" is said.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) (out string) {
@@ -156,7 +158,14 @@ func runScenario(t *testing.T, d *datadriven.TestData) string {
 		d.Fatalf(t, "%v", err)
 	}
 	var told []preflight.Finding
-	report, err := preflight.Run(t.Context(), s.cfg, func(f preflight.Finding) { told = append(told, f) })
+	tell := func(f preflight.Finding) { told = append(told, f) }
+	var report preflight.Report
+	if s.cutover != nil {
+		s.cutover.Source, s.cutover.Target, s.cutover.Link = s.source, s.target, "l"
+		report, err = preflight.Cutover(t.Context(), *s.cutover, tell)
+	} else {
+		report, err = preflight.Run(t.Context(), s.cfg, tell)
+	}
 	b := printed(t, report, told, err, s.all)
 	left, err := filepath.Glob(filepath.Join(s.dir, "*"))
 	if err != nil || len(left) > strings.Count(d.Input, "file ") {
@@ -172,6 +181,7 @@ type scenario struct {
 	cfg            preflight.Config
 	maps           []string
 	all            bool
+	cutover        *preflight.CutoverConfig // the checks before a cutover, not those before a start
 }
 
 // read reads a line.
@@ -216,6 +226,10 @@ func (s *scenario) read(word, rest string) error {
 		s.cfg.Feedback = map[string]feedback.Mode{"member": feedback.Member, "document": feedback.Document}[rest]
 	case "all":
 		s.all = true
+	case "cutover":
+		s.cutover = &preflight.CutoverConfig{WritesStopped: rest == "writes-stopped"}
+	case "convert":
+		s.cutover.Convert = append(s.cutover.Convert, rest)
 	default:
 		err = errors.New("unknown word")
 	}
@@ -263,7 +277,7 @@ func TestPatience(t *testing.T) {
 	}{
 		"a step-down":           {[]error{passing, passing}, true, time.Millisecond, time.Second},
 		"a connection broke":    {[]error{&mongo.LostError{Host: "a", Err: errors.New("reset")}}, true, time.Millisecond, time.Second},
-		"for ever":              {slices.Repeat([]error{passing}, 100), false, time.Second, 2 * time.Second},
+		"for ever":              {slices.Repeat([]error{passing}, 100), false, time.Second, 3 * time.Second}, // the last pause is up to 1.5 s
 		"nobody there":          {[]error{&mongo.LostError{Err: errors.New("no primary in 30s")}}, false, 0, 0},
 		"refused for something": {[]error{&servererr.Error{Code: servererr.InvalidOptions}}, false, 0, 0},
 	} {
