@@ -67,6 +67,10 @@ func (t *Tracker) Snapshot() Snapshot {
 	t.addFigures(&s, &p, now)
 	s.failing, s.stands = t.failing, p.Stands
 	t.judge(&s)
+	if s.leads() {
+		ready := s.Readiness(ReadinessLimits{})
+		s.ReadyToCutover = &ready
+	}
 	return s
 }
 

@@ -107,6 +107,9 @@ type Snapshot struct {
 
 	// Control is what operators have set and asked for, nil while this process does not lead.
 	Control *Control `json:"control"`
+	// ReadyToCutover is whether the link could be cut over now, as far as this process knows it;
+	// nil while it does not lead. replicator cutover --dry-run checks more.
+	ReadyToCutover *Readiness `json:"readyToCutover"`
 
 	// Waits are the commands that have waited for a reply for longer than five seconds, the
 	// longest first.
