@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/preflight"
+	"github.com/oplogrep/replicator/status"
+)
+
+// cutoverCommand says whether a link can be cut over.
+type cutoverCommand struct {
+	linkFlags
+	Source      string     `placeholder:"URI" help:"The source: connection string of a replica set."`
+	SourceLogin loginFlags `embed:"" prefix:"source-"`
+
+	DryRun        bool          `settings:"no" help:"Check every precondition of a cutover, and change nothing. The cutover itself is done by hand: docs/cutover.md."`
+	MaxLag        time.Duration `settings:"no" default:"10s" help:"How far the target may lag."`
+	WritesStopped bool          `settings:"no" help:"The operator's word that applications do not write to the source: the write block is not needed."`
+	Waive         []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, lacking or verified."`
+	Address       string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
+	TLSCA         string        `name:"tls-ca" settings:"no" placeholder:"FILE" help:"PEM file with the authorities to trust, where the process serves HTTPS. Default: the system's."`
+	JSON          bool          `name:"json" settings:"no" help:"Print one JSON object."`
+}
+
+// Run checks, prints, and returns an error if the link is not ready.
+func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
+	from, faults := c.check()
+	ask, err := newAsker(c.TLSCA)
+	store, state, release, err := c.openLink(ctx, append(faults, err)...)
+	if err != nil {
+		return err
+	}
+	defer release()
+	source, err := driver.Open(ctx, from)
+	if err != nil {
+		return cli.Connect(fmt.Errorf("connect to the source: %w", err))
+	}
+	defer source.Close()
+	report, err := c.report(ctx, source, store, state, ask)
+	if err != nil {
+		return cli.Stopped(ctx, err)
+	}
+	if err := c.print(out, report); err != nil {
+		return err
+	}
+	return c.judge(report)
+}
+
+// check returns the source, and the faults of the flags.
+func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
+	if !c.DryRun {
+		faults = append(faults, errors.New("--dry-run is missing: this release checks whether a link can be cut over; docs/cutover.md has the steps to do it by hand"))
+	}
+	if c.MaxLag <= 0 {
+		faults = append(faults, fmt.Errorf("--max-lag: %s is not more than 0", c.MaxLag))
+	}
+	if err := cutover.CheckWaived(c.Waive); err != nil {
+		faults = append(faults, fmt.Errorf("--waive: %w", err))
+	}
+	if c.Address != "" {
+		faults = append(faults, checkAddress("--at", c.Address))
+	}
+	source, err := parseDeployment("source", c.SourceLogin.config(c.Source, c.SelectionTimeout))
+	return source, append(faults, err)
+}
+
+// report checks all preconditions.
+func (c *cutoverCommand) report(ctx context.Context, source *driver.Set, store *checkpoint.Store, state checkpoint.State, ask *asker) (*cutover.Report, error) {
+	target := store.Target()
+	specs, err := ddl.ReadDeferred(ctx, target, c.MetadataDB, c.Link)
+	if err != nil {
+		return nil, err
+	}
+	cuts, err := store.Cuts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	report := &cutover.Report{Link: c.Link, At: time.Now().UTC(), Violations: []cutover.Violation{}}
+	list, err := c.ofLink(ctx, store, state, cuts, ask, report)
+	if err != nil {
+		return nil, err
+	}
+	servers, err := preflight.Cutover(ctx, preflight.CutoverConfig{
+		Source: source, Target: target, Link: c.Link, MetaDB: c.MetadataDB, Convert: databasesOf(specs), WritesStopped: c.WritesStopped,
+	}, nil)
+	if err != nil {
+		return nil, linkError{err}
+	}
+	for i := range servers.Findings {
+		list = append(list, cutover.FromFinding(&servers.Findings[i]))
+	}
+	indexes := status.Precondition{Name: cutover.DeferredIndexes, Standing: status.NotKnown, Value: fmt.Sprintf("not checked: %d deferred options", len(specs))}
+	if !slices.Contains(c.Waive, cutover.DeferredIndexes) {
+		var newest *checkpoint.Cut
+		if len(cuts) > 0 {
+			newest = &cuts[0]
+		}
+		if indexes, report.Violations, err = cutover.Indexes(ctx, target, specs, newest, time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	report.Sum(append(list, indexes), c.Waive)
+	return report, nil
+}
+
+// ofLink returns the preconditions that the process knows which leads, or, where it cannot be
+// asked, the metadata.
+func (c *cutoverCommand) ofLink(ctx context.Context, store *checkpoint.Store, state checkpoint.State, cuts []checkpoint.Cut, ask *asker, report *cutover.Report) ([]status.Precondition, error) {
+	limits := status.ReadinessLimits{Lag: c.MaxLag}
+	_, leader, err := readStored(ctx, store.Target(), c.MetadataDB, &checkpoint.Listed{Link: c.Link, State: state})
+	if err != nil {
+		return nil, err
+	}
+	m := cutover.Metadata{Link: c.Link, State: state, Cuts: cuts, At: time.Now(), Idle: leader == "" && c.Address == ""}
+	if !m.Idle {
+		var s status.Snapshot
+		if c.Address != "" {
+			s, err = ask.ask(ctx, place{address: c.Address}, c.Link, leader)
+		} else {
+			s, _, err = ask.find(ctx, c.Link, leader)
+		}
+		if err == nil {
+			report.From = "process"
+			return s.Readiness(limits).Preconditions, nil
+		}
+		m.Unasked = err.Error()
+	}
+	report.From = "metadata"
+	if m.Lacking, err = ddl.ReadLacking(ctx, store.Target(), c.MetadataDB, c.Link); err != nil {
+		return nil, err
+	}
+	return m.Preconditions(limits), nil
+}
+
+// databasesOf returns the databases of the target with deferred options, sorted.
+func databasesOf(specs ddl.Specs) []string {
+	var dbs []string
+	for i := range specs {
+		dbs = append(dbs, specs[i].NS.DB())
+	}
+	slices.Sort(dbs)
+	return slices.Compact(dbs)
+}
+
+// marks are the first column of the table.
+var marks = map[status.Standing]string{status.Met: "ok", status.Unmet: "NO", status.NotKnown: "?", status.Waived: "waived"}
+
+func (c *cutoverCommand) print(out cli.Output, r *cutover.Report) error {
+	if c.JSON {
+		if err := json.NewEncoder(out.Results).Encode(r); err != nil {
+			return fmt.Errorf("print the preconditions: %w", err)
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(out.Results, 0, 0, 2, ' ', 0)
+	for i := range r.Preconditions {
+		p := &r.Preconditions[i]
+		age := ""
+		if p.AgeSeconds != nil {
+			age = fmt.Sprintf(" (%.1f s ago)", *p.AgeSeconds)
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s%s\n", marks[p.Standing], p.Name, printable.Text(p.Value), age) // Flush returns the error
+		if p.Next != "" {
+			_, _ = fmt.Fprintf(w, "\t\tnext: %s\n", printable.Text(p.Next))
+		}
+	}
+	for i := range r.Violations {
+		v := &r.Violations[i]
+		_, _ = fmt.Fprintf(w, "NO\t%s\tindex %s: the same key in _id %s and _id %s\n",
+			printable.Text(v.Namespace), printable.Text(v.Index), printable.Text(v.IDs[0]), printable.Text(v.IDs[1]))
+	}
+	answer := "not ready for a cutover"
+	if r.Ready {
+		answer = "ready for a cutover"
+	}
+	_, _ = fmt.Fprintf(w, "Link %s, asked the %s: %s.\n", r.Link, r.From, answer)
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("print the preconditions: %w", err)
+	}
+	return nil
+}
+
+// judge returns an error that names what is not met.
+func (c *cutoverCommand) judge(r *cutover.Report) error {
+	if r.Ready {
+		return nil
+	}
+	var names []string
+	for i := range r.Preconditions {
+		if p := &r.Preconditions[i]; p.Standing == status.Unmet || p.Standing == status.NotKnown {
+			names = append(names, p.Name)
+		}
+	}
+	return &cli.Error{
+		Err:  fmt.Errorf("link %s is not ready for a cutover: %s", c.Link, strings.Join(names, ", ")),
+		Code: cli.ExitFailed, Hint: "docs/cutover.md has a row for each precondition. Nothing was changed.",
+	}
+}

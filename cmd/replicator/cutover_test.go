@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/status"
+)
+
+// cutoverLink is a running link with consistent cuts and a deferred unique index.
+type cutoverLink struct {
+	*runLink
+	source, target *mongosim.Set
+	args           []string
+}
+
+func startCutoverLink(t *testing.T) *cutoverLink {
+	t.Helper()
+	c := &cutoverLink{
+		source: mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "src", Seed: 1, Dialect: "7.0"}),
+		target: mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "dst", Seed: 2, Dialect: "7.0"}),
+	}
+	c.args = []string{"cutover", "--dry-run", "--json", "--source=" + c.source.URI(), "--target=" + c.target.URI(), "--link=test", "--max-lag=1m"}
+	c.runLink = startLink(t, append(uris(c.source, c.target), "--await=100ms", "--cut-interval=100ms", "--listen=127.0.0.1:0")...)
+	awaitLink(c.runLink)
+	tell(t, c.source, "shop", bson.D{{Key: "createIndexes", Value: "a"}, {Key: "indexes", Value: bson.A{
+		bson.D{{Key: "v", Value: 2}, {Key: "name", Value: "email_1"}, {Key: "key", Value: bson.D{{Key: "email", Value: 1}}}, {Key: "unique", Value: true}},
+	}}})
+	insert(t, c.source, "shop", "a", bson.D{{Key: "_id", Value: 1}, {Key: "email", Value: "x"}})
+	awaitCount(t, c.target, "shop", "a", 1)
+	c.cut()
+	return c
+}
+
+// cut waits for a consistent cut of now.
+func (c *cutoverLink) cut() {
+	c.t.Helper()
+	said(c.t, cli.ExitOK, "^source ", nil, "cut", "--wait", "--target="+c.target.URI(), "--link=test")
+}
+
+// check runs the command until exactly these preconditions are not met: a busy machine may keep the
+// link from being steady for a while.
+func (c *cutoverLink) check(want map[string]status.Standing, more ...string) (r cutover.Report) {
+	c.t.Helper()
+	code, stdout, stderr, diff := 0, "", "", ""
+	defer func() {
+		if c.t.Failed() {
+			c.t.Logf("code %d, %s: %s%s", code, diff, stdout, stderr)
+		}
+	}()
+	awaitThat(c.t, func() bool {
+		r = cutover.Report{}
+		code, stdout, stderr = invoke(c.t, nil, append(c.args, more...)...)
+		must.Succeed(c.t, json.Unmarshal([]byte(stdout), &r))
+		open := map[string]status.Standing{}
+		for _, p := range r.Preconditions {
+			if p.Standing != status.Met {
+				open[p.Name] = p.Standing
+			}
+		}
+		diff = cmp.Diff(want, open)
+		return diff == ""
+	}, "what is not met has not come to be %v", want)
+	ready := true
+	for _, s := range want {
+		ready = ready && s == status.Waived
+	}
+	if r.Ready != ready || (code == cli.ExitOK) != ready || (code == cli.ExitFailed) == ready {
+		c.t.Errorf("ready %v, code %d, want %v: %s%s", r.Ready, code, ready, stdout, stderr)
+	}
+	return r
+}
+
+// TestCutoverDryRun: the command names each precondition that is not met, of the process, the
+// metadata and both servers, and changes nothing.
+func TestCutoverDryRun(t *testing.T) {
+	c := startCutoverLink(t)
+	const no, waived, unknown = status.Unmet, status.Waived, status.NotKnown
+	type open = map[string]status.Standing
+	if r := c.check(open{"verified": no}); r.From != "process" {
+		t.Errorf("%+v", r)
+	}
+	c.check(open{"verified": waived}, "--waive=verified")
+
+	// Somebody else writes to the target, and blocks the source.
+	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: 9}, {Key: "email", Value: "x"}})
+	c.cut()
+	insert(t, c.source, "config", "user_writes_critical_sections", bson.D{{Key: "_id", Value: ""}, {Key: "blockUserWrites", Value: true}})
+	r := c.check(open{"verified": waived, "deferred-indexes": no}, "--waive=verified")
+	if diff := cmp.Diff([]cutover.Violation{{Namespace: "shop.a", Index: "email_1", IDs: [2]string{"1", "9"}}}, r.Violations); diff != "" {
+		t.Error(diff)
+	}
+	c.check(open{"verified": waived, "deferred-indexes": waived}, "--waive=verified,deferred-indexes")
+
+	said(t, cli.ExitOK, `test: pause: paused; `, nil, "pause", "--target="+c.target.URI(), "--link=test")
+	c.check(open{"verified": no, "deferred-indexes": waived, "paused": no}, "--waive=deferred-indexes")
+	c.kill(pipeline.ErrStopped)
+	c.end()
+	r = c.check(open{
+		"steady": no, "lag": unknown, "paused": unknown, "oplog-window": unknown,
+		"verified": waived, "deferred-indexes": waived, "divergences": waived,
+	}, "--waive=verified,deferred-indexes,divergences")
+	if r.From != "metadata" {
+		t.Errorf("nobody runs the link: %+v", r)
+	}
+}
+
+// TestCutoverFlags: what cannot be checked is said before anything is.
+func TestCutoverFlags(t *testing.T) {
+	source, target := twoSets(t)
+	on := []string{"cutover", "--source=" + source.URI(), "--target=" + target.URI(), "--link=test"}
+	for _, tt := range []struct{ flag, want string }{
+		{"--max-lag=10s", "--dry-run is missing"},
+		{"--max-lag=0s", "--max-lag: 0s is not more than 0"},
+		{"--waive=lag", `--waive: "lag" cannot be waived; only deferred-indexes, divergences, lacking, verified can`},
+		{"--at=here", `--at: "here" is not of the form HOST:PORT`},
+		{"--source=", "--source is missing"},
+		{"--dry-run", "there is no link test"},
+	} {
+		if code, stdout, stderr := invoke(t, nil, append(on, tt.flag)...); code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%s: code %d, %s%s", tt.flag, code, stdout, stderr)
+		}
+	}
+}
+
+// TestCutoverText: people read a line for each precondition, with its age, and what to do.
+func TestCutoverText(t *testing.T) {
+	t.Parallel()
+	age := 2.5
+	r := &cutover.Report{Link: "dr", From: "process", Violations: []cutover.Violation{{Namespace: "shop.a", Index: "email_1", IDs: [2]string{"1", `"x\x1b"`}}}}
+	r.Sum([]status.Precondition{
+		{Name: "steady", Standing: status.Met, Value: "steady for 5.0 s"},
+		{Name: "lag", Standing: status.NotKnown, Value: "not known", AgeSeconds: &age, Next: "Wait."},
+		{Name: "verified", Standing: status.Unmet, Value: "not verified", Next: "Compare."},
+		{Name: "deferred-indexes", Standing: status.Unmet, Value: "index \x1b[31m"},
+	}, []string{"verified", "steady"})
+	var stdout, stderr bytes.Buffer
+	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
+	must.Succeed(t, c.print(cli.Output{Results: &stdout, Complaints: &stderr}, r))
+	want := "ok      steady            steady for 5.0 s\n" +
+		"?       lag               not known (2.5 s ago)\n" +
+		"                          next: Wait.\n" +
+		"waived  verified          not verified\n" +
+		"NO      deferred-indexes  index \\x1b[31m\n" +
+		"NO      shop.a            index email_1: the same key in _id 1 and _id \"x\\x1b\"\n" +
+		"Link dr, asked the process: not ready for a cutover.\n"
+	if diff := cmp.Diff(want, stdout.String()); diff != "" {
+		t.Error(diff)
+	}
+	err := c.judge(r)
+	if code, hint := explain(err); code != cli.ExitFailed || !strings.Contains(hint, "docs/cutover.md") || err.Error() != "link dr is not ready for a cutover: lag, deferred-indexes" {
+		t.Errorf("%v, code %d, %s", err, code, hint)
+	}
+}
