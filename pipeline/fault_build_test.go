@@ -156,7 +156,7 @@ func TestBuildOutlastsOplog(t *testing.T) {
 	}
 	continues()
 	o.stored("a")
-	o.write(72)
+	o.followed("a", 72)
 	continues()
 	o.lost(at)
 	o.play("target failpoint hangAfterStartingIndexBuild off")

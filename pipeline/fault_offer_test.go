@@ -84,7 +84,7 @@ func TestLedWithoutSpool(t *testing.T) {
 	at := o.newest()
 	must.Succeed(t, o.target.Member(0).Kill())
 	must.Succeed(t, o.until("the oplog to be spooled", func() bool { return o.links["a"].p.Snapshot().Spool != nil }))
-	o.write(75)
+	o.followed("a", 75)
 	o.lost(at)
 	o.stored("a")
 	o.links["a"].stop(pipeline.ErrStopped)
@@ -112,7 +112,7 @@ func TestCopyLedWithoutSpool(t *testing.T) {
 	o := &overflowing{world: w}
 	f := w.freezable("source insert shop.a 1..600\nstart a copy flush=20 workers=1 ops=20 lease=2s\nawait copied 40")
 	at := o.newest()
-	o.write(75)
+	o.followed("a", 75)
 	w.awaitSpooled(w.links["a"])
 	o.lost(at)
 	f.freeze()

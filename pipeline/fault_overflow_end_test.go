@@ -29,7 +29,7 @@ func TestDrainedOutlastsOplog(t *testing.T) {
 	o.hold("lease acquired")
 	held() // before it reads the source
 	at := o.newest()
-	o.write(100)
+	o.followed("a", 100)
 	o.lost(at)
 	o.stored("a")
 	o.release()

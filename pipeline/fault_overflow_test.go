@@ -93,7 +93,11 @@ func (o *overflowing) followed(name string, mib int) {
 	for ; mib > 0; mib -= 5 {
 		o.write(min(mib, 5))
 		last := o.newest()
-		if err := o.untilOf(l, "the link to read", func() bool { return !l.p.Snapshot().Fetched.Before(last) }); err != nil {
+		if err := o.untilOf(l, "the link to read", func() bool {
+			s := l.p.Snapshot()
+			return !s.Fetched.Before(last) || s.Spool != nil && !s.Spool.Last.Before(last) ||
+				s.Copy != nil && s.Copy.Spool != nil && !s.Copy.Spool.Last.Before(last)
+		}); err != nil {
 			o.t.Fatal(err, l.p.Snapshot().Reason)
 		}
 	}
@@ -220,7 +224,7 @@ func TestAbsenceOutlastsOplog(t *testing.T) {
 		s := o.links["a"].p.Snapshot()
 		t.Fatalf("%v: state %s, %q", err, s.State, s.Reason)
 	}
-	o.write(70)
+	o.followed("a", 70)
 	o.lost(at)
 	o.stored("a")
 	must.Succeed(t, o.target.Member(0).Start())
@@ -304,7 +308,7 @@ func TestBufferOutlastsOplog(t *testing.T) {
 	if first := l.p.Snapshot().Spool.First; first.TS.T+3600 > read.TS.T {
 		t.Errorf("it is spooled from %s on, reading ended at %s", first, read)
 	}
-	o.write(40)
+	o.followed("a", 40)
 	o.stored("a")
 	o.goOn()
 	o.same("a")
@@ -326,9 +330,9 @@ func TestOverflowKills(t *testing.T) {
 	for round := range 2 {
 		o.hang()
 		at := o.newest()
-		o.write(50)
+		o.followed(name, 50)
 		o.stored(name)
-		o.write(10 + r.IntN(90))
+		o.followed(name, 10+r.IntN(90))
 		if r.IntN(2) == 0 {
 			o.goOn() // killed while the buffer or the spool is applied, or after it
 		}

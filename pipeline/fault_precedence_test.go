@@ -23,7 +23,7 @@ func TestCopyIsLeftToItsSpool(t *testing.T) {
 	o := &overflowing{world: w}
 	f := w.freezable("source insert shop.a 1..600\nstart a copy flush=20 workers=1 ops=20 lease=2s\nawait copied 40")
 	at := o.newest()
-	o.write(75)
+	o.followed("a", 75)
 	w.awaitSpooled(w.links["a"])
 	o.lost(at)
 	f.freeze()
@@ -61,7 +61,7 @@ func TestOplogIsLeftToItsSpool(t *testing.T) {
 	if err := o.within(patience, "the oplog to be spooled", func() bool { return o.links["a"].p.Snapshot().Spool != nil }); err != nil {
 		t.Fatal(err)
 	}
-	o.write(75)
+	o.followed("a", 75)
 	o.lost(at)
 	o.stored("a")
 	o.links["a"].stop(pipeline.ErrStopped)
