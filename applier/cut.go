@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// cutShare limits the part of the time (1/n) that lanes wait for cuts, as long as nobody
-	// asks for one: after a cut for which they waited for d, the next one is made after n*d.
+	// cutShare limits the part of the time (1/n) that lanes are idle for cuts, as long as nobody
+	// asks for one: after a cut for which a lane was idle for d, on average, the next one is made
+	// after n*d.
 	cutShare = 50
 	// cutAgain is the time after which a cut is tried again that could not be made.
 	cutAgain = time.Second
@@ -71,11 +72,11 @@ func (d *dispatcher) cutIfAsked(ctx context.Context) error {
 	return d.cutOrRest(ctx)
 }
 
-// restAfter sets when the next cut is due.
-func (d *dispatcher) restAfter(stall time.Duration) {
+// restAfter sets when the next cut is due, after one for which a lane was idle for so long.
+func (d *dispatcher) restAfter(idle time.Duration) {
 	d.cuts.asked = false
 	if d.cfg.CutEvery > 0 {
-		d.cuts.timer.Reset(max(d.cfg.CutEvery, cutShare*stall))
+		d.cuts.timer.Reset(max(d.cfg.CutEvery, cutShare*idle))
 	}
 }
 
@@ -102,7 +103,7 @@ func (d *dispatcher) cutOrRest(ctx context.Context) error {
 		return err
 	}
 	made, err := d.barrier.lane.Cut(ctx, d.last, d.lastWall, d.tracker.positions())
-	stall := time.Since(began)
+	stall, idle := time.Since(began), d.tracker.idleSince(began)
 	d.metrics.cutStall.Observe(stall.Seconds())
 	switch {
 	case err != nil && (judge(err) == again || judge(err) == smaller):
@@ -110,13 +111,13 @@ func (d *dispatcher) cutOrRest(ctx context.Context) error {
 		why = "the target has refused it for the moment: " + err.Error()
 		d.stats.noCut.Store(&why)
 		d.cuts.asked = false
-		d.cuts.timer.Reset(max(cutAgain, cutShare*stall))
+		d.cuts.timer.Reset(max(cutAgain, cutShare*idle))
 		return nil
 	case err != nil:
 		return err
 	}
 	made.Stall = stall
-	d.restAfter(stall)
+	d.restAfter(idle)
 	d.cuts.unconfirmed.Store(true)
 	select {
 	case d.cuts.made <- made: // it has room: the one before is confirmed

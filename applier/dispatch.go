@@ -460,17 +460,10 @@ func (d *dispatcher) reserve(ctx context.Context, bytes int64) error {
 
 // handOver gives the lanes the operations that are ready.
 func (d *dispatcher) handOver() {
-	n := 0
-	for i := range d.ready {
-		n += len(d.ready[i])
-	}
-	if n == 0 {
-		return
-	}
-	d.tracker.add(d.current, n)
 	d.metrics.window.Set(float64(d.window.used.Load()))
 	for i := range d.ready {
-		if len(d.ready[i]) > 0 {
+		if n := len(d.ready[i]); n > 0 {
+			d.tracker.add(d.current, i, n)
 			d.writers[i].push(d.ready[i])
 			clear(d.ready[i])
 			d.ready[i] = d.ready[i][:0]

@@ -98,8 +98,9 @@ func (l *fakeLane) Reroute(_ context.Context, at checkpoint.Position, _ []checkp
 	return nil
 }
 
-func (l *fakeLane) Cut(_ context.Context, at oplog.OpTime, wall int64, _ []checkpoint.Position) (checkpoint.Cut, error) {
-	return checkpoint.Cut{Source: at, SourceWall: wall}, nil
+func (l *fakeLane) Cut(ctx context.Context, at oplog.OpTime, wall int64, _ []checkpoint.Position) (checkpoint.Cut, error) {
+	txn := l.session.Begin() // two round trips
+	return checkpoint.Cut{Source: at, SourceWall: wall}, txn.End(ctx, false, txn.CallAll(ctx, []mongo.Command{{DB: "replicator", Body: bsoncore.BuildDocument(nil, bsoncore.AppendInt32Element(nil, "update", 1))}}, func(int, bson.Raw) error { return nil }))
 }
 
 type fakeLink struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
@@ -42,8 +43,11 @@ type tracker struct {
 	free     int
 	progress checkpoint.Progress
 	lanes    []checkpoint.Position
-	// inflight is how many operations the lanes have.
+	// inflight is how many operations the lanes have, left how many each of them has, and dry
+	// when one last ran out of them.
 	inflight int
+	left     []int
+	dry      []time.Time
 	// patient is how many lanes wait for the rest of their announced span.
 	patient  int
 	version  uint64 // of progress
@@ -52,7 +56,7 @@ type tracker struct {
 
 func newTracker(start checkpoint.Progress, lanes []checkpoint.Position, release func(int64)) *tracker {
 	return &tracker{
-		release: release, progress: start, lanes: lanes,
+		release: release, progress: start, lanes: lanes, left: make([]int, len(lanes)), dry: make([]time.Time, len(lanes)),
 		wake: make(chan struct{}, 1), idle: make(chan struct{}, 1),
 	}
 }
@@ -99,11 +103,12 @@ func (t *tracker) lend() {
 }
 
 // add counts n operations that are about to be handed to a lane.
-func (t *tracker) add(p *pending, n int) {
+func (t *tracker) add(p *pending, lane, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.left += n
 	p.ops += int64(n)
+	t.left[lane] += n
 	t.inflight += n
 }
 
@@ -146,7 +151,11 @@ func (t *tracker) acknowledge(lane int, at checkpoint.Position, shares []share) 
 	t.lanes[lane] = at
 	for _, s := range shares {
 		s.p.left -= s.n
+		t.left[lane] -= s.n
 		t.inflight -= s.n
+	}
+	if t.left[lane] == 0 {
+		t.dry[lane] = time.Now()
 	}
 	if t.inflight == 0 {
 		signal(t.idle)
@@ -224,6 +233,23 @@ func (t *tracker) quiet() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.inflight == 0
+}
+
+// idleSince returns for how long a lane has had nothing to do since a time, on average.
+func (t *tracker) idleSince(from time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now, sum := time.Now(), time.Duration(0)
+	for i, n := range t.left {
+		switch {
+		case n > 0:
+		case t.dry[i].After(from):
+			sum += now.Sub(t.dry[i])
+		default:
+			sum += now.Sub(from)
+		}
+	}
+	return sum / time.Duration(max(1, len(t.left)))
 }
 
 // positions returns what the lanes have acknowledged.
