@@ -114,7 +114,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	p.monitor = monitor.New(monitor.Config{
 		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Await: cfg.Await, Waits: &p.waits, Held: p.isHeld, Observer: cfg.Observer,
-		Registry: cfg.Registry,
+		CutInterval: cfg.CutInterval, Registry: cfg.Registry,
 	})
 	p.newKeeper()
 	p.log = p.newLog()

@@ -25,7 +25,7 @@ type collector struct {
 	copyPhase, copyNumber, collections, docs, bytes *prometheus.Desc
 	docRate, byteRate, left, failedIndexes, indexes *prometheus.Desc
 	leftOut, lacking, keptBack, deferred            *prometheus.Desc
-	exact, delay, paused                            *prometheus.Desc
+	exact, delay, paused, cutInterval               *prometheus.Desc
 	trend, busy, bottleneck, clock                  *prometheus.Desc
 }
 
@@ -68,6 +68,7 @@ func newCollector(t *Tracker) *collector {
 		deferred:      desc("deferred", "Indexes and collections of the target that get options of the source at cutover only, such as unique or expireAfterSeconds, or that do not exist until then.", "kind"),
 		exact:         desc("exact_timestamp_seconds", "The time as of which the target is known to be what the source was, by this process's clock, in seconds since the epoch."),
 		delay:         desc("delay_seconds", "How far behind the source the target is kept on purpose."),
+		cutInterval:   desc("cut_interval_seconds", "Minimum time between two consistent cuts, 0 if they are made on request only."),
 		paused:        desc("paused", "1 while an operator has paused the link, 0 otherwise; missing while this process does not know."),
 		trend:         desc("lag_trend_ratio", "How many seconds the lag grows in a second, over the last two minutes; negative if it shrinks."),
 		busy:          desc("stage_busy_ratio", "Share of the last ten seconds that a stage worked, 0 to 1.", "stage"),
@@ -82,7 +83,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 		c.info, c.verdict, c.state, c.consistent, c.attempts, c.lag, c.dataAge, c.unapplied, c.window, c.optime, c.ops,
 		c.rollover, c.consistentAt, c.cutAge, c.copyPhase, c.copyNumber, c.collections, c.docs, c.bytes,
 		c.docRate, c.byteRate, c.left, c.indexes, c.failedIndexes, c.leftOut, c.lacking,
-		c.keptBack, c.deferred, c.exact, c.delay, c.paused,
+		c.keptBack, c.deferred, c.exact, c.delay, c.paused, c.cutInterval,
 		c.trend, c.busy, c.bottleneck, c.clock,
 	} {
 		out <- d
@@ -156,6 +157,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 // collectSettings makes metrics of what was set.
 func (c *collector) collectSettings(s *Snapshot, gauge func(*prometheus.Desc, float64, ...string)) {
 	gauge(c.delay, s.DelaySeconds)
+	gauge(c.cutInterval, s.CutIntervalSeconds)
 	if s.Control != nil && s.Control.known {
 		gauge(c.paused, truth(s.Control.Paused != nil))
 	}

@@ -32,6 +32,8 @@ type Snapshot struct {
 	// entry. NoCut is why none could be made when one was due last, empty if one was.
 	Cut   *Cut   `json:"cut,omitempty"`
 	NoCut string `json:"noCut,omitempty"`
+	// CutIntervalSeconds is the minimum time between two cuts, 0 if they are made on request only.
+	CutIntervalSeconds float64 `json:"cutIntervalSeconds"`
 	// LeftOut are the source's collections that are being copied again, or could not
 	// be, and that the target is not consistent of meanwhile.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`

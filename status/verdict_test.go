@@ -259,7 +259,7 @@ const pageHead = `# Troubleshooting
 
 Every link has a verdict: one sentence, how much it matters, since when, and what to do next. ` + "`/status`" + ` (` + "`verdict`" + `),
 ` + "`/healthz`" + `, the log (` + "`verdict`" + `) and the metric ` + "`replicator_verdict`" + ` show the same one. Of the conditions below the first
-that holds is the verdict, and ` + "`also`" + ` has the others. (` + "`go test ./status -run TestVerdicts -rewrite`" + ` generates this page.)
+that holds is the verdict, and ` + "`also`" + ` has the others. The [alerts](alerts.md) on verdicts lead to these sections. (` + "`go test ./status -run TestVerdicts -rewrite`" + ` generates this page.)
 
 | level | means |
 |---|---|

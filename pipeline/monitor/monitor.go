@@ -27,6 +27,8 @@ type Config struct {
 	Target mongo.Caller
 	// Delay is how far behind the source the target is kept.
 	Delay time.Duration
+	// CutInterval is the minimum time between two consistent cuts, 0 if none is made by itself.
+	CutInterval time.Duration
 	// Await is how long the source may wait before it answers without an entry. Default 5 s.
 	Await time.Duration
 	// Waits tracks the commands to both clusters.

@@ -59,6 +59,8 @@ type Snapshot struct {
 	Deferred ddl.Specs
 	// Cut is the newest consistent cut, nil if none is known. It is not modified.
 	Cut *checkpoint.Cut
+	// CutInterval is the minimum time between two cuts, 0 if they are made on request only.
+	CutInterval time.Duration
 	// Window is the source's oplog, as far as it is known.
 	Window Window
 	// Fetched is the last entry that was read.
@@ -137,7 +139,7 @@ func (m *Monitor) Snapshot() Snapshot {
 	s := Snapshot{
 		Link: m.cfg.Link, State: m.state, Reason: m.reason, Since: m.since, Attempts: m.attempts, Term: a.State.Term,
 		Progress: m.gaps.Reached(m.progress), Gaps: m.gaps, Log: m.progress,
-		Cut: m.cut, Lacking: m.lacking, Deferred: m.deferred, Window: m.window, Fetched: m.source.Last,
+		Cut: m.cut, CutInterval: m.cfg.CutInterval, Lacking: m.lacking, Deferred: m.deferred, Window: m.window, Fetched: m.source.Last,
 		SourceSet: a.Set, SourceHost: m.source.Host, Source: m.source.Metadata, HeardAt: m.source.HeardAt,
 		SilentAfter: m.silentAfter(), Blocked: m.source.Blocked,
 		Lag: m.lag(), Delay: m.cfg.Delay, LastError: m.err, LastErrorAt: m.errAt,

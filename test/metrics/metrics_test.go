@@ -52,9 +52,9 @@ func TestMetrics(t *testing.T) {
 
 const head = `# Metrics
 
-Everything that ` + "`GET /metrics`" + ` may have. The [runbook](runbook.md#metrics) says which to watch. What is
-not known is missing, never 0. An agent has the metrics of each of its links with the label ` + "`link`" + ` in addition. Go's runtime
-and the process have client_golang's usual ones, ` + "`go_…` and `process_…`" + `. (` + "`go test ./test/metrics -rewrite`" + ` generates this page.)
+Everything that ` + "`GET /metrics`" + ` may have. The [runbook](runbook.md#metrics) says which to watch; [alerts.md](alerts.md) has
+alerts. What is not known is missing, never 0. An agent has the metrics of each of its links with the label ` + "`link`" + ` in addition. Go's
+runtime and the process have client_golang's usual ones, ` + "`go_…` and `process_…`" + `. (` + "`go test ./test/metrics -rewrite`" + ` generates this page.)
 
 | metric | type | labels | meaning |
 |---|---|---|---|
@@ -100,7 +100,7 @@ func lint(t *testing.T, all map[string]described) {
 
 // exact are the metrics that are the same in each run.
 var exact = regexp.MustCompile(`^replicator_(` + strings.Join([]string{
-	"agent_.*", "applier_(cuts_dropped|deletes_empty|divergences|kept_back_.*|ops|skipped_ops)(_total)?", "consistent", "copy_(number|phase)",
+	"agent_.*", "applier_(cuts_dropped|deletes_empty|divergences|kept_back_.*|ops|skipped_ops)(_total)?", "consistent", "copy_(number|phase)", "cut_interval_seconds",
 	"deferred", "delay_seconds", "feedback_failures_total", "http_.*", "info", "initialsync_(docs|step).*", "kept_back_collections", "lacking",
 	"lease_(fenced_writes|leader|renewal_failures|takeovers).*", "left_out_collections", "locks_(held|lost_total|attempts_total)", "paused", "state", "verdict",
 }, "|") + `)$`)
