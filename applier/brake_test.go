@@ -123,7 +123,11 @@ func TestHold(t *testing.T) {
 	a := must.Get(r.begin(t.Context(), func(c *Config) { c.Brake = g }))(t)
 	done := make(chan error, 1)
 	go func() { done <- a.run(t.Context(), log.after(a.link.State().Applied), 0) }()
-	<-g.is
+	select {
+	case <-g.is:
+	case err := <-done:
+		t.Fatalf("it was not held: %v", err)
+	}
 	if n := len(target.documents(t, "db.a")); n != first || a.Stats().WaitsFor != "the link to be resumed: it is paused" {
 		t.Errorf("%d documents, want %d; it waits for %q", n, first, a.Stats().WaitsFor)
 	}

@@ -13,23 +13,23 @@ import (
 
 // act acts on an open record. Acting on it again, after a process died in between, changes
 // nothing.
-func (c *Controller) act(ctx context.Context, r *request.Record, term int64) error {
+func (c *Controller) act(ctx context.Context, r *request.Record) error {
 	if err := r.Check(); err != nil {
 		return c.answer(ctx, r, request.Refused, err.Error())
 	}
 	switch r.Kind {
 	case request.Pause:
-		return c.pause(ctx, r, term)
+		return c.pause(ctx, r)
 	case request.Resume:
-		return c.resume(ctx, r, term)
+		return c.resume(ctx, r)
 	case request.Throttle:
-		return c.throttle(ctx, r, term)
+		return c.throttle(ctx, r)
 	case request.Again:
 		return c.again(ctx, r)
 	case request.Cut:
 		return c.cut(ctx, r)
 	default:
-		return c.level(ctx, r, term)
+		return c.level(ctx, r)
 	}
 }
 
@@ -40,7 +40,7 @@ func (c *Controller) paused() *request.Paused {
 }
 
 // pause pauses the link. The request is done once nothing is in flight.
-func (c *Controller) pause(ctx context.Context, r *request.Record, term int64) error {
+func (c *Controller) pause(ctx context.Context, r *request.Record) error {
 	now := c.paused()
 	switch {
 	case now != nil && now.Request != r.ID:
@@ -48,7 +48,7 @@ func (c *Controller) pause(ctx context.Context, r *request.Record, term int64) e
 	case now == nil && r.State == request.Working:
 		return c.answer(ctx, r, request.Done, "it was resumed before everything in flight was finished")
 	case now == nil:
-		err := c.set(ctx, term, func(s *request.Standing) {
+		err := c.set(ctx, func(s *request.Standing) {
 			s.Paused = &request.Paused{Request: r.ID, Since: r.At, By: r.By, Why: r.Why}
 		})
 		if err != nil {
@@ -65,18 +65,18 @@ func (c *Controller) pause(ctx context.Context, r *request.Record, term int64) e
 	return c.answer(ctx, r, request.Done, outcome)
 }
 
-func (c *Controller) resume(ctx context.Context, r *request.Record, term int64) error {
+func (c *Controller) resume(ctx context.Context, r *request.Record) error {
 	was := c.paused()
 	if was == nil {
 		return c.answer(ctx, r, request.Done, "it was not paused")
 	}
-	if err := c.set(ctx, term, func(s *request.Standing) { s.Paused = nil }); err != nil {
+	if err := c.set(ctx, func(s *request.Standing) { s.Paused = nil }); err != nil {
 		return err
 	}
 	return c.answer(ctx, r, request.Done, fmt.Sprintf("resumed after %s", max(0, r.At.Sub(was.Since)).Round(time.Second)))
 }
 
-func (c *Controller) throttle(ctx context.Context, r *request.Record, term int64) error {
+func (c *Controller) throttle(ctx context.Context, r *request.Record) error {
 	change, err := r.Change()
 	if err != nil {
 		return c.answer(ctx, r, request.Refused, err.Error())
@@ -100,7 +100,7 @@ func (c *Controller) throttle(ctx context.Context, r *request.Record, term int64
 	if err != nil {
 		return err
 	}
-	if err := c.set(ctx, term, func(s *request.Standing) { s.Throttle = next }); err != nil {
+	if err := c.set(ctx, func(s *request.Standing) { s.Throttle = next }); err != nil {
 		return err
 	}
 	return c.answer(ctx, r, request.Done, "applies "+next.Describe()+copied)
@@ -127,7 +127,10 @@ func (c *Controller) limitCopy(ctx context.Context, change *request.Change) (str
 	}
 	set(&bytes, change.CopyBytesPerSecond)
 	set(&ops, change.CopyOpsPerSecond)
-	if err := c.cfg.Requests.Limit(ctx, bytes, ops); err != nil {
+	err = c.under(ctx, func(ctx context.Context, by request.Leader) error {
+		return c.cfg.Requests.LimitUnder(ctx, by, bytes, ops)
+	})
+	if err != nil {
 		return "", err
 	}
 	if change.Default {
@@ -144,7 +147,10 @@ func (c *Controller) again(ctx context.Context, r *request.Record) error {
 	}
 	if r.State == request.Asked {
 		for _, ns := range args.All() {
-			if err := c.cfg.Requests.Resync(ctx, ns); err != nil {
+			err := c.under(ctx, func(ctx context.Context, by request.Leader) error {
+				return c.cfg.Requests.ResyncUnder(ctx, by, ns)
+			})
+			if err != nil {
 				return err
 			}
 		}
@@ -188,7 +194,7 @@ func follow(names []oplog.Namespace, all []request.Resync) (state, outcome strin
 	return request.Done, fmt.Sprintf("%d of %d collections are the same as the source's again", len(names), len(names))
 }
 
-func (c *Controller) level(ctx context.Context, r *request.Record, term int64) error {
+func (c *Controller) level(ctx context.Context, r *request.Record) error {
 	level, err := r.Level()
 	if err != nil {
 		return c.answer(ctx, r, request.Refused, err.Error())
@@ -197,7 +203,7 @@ func (c *Controller) level(ctx context.Context, r *request.Record, term int64) e
 	if level == "default" {
 		level, outcome = "", "logs as it was started"
 	}
-	if err := c.set(ctx, term, func(s *request.Standing) { s.Level = level }); err != nil {
+	if err := c.set(ctx, func(s *request.Standing) { s.Level = level }); err != nil {
 		return err
 	}
 	return c.answer(ctx, r, request.Done, outcome)

@@ -3,18 +3,15 @@ package control
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
 )
@@ -25,18 +22,19 @@ type Requests interface {
 	Standing(ctx context.Context) (request.Standing, error)
 	// List is described with Standing.
 	List(ctx context.Context) ([]request.Record, error)
-	// Set stores what is set, if nobody has changed it since was was read, in no newer term.
-	Set(ctx context.Context, was, next request.Standing, term int64) (request.Standing, error)
+	// Set stores what is set, if nobody has changed it since was was read. Like all that is done by
+	// a Leader, it fails once another process has acquired the lease.
+	Set(ctx context.Context, by request.Leader, was, next request.Standing) (request.Standing, error)
 	// Answered closes or moves an open record. It is idempotent.
-	Answered(ctx context.Context, id, state, outcome string) error
+	Answered(ctx context.Context, by request.Leader, id, state, outcome string) error
 	// Prune removes old records of a list.
 	Prune(ctx context.Context, list []request.Record) error
 	// Read reads the limits of the copy, and the collections to copy again.
 	Read(ctx context.Context) (request.Requests, error)
-	// Limit sets the limits of the copy, negative for none requested.
-	Limit(ctx context.Context, bytesPerSecond, opsPerSecond int64) error
-	// Resync asks for a collection to be copied again. It is idempotent while that is open.
-	Resync(ctx context.Context, ns oplog.Namespace) error
+	// LimitUnder sets the limits of the copy, negative for none requested.
+	LimitUnder(ctx context.Context, by request.Leader, bytesPerSecond, opsPerSecond int64) error
+	// ResyncUnder asks for a collection to be copied again. It is idempotent while that is open.
+	ResyncUnder(ctx context.Context, by request.Leader, ns oplog.Namespace) error
 }
 
 // Config says what a Controller controls.
@@ -79,9 +77,14 @@ const (
 type Controller struct {
 	cfg   Config
 	brake *Brake
-	term  atomic.Int64
+	// writing is full while something is written under the lease.
+	writing chan struct{}
 
 	mu sync.Mutex // guards the rest
+	// leader is the lease under which requests are acted on, nil while there is none. Stop ends
+	// what is being written under it.
+	leader request.Leader
+	stop   context.CancelCauseFunc
 	// standing is what was read last, known is false before that in this leadership. Unread is
 	// since when it cannot be read, zero if it can; why is the reason.
 	standing request.Standing
@@ -107,14 +110,11 @@ type Controller struct {
 
 // New returns a Controller. It does no I/O and starts nothing.
 func New(cfg Config) *Controller {
-	return &Controller{cfg: cfg, brake: NewBrake(), measuring: func() {}}
+	return &Controller{cfg: cfg, brake: NewBrake(), writing: make(chan struct{}, 1), measuring: func() {}}
 }
 
 // Brake returns the brake of the link, which also its parts use.
 func (c *Controller) Brake() *Brake { return c.brake }
-
-// Leads records the term in which this process has the lease.
-func (c *Controller) Leads(term int64) { c.term.Store(term) }
 
 // Run reads what is set, and acts on requests, until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
@@ -135,7 +135,7 @@ func (c *Controller) Run(ctx context.Context) {
 // has been read, as another process may have led, and paused the link.
 func (c *Controller) Begin() {
 	c.brake.setHeld(true)
-	c.term.Store(0)
+	c.Leads(nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known, c.listed, c.seen, c.cutting = false, time.Time{}, -1, map[string]*cutting{}
@@ -155,8 +155,8 @@ func (c *Controller) look(ctx context.Context) {
 	if err == nil {
 		err = c.serve(limited)
 	}
-	if ctx.Err() != nil || errors.Is(err, lease.ErrFenced) || errors.Is(err, request.ErrChanged) {
-		return // The lease says what comes next; or it is read again in a second.
+	if ctx.Err() != nil || passes(err) {
+		return
 	}
 	c.tell(err)
 }
@@ -283,12 +283,12 @@ func (c *Controller) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if term := c.term.Load(); term != 0 {
+	if c.leads() {
 		for i := len(list) - 1; i >= 0; i-- {
 			if !list[i].Open() {
 				continue
 			}
-			if err := c.act(ctx, &list[i], term); err != nil {
+			if err := c.act(ctx, &list[i]); err != nil {
 				return err
 			}
 		}
@@ -351,7 +351,10 @@ func (c *Controller) answer(ctx context.Context, r *request.Record, state, outco
 	if r.State == state && r.Outcome == outcome {
 		return nil
 	}
-	if err := c.cfg.Requests.Answered(ctx, r.ID, state, outcome); err != nil {
+	err := c.under(ctx, func(ctx context.Context, by request.Leader) error {
+		return c.cfg.Requests.Answered(ctx, by, r.ID, state, outcome)
+	})
+	if err != nil {
 		return err
 	}
 	first := r.State == request.Asked
@@ -364,13 +367,17 @@ func (c *Controller) answer(ctx context.Context, r *request.Record, state, outco
 }
 
 // set stores what is set, then sets it here.
-func (c *Controller) set(ctx context.Context, term int64, change func(s *request.Standing)) error {
+func (c *Controller) set(ctx context.Context, change func(s *request.Standing)) error {
 	c.mu.Lock()
 	was := c.standing
 	c.mu.Unlock()
 	next := was
 	change(&next)
-	now, err := c.cfg.Requests.Set(ctx, was, next, term)
+	var now request.Standing
+	err := c.under(ctx, func(ctx context.Context, by request.Leader) (err error) {
+		now, err = c.cfg.Requests.Set(ctx, by, was, next)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("act on a request: %w", err)
 	}

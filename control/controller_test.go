@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,9 +29,19 @@ type desk struct {
 	all      request.Requests
 	// away is the error of each call, if not nil; mute is that of answers alone.
 	away, mute error
-	term       int64
-	lists      int
+	// term is that of the newest lease.
+	term  int64
+	lists int
 }
+
+// term is a lease of that term.
+type term int64
+
+// Term implements request.Leader.
+func (t term) Term() int64 { return int64(t) }
+
+// Within implements request.Leader. The desk compares terms.
+func (term) Within(context.Context, func(mongo.Caller) error) error { panic("not called") }
 
 func newDesk() *desk { return &desk{all: request.Requests{BytesPerSecond: -1, OpsPerSecond: -1}} }
 
@@ -58,19 +69,23 @@ func (d *desk) List(context.Context) (list []request.Record, err error) {
 	return list, err
 }
 
-func (d *desk) Set(_ context.Context, _, next request.Standing, term int64) (request.Standing, error) {
-	err := d.locked(func() error {
-		if term < d.term {
+// by runs do if no newer lease than by is known.
+func (d *desk) by(by request.Leader, do func() error) error {
+	return d.locked(func() error {
+		if by.Term() < d.term {
 			return lease.ErrFenced
 		}
-		d.term, d.standing = term, next
-		return nil
+		d.term = by.Term()
+		return do()
 	})
-	return next, err
 }
 
-func (d *desk) Answered(_ context.Context, id, state, outcome string) error {
-	return d.locked(func() error {
+func (d *desk) Set(_ context.Context, by request.Leader, _, next request.Standing) (request.Standing, error) {
+	return next, d.by(by, func() error { d.standing = next; return nil })
+}
+
+func (d *desk) Answered(_ context.Context, by request.Leader, id, state, outcome string) error {
+	return d.by(by, func() error {
 		if d.mute != nil {
 			return d.mute
 		}
@@ -89,12 +104,15 @@ func (d *desk) Read(context.Context) (all request.Requests, err error) {
 	return all, d.lockedGet(func() { all = d.all; all.Resync = slices.Clone(d.all.Resync) })
 }
 
-func (d *desk) Limit(_ context.Context, bytes, ops int64) error {
-	return d.lockedGet(func() { d.all.BytesPerSecond, d.all.OpsPerSecond = bytes, ops })
+func (d *desk) LimitUnder(_ context.Context, by request.Leader, bytes, ops int64) error {
+	return d.by(by, func() error { d.all.BytesPerSecond, d.all.OpsPerSecond = bytes, ops; return nil })
 }
 
-func (d *desk) Resync(_ context.Context, ns oplog.Namespace) error {
-	return d.lockedGet(func() { d.all.Resync = append(d.all.Resync, request.Resync{NS: ns, State: request.Asked}) })
+func (d *desk) ResyncUnder(_ context.Context, by request.Leader, ns oplog.Namespace) error {
+	return d.by(by, func() error {
+		d.all.Resync = append(d.all.Resync, request.Resync{NS: ns, State: request.Asked})
+		return nil
+	})
 }
 
 // Call implements mongo.Caller: the target is asked for signs of pressure.
@@ -135,11 +153,11 @@ type desked struct {
 }
 
 // lead begins a leadership in a term.
-func lead(c *Controller, term int64) (end func()) {
+func lead(c *Controller, by term) (end func()) {
 	ctx, stop := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
 	c.Begin()
-	c.Leads(term)
+	c.Leads(by)
 	go func() {
 		defer close(done)
 		c.Run(ctx)
@@ -151,12 +169,12 @@ func lead(c *Controller, term int64) (end func()) {
 	}
 }
 
-func newDesked(d *desk, term int64) *desked {
+func newDesked(d *desk, by term) *desked {
 	p := &desked{}
 	p.Controller = New(Config{
 		Requests: d, Target: d, Applied: func() oplog.OpTime { return oplog.NewOpTime(7, 1, 1) }, SetLevel: func(l string) { p.level = l },
 	})
-	p.end = lead(p.Controller, term)
+	p.end = lead(p.Controller, by)
 	return p
 }
 
@@ -335,5 +353,65 @@ func TestIdle(t *testing.T) {
 			t.Errorf("the records were read %d times", d.lists)
 		}
 		p.end()
+	})
+}
+
+// hung is a lease whose transactions wait until they are told to end.
+type hung struct {
+	term
+	began chan struct{}
+	ended atomic.Bool
+}
+
+// slowDesk answers under a hung lease.
+type slowDesk struct {
+	*desk
+	hung *hung
+}
+
+func (d slowDesk) Answered(ctx context.Context, by request.Leader, id, state, outcome string) error {
+	if by != request.Leader(d.hung) {
+		return d.desk.Answered(ctx, by, id, state, outcome)
+	}
+	close(d.hung.began)
+	<-ctx.Done()
+	time.Sleep(time.Second) // a transaction is aborted
+	d.hung.ended.Store(true)
+	return context.Cause(ctx)
+}
+
+// TestLeads: before a process acquires its lease again, what is being written under the one
+// before is ended, and is not reported; it is written under the next one.
+func TestLeads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, h := newDesk(), &hung{term: 1, began: make(chan struct{})}
+		c := New(Config{Requests: slowDesk{d, h}, Target: d, Applied: func() oplog.OpTime { return oplog.OpTime{} }})
+		d.ask(request.Resume, `{}`)
+		ctx, stop := context.WithCancelCause(context.Background())
+		c.Begin()
+		c.Leads(h)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.Run(ctx)
+		}()
+		<-h.began
+		began := time.Now()
+		c.Leads(nil)
+		if took := time.Since(began); !h.ended.Load() || took != time.Second {
+			t.Errorf("it returned after %s, the write has ended: %t", took, h.ended.Load())
+		}
+		pass(lookWithin)
+		if s := c.Status(); !s.UnreadSince.IsZero() || d.states() != "asked" {
+			t.Errorf("%s, %+v", d.states(), s)
+		}
+		c.Leads(term(2))
+		pass(2 * lookEvery)
+		if d.states() != "done" {
+			t.Error(d.states())
+		}
+		stop(nil)
+		<-done
 	})
 }

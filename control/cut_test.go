@@ -31,10 +31,10 @@ func (m *cutmaker) make(t uint32) {
 // deskTime is the desk's operationTime.
 const deskTime = 50
 
-func newCutting(d *desk, term int64) (*desked, *cutmaker) {
+func newCutting(d *desk, by term) (*desked, *cutmaker) {
 	p, m := &desked{}, &cutmaker{}
 	p.Controller = New(Config{Requests: d, Target: d, Applied: func() oplog.OpTime { return oplog.OpTime{} }, Cuts: m})
-	p.end = lead(p.Controller, term)
+	p.end = lead(p.Controller, by)
 	return p, m
 }
 

@@ -397,6 +397,9 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 
 // acquire acquires the link's lease under the next term.
 func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
+	if p.control != nil {
+		p.control.Leads(nil)
+	}
 	link, err := p.store.AcquireBy(ctx, p.term, p.claim)
 	if err != nil {
 		return nil, err
@@ -405,7 +408,7 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 		p.accepted.Store(&now)
 	}
 	if p.control != nil {
-		p.control.Leads(link.Term())
+		p.control.Leads(link)
 	}
 	p.term, p.claim.TakeOver, p.claim.AcceptOffer, p.claim.Unmoved = link.Term(), false, false, nil
 	return link, nil

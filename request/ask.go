@@ -15,7 +15,17 @@ import (
 
 // Limit sets the limits of the copy; a negative value removes a limit's request.
 func (s *Store) Limit(ctx context.Context, bytesPerSecond, opsPerSecond int64) error {
-	err := s.write(ctx, metadata.Statement{
+	return s.limited(s.write(ctx, s.limit(bytesPerSecond, opsPerSecond)), bytesPerSecond, opsPerSecond)
+}
+
+// LimitUnder is Limit under a lease.
+func (s *Store) LimitUnder(ctx context.Context, by Leader, bytesPerSecond, opsPerSecond int64) error {
+	err := s.under(ctx, by, metadata.Update(s.db, metadata.Requests, s.limit(bytesPerSecond, opsPerSecond)))
+	return s.limited(err, bytesPerSecond, opsPerSecond)
+}
+
+func (s *Store) limit(bytesPerSecond, opsPerSecond int64) metadata.Statement {
+	return metadata.Statement{
 		Filter: metadata.ByID(s.link),
 		Change: func(dst []byte) []byte {
 			if bytesPerSecond >= 0 {
@@ -27,7 +37,10 @@ func (s *Store) Limit(ctx context.Context, bytesPerSecond, opsPerSecond int64) e
 			return dst
 		},
 		Upsert: true,
-	})
+	}
+}
+
+func (s *Store) limited(err error, bytesPerSecond, opsPerSecond int64) error {
 	if err != nil {
 		return s.wrap(err, "limit its copy to %d bytes and %d operations per second", bytesPerSecond, opsPerSecond)
 	}
@@ -40,7 +53,16 @@ func (s *Store) Resync(ctx context.Context, ns oplog.Namespace) error {
 	if db, collection, ok := strings.Cut(string(ns), "."); !ok || db == "" || collection == "" {
 		return s.wrap(errors.New("not of the form DB.COLLECTION"), "request that %q is copied again", ns)
 	}
-	err := s.write(ctx, metadata.Statement{
+	return s.asked(s.write(ctx, s.again(ns)), ns)
+}
+
+// ResyncUnder is Resync under a lease.
+func (s *Store) ResyncUnder(ctx context.Context, by Leader, ns oplog.Namespace) error {
+	return s.asked(s.under(ctx, by, metadata.Update(s.db, metadata.Requests, s.again(ns))), ns)
+}
+
+func (s *Store) again(ns oplog.Namespace) metadata.Statement {
+	return metadata.Statement{
 		Filter: s.inState(ns, Done, Failed),
 		Change: func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
@@ -51,7 +73,10 @@ func (s *Store) Resync(ctx context.Context, ns oplog.Namespace) error {
 			})
 		},
 		Upsert: true,
-	})
+	}
+}
+
+func (s *Store) asked(err error, ns oplog.Namespace) error {
 	// A request that exists and does not match is still open.
 	if err != nil && !servererr.IsDuplicateKey(err) {
 		return s.wrap(err, "ask for %s to be copied again", ns)

@@ -81,7 +81,7 @@ func TestNextCut(t *testing.T) {
 	if r.Kind != Cut || r.By != "me" || r.Why != "a test" || string(r.Args) != `{"withinSeconds":60}` {
 		t.Errorf("%+v", r)
 	}
-	must.Succeed(t, s.Answered(ctx, r.ID, Working, "the copy is not consistent yet"))
+	must.Succeed(t, s.Answered(ctx, h, r.ID, Working, "the copy is not consistent yet"))
 	select {
 	case got := <-n.said:
 		if got != "the copy is not consistent yet" {
@@ -98,7 +98,7 @@ func TestNextCut(t *testing.T) {
 
 	// The leader answers: the newest one is good enough, whatever time it has.
 	n = nextCut(ctx, s, time.Minute)
-	must.Succeed(t, s.Answered(ctx, asked(t, s, 2).ID, Done, "there it is"))
+	must.Succeed(t, s.Answered(ctx, h, asked(t, s, 2).ID, Done, "there it is"))
 	n.ends(t)
 	if n.err != nil || n.cut.Target != made.Target {
 		t.Errorf("%+v, %v", n.cut, n.err)
@@ -112,11 +112,11 @@ func TestNextCut(t *testing.T) {
 func TestNoNextCut(t *testing.T) {
 	t.Parallel()
 	g := newTarget(t)
-	l, _ := create(t, g)
+	l, h := create(t, g)
 	s := New(l)
 	for i, state := range []string{Refused, Failed} {
 		n := nextCut(t.Context(), s, time.Minute)
-		must.Succeed(t, s.Answered(t.Context(), asked(t, s, i+1).ID, state, "the link is paused"))
+		must.Succeed(t, s.Answered(t.Context(), h, asked(t, s, i+1).ID, state, "the link is paused"))
 		n.ends(t)
 		if !errors.Is(n.err, ErrNoCut) || !strings.HasSuffix(n.err.Error(), "no consistent cut: the link is paused") {
 			t.Error(n.err)

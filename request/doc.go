@@ -27,10 +27,12 @@
 //	asked ──▶ working ──▶ done, failed
 //	  └─────▶ refused
 //
-// Anybody may [Store.Ask]. Only the leader changes what is set ([Store.Set]), under its term,
-// and then answers the record: a leader that dies between the two leaves the record open, and
-// the next one acts on it again, which changes nothing. The Standing counts, the records are
-// its history.
+// Anybody may [Store.Ask]. Only the leader changes what is set ([Store.Set]), and then answers
+// the record: a leader that dies between the two leaves the record open, and the next one acts on
+// it again, which changes nothing. The Standing counts, the records are its history. What a leader
+// writes for a request is written in transactions with the link's document, which fail once
+// another process has acquired the lease: a former leader neither changes anything nor says that
+// it has.
 //
 // From LeaveOut on, the collection is in the list leftOut of the link's document
 // ([checkpoint.LeftOut]), until its request is done. If the request failed, the collection

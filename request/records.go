@@ -16,7 +16,6 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/lease"
 )
 
 // Ask is a request to be made.
@@ -192,43 +191,52 @@ func (s *Store) Standing(ctx context.Context) (Standing, error) {
 // ErrChanged is returned by Set if somebody else has changed what is set meanwhile.
 var ErrChanged = errors.New("somebody else has changed it")
 
-// Set stores a Standing that was made of was, under the term of the caller's lease. A process
-// whose term is older than that of the last change gets lease.ErrFenced, one that has not read
-// the last change ErrChanged.
-func (s *Store) Set(ctx context.Context, was, next Standing, term int64) (Standing, error) {
+// Leader is the lease under which requests are acted on: *checkpoint.Link. What is written
+// within it fails with lease.ErrFenced once another process has acquired the lease, however late
+// it arrives.
+type Leader interface {
+	// Term returns the term of the lease.
+	Term() int64
+	// Within runs work in a transaction that commits only under the lease. It may run it more than
+	// once.
+	Within(ctx context.Context, work func(txn mongo.Caller) error) error
+}
+
+// Set stores a Standing that was made of was, under a lease. One that has not read the last
+// change gets ErrChanged.
+func (s *Store) Set(ctx context.Context, by Leader, was, next Standing) (Standing, error) {
 	if !was.found {
 		if err := s.bump(ctx); err != nil {
 			return was, s.wrap(err, "store what operators have set")
 		}
 	}
-	if was.term > term {
-		return was, s.wrap(lease.ErrFenced, "store what operators have set in term %d, changed in term %d", term, was.term)
-	}
-	next.rev, next.term, next.asked, next.found = was.rev+1, term, was.asked, true
-	cmd := metadata.Majority(metadata.Update(s.db, metadata.Control, metadata.Statement{
+	next.rev, next.term, next.asked, next.found = was.rev+1, by.Term(), was.asked, true
+	cmd := metadata.Update(s.db, metadata.Control, metadata.Statement{
 		Filter: func(dst []byte) []byte {
-			dst = bsoncore.AppendInt64Element(metadata.ByID(s.link)(dst), revField, was.rev)
-			return metadata.AppendDoc(dst, termField, func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$lte", term) })
+			return bsoncore.AppendInt64Element(metadata.ByID(s.link)(dst), revField, was.rev)
 		},
 		Change: next.change,
-	}))
-	reply, err := s.once.Call(ctx, cmd)
+	})
+	err := by.Within(ctx, func(txn mongo.Caller) error {
+		reply, err := txn.Call(ctx, cmd)
+		if err != nil {
+			return err
+		}
+		n, err := metadata.Written(reply)
+		if err == nil && n == 0 {
+			err = ErrChanged
+		}
+		return err
+	})
 	if err != nil {
 		return was, s.wrap(err, "store what operators have set")
-	}
-	n, err := metadata.Written(reply)
-	switch {
-	case err != nil:
-		return was, s.wrap(err, "store what operators have set")
-	case n == 0:
-		return was, s.wrap(ErrChanged, "store what operators have set")
 	}
 	return next, nil
 }
 
-// Answered sets the state and the outcome of a record that is open. One that is not stays as
-// it is.
-func (s *Store) Answered(ctx context.Context, id, state, outcome string) error {
+// Answered sets the state and the outcome of a record that is open, under a lease. One that is
+// not open stays as it is.
+func (s *Store) Answered(ctx context.Context, by Leader, id, state, outcome string) error {
 	text := func(v string) bson.D { return bson.D{{Key: "$literal", Value: v}} }
 	stage, err := bson.Marshal(bson.D{{Key: "$set", Value: bson.D{
 		{Key: "state", Value: text(state)}, {Key: "outcome", Value: text(clip(outcome))}, {Key: "changedAt", Value: "$$NOW"},
@@ -236,17 +244,22 @@ func (s *Store) Answered(ctx context.Context, id, state, outcome string) error {
 	if err != nil {
 		return s.wrap(err, "answer the request %s", id)
 	}
-	err = s.control(ctx, -1, metadata.Statement{
+	err = s.under(ctx, by, metadata.Update(s.db, metadata.Control, metadata.Statement{
 		Filter: func(dst []byte) []byte {
 			dst = metadata.ByID(s.record(id))(dst)
 			return metadata.AppendDoc(dst, "state", func(dst []byte) []byte { return metadata.AppendIn(dst, Asked, Working) })
 		},
 		Stage: stage,
-	})
+	}))
 	if err != nil {
 		return s.wrap(err, "answer the request %s", id)
 	}
 	return nil
+}
+
+// under runs a write under a lease.
+func (s *Store) under(ctx context.Context, by Leader, cmd mongo.Command) error {
+	return by.Within(ctx, func(txn mongo.Caller) error { return metadata.Run(ctx, txn, cmd, -1) })
 }
 
 // Prune removes the records that the history need not have: closed ones that are not among the

@@ -25,6 +25,7 @@ func TestRecords(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	g := newTarget(t)
+	_, h := create(t, g)
 	s, other := New(links(t, g, "a")), New(links(t, g, "a.b"))
 	must.Get(other.Ask(ctx, Ask{Kind: Pause}))(t)
 	// Texts that a pipeline would take for expressions are stored as they are.
@@ -41,9 +42,9 @@ func TestRecords(t *testing.T) {
 	if len(list) != 2 || list[0].Kind != Pause || list[1].ID != r.ID {
 		t.Fatalf("%+v", list)
 	}
-	must.Succeed(t, s.Answered(ctx, r.ID, Working, "on it"))
-	must.Succeed(t, s.Answered(ctx, r.ID, Done, "$outcome"))
-	must.Succeed(t, s.Answered(ctx, r.ID, Failed, "too late"))
+	must.Succeed(t, s.Answered(ctx, h, r.ID, Working, "on it"))
+	must.Succeed(t, s.Answered(ctx, h, r.ID, Done, "$outcome"))
+	must.Succeed(t, s.Answered(ctx, h, r.ID, Failed, "too late"))
 	if got := must.Get(s.Get(ctx, r.ID))(t); got.State != Done || got.Outcome != "$outcome" || got.Open() || got.ChangedAt.Before(got.At) {
 		t.Errorf("%+v", got)
 	}
@@ -114,12 +115,12 @@ func TestChangeOfLimits(t *testing.T) {
 	}
 }
 
-// TestStanding: what is set is stored under a term, in the order of the terms, and no change is
-// lost between two processes.
+// TestStanding: what is set is stored under a lease, and no change is lost between two processes.
 func TestStanding(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	g := newTarget(t)
+	_, h := create(t, g)
 	s := New(links(t, g, "a"))
 	none := must.Get(s.Standing(ctx))(t)
 	next := Standing{
@@ -127,24 +128,51 @@ func TestStanding(t *testing.T) {
 		Throttle: Limits{BytesPerSecond: 1 << 40, OpsPerSecond: 3, Adaptive: true, Request: "y", At: time.UnixMilli(2e12).UTC(), By: "you", Why: "so"},
 		Level:    "debug",
 	}
-	first := must.Get(s.Set(ctx, none, next, 3))(t)
+	first := must.Get(s.Set(ctx, h, none, next))(t)
 	got := must.Get(s.Standing(ctx))(t)
 	if diff := gocmp.Diff(next, got, gocmp.FilterPath(func(p gocmp.Path) bool {
 		return slices.Contains([]string{".asked", ".rev", ".term", ".found"}, p.Last().String())
 	}, gocmp.Ignore())); diff != "" {
 		t.Error(diff)
 	}
-	must.Fail(t, second(s.Set(ctx, got, Standing{}, 2)), lease.ErrFenced)
-	// An older leader that has not read the change of a newer one is refused by the target.
-	stale := got
-	stale.term = 0
-	must.Fail(t, second(s.Set(ctx, stale, Standing{}, 2)), ErrChanged)
-	second := must.Get(s.Set(ctx, got, Standing{Level: "default"}, 4))(t)
-	if _, err := s.Set(ctx, first, next, 5); !errors.Is(err, ErrChanged) {
+	second := must.Get(s.Set(ctx, h, got, Standing{Level: "default"}))(t)
+	if _, err := s.Set(ctx, h, first, next); !errors.Is(err, ErrChanged) {
 		t.Errorf("what another process has changed is overwritten: %v", err)
 	}
-	if got = must.Get(s.Standing(ctx))(t); got.Paused != nil || got.Level != "default" || got.rev != second.rev {
+	if got = must.Get(s.Standing(ctx))(t); got.Paused != nil || got.Level != "default" || got.rev != second.rev || got.term != h.Term() {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestFormerLeader: a process that has lost the lease changes nothing, although the one that has
+// it has not changed anything yet, and whatever the former one has read.
+func TestFormerLeader(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	g := newTarget(t)
+	_, former := create(t, g)
+	s := New(links(t, g, "a"))
+	r := must.Get(s.Ask(ctx, Ask{Kind: Pause}))(t)
+	was := must.Get(s.Standing(ctx))(t)
+	h := must.Get(links(t, g, "a").Acquire(ctx, 0))(t)
+	must.Fail(t, second(s.Set(ctx, former, was, Standing{Level: "debug"})), lease.ErrFenced)
+	must.Fail(t, s.Answered(ctx, former, r.ID, Done, "paused"), lease.ErrFenced)
+	must.Fail(t, s.LimitUnder(ctx, former, 5, 5), lease.ErrFenced)
+	must.Fail(t, s.ResyncUnder(ctx, former, "d.c"), lease.ErrFenced)
+	got, all := must.Get(s.Standing(ctx))(t), must.Get(s.Read(ctx))(t)
+	if got.Level != "" || got.rev != was.rev || must.Get(s.Get(ctx, r.ID))(t).State != Asked || all.OpsPerSecond != -1 || len(all.Resync) != 0 {
+		t.Errorf("%+v, %+v", got, all)
+	}
+	// The leader does all of that, also twice.
+	must.Get(s.Set(ctx, h, was, Standing{Level: "debug"}))(t)
+	for range 2 {
+		must.Succeed(t, s.LimitUnder(ctx, h, 5, -1))
+		must.Succeed(t, s.ResyncUnder(ctx, h, "d.c"))
+		must.Succeed(t, s.Answered(ctx, h, r.ID, Done, "paused"))
+	}
+	got, all = must.Get(s.Standing(ctx))(t), must.Get(s.Read(ctx))(t)
+	if got.Level != "debug" || must.Get(s.Get(ctx, r.ID))(t).State != Done || all.BytesPerSecond != 5 || len(all.Resync) != 1 || all.Resync[0].State != Asked {
+		t.Errorf("%+v, %+v", got, all)
 	}
 }
 
@@ -179,6 +207,7 @@ func TestUnknownRecord(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	g := newTarget(t)
+	_, h := create(t, g)
 	s := New(links(t, g, "a"))
 	must.Get(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Control, "documents",
 		must.Get(bson.Marshal(bson.D{{Key: "_id", Value: "a/x"}, {Key: "kind", Value: "teleport"}, {Key: "args", Value: 5}, {Key: "state", Value: Asked}}))(t))))(t)
@@ -186,7 +215,7 @@ func TestUnknownRecord(t *testing.T) {
 	if len(list) != 1 || list[0].Kind != "teleport" || !errors.Is(list[0].Check(), ErrInvalid) {
 		t.Fatalf("%+v", list)
 	}
-	must.Succeed(t, s.Answered(ctx, "x", Refused, "unknown"))
+	must.Succeed(t, s.Answered(ctx, h, "x", Refused, "unknown"))
 	if list = must.Get(s.List(ctx))(t); list[0].State != Refused {
 		t.Errorf("%+v", list)
 	}
