@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
 )
 
@@ -22,7 +23,8 @@ func (s *Store) Acquire(ctx context.Context, after int64) (*Link, error) {
 // AcquireBy is Acquire with a claim: see lease.Acquire. With a TTL, Config.Keeper must be
 // the link's, and its Lead must have been called.
 func (s *Store) AcquireBy(ctx context.Context, after int64, claim lease.Claim) (*Link, error) {
-	before, err := s.readLink(ctx)
+	bounded := s.bounded()
+	before, err := bounded.readLink(ctx)
 	if err != nil {
 		return nil, s.wrap(err, "acquire its lease")
 	}
@@ -45,7 +47,7 @@ func (s *Store) AcquireBy(ctx context.Context, after int64, claim lease.Claim) (
 	if err := g.Wait(); err != nil {
 		return nil, s.wrap(err, "fence its lanes with term %d", link.Term)
 	}
-	if err := s.readLanes(ctx, &link); err != nil {
+	if err := bounded.readLanes(ctx, &link); err != nil {
 		return nil, s.wrap(err, "read its lanes in term %d", link.Term)
 	}
 	switch {
@@ -59,6 +61,13 @@ func (s *Store) AcquireBy(ctx context.Context, after int64, claim lease.Claim) (
 	s.metrics.applied.Set(float64(link.Reached().AppliedWall) / 1000)
 	s.cfg.Observer.Tell(Acquired{Link: s.cfg.Link, Term: link.Term, Applied: link.Applied, FetchFrom: link.FetchFrom})
 	return h, nil
+}
+
+// bounded returns the Store for what acquires a lease: it does not wait for ever for a reply.
+func (s *Store) bounded() *Store {
+	b := *s
+	b.cfg.Target = mongo.Patient{Caller: mongo.Bounded{Caller: s.once, Limit: lease.AnswerWithin}, Retry: s.patience()}
+	return &b
 }
 
 // newLink makes the Link of a lease, with lanes that have no position yet.

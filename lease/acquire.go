@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -120,27 +121,41 @@ func (l *Lease) parse(doc bson.Raw) (Record, error) {
 	return record, nil
 }
 
+// AnswerWithin is how long to wait for the reply to a command that a lease is acquired with. If
+// there is none, its outcome is not known; Acquire fails, and can be called again. A grant that has
+// been sent is waited for no longer than it lasts.
+const AnswerWithin = 30 * time.Second
+
+// confirmWithin is how long the server waits for a majority before it says that it waits. The same
+// write is then sent again, which is not executed again: a majority may take any time, a reply not.
+const confirmWithin = 10 * time.Second
+
 // write runs one update as a retryable write under the session's next number, and
 // retries it under the same number after transient errors. It returns how many documents
 // matched. If by is not zero, it is not sent later than that.
 func (l *Lease) write(ctx context.Context, session *mongo.Session, collection string, update metadata.Statement, by time.Time, majority bool) (n int64, err error) {
-	cmd := metadata.Update(l.cfg.DB, collection, update)
+	cmd, limit := metadata.Update(l.cfg.DB, collection, update), AnswerWithin
 	if majority {
-		cmd = metadata.Majority(cmd)
+		cmd = metadata.MajorityWithin(cmd, confirmWithin)
 	} else {
 		cmd = metadata.PrimaryOnly(cmd)
+		limit = min(limit, l.cfg.TTL)
 	}
 	cmd.SendBy = by
 	send := session.Write
-	err = l.cfg.Retry.Do(ctx, func() error {
-		reply, err := send(ctx, cmd)
-		send = session.Again
-		if err == nil {
-			n, err = metadata.Written(reply)
+	for {
+		err = l.cfg.Retry.Do(ctx, func() error {
+			reply, err := mongo.Bounded{Limit: limit}.Send(ctx, cmd, send)
+			send = session.Again
+			if err == nil {
+				n, err = metadata.Written(reply)
+			}
+			return err
+		})
+		if waits, ok := errors.AsType[*mongo.UnconfirmedError](err); !ok || !servererr.IsConcernTimeout(waits.Err) {
+			return n, err
 		}
-		return err
-	})
-	return n, err
+	}
 }
 
 // Fence raises the term of a document to the lease's, on the session of the lease that

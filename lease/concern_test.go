@@ -23,6 +23,10 @@ type defaulting struct {
 	mu      sync.Mutex
 	sent    []mongo.Command
 	lacking int
+	// committed is when the secondaries have what waits for them first.
+	committed time.Time
+	// unanswered are the updates, by their number from 0, that are not answered.
+	unanswered map[int]bool
 }
 
 func (d *defaulting) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
@@ -38,12 +42,27 @@ func (d *defaulting) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, err
 	if !concern && !majority {
 		d.lacking++
 	}
+	if (!concern || w != 1) && d.committed.IsZero() {
+		d.committed = time.Now().Add(d.lag)
+	}
+	wait := time.Until(d.committed)
+	silent := d.unanswered[len(d.sent)-1]
 	d.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if err != nil || concern && w == 1 {
 		return reply, err
 	}
+	if limit, ok := cmd.Body.Lookup("writeConcern", "wtimeout").AsInt64OK(); ok && time.Duration(limit)*time.Millisecond < wait {
+		wait = time.Duration(limit) * time.Millisecond
+		reply = must.Get(bson.Marshal(bson.D{{Key: "n", Value: 1}, {Key: "ok", Value: 1}, {Key: "writeConcernError", Value: bson.D{
+			{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}, {Key: "errInfo", Value: bson.D{{Key: "wtimeout", Value: true}}},
+		}}}))(d.t)
+	}
 	select {
-	case <-time.After(d.lag):
+	case <-time.After(wait):
 		return reply, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -84,9 +103,10 @@ func TestConcerns(t *testing.T) {
 	})
 }
 
-// TestLaggingSecondaries: the secondaries lag. A lease is renewed, and can be got.
+// TestLaggingSecondaries: the secondaries lag. A lease is renewed, and can be got, however long
+// that takes.
 func TestLaggingSecondaries(t *testing.T) {
-	for _, lag := range []time.Duration{4 * time.Second, 9 * time.Second} {
+	for _, lag := range []time.Duration{4 * time.Second, 9 * time.Second, 20 * time.Minute} {
 		t.Run(lag.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &defaulting{memory: newMemory(t), lag: lag}

@@ -77,7 +77,7 @@ type Lease struct {
 
 func newLease(cfg Config, found Record) *Lease {
 	l := &Lease{
-		cfg: cfg, target: mongo.Patient{Caller: cfg.Target, Retry: cfg.Retry},
+		cfg: cfg, target: mongo.Patient{Caller: mongo.Bounded{Caller: cfg.Target, Limit: AnswerWithin}, Retry: cfg.Retry},
 		instance: found.Instance, locked: make(chan struct{}, 1),
 	}
 	if cfg.TTL > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -83,6 +84,17 @@ func Write(db, name, collection, sequence string, docs ...bson.Raw) mongo.Comman
 // Majority adds write concern majority to a command, for use outside of transactions.
 func Majority(cmd mongo.Command) mongo.Command {
 	cmd.Body = mongo.WithMajority(cmd.Body)
+	return cmd
+}
+
+// MajorityWithin is Majority with a time limit: the server answers then that the write concern is
+// not satisfied.
+func MajorityWithin(cmd mongo.Command, limit time.Duration) mongo.Command {
+	concern := Document(func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "w", "majority")
+		return bsoncore.AppendInt64Element(dst, "wtimeout", limit.Milliseconds())
+	})
+	cmd.Body = mongo.With(cmd.Body, bsoncore.AppendDocumentElement(nil, "writeConcern", concern))
 	return cmd
 }
 

@@ -58,6 +58,10 @@ func IsGoneTransaction(err error) bool { return refusedWith(err, NoSuchTransacti
 // command: another process uses it.
 func IsOldNumber(err error) bool { return refusedWith(err, TransactionTooOld) }
 
+// IsConcernTimeout reports whether the error of a write concern says that it was not satisfied
+// within its time limit, or that of the command. It may be later.
+func IsConcernTimeout(err error) bool { return refusedWith(err, WriteConcernTimeout, MaxTimeMSExpired) }
+
 // Collections, indexes and views.
 
 // IsNoNamespace reports whether the collection does not exist.
