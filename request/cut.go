@@ -63,6 +63,7 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 	// An earlier outcome of the same command must not answer this one, so the time is that
 	// after the request is majority-committed.
 	r, err := s.Ask(limited, Ask{Kind: Cut, By: by, Why: why, Args: args})
+	r.Outcome = "" // of a leader that has been quicker: that is said, too
 	var after bson.Timestamp
 	if err == nil {
 		after, err = mongo.OperationTime(limited, s.target)
