@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/idrange"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/oplog"
@@ -81,11 +82,11 @@ func TestAllocs(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	p := piece{bracket: "objectId"}
+	p, _ := idrange.Of(bson.TypeObjectID)
 	filter := make([]byte, 0, 1024)
-	budget("the filter of a piece", 4, func() { filter = p.appendFilter(filter[:0], bson.RawValue{}) })
+	budget("the filter of a piece", 4, func() { filter = p.AppendFilter(filter[:0], bson.RawValue{}) })
 	last := docs[0].id()
-	budget("the filter of the rest of a piece", 0, func() { filter = p.appendFilter(filter[:0], last) })
+	budget("the filter of the rest of a piece", 0, func() { filter = p.AppendFilter(filter[:0], last) })
 	at := place{order: natural, record: 8, anchors: anchors{1, 2}}
 	budget("a place for the metadata", 11, func() { at.encode() })
 }
@@ -119,12 +120,12 @@ func BenchmarkCommands(b *testing.B) {
 
 // BenchmarkFilter is per command that opens a cursor.
 func BenchmarkFilter(b *testing.B) {
-	pieces := allPieces()
+	pieces := idrange.All()
 	dst := make([]byte, 0, 1024)
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range pieces {
-			dst = pieces[i].appendFilter(dst[:0], bson.RawValue{})
+			dst = pieces[i].AppendFilter(dst[:0], bson.RawValue{})
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
@@ -44,7 +45,7 @@ func TestCopyEmpty(t *testing.T) {
 // mixed are documents with _ids of all types that a server takes.
 func mixed(t fataler) []bson.Raw {
 	var docs []bson.Raw
-	ids := slices.Clone(someIDs)
+	ids := bsongen.IDs()
 	for i := range 300 {
 		ids = append(ids, int32(100+i), fmt.Sprintf("text %d", i), bson.ObjectID{9, byte(i), byte(i >> 8)}, bson.D{{Key: "x", Value: i}})
 	}
@@ -58,7 +59,7 @@ func mixed(t fataler) []bson.Raw {
 			values = append(values, v)
 		}
 	}
-	sortIDs(values)
+	slices.SortFunc(values, compareIDs)
 	values = slices.CompactFunc(values, func(a, b bson.RawValue) bool { return compareIDs(a, b) == 0 })
 	for i, v := range values {
 		docs = append(docs, must.Marshal(t, bson.D{{Key: "_id", Value: v}, {Key: "n", Value: i}, {Key: "pad", Value: strings.Repeat("x", 1000)}}))

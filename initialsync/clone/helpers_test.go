@@ -376,3 +376,11 @@ func difference(want, got []bson.Raw, sorted bool) error {
 var errInjected = &mongo.LostError{Host: "h", Err: errors.New("cut off")}
 
 func compareIDs(a, b bson.RawValue) int { return bsonorder.Compare(a, b, nil) }
+
+func rawID(v any) bson.RawValue {
+	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: v}})
+	if err != nil {
+		panic(err)
+	}
+	return bson.Raw(doc).Lookup("_id")
+}

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/initialsync/progress"
+	"github.com/oplogrep/replicator/internal/idrange"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
@@ -89,7 +90,7 @@ func TestCopyInterrupted(t *testing.T) {
 			for i, d := range mixed(t) {
 				if i%6 == 0 {
 					docs = append(docs, d)
-					if _, ok := bracketOf(d.Lookup("_id").Type); !ok {
+					if !idrange.HasBracket(d.Lookup("_id").Type) {
 						rest++
 					}
 				}

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/internal/idrange"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
@@ -80,9 +81,9 @@ func TestAnchors(t *testing.T) {
 func FuzzPlaces(f *testing.F) {
 	s := spec{order: natural, from: 3, to: 9, before: []int64{1, 2}}
 	f.Add([]byte(s.encode()))
-	s = spec{order: byID, pieces: cutPieces([]bson.RawValue{rawID(1), rawID("a")})[1]}
+	s = spec{order: byID, pieces: idrange.Cut([]bson.RawValue{rawID(1), rawID("a")})[1]}
 	f.Add([]byte(s.encode()))
-	s.pieces = allPieces()
+	s.pieces = idrange.All()
 	f.Add([]byte(s.encode()))
 	for _, p := range []place{
 		{order: natural, record: 8, anchors: anchors{1, 2}},

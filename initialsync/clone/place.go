@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/idrange"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -31,7 +32,7 @@ type spec struct {
 	before []int64
 	// pieces are those of byID, in order. The zero list means those of a whole
 	// collection.
-	pieces []piece
+	pieces []idrange.Piece
 }
 
 // whole reports whether a range is a whole collection.
@@ -73,7 +74,7 @@ func (s *spec) encode() bson.Raw {
 	if len(s.pieces) > 0 {
 		list := bsoncore.NewArrayBuilder()
 		for i := range s.pieces {
-			list.AppendDocument(bsoncore.Document(s.pieces[i].encode()))
+			list.AppendDocument(bsoncore.Document(s.pieces[i].Encode()))
 		}
 		b.AppendArray("pieces", list.Build())
 	}
@@ -107,7 +108,7 @@ func parseSpec(doc bson.Raw) (spec, error) {
 				s.before, ok = parseLongs(&it.Elem)
 			case "pieces":
 				var err error
-				if s.pieces, err = parsePieces(&it.Elem); err != nil {
+				if s.pieces, err = idrange.Parse(&it.Elem); err != nil {
 					return err
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/initialsync/progress"
+	"github.com/oplogrep/replicator/internal/idrange"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -34,7 +35,7 @@ type reader struct {
 	capped bool
 
 	order  order
-	pieces []piece
+	pieces []idrange.Piece
 	// record is the last one that was read, or that the range begins after; anchors are
 	// earlier ones that existed.
 	record  int64
@@ -69,9 +70,9 @@ func (r *reader) setPieces() {
 	switch {
 	case r.order == natural || len(r.pieces) > 0:
 	case r.coll.NS.IsBuckets():
-		r.pieces = bucketPieces()
+		r.pieces = idrange.Buckets()
 	default:
-		r.pieces = allPieces()
+		r.pieces = idrange.All()
 	}
 }
 
@@ -355,7 +356,7 @@ func (r *reader) pass(d *document) (take, past bool, err error) {
 		r.record = d.record
 		return true, false, nil
 	}
-	if !r.pieces[r.piece].resumable() {
+	if !r.pieces[r.piece].Resumable() {
 		return true, false, nil
 	}
 	id := d.id()

@@ -71,7 +71,7 @@ func (r *reader) findCommand(resume int64) mongo.Command {
 		}
 	} else {
 		p := &r.pieces[r.piece]
-		body = p.appendFilter(body, r.last)
+		body = p.AppendFilter(body, r.last)
 		switch {
 		case r.coll.NS.IsBuckets() && r.coll.IDIndex == nil:
 			// Old servers keep them in this order without being able to sort by it.
@@ -141,4 +141,8 @@ func parseCursor(reply bson.Raw) (cursorReply, error) {
 		return cursorReply{}, errors.New("read a reply: its cursor has no id or no batch")
 	}
 	return c, nil
+}
+
+func coreValue(v bson.RawValue) bsoncore.Value {
+	return bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value}
 }

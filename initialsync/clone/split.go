@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/initialsync/progress"
+	"github.com/oplogrep/replicator/internal/idrange"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -260,9 +261,9 @@ func idSpecs(coll *progress.Collection, ids []bson.RawValue, n int) []spec {
 	if coll.NS.IsBuckets() {
 		ids = slices.DeleteFunc(ids, func(v bson.RawValue) bool { return v.Type != bson.TypeObjectID })
 	}
-	ranges := cutPieces(every(ids, n))
+	ranges := idrange.Cut(every(ids, n))
 	if coll.NS.IsBuckets() && len(ranges) > 1 {
-		ranges[len(ranges)-1] = bucketPieces()[1:]
+		ranges[len(ranges)-1] = idrange.Buckets()[1:]
 	}
 	list := make([]spec, len(ranges))
 	for i := range ranges {

@@ -1,4 +1,4 @@
-package clone
+package idrange
 
 import (
 	"errors"
@@ -46,6 +46,28 @@ func bracketOf(t bson.Type) (bracket, bool) {
 	return bracket{}, false
 }
 
+// HasBracket reports whether values of a type are in a bracket, so that a scan can resume
+// after one.
+func HasBracket(t bson.Type) bool {
+	_, ok := bracketOf(t)
+	return ok
+}
+
+// Of returns the piece of all values of a bracket: of the types that a filter compares with t.
+// It returns false if t is in none.
+func Of(t bson.Type) (Piece, bool) {
+	b, ok := bracketOf(t)
+	return Piece{bracket: b.name}, ok
+}
+
+// From returns the piece of the values of a bracket from v on. It returns false for a value
+// that a filter cannot begin at.
+func From(v bson.RawValue) (Piece, bool) {
+	p, ok := Of(v.Type)
+	p.from = v
+	return p, ok && !IsNaN(v)
+}
+
 func bracketNamed(name string) (bracket, bool) {
 	i := slices.IndexFunc(brackets, func(b bracket) bool { return b.name == name })
 	if i < 0 {
@@ -54,61 +76,62 @@ func bracketNamed(name string) (bracket, bool) {
 	return brackets[i], true
 }
 
-// piece is a part of a collection that one filter on _id selects: a bracket, or the
+// Piece is a part of a collection that one filter on _id selects: a bracket, or the
 // part of it from `from` (inclusive) to `to` (exclusive); or, if bracket is empty,
 // everything that is in none of the brackets in except.
-type piece struct {
+type Piece struct {
 	bracket  string
 	from, to bson.RawValue // Type 0 is no bound
 	except   []string
 }
 
-// allPieces returns the pieces of a whole collection.
-func allPieces() []piece {
-	list := make([]piece, 0, len(brackets)+1)
+// All returns the pieces of a whole collection.
+func All() []Piece {
+	list := make([]Piece, 0, len(brackets)+1)
 	var names []string
 	for _, b := range brackets {
-		list = append(list, piece{bracket: b.name})
+		list = append(list, Piece{bracket: b.name})
 		names = append(names, b.name)
 	}
-	return append(list, piece{except: names})
+	return append(list, Piece{except: names})
 }
 
-// bucketPieces returns those of a collection of buckets, which is ordered by _id, an
+// Buckets returns those of a collection of buckets, which is ordered by _id, an
 // ObjectId, and may have no index.
-func bucketPieces() []piece {
-	return []piece{{bracket: "objectId"}, {except: []string{"objectId"}}}
+func Buckets() []Piece {
+	return []Piece{{bracket: "objectId"}, {except: []string{"objectId"}}}
 }
 
-// cutPieces cuts a collection at values of its _ids, which are in the order of the
+// Cut cuts a collection at values of its _ids, which are in the order of the
 // index. The parts together have every document exactly once, whatever the values.
 // Values at which it cannot cut are skipped. Each part is the pieces of one range.
-func cutPieces(cuts []bson.RawValue) [][]piece {
-	var ranges [][]piece
+func Cut(cuts []bson.RawValue) [][]Piece {
+	var ranges [][]Piece
 	var cut []string
 	for _, b := range brackets {
 		var from bson.RawValue
 		for _, v := range cuts {
-			if in, ok := bracketOf(v.Type); !ok || in.name != b.name || isNaN(v) || v.Type == bson.TypeBoolean {
+			if in, ok := bracketOf(v.Type); !ok || in.name != b.name || IsNaN(v) || v.Type == bson.TypeBoolean {
 				continue
 			}
-			ranges = append(ranges, []piece{{bracket: b.name, from: from, to: v}})
+			ranges = append(ranges, []Piece{{bracket: b.name, from: from, to: v}})
 			from = v
 		}
 		if from.Type != 0 {
-			ranges = append(ranges, []piece{{bracket: b.name, from: from}})
+			ranges = append(ranges, []Piece{{bracket: b.name, from: from}})
 			cut = append(cut, b.name)
 		}
 	}
 	if len(cut) == 0 {
-		return [][]piece{nil}
+		return [][]Piece{nil}
 	}
 	// One range for all brackets without samples.
-	rest := slices.DeleteFunc(allPieces(), func(p piece) bool { return slices.Contains(cut, p.bracket) })
+	rest := slices.DeleteFunc(All(), func(p Piece) bool { return slices.Contains(cut, p.bracket) })
 	return append(ranges, rest)
 }
 
-func isNaN(v bson.RawValue) bool {
+// IsNaN reports whether a value is a NaN of any type.
+func IsNaN(v bson.RawValue) bool {
 	switch v.Type {
 	case bson.TypeDouble:
 		f, ok := v.DoubleOK()
@@ -120,7 +143,8 @@ func isNaN(v bson.RawValue) bool {
 	return false
 }
 
-func (p *piece) encode() bson.Raw {
+// Encode returns the piece as a document, which Parse reads.
+func (p *Piece) Encode() bson.Raw {
 	b := bsoncore.NewDocumentBuilder()
 	if p.bracket == "" {
 		list := bsoncore.NewArrayBuilder()
@@ -143,12 +167,13 @@ func coreValue(v bson.RawValue) bsoncore.Value {
 	return bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value}
 }
 
-func parsePieces(e *rawbson.Elem) ([]piece, error) {
+// Parse reads an array of encoded pieces. The pieces are not views of it.
+func Parse(e *rawbson.Elem) ([]Piece, error) {
 	array, ok := e.Array()
 	if !ok {
 		return nil, errors.New("its pieces are no array")
 	}
-	var list []piece
+	var list []Piece
 	it := rawbson.NewIter(array)
 	for it.Next() {
 		doc, ok := it.Document()
@@ -164,8 +189,8 @@ func parsePieces(e *rawbson.Elem) ([]piece, error) {
 	return list, it.Err()
 }
 
-func parsePiece(doc bson.Raw) (piece, error) {
-	var p piece
+func parsePiece(doc bson.Raw) (Piece, error) {
+	var p Piece
 	it := rawbson.NewIter(doc)
 	for it.Next() {
 		switch it.Name() {
@@ -173,7 +198,7 @@ func parsePiece(doc bson.Raw) (piece, error) {
 			name, _ := it.Text()
 			b, ok := bracketNamed(name)
 			if !ok {
-				return piece{}, fmt.Errorf("no types are called %q", name)
+				return Piece{}, fmt.Errorf("no types are called %q", name)
 			}
 			p.bracket = b.name
 		case "from":
@@ -187,27 +212,27 @@ func parsePiece(doc bson.Raw) (piece, error) {
 				name, _ := names.Text()
 				b, ok := bracketNamed(name)
 				if !ok {
-					return piece{}, fmt.Errorf("no types are called %q", name)
+					return Piece{}, fmt.Errorf("no types are called %q", name)
 				}
 				p.except = append(p.except, b.name)
 			}
 			if names.Err() != nil {
-				return piece{}, names.Err()
+				return Piece{}, names.Err()
 			}
 		}
 	}
 	if it.Err() == nil && p.bracket == "" && len(p.except) == 0 {
-		return piece{}, errors.New("a piece is of no types")
+		return Piece{}, errors.New("a piece is of no types")
 	}
 	return p, it.Err()
 }
 
-// resumable reports whether a scan of the piece can resume after a value.
-func (p *piece) resumable() bool { return p.bracket != "" }
+// Resumable reports whether a scan of the piece can resume after a value.
+func (p *Piece) Resumable() bool { return p.bracket != "" }
 
-// appendFilter appends the filter for the documents after last, or for all of them if
-// last has no Type.
-func (p *piece) appendFilter(dst []byte, last bson.RawValue) []byte {
+// AppendFilter appends the element filter of a find for the documents of the piece after last,
+// or for all of them if last has no Type.
+func (p *Piece) AppendFilter(dst []byte, last bson.RawValue) []byte {
 	f, dst := bsoncore.AppendDocumentElementStart(dst, "filter")
 	if p.bracket == "" {
 		var types []bson.Type
@@ -223,7 +248,7 @@ func (p *piece) appendFilter(dst []byte, last bson.RawValue) []byte {
 	}
 	i, dst := bsoncore.AppendDocumentElementStart(dst, "_id")
 	switch {
-	case last.Type != 0 && isNaN(last):
+	case last.Type != 0 && IsNaN(last):
 		// NaN is the first number, and all NaNs are equal.
 		dst = p.appendType(dst)
 		dst = bsoncore.AppendValueElement(dst, "$ne", coreValue(last))
@@ -246,7 +271,7 @@ func (p *piece) appendFilter(dst []byte, last bson.RawValue) []byte {
 	return closeDocument(closeDocument(dst, i), f)
 }
 
-func (p *piece) appendType(dst []byte) []byte {
+func (p *Piece) appendType(dst []byte) []byte {
 	b, _ := bracketNamed(p.bracket)
 	return appendType(dst, b.types)
 }
@@ -257,4 +282,14 @@ func appendType(dst []byte, types []bson.Type) []byte {
 		list.AppendInt32(int32(t))
 	}
 	return bsoncore.AppendArrayElement(dst, "$type", list.Build())
+}
+
+func closeDocument(dst []byte, at int32) []byte {
+	dst, _ = bsoncore.AppendDocumentEnd(dst, at)
+	return dst
+}
+
+func closeArray(dst []byte, at int32) []byte {
+	dst, _ = bsoncore.AppendArrayEnd(dst, at)
+	return dst
 }
