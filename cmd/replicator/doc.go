@@ -5,6 +5,7 @@
 //	replicator agent --links FILE
 //	replicator resync --target URI --link NAME --namespace DB.COLLECTION
 //	replicator throttle --target URI --link NAME --max-bytes-per-second SIZE
+//	replicator verify --source URI --target URI
 //	replicator links --target URI
 //	replicator oplog --source URI | FILE.bson
 //	replicator member add|remove --source URI --host NAME:PORT

@@ -22,6 +22,7 @@ type commands struct {
 	Events   eventsCommand      `cmd:"" help:"Print what was asked of a link, by whom, and what became of it; and who leads it."`
 	Cut      cutCommand         `cmd:"" help:"Print the newest consistent cut of a link: a time of the target at which it is the source as of an entry."`
 	Cutover  cutoverCommand     `cmd:"" help:"Check whether applications can be moved from the source of a link to its target now (--dry-run)."`
+	Verify   verifyCommand      `cmd:"" help:"Compare source and target: collections, options, indexes, and every document byte for byte."`
 	Links    linksCommand       `cmd:"" help:"List the links of a target, with their positions."`
 	Lease    leaseCommand       `cmd:"" help:"Show the leases and locks in a target, release one, or run a command with one."`
 	Oplog    oplogCommand       `cmd:"" help:"Print or follow an oplog, of a server or from a BSON file."`

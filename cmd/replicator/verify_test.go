@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/verify"
+)
+
+// Two clusters without a link: equal, different, and what cannot be checked have codes of their
+// own, and what differs is named.
+func TestVerify(t *testing.T) {
+	source, target := twoSets(t)
+	on := append([]string{"verify"}, uris(source, target)[:2]...)
+	for _, set := range []struct{ n int32 }{{0}, {1}} {
+		to := source
+		if set.n == 1 {
+			to = target
+		}
+		insert(t, to, "shop", "orders", bson.D{{Key: "_id", Value: 1}, {Key: "n", Value: "secret"}}, bson.D{{Key: "_id", Value: 2 + set.n}})
+		insert(t, to, "shop", "items", bson.D{{Key: "_id", Value: 1}, {Key: "price", Value: bson.D{{Key: "eur", Value: 100 + set.n}}}})
+		insert(t, to, "shop", "same", bson.D{{Key: "_id", Value: 1}})
+	}
+	if code, stdout, stderr := invoke(t, nil, append(on, "--include=shop.same")...); code != cli.ExitOK || !strings.Contains(stdout, "equal: 0 differences, 1 documents equal, 1 collections") {
+		t.Errorf("code %d, %s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr := invoke(t, nil, on...)
+	for _, want := range []string{
+		`shop.orders: missing _id {"$numberInt":"2"}`, `shop.orders: extra _id {"$numberInt":"3"}`,
+		`shop.items: differs _id {"$numberInt":"1"}; price.eur: another int`, "different: 3 differences, 2 documents equal, 3 collections",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is not in\n%s", want, stdout)
+		}
+	}
+	if code != cli.ExitFailed || strings.Contains(stdout, "secret") || strings.Contains(stdout, "101") || !strings.Contains(stderr, "source and target differ") {
+		t.Errorf("code %d, %s%s", code, stdout, stderr)
+	}
+	code, stdout, _ = invoke(t, nil, append(on, "--json", "--show-values")...)
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if code != cli.ExitFailed || len(lines) != 4 || !strings.Contains(stdout, `"targetValue":{"$numberInt":"101"}`) {
+		t.Fatalf("code %d, %s", code, stdout)
+	}
+	var d verify.Difference
+	must.Succeed(t, json.Unmarshal([]byte(lines[0]), &d))
+	if id := bson.Raw(d.IDBSON).Lookup("_id"); d.NS == "" || id.Type != bson.TypeInt32 {
+		t.Errorf("%s", lines[0])
+	}
+	var end summaryLine
+	must.Succeed(t, json.Unmarshal([]byte(lines[3]), &end))
+	if end.Kind != "summary" || end.Result != "different" || end.Differences != 3 || end.Total.EqualDocs != 2 || len(end.Collections) != 3 {
+		t.Errorf("%s", lines[3])
+	}
+	for _, bad := range []string{"--sample=0%", "--sample=200%", "--memory=1MiB", "--map=a", "--verify-workers=0"} {
+		if code, _, stderr := invoke(t, nil, append(on, bad)...); code != cli.ExitUsage {
+			t.Errorf("%s: code %d, %s", bad, code, stderr)
+		}
+	}
+	if code, stdout, _ := invoke(t, nil, append(on, "--sample=1%")...); code != cli.ExitFailed || !strings.Contains(stdout, "in a sample of 1% of each large collection: different") {
+		t.Errorf("code %d, %s", code, stdout)
+	}
+	gone := []string{"verify", "--source=mongodb://127.0.0.1:1/?replicaSet=x", "--target=" + target.URI(), "--selection-timeout=10ms"}
+	if code, _, stderr := invoke(t, nil, gone...); code != cli.ExitConnect {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+}

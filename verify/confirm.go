@@ -1,0 +1,110 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/bsonorder"
+)
+
+const (
+	// confirmDocs is how many documents are read again at once.
+	confirmDocs = 100
+	// confirmTries is how often a document is read again that the source changes meanwhile.
+	confirmTries = 10
+)
+
+// confirm returns the differences that remain when their documents are read again, for
+// collections that cannot be read as of a cut. The source's documents are read before and
+// after the target's, and a cut in between: what the source has not changed meanwhile, the
+// target must have. Differences of order are confirmed by inOrder.
+func (v *Verifier) confirm(ctx context.Context, p *pair, found []Difference) ([]Difference, error) {
+	var sure, open []Difference
+	for i := range found {
+		if found[i].Kind == Order || len(found[i].IDBSON) == 0 {
+			sure = append(sure, found[i])
+		} else {
+			open = append(open, found[i])
+		}
+	}
+	for try := 0; len(open) > 0; try++ {
+		if try == confirmTries {
+			return nil, fmt.Errorf("%d documents differ, and the source changed them each time that they were read: %w", len(open), errUnsettled)
+		}
+		var moving []Difference
+		for from := 0; from < len(open); from += confirmDocs {
+			part := open[from:min(len(open), from+confirmDocs)]
+			s, m, err := v.confirmPart(ctx, p, part)
+			if err != nil {
+				return nil, err
+			}
+			sure, moving = append(sure, s...), append(moving, m...)
+		}
+		open = moving
+	}
+	return sure, nil
+}
+
+// confirmPart reads documents again. Moving are those that the source has changed meanwhile.
+func (v *Verifier) confirmPart(ctx context.Context, p *pair, part []Difference) (sure, moving []Difference, err error) {
+	before, err := v.source.byIDs(ctx, p.want, part)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := v.cuts.reach(ctx, v.source.heard()); err != nil {
+		return nil, nil, err
+	}
+	target, err := v.target.byIDs(ctx, p.got, part)
+	if err != nil {
+		return nil, nil, err
+	}
+	after, err := v.source.byIDs(ctx, p.want, part)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range part {
+		key := bsonorder.AppendKey(nil, part[i].id(), nil)
+		a, b, again := before[string(key)], target[string(key)], after[string(key)]
+		switch {
+		case !bytes.Equal(a, again):
+			moving = append(moving, part[i])
+		case a == nil && b == nil:
+		case b == nil:
+			sure = append(sure, ofDocument(p, Missing, idOf(a)))
+		case a == nil:
+			sure = append(sure, ofDocument(p, Extra, idOf(b)))
+		default:
+			if d, differs := v.compare(p, a, b); differs {
+				sure = append(sure, d)
+			}
+		}
+	}
+	return sure, moving, nil
+}
+
+// byIDs reads the documents of differences, by the keys of their _ids. They are copies of
+// nothing: views into replies that nothing else keeps.
+func (s *side) byIDs(ctx context.Context, coll *listed, part []Difference) (map[string]bson.Raw, error) {
+	list := bsoncore.NewArrayBuilder()
+	for i := range part {
+		list.AppendValue(coreValue(part[i].id()))
+	}
+	in := list.Build()
+	docs, err := s.all(ctx, coll.ns.DB(), func() *builder {
+		return document().AppendString("find", coll.ns.Collection()).
+			AppendDocument("filter", document().AppendDocument("_id", document().AppendArray("$in", in).Build()).Build()).
+			AppendDocument("readConcern", document().AppendString("level", "majority").Build())
+	})
+	if err != nil {
+		return nil, s.wrap(err, "read documents of %s again", coll.ns)
+	}
+	byKey := make(map[string]bson.Raw, len(docs))
+	for _, doc := range docs {
+		byKey[string(bsonorder.AppendKey(nil, idOf(doc), nil))] = doc
+	}
+	return byKey, nil
+}

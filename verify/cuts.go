@@ -1,0 +1,110 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	// freshFor is for how long a cut is used for another range, so that most of the time for
+	// which it can be read is left. A server keeps five minutes by default.
+	freshFor = 30 * time.Second
+	// mostCuts is how many cuts are asked for to reach a time of the source.
+	mostCuts = 30
+)
+
+func (c *Cut) before(other *Cut) bool { return oplog.CompareTimestamps(c.Target, other.Target) < 0 }
+
+// cutter hands out cuts. Many ranges use one.
+type cutter struct {
+	cuts Cuts
+
+	mu sync.Mutex // guards the rest, and is held while a cut is asked for
+	// newest is the one in use, if has; it was taken at taken.
+	newest Cut
+	has    bool
+	taken  time.Time
+	// source and target are the times that a cut must have reached at least.
+	source, target bson.Timestamp
+	// left is the time of a cut that could not be read any more.
+	left bson.Timestamp
+}
+
+// need has all later cuts reach these times of the two sides: those of a listing, so that what
+// was listed is there at the cut.
+func (c *cutter) need(source, target bson.Timestamp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.source, c.target = later(c.source, source), later(c.target, target)
+}
+
+// leave has all later cuts be newer than one that cannot be read any more.
+func (c *cutter) leave(cut *Cut) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = later(c.left, cut.Target)
+}
+
+func later(a, b bson.Timestamp) bson.Timestamp {
+	if oplog.CompareTimestamps(a, b) < 0 {
+		return b
+	}
+	return a
+}
+
+// fits reports whether a cut can be used.
+func (c *cutter) fits(cut *Cut) bool {
+	return oplog.CompareTimestamps(cut.Source, c.source) >= 0 && oplog.CompareTimestamps(cut.Target, c.target) >= 0 &&
+		oplog.CompareTimestamps(cut.Target, c.left) > 0
+}
+
+// get returns a cut for another range: the one in use, the newest one, or another one that it
+// asks for.
+func (c *cutter) get(ctx context.Context) (Cut, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.has && time.Since(c.taken) < freshFor && c.fits(&c.newest) {
+		return c.newest, nil
+	}
+	cut, found, err := c.cuts.Newest(ctx)
+	if err != nil {
+		return Cut{}, err
+	}
+	if found && time.Since(cut.At) < freshFor && c.fits(&cut) {
+		return c.use(cut), nil
+	}
+	return c.next(ctx)
+}
+
+// next asks for a cut until one fits.
+func (c *cutter) next(ctx context.Context) (Cut, error) {
+	var cut Cut
+	for range mostCuts {
+		var err error
+		if cut, err = c.cuts.Next(ctx); err != nil {
+			return Cut{}, err
+		}
+		if c.fits(&cut) {
+			return c.use(cut), nil
+		}
+	}
+	return Cut{}, fmt.Errorf("%d cuts were made, the last one as of %d:%d of the source, and none has reached %d:%d: the link does not keep up", mostCuts, cut.Source.T, cut.Source.I, c.source.T, c.source.I)
+}
+
+func (c *cutter) use(cut Cut) Cut {
+	c.newest, c.has, c.taken = cut, true, time.Now()
+	return cut
+}
+
+// reach waits for a cut at which the target has everything of the source up to a time.
+func (c *cutter) reach(ctx context.Context, source bson.Timestamp) error {
+	c.need(source, bson.Timestamp{})
+	_, err := c.get(ctx)
+	return err
+}

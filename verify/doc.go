@@ -1,0 +1,39 @@
+// Package verify compares a target with its source: collections, options, indexes, views, and
+// every document byte for byte.
+//
+//	catalogs ──▶ pairs ──▶ ranges ──▶ source ─┐
+//	                                          ├─▶ merge ──▶ differences
+//	                                  target ─┘
+//
+// # At which time
+//
+// Of a link, each range is read at a consistent cut: as of S on the source, and as of T on the
+// target, at which the target is the source as of S. So a difference is a difference, and
+// nothing has to be looked at again. Ranges are read one after the other, each at a cut that is
+// newer than the one before, so that no cut has to be readable for longer than a server keeps
+// its history. A range that takes longer goes on, after the last document, at the next cut.
+//
+// Catalogs and capped collections cannot be read as of an earlier time, nor can collections
+// that were made again since. There what differs is read again: from the source, from the
+// target after a later cut, and from the source once more. What the source has not changed
+// meanwhile, the target must have.
+//
+// Without a link nothing may write to either side.
+//
+// A collection that is dropped, made or renamed meanwhile reads as empty as of a time at which
+// it had another UUID. So differences are reported only after both sides still have the
+// collections that were listed; otherwise that collection begins again.
+//
+// # In which order
+//
+// Documents are read in the order of the index on _id, and merged by that order as package
+// bsonorder knows it. Both sides are checked to be in that order: if a server has another one,
+// documents wait for their counterpart instead, as they do in collections with a collation,
+// whose order is not known here, and in capped collections, which are compared in the order of
+// insertion. What waits is limited (Config.Memory); beyond that the servers sort.
+//
+// # Trust
+//
+// Servers return what a read concern promises. A cut that Config.Cuts returns is
+// majority-committed.
+package verify

@@ -1,0 +1,267 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/idrange"
+	"github.com/oplogrep/replicator/internal/mongo"
+)
+
+const (
+	// mostFound is how many differences of a range are kept until it is known that the
+	// collection is still the same one.
+	mostFound = 100
+	// mostJoined is the same for a range that cannot be resumed: it begins again from its
+	// start, so that differences which were reported would be reported again.
+	mostJoined = 10_000
+	// staleCuts is how many cuts in a row may become too old before a range has made progress.
+	staleCuts = 5
+)
+
+var (
+	// errChanged reports that a collection was dropped, made again or renamed meanwhile.
+	errChanged = errors.New("the collection was dropped, made or renamed meanwhile")
+	// errStale reports a range that takes longer than cuts can be read.
+	errStale = errors.New("a cut can be read for too short a time (minSnapshotHistoryWindowInSeconds)")
+)
+
+// scan compares one range of a collection. It belongs to one goroutine.
+type scan struct {
+	v *Verifier
+	p *pair
+	// pieces are the range; nil is the whole collection in one. order is how it is read.
+	pieces []idrange.Piece
+	order  order
+	// snapshots means to read at cuts.
+	snapshots bool
+	// most limits the documents of each side, for a sample; 0 for all.
+	most int64
+
+	// tally and found are what is compared up to the place: the index of a piece, and the _id
+	// up to which it is done.
+	tally Tally
+	found []Difference
+	piece int
+	last  bson.RawValue
+	// cut is the one that is read at, nil for none; used has all.
+	cut  *Cut
+	used span
+}
+
+// span is the time between two cuts.
+type span struct{ first, last *Cut }
+
+func (u *span) add(c *Cut) {
+	if c == nil {
+		return
+	}
+	if u.first == nil || c.before(u.first) {
+		u.first = c
+	}
+	if u.last == nil || u.last.before(c) {
+		u.last = c
+	}
+}
+
+// run compares the range. When it returns nil all differences have been reported.
+func (s *scan) run(ctx context.Context) error {
+	tries := mongo.Retry{Again: again}.Start()
+	for stale := 0; ; {
+		before := s.place()
+		err := s.attempt(ctx)
+		progress := s.place() != before
+		switch {
+		case err == nil:
+			return s.flush(ctx)
+		case tooOld(err) && s.cut != nil:
+			if stale++; progress {
+				stale = 0
+			}
+			if s.pieces == nil && s.order == byID {
+				s.pieces = idrange.All() // which can be resumed
+			} else if stale == staleCuts {
+				return fmt.Errorf("%w: %w", errStale, err)
+			}
+			s.v.cuts.leave(s.cut)
+		case !again(err) || unreadable(err):
+			return err
+		default:
+			if progress {
+				tries = mongo.Retry{Again: again}.Start()
+			}
+			if err := tries.Wait(ctx, err); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// place identifies how far the range has come.
+func (s *scan) place() string { return fmt.Sprint(s.piece, s.last.Type, string(s.last.Value)) }
+
+// attempt goes on at a cut, as long as that can be read.
+func (s *scan) attempt(ctx context.Context) error {
+	s.cut = nil
+	if s.snapshots {
+		cut, err := s.v.cuts.get(ctx)
+		if err != nil {
+			return err
+		}
+		s.cut = &cut
+		s.used.add(s.cut)
+	}
+	if s.pieces == nil {
+		return s.onePiece(ctx, nil)
+	}
+	for s.piece < len(s.pieces) {
+		if err := s.onePiece(ctx, &s.pieces[s.piece]); err != nil {
+			return err
+		}
+		s.piece, s.last = s.piece+1, bson.RawValue{}
+	}
+	return nil
+}
+
+// onePiece compares a piece, from the place on. After an error the place is that of the last
+// document that was compared, if the piece can be resumed, and otherwise its start.
+func (s *scan) onePiece(ctx context.Context, piece *idrange.Piece) (err error) {
+	tally, found := s.tally, len(s.found)
+	source, target := s.streams(ctx, reading{order: s.order, piece: piece, last: s.last, limit: s.most})
+	defer source.close(ctx)
+	defer target.close(ctx)
+	if s.order == byID || s.order == sorted {
+		err = s.merge(ctx, source, target)
+	} else {
+		err = s.join(ctx, source, target, s.order == inserted)
+	}
+	if err == nil {
+		return nil
+	}
+	if s.order != byID || piece == nil || !piece.Resumable() {
+		s.tally, s.found, s.last = tally, s.found[:min(found, len(s.found))], bson.RawValue{}
+	}
+	s.last.Value = bytes.Clone(s.last.Value) // not a view of a reply any more
+	return err
+}
+
+// streams opens both sides.
+func (s *scan) streams(ctx context.Context, how reading) (source, target *stream) {
+	onSource, onTarget := how, how
+	if s.cut != nil {
+		onSource.at, onTarget.at = &s.cut.Source, &s.cut.Target
+	}
+	return newStream(ctx, s.v.source, s.p.want, onSource, &s.v.pace), newStream(ctx, s.v.target, s.p.got, onTarget, &s.v.pace)
+}
+
+// of adds to an error whose documents were read.
+func (p *pair) of(st *stream, err error) error {
+	return st.side.wrap(err, "read the documents of %s", st.coll.ns)
+}
+
+// holds returns how many differences are kept.
+func (s *scan) holds() int {
+	if s.order == byID && s.pieces != nil && s.pieces[s.piece].Resumable() {
+		return mostFound
+	}
+	return mostJoined
+}
+
+func (s *scan) missing(doc bson.Raw) {
+	s.tally.SourceDocs++
+	s.tally.Bytes += int64(len(doc))
+	s.add(Missing, doc)
+}
+
+func (s *scan) extra(doc bson.Raw) {
+	s.tally.TargetDocs++
+	s.add(Extra, doc)
+}
+
+func (s *scan) displaced(doc bson.Raw) { s.keep(ofDocument(s.p, Order, idOf(doc))) }
+
+// both compares two documents with equal _ids.
+func (s *scan) both(a, b bson.Raw) {
+	s.tally.SourceDocs++
+	s.tally.TargetDocs++
+	s.tally.Bytes += int64(len(a))
+	s.last = idOf(a)
+	if d, differs := s.v.compare(s.p, a, b); differs {
+		s.keep(d)
+		return
+	}
+	s.tally.EqualDocs++
+}
+
+func (s *scan) add(kind Kind, doc bson.Raw) {
+	id := idOf(doc)
+	s.keep(ofDocument(s.p, kind, id))
+	s.last = id
+}
+
+func (s *scan) keep(d Difference) {
+	d.Cut = s.cut.Times()
+	s.found = append(s.found, d)
+}
+
+// compare compares two documents with equal _ids.
+func (v *Verifier) compare(p *pair, a, b bson.Raw) (Difference, bool) {
+	if bytes.Equal(a, b) {
+		return Difference{}, false
+	}
+	paths, more := compareDocuments(a, b, v.cfg.AnyFieldOrder, v.cfg.ShowValues)
+	if len(paths) == 0 {
+		return Difference{}, false
+	}
+	d := ofDocument(p, Differs, idOf(a))
+	d.Paths, d.MorePaths = paths, more
+	return d, true
+}
+
+// flush reports what was found, once it is known that both sides still have the collections
+// that were read: one that was dropped meanwhile reads as empty. Without cuts, each difference
+// is confirmed first.
+func (s *scan) flush(ctx context.Context) error {
+	if s.most > 0 && len(s.found) == 0 {
+		return nil // sample looks at the end
+	}
+	if err := s.v.unchanged(ctx, s.p); err != nil {
+		return err
+	}
+	found := s.found
+	if s.v.cfg.Cuts != nil && s.cut == nil && len(found) > 0 {
+		var err error
+		if found, err = s.v.confirm(ctx, s.p, found); err != nil {
+			return err
+		}
+	}
+	for i := range found {
+		s.tally.count(found[i].Kind)
+		if err := s.v.report(&found[i]); err != nil {
+			return err
+		}
+	}
+	s.found = s.found[:0]
+	return nil
+}
+
+// unchanged returns errChanged if a side does not have the collection any more that was listed.
+func (v *Verifier) unchanged(ctx context.Context, p *pair) error {
+	for _, at := range []struct {
+		side *side
+		coll *listed
+	}{{v.source, p.want}, {v.target, p.got}} {
+		same, err := at.side.is(ctx, at.coll)
+		if err != nil {
+			return err
+		}
+		if !same {
+			return fmt.Errorf("%s of the %s: %w", at.coll.ns, at.side.name, errChanged)
+		}
+	}
+	return nil
+}

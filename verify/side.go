@@ -1,0 +1,161 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// closeTimeout limits how long closing a cursor or the session may take.
+const closeTimeout = 5 * time.Second
+
+type builder = bsoncore.DocumentBuilder
+
+func document() *builder { return bsoncore.NewDocumentBuilder() }
+
+// side is one of the two clusters.
+type side struct {
+	name   clone.Side
+	caller mongo.Caller
+	// lsid is a session of our own: a cursor can be used only in the session that created it,
+	// and does not time out in one that is used.
+	lsid bsoncore.Document
+
+	mu     sync.Mutex // guards latest
+	latest bson.Timestamp
+}
+
+func newSide(name clone.Side, c mongo.Caller) *side {
+	return &side{name: name, caller: c, lsid: bsoncore.Document(mongo.NewSessionID())}
+}
+
+// call sends a command once.
+func (s *side) call(ctx context.Context, db string, cmd *builder) (bson.Raw, error) {
+	reply, err := s.caller.Call(ctx, mongo.Command{DB: db, Body: bson.Raw(cmd.AppendDocument("lsid", s.lsid).Build())})
+	if err == nil {
+		s.hear(reply)
+	}
+	return reply, err
+}
+
+// hear records the times in a reply. The reply shows nothing later than them.
+func (s *side) hear(reply bson.Raw) {
+	e, _ := rawbson.Lookup(reply, "operationTime")
+	operation, _ := e.Timestamp()
+	e, _ = rawbson.Lookup(reply, "$clusterTime")
+	doc, _ := e.Document()
+	e, _ = rawbson.Lookup(doc, "clusterTime")
+	cluster, _ := e.Timestamp()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ts := range []bson.Timestamp{operation, cluster} {
+		if oplog.CompareTimestamps(ts, s.latest) > 0 {
+			s.latest = ts
+		}
+	}
+}
+
+// heard returns a cluster time that is not before anything that the replies have shown until
+// now.
+func (s *side) heard() bson.Timestamp {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.latest
+}
+
+// again reports whether a read may succeed if it is repeated from its beginning.
+func again(err error) bool {
+	switch servererr.Classify(err) {
+	case servererr.Lost, servererr.NotPrimary:
+		return true
+	default:
+		return mongo.PassesRead(err)
+	}
+}
+
+// retry repeats a read after transient errors. Make builds the command anew for each try.
+func (s *side) retry(ctx context.Context, try func() error) error {
+	return mongo.Retry{For: time.Minute, Again: again}.Do(ctx, try)
+}
+
+// run runs a read with a single reply, again after transient errors.
+func (s *side) run(ctx context.Context, db string, makeCmd func() *builder) (reply bson.Raw, err error) {
+	err = s.retry(ctx, func() (err error) {
+		reply, err = s.call(ctx, db, makeCmd())
+		return err
+	})
+	return reply, err
+}
+
+// all runs a command that returns a cursor and returns all of its documents, as views into the
+// replies.
+func (s *side) all(ctx context.Context, db string, makeCmd func() *builder) (docs []bson.Raw, err error) {
+	err = s.retry(ctx, func() (err error) {
+		docs, err = s.once(ctx, db, makeCmd())
+		return err
+	})
+	return docs, err
+}
+
+func (s *side) once(ctx context.Context, db string, cmd *builder) ([]bson.Raw, error) {
+	reply, err := s.call(ctx, db, cmd)
+	if err != nil {
+		return nil, err
+	}
+	batch, err := mongo.ReadBatch(reply)
+	docs := batch.Docs
+	for err == nil && batch.Cursor != 0 {
+		more := document().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection)
+		if reply, err = s.call(ctx, batch.DB, more); err != nil {
+			return nil, err
+		}
+		batch, err = mongo.ReadBatch(reply)
+		docs = append(docs, batch.Docs...)
+	}
+	return docs, err
+}
+
+// open makes sure that the side can be asked, without waiting for one that cannot be reached.
+func (s *side) open(ctx context.Context) error {
+	if _, err := s.call(ctx, "admin", document().AppendInt32("ping", 1)); err != nil {
+		return s.wrap(err, "connect")
+	}
+	return nil
+}
+
+// end ends the session. Otherwise it would time out.
+func (s *side) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	list := bsoncore.NewArrayBuilder().AppendDocument(s.lsid).Build()
+	body := document().AppendArray("endSessions", list).Build()
+	_, _ = s.caller.Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(body)})
+}
+
+func (s *side) wrap(err error, format string, args ...any) error {
+	return fmt.Errorf("the %s: %s: %w", s.name, fmt.Sprintf(format, args...), err)
+}
+
+// refused reports whether a server has answered with one of the codes.
+func refused(err error, codes ...servererr.Code) bool {
+	e, ok := errors.AsType[*servererr.Error](err)
+	return ok && slices.Contains(codes, e.Code)
+}
+
+// tooOld reports whether a cut cannot be read any more.
+func tooOld(err error) bool { return refused(err, servererr.SnapshotTooOld) }
+
+// unreadable reports whether a collection cannot be read at a cut, or not at that one.
+func unreadable(err error) bool { return refused(err, servererr.SnapshotUnavailable) }

@@ -1,0 +1,241 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/bsonorder"
+	"github.com/oplogrep/replicator/internal/idrange"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+const (
+	// replyBytes is the size that replies are to have. A server returns no more than 16 MiB,
+	// or one document.
+	replyBytes = 4 << 20
+	// mostBatch limits the documents of a reply, and firstBatch those if nothing is known.
+	mostBatch, firstBatch = 20_000, 1000
+)
+
+// errDisorder reports documents that did not come in the order of their _ids.
+var errDisorder = errors.New("the documents did not come in the order of _id as it is known here")
+
+// reading says how a stream reads a collection.
+type reading struct {
+	order order
+	// piece selects documents, nil for all; last is the _id after which it begins, if it has a
+	// Type.
+	piece *idrange.Piece
+	last  bson.RawValue
+	// at is the time to read at; nil for the newest majority-committed data.
+	at *bson.Timestamp
+	// limit is how many documents to read at most; 0 for all.
+	limit int64
+}
+
+// stream reads the documents of one side, one reply ahead. It belongs to one goroutine.
+type stream struct {
+	side *side
+	coll *listed
+	how  reading
+	pace *pacing
+
+	docs   []bson.Raw
+	next   int
+	opened bool
+	cursor int64
+	name   string
+	// ahead has the reply that is being fetched, nil if none is.
+	ahead   chan fetched
+	flights sync.WaitGroup
+	stop    context.CancelCauseFunc
+	ctx     context.Context //nolint:containedctx // It ends with the stream, not with a call.
+	// key and before are the sort keys of the present document and of the one before it.
+	key, before []byte
+	keyed       bool
+	// count and size are of the documents that it has passed.
+	count, size int64
+}
+
+type fetched struct {
+	batch mongo.Batch
+	err   error
+}
+
+var errClosed = errors.New("the stream is closed")
+
+func newStream(ctx context.Context, s *side, coll *listed, how reading, pace *pacing) *stream {
+	st := &stream{side: s, coll: coll, how: how, pace: pace}
+	st.ctx, st.stop = context.WithCancelCause(ctx)
+	st.fetch(st.find())
+	return st
+}
+
+// find returns the command that opens the cursor.
+func (st *stream) find() *builder {
+	cmd := document().AppendString("find", st.coll.ns.Collection())
+	if st.how.piece != nil {
+		body := bsoncore.Document(st.how.piece.AppendFilter(nil, st.how.last))
+		e, rest, ok := bsoncore.ReadElement(body)
+		if ok && len(rest) == 0 {
+			cmd.AppendValue(e.Key(), e.Value())
+		}
+	}
+	byID := document().AppendInt32("_id", 1).Build()
+	naturally := document().AppendInt32("$natural", 1).Build()
+	switch st.how.order {
+	case inserted:
+		cmd.AppendDocument("hint", naturally)
+	case sorted:
+		cmd.AppendDocument("sort", byID).AppendBoolean("allowDiskUse", true).
+			AppendDocument("collation", document().AppendString("locale", "simple").Build())
+	default:
+		switch {
+		case st.coll.hasID:
+			// Of two indexes that give the order this one has every document.
+			cmd.AppendDocument("sort", byID).AppendDocument("hint", byID)
+		case st.coll.ns.IsBuckets():
+			// Old servers keep them in this order without being able to sort by it.
+			cmd.AppendDocument("hint", naturally)
+		default: // clustered
+			cmd.AppendDocument("sort", byID)
+		}
+	}
+	if st.how.limit > 0 {
+		cmd.AppendInt64("limit", st.how.limit)
+	}
+	cmd.AppendInt32("batchSize", st.batchSize()).AppendBoolean("noCursorTimeout", true)
+	concern := document().AppendString("level", "majority")
+	if at := st.how.at; at != nil {
+		concern = document().AppendString("level", "snapshot").AppendTimestamp("atClusterTime", at.T, at.I)
+	}
+	return cmd.AppendDocument("readConcern", concern.Build())
+}
+
+// batchSize is how many documents fit a reply.
+func (st *stream) batchSize() int32 {
+	docs, size := st.count, st.size
+	if docs == 0 {
+		docs, size = st.coll.docs, st.coll.bytes
+	}
+	if docs <= 0 || size <= 0 {
+		return firstBatch
+	}
+	return int32(max(1, min(mostBatch, replyBytes/max(1, size/docs)))) //nolint:gosec // Limited.
+}
+
+// fetch begins to fetch a reply.
+func (st *stream) fetch(cmd *builder) {
+	st.opened = true
+	db := st.coll.ns.DB()
+	ahead := make(chan fetched, 1)
+	st.ahead = ahead
+	st.flights.Go(func() {
+		var f fetched
+		began := time.Now()
+		var reply bson.Raw
+		if reply, f.err = st.side.call(st.ctx, db, cmd); f.err == nil {
+			f.batch, f.err = mongo.ReadBatch(reply)
+			st.pace.took(st.side.name, time.Since(began), len(f.batch.Docs), len(reply))
+		}
+		ahead <- f
+	})
+}
+
+// peek returns the present document, a view until the stream has gone on to the next reply, or
+// nil after the last one.
+func (st *stream) peek(ctx context.Context) (bson.Raw, error) {
+	for st.next == len(st.docs) {
+		if st.ahead == nil {
+			return nil, nil
+		}
+		var f fetched
+		select {
+		case f = <-st.ahead:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		st.ahead = nil
+		if f.err != nil {
+			return nil, f.err
+		}
+		st.docs, st.next, st.cursor = f.batch.Docs, 0, f.batch.Cursor
+		st.name = f.batch.Collection
+		if st.cursor != 0 {
+			st.fetch(document().AppendInt64("getMore", st.cursor).AppendString("collection", st.name).AppendInt32("batchSize", st.batchSize()))
+		}
+		if err := st.pace.wait(ctx, st.side.name, st.docs); err != nil {
+			return nil, err
+		}
+	}
+	return st.docs[st.next], nil
+}
+
+// advance goes on to the next document.
+func (st *stream) advance() {
+	st.count++
+	st.size += int64(len(st.docs[st.next]))
+	if st.keyed {
+		st.before, st.key = st.key, st.before[:0]
+		st.keyed = false
+	}
+	st.next++
+}
+
+// load makes the key of the present document. It returns errDisorder if that is not after the
+// one before it.
+func (st *stream) load(doc bson.Raw) error {
+	if st.keyed {
+		return nil
+	}
+	return st.check(bsonorder.AppendKey(st.key[:0], idOf(doc), nil))
+}
+
+// loadLike is load for a document with the same _id as the present one of another stream.
+func (st *stream) loadLike(other *stream) error {
+	if st.keyed {
+		return nil
+	}
+	return st.check(append(st.key[:0], other.key...))
+}
+
+func (st *stream) check(key []byte) error {
+	st.key, st.keyed = key, true
+	if len(st.before) > 0 && bytes.Compare(st.before, key) >= 0 {
+		return errDisorder
+	}
+	return nil
+}
+
+// close ends the stream, and its cursor.
+func (st *stream) close(ctx context.Context) {
+	st.stop(errClosed)
+	st.flights.Wait()
+	if st.ahead != nil {
+		if f := <-st.ahead; f.err == nil {
+			st.cursor = f.batch.Cursor
+		}
+		st.ahead = nil
+	} else if st.next == len(st.docs) {
+		return // it was read to its end, or has failed
+	}
+	if st.cursor == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	cmd := document().AppendString("killCursors", st.coll.ns.Collection()).AppendArray("cursors", bsoncore.NewArrayBuilder().AppendInt64(st.cursor).Build())
+	_, _ = st.side.call(ctx, st.coll.ns.DB(), cmd)
+}
+
+func idOf(doc bson.Raw) bson.RawValue {
+	e, _ := rawbson.Lookup(doc, "_id")
+	return e.Raw()
+}

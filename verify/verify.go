@@ -1,0 +1,370 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Keys of the events' attributes.
+const (
+	keyNS    = "ns"
+	keyCause = "cause"
+)
+
+// mostRestarts is how often a collection is compared anew, because it was dropped, made or
+// renamed meanwhile.
+const mostRestarts = 5
+
+// Verifier compares two clusters. Create one with New.
+type Verifier struct {
+	cfg            Config
+	source, target *side
+	cuts           *cutter // nil without cuts
+	pace           pacing
+	// ranges limits how many are read at a time.
+	ranges *semaphore.Weighted
+
+	mu      sync.Mutex // guards the rest, and the functions of cfg that take results
+	summary Summary
+	used    span
+}
+
+// New checks cfg. It does no I/O.
+func New(cfg Config) (*Verifier, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	v := &Verifier{
+		cfg: cfg, source: newSide(clone.Source, cfg.Source), target: newSide(clone.Target, cfg.Target),
+		pace: pacing{cfg.Pacer}, ranges: semaphore.NewWeighted(int64(cfg.workers())),
+	}
+	if cfg.Cuts != nil {
+		v.cuts = &cutter{cuts: cfg.Cuts}
+	}
+	return v, nil
+}
+
+// Run compares everything. It must be called once. What differs is no error: an error means
+// that the comparison did not end, and that the summary covers a part only. A collection that
+// could not be compared has a Fault in the summary, and does not end the others.
+func (v *Verifier) Run(ctx context.Context) (*Summary, error) {
+	began := time.Now()
+	err := v.run(ctx)
+	v.source.end(ctx)
+	v.target.end(ctx)
+	v.summary.Took, v.summary.Sample = time.Since(began), v.cfg.Sample
+	v.summary.First, v.summary.Last = v.used.first, v.used.last
+	slices.SortFunc(v.summary.Collections, func(a, b Collection) int { return cmp.Compare(a.NS, b.NS) })
+	if err != nil {
+		return &v.summary, fmt.Errorf("verify: %w", err)
+	}
+	return &v.summary, nil
+}
+
+func (v *Verifier) run(ctx context.Context) error {
+	for _, s := range []*side{v.source, v.target} {
+		if err := s.open(ctx); err != nil {
+			return err
+		}
+	}
+	all, err := v.settle(ctx, "")
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(v.cfg.workers())
+	for i := range all {
+		g.Go(func() error {
+			c, err := v.collection(ctx, &all[i])
+			if err != nil {
+				return err
+			}
+			return v.done(c)
+		})
+	}
+	return g.Wait()
+}
+
+// done adds a collection to the summary, unless neither side has it any more.
+func (v *Verifier) done(c *Collection) error {
+	if c.Type == "" {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.summary.Collections = append(v.summary.Collections, *c)
+	v.cfg.Checked(c)
+	return nil
+}
+
+// report passes a difference on.
+func (v *Verifier) report(d *Difference) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.cfg.Found(d)
+}
+
+// collection compares a collection, again if it was dropped, made or renamed meanwhile.
+func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, error) {
+	c := &Collection{NS: s.ns, SourceNS: s.sourceNS}
+	for {
+		err := v.once(ctx, s, c)
+		switch {
+		case err == nil:
+			return c, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case !isFault(err) && !errors.Is(err, errChanged):
+			return nil, err
+		case !errors.Is(err, errChanged) || c.Restarts == mostRestarts:
+			c.Fault = err.Error()
+			v.cfg.Observer.Log(slog.LevelWarn, "a collection could not be verified", slog.String(keyNS, string(c.NS)), slog.String(keyCause, c.Fault))
+			return c, nil
+		}
+		v.cfg.Observer.Log(slog.LevelInfo, "a collection is verified again from its start", slog.String(keyNS, string(c.NS)), slog.String(keyCause, err.Error()))
+		restarts := c.Restarts + 1
+		list, err := v.settle(ctx, s.sourceNS)
+		if err != nil {
+			return nil, err
+		}
+		*c = Collection{NS: s.ns, SourceNS: s.sourceNS, Restarts: restarts}
+		if len(list) == 0 {
+			return c, nil // both sides have dropped it
+		}
+		s = &list[0]
+	}
+}
+
+// isFault reports whether an error is of one collection, and does not end the others.
+func isFault(err error) bool {
+	return errors.Is(err, errStale) || errors.Is(err, errCrowded) || errors.Is(err, errDisorder) ||
+		errors.Is(err, errUnsettled) || errors.Is(err, oplog.ErrUnsupported) || unreadable(err)
+}
+
+// once compares a collection as it was listed.
+func (v *Verifier) once(ctx context.Context, s *settled, c *Collection) error {
+	c.Type = s.kind()
+	if s.unsettled != nil {
+		return s.unsettled
+	}
+	for i := range s.found {
+		c.Catalog++
+		if err := v.report(&s.found[i]); err != nil {
+			return err
+		}
+	}
+	if s.want == nil || s.got == nil || s.want.kind != typeCollection || s.got.kind != typeCollection {
+		return nil
+	}
+	return v.documents(ctx, &s.pair, c)
+}
+
+// errUnsettled reports a collection that was changed whenever it was looked at.
+var errUnsettled = errors.New("it was changed each time that it was looked at")
+
+// settled is a pair whose catalogs are compared.
+type settled struct {
+	pair
+	found []Difference
+	// unsettled is the error of one that was never the same twice.
+	unsettled error
+}
+
+// mostRounds is how often catalogs are read until both sides are known for one time.
+const mostRounds = 10
+
+// settle compares the catalogs of everything, or of one namespace of the source.
+//
+// Catalogs cannot be read as of a cut. Of a link, the source's is read before and after the
+// target's, and a cut in between: what the source has not changed meanwhile, the target must
+// have. A difference counts if it is found twice in a row.
+func (v *Verifier) settle(ctx context.Context, only oplog.Namespace) ([]settled, error) {
+	first, err := v.round(ctx, only)
+	if err != nil || v.cuts == nil {
+		return first, err
+	}
+	for i := range first {
+		s := &first[i]
+		for n := 1; s.unsettled != nil || len(s.found) > 0; n++ {
+			next, err := v.round(ctx, s.sourceNS)
+			if err != nil {
+				return nil, err
+			}
+			if len(next) == 0 {
+				*s = settled{pair: pair{ns: s.ns, sourceNS: s.sourceNS}}
+				break
+			}
+			confirmed := s.unsettled == nil && next[0].unsettled == nil && len(s.found) == len(next[0].found)
+			*s = next[0]
+			if confirmed || n == mostRounds {
+				break
+			}
+		}
+	}
+	return slices.DeleteFunc(first, func(s settled) bool { return s.want == nil && s.got == nil }), nil
+}
+
+// round compares the catalogs once.
+func (v *Verifier) round(ctx context.Context, only oplog.Namespace) ([]settled, error) {
+	mirrored := func(ns oplog.Namespace) bool { _, ok := v.cfg.Scope.Target(ns); return ok }
+	image := func(ns oplog.Namespace) bool { _, ok := v.cfg.Scope.Source(ns); return ok }
+	onSource, onTarget := choice{wanted: mirrored, only: only}, choice{wanted: image}
+	if only != "" {
+		onTarget.only, _ = v.cfg.Scope.Target(only)
+	}
+	source, err := v.source.list(ctx, onSource)
+	if err != nil {
+		return nil, err
+	}
+	if v.cuts != nil {
+		if err := v.cuts.reach(ctx, v.source.heard()); err != nil {
+			return nil, err
+		}
+	}
+	var deferred Overlay
+	if v.cfg.Deferred != nil {
+		if deferred, err = v.cfg.Deferred(ctx); err != nil {
+			return nil, err
+		}
+	}
+	target, err := v.target.list(ctx, onTarget)
+	if err != nil {
+		return nil, err
+	}
+	after := source
+	if v.cuts != nil {
+		if after, err = v.source.list(ctx, onSource); err != nil {
+			return nil, err
+		}
+	}
+	if only == "" {
+		v.summary.InvalidViews = source.invalid
+	}
+	return v.compareCatalogs(source, target, after, deferred), nil
+}
+
+// compareCatalogs compares what the source has not changed between two listings.
+func (v *Verifier) compareCatalogs(source, target, after *listing, deferred Overlay) []settled {
+	for ns, l := range after.collections { // made meanwhile
+		if source.collections[ns] == nil {
+			source.collections[ns] = l
+		}
+	}
+	var all []settled
+	for _, p := range v.pairs(source, target) {
+		s := settled{pair: p}
+		if !source.collections[p.sourceNS].same(after.collections[p.sourceNS]) {
+			s.unsettled = errUnsettled
+		} else {
+			s.found = v.catalog(&p, deferred)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// documents compares the documents of a collection.
+func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error {
+	how := orderOf(p)
+	snapshots := v.cuts != nil && how != inserted
+	err := v.read(ctx, p, c, how, snapshots)
+	switch {
+	case errors.Is(err, errDisorder), errors.Is(err, errCrowded) && how != sorted:
+		// Servers can sort by the binary order whatever their indexes are.
+		next := sorted
+		if how == byID {
+			next = joined
+		}
+		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
+		return v.read(ctx, p, c, next, snapshots)
+	case unreadable(err) && snapshots:
+		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
+		return v.read(ctx, p, c, how, false)
+	}
+	return err
+}
+
+// orderOf returns how a collection is read.
+func orderOf(p *pair) order {
+	byIndex := func(l *listed) bool { return l.hasID || l.has("clusteredIndex") || l.ns.IsBuckets() }
+	switch {
+	case p.want.has("capped") && p.got.has("capped"):
+		return inserted
+	case !byIndex(p.want) || !byIndex(p.got) || p.want.has("capped") || p.got.has("capped"):
+		return sorted
+	case len(p.want.collation()) == 0 && len(p.got.collation()) == 0:
+		return byID
+	case len(compareFields(p.want.collation(), p.got.collation(), false, func(_ string, a, b bson.RawValue) bool { return sameNumber(a, b) })) == 0:
+		return joined
+	default:
+		return sorted
+	}
+}
+
+// read compares the documents in one order.
+func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, snapshots bool) error {
+	c.How = string(how)
+	if v.cuts != nil && !snapshots {
+		c.How += ", differences read again"
+	}
+	if p.want.ns.IsBuckets() {
+		c.How += ", buckets"
+	}
+	if v.cfg.Sample > 0 && how == byID && p.want.docs > leastSampled {
+		return v.sample(ctx, p, c, snapshots)
+	}
+	ranges, err := v.split(ctx, p, how)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var used span
+	g, ctx := errgroup.WithContext(ctx)
+	for _, pieces := range ranges {
+		if err := v.ranges.Acquire(ctx, 1); err != nil {
+			break // the error is that of a range
+		}
+		g.Go(func() error {
+			defer v.ranges.Release(1)
+			s := scan{v: v, p: p, pieces: pieces, order: how, snapshots: snapshots}
+			err := s.run(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			c.add(&s.tally)
+			used.add(s.used.first)
+			used.add(s.used.last)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil && ctx.Err() != context.Canceled {
+		return context.Cause(ctx)
+	}
+	v.settleCuts(c, &used)
+	return nil
+}
+
+// settleCuts records the cuts at which a collection was read.
+func (v *Verifier) settleCuts(c *Collection, used *span) {
+	c.First, c.Last = used.first.Times(), used.last.Times()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.used.add(used.first)
+	v.used.add(used.last)
+}
