@@ -14,7 +14,7 @@ import (
 )
 
 // uncheckedNext is what to do if indexes cannot be checked.
-const uncheckedNext = "Let the link make a consistent cut (--cut-interval), then try again; or waive it: what violates an index is then found when the index is converted."
+const uncheckedNext = "replicator cut --wait …, then try again; or waive it: what violates an index is then found when the index is built."
 
 // Violation is a key that several documents of the target have in an index that is unique on
 // the source.

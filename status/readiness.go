@@ -149,7 +149,7 @@ func cutReady(s *Snapshot, limits *ReadinessLimits) Precondition {
 	if s.NoCut != "" {
 		because = ": " + s.NoCut
 	}
-	const next = "Run the link with --cut-interval, then replicator cut --wait …"
+	next := "replicator cut --wait --link " + s.Link + " …"
 	switch {
 	case s.Cut == nil || s.Cut.Source == nil:
 		return unmet(next, "the link has made no consistent cut%s", because)

@@ -17,25 +17,28 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/preflight"
+	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/status"
 )
 
-// cutoverCommand says whether a link can be cut over.
+// cutoverCommand says whether a link can be cut over, and drains it.
 type cutoverCommand struct {
 	linkFlags
 	Source      string     `placeholder:"URI" help:"The source: connection string of a replica set."`
 	SourceLogin loginFlags `embed:"" prefix:"source-"`
 
 	DryRun        bool          `settings:"no" help:"Check every precondition of a cutover, and change nothing. The cutover itself is done by hand: docs/cutover.md."`
+	Drain         bool          `settings:"no" help:"Once writes to the source are blocked: wait until the target has everything, and prove it."`
+	Within        time.Duration `settings:"no" default:"1m" help:"How long --drain waits."`
 	MaxLag        time.Duration `settings:"no" default:"10s" help:"How far the target may lag."`
-	WritesStopped bool          `settings:"no" help:"The operator's word that applications do not write to the source: the write block is not needed."`
+	WritesStopped bool          `settings:"no" help:"The operator's word that nobody writes to the source: its write block is not needed."`
 	Waive         []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, lacking or verified."`
 	Address       string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
 	TLSCA         string        `name:"tls-ca" settings:"no" placeholder:"FILE" help:"PEM file with the authorities to trust, where the process serves HTTPS. Default: the system's."`
 	JSON          bool          `name:"json" settings:"no" help:"Print one JSON object."`
 }
 
-// Run checks, prints, and returns an error if the link is not ready.
+// Run checks or drains, prints, and returns an error if the link is not ready, or not drained.
 func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 	from, faults := c.check()
 	ask, err := newAsker(c.TLSCA)
@@ -49,6 +52,9 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 		return cli.Connect(fmt.Errorf("connect to the source: %w", err))
 	}
 	defer source.Close()
+	if c.Drain {
+		return c.drain(ctx, out, source, store)
+	}
 	report, err := c.report(ctx, source, store, state, ask)
 	if err != nil {
 		return cli.Stopped(ctx, err)
@@ -61,8 +67,14 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 
 // check returns the source, and the faults of the flags.
 func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
-	if !c.DryRun {
-		faults = append(faults, errors.New("--dry-run is missing: this release checks whether a link can be cut over; docs/cutover.md has the steps to do it by hand"))
+	if c.DryRun == c.Drain {
+		faults = append(faults, errors.New("give either --dry-run or --drain: this release does the other steps of a cutover not by itself; docs/cutover.md has them"))
+	}
+	if c.Drain && len(c.Waive) > 0 {
+		faults = append(faults, errors.New("--waive: only with --dry-run"))
+	}
+	if c.Within < time.Second || c.Within > request.MostCutWait {
+		faults = append(faults, fmt.Errorf("--within: %s is not between 1s and %s", c.Within, request.MostCutWait))
 	}
 	if c.MaxLag <= 0 {
 		faults = append(faults, fmt.Errorf("--max-lag: %s is not more than 0", c.MaxLag))

@@ -115,12 +115,45 @@ func TestCutoverDryRun(t *testing.T) {
 	}
 }
 
+// TestCutoverDrain: a link is drained once writes are blocked, or the operator says that they are
+// stopped; the target then has everything. A failure names how to unblock the source.
+func TestCutoverDrain(t *testing.T) {
+	c := startCutoverLink(t)
+	drain := append([]string{"cutover", "--drain"}, c.args[3:len(c.args)-1]...)
+	said(t, cli.ExitFailed, `drain of link test: writes to the source are not blocked(.|\n)*--writes-stopped`, nil, drain...)
+	docs := make([]any, 500)
+	for i := range docs {
+		docs[i] = bson.D{{Key: "_id", Value: 1000 + i}}
+	}
+	insert(t, c.source, "shop", "b", docs...)
+	proof := `^Link test is drained: the target has everything up to \d+:\d+, .*\nAt its cluster time \d+:\d+, which a majority has, it is the source as of \d+:\d+ t\d+\. That took .*s\.\n$`
+	said(t, cli.ExitOK, proof, nil, append(drain, "--writes-stopped")...)
+	if n := countDocs(t, c.target, "shop", "b"); n != 500 {
+		t.Errorf("%d documents after the drain", n)
+	}
+	insert(t, c.source, "config", "user_writes_critical_sections", bson.D{{Key: "_id", Value: ""}, {Key: "blockUserWrites", Value: true}})
+	var d struct {
+		Link                 string
+		Last, Source, Target struct{ T, I uint32 }
+		Seconds              float64
+	}
+	text := said(t, cli.ExitOK, "^{", nil, append(drain, "--json")...)
+	if err := json.Unmarshal([]byte(text), &d); err != nil || d.Link != "test" || d.Last.T == 0 || d.Target.T == 0 || d.Seconds <= 0 ||
+		d.Source.T < d.Last.T || d.Source.T == d.Last.T && d.Source.I < d.Last.I {
+		t.Errorf("%v: %s", err, text)
+	}
+	said(t, cli.ExitOK, `test: pause: paused; `, nil, "pause", "--target="+c.target.URI(), "--link=test")
+	said(t, cli.ExitFailed, `drain of link test: .*paused(.|\n)*setUserWriteBlockMode: 1, global: false`, nil, append(drain, "--within=10s")...)
+	said(t, pipeline.ExitResync, `link "test" follows set src`, nil, append(drain, "--source="+c.target.URI(), "--writes-stopped")...)
+}
+
 // TestCutoverFlags: what cannot be checked is said before anything is.
 func TestCutoverFlags(t *testing.T) {
 	source, target := twoSets(t)
 	on := []string{"cutover", "--source=" + source.URI(), "--target=" + target.URI(), "--link=test"}
 	for _, tt := range []struct{ flag, want string }{
-		{"--max-lag=10s", "--dry-run is missing"},
+		{"--max-lag=10s", "give either --dry-run or --drain"},
+		{"--within=10ms", "--within: 10ms is not between 1s and 24h0m0s"},
 		{"--max-lag=0s", "--max-lag: 0s is not more than 0"},
 		{"--waive=lag", `--waive: "lag" cannot be waived; only deferred-indexes, divergences, lacking, verified can`},
 		{"--at=here", `--at: "here" is not of the form HOST:PORT`},

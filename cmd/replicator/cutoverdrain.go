@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/preflight"
+	"github.com/oplogrep/replicator/request"
+)
+
+// unblockHint is for a drain that did not succeed: the source must not stay blocked unnoticed.
+const unblockHint = "The source stays as it is. If you do not go on, let it take writes again: db.adminCommand({setUserWriteBlockMode: 1, global: false}) on its primary."
+
+// drain waits until the target has everything that the source has, and prints the proof.
+func (c *cutoverCommand) drain(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store) error {
+	// It returns an error if the source is not that of the link. Whether the user may do what
+	// follows, the servers say themselves.
+	_, err := preflight.Cutover(ctx, preflight.CutoverConfig{
+		Source: source, Target: store.Target(), Link: c.Link, MetaDB: c.MetadataDB, WritesStopped: c.WritesStopped,
+	}, nil)
+	if err != nil {
+		return cli.Stopped(ctx, linkError{err})
+	}
+	d, err := cutover.Drain(ctx, &cutover.DrainConfig{
+		Source: source, Cuts: request.New(store), Link: c.Link, By: operator(), WritesStopped: c.WritesStopped, Within: c.Within,
+		Said: func(why string) { out.Complain("%s: drain: %s.", c.Link, printable.Text(why)) },
+	})
+	switch {
+	case errors.Is(err, cutover.ErrNotFrozen):
+		return &cli.Error{
+			Err: fmt.Errorf("drain of link %s: %w", c.Link, err), Code: cli.ExitFailed,
+			Hint: "Block them: db.adminCommand({setUserWriteBlockMode: 1, global: true}) on its primary, from 6.0 on; or stop the applications, and give --writes-stopped.",
+		}
+	case errors.Is(err, cutover.ErrThawed):
+		return &cli.Error{Err: fmt.Errorf("drain of link %s: %w", c.Link, err), Code: cli.ExitFailed, Hint: "The target may lack what was written since. Block writes again, then drain again."}
+	case errors.Is(err, request.ErrNoCut), errors.Is(err, context.DeadlineExceeded):
+		return &cli.Error{Err: fmt.Errorf("drain of link %s: %s", c.Link, printable.Text(err.Error())), Code: cli.ExitFailed, Hint: unblockHint}
+	case err != nil:
+		return cli.Stopped(ctx, linkError{fmt.Errorf("drain of link %s: %w", c.Link, err)})
+	}
+	return c.printDrained(out, &d)
+}
+
+func (c *cutoverCommand) printDrained(out cli.Output, d *cutover.Drained) error {
+	s, t := d.Cut.Source.TS, d.Cut.Target
+	var err error
+	if c.JSON {
+		err = json.NewEncoder(out.Results).Encode(map[string]any{
+			"link": c.Link, "last": map[string]any{"t": d.Last.T, "i": d.Last.I}, "seconds": d.Took.Seconds(),
+			"source": map[string]any{"t": s.T, "i": s.I, "term": d.Cut.Source.Term}, "target": map[string]any{"t": t.T, "i": t.I, "wall": d.Cut.At},
+		})
+	} else {
+		_, err = fmt.Fprintf(out.Results, "Link %s is drained: the target has everything up to %d:%d, which was appended to the source's oplog after writes had been stopped.\n"+
+			"At its cluster time %d:%d, which a majority has, it is the source as of %s. That took %s.\n",
+			c.Link, d.Last.T, d.Last.I, t.T, t.I, d.Cut.Source, d.Took.Round(time.Millisecond))
+	}
+	if err != nil {
+		return fmt.Errorf("print the proof: %w", err)
+	}
+	return nil
+}
