@@ -187,7 +187,7 @@ func (c *checker) matcher(where, name string, m *labels.Matcher) {
 			had = append(had, value)
 		}
 	}
-	if len(had) == 0 || strings.HasPrefix(m.Value, "$") || strings.Contains(m.Value, ".*") {
+	if len(had) == 0 || m.Name == "link" || strings.Contains(m.Value, ".*") {
 		return
 	}
 	for alternative := range strings.SplitSeq(m.Value, "|") {
