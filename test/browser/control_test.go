@@ -3,6 +3,7 @@ package browser
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -176,4 +177,25 @@ func TestKeyboard(t *testing.T) {
 	if seen != want || want < 25 {
 		t.Errorf("%d of %d controls were reached", seen, want)
 	}
+}
+
+// TestStandbyControl: a process that stands by has no requests in its status: the page reads them from the
+// target, and shows what becomes of one.
+func TestStandbyControl(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state("control", nil))
+	f.stored = []any{object{"id": "7", "kind": "throttle", "by": "mira", "at": ago(time.Minute), "why": "reports", "args": object{}, "state": "done"}}
+	b := open(t, f.URL)
+	b.shown("requests", "by mira: “reports”")
+	b.shown("held", "is unknown")
+	b.click("pause")
+	b.click("ask-yes")
+	same(t, f.asked(b, 1), object{"kind": "pause", "why": "", "args": object{}})
+	b.shown("outcome", "Pause: asked")
+	f.set(func() {
+		f.outcome(object{"id": "101", "kind": "pause", "by": "page", "at": ago(0), "why": "", "args": object{}, "state": "done", "outcome": "paused at 1795528927:1"})
+	})
+	b.shown("outcome", "Pause: done")
+	b.shown("requests", "paused at 1795528927:1")
+	b.quiet(f.URL)
 }

@@ -82,6 +82,7 @@ type fixture struct {
 	links    any
 	token    string        // wanted of POST, if not empty
 	requests []object      // POSTed, as they came
+	stored   []any         // the requests of a state without control, as the target has them
 	changed  chan struct{} // closed when state has changed
 	events   []string      // sent to all streams that are open, in order
 	mute     bool          // streams say nothing
@@ -135,7 +136,11 @@ func (f *fixture) handler() http.Handler {
 	mux.HandleFunc("GET /requests", func(w http.ResponseWriter, _ *http.Request) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		answer(w, http.StatusOK, f.state["control"].(object)["requests"])
+		if control, ok := f.state["control"].(object); ok {
+			answer(w, http.StatusOK, control["requests"])
+			return
+		}
+		answer(w, http.StatusOK, f.stored)
 	})
 	mux.HandleFunc("POST /requests", f.take)
 	return mux
@@ -175,14 +180,22 @@ func (f *fixture) take(w http.ResponseWriter, r *http.Request) {
 
 // outcome puts a request into the Snapshot, in place of the one of the same id. The fixture is locked.
 func (f *fixture) outcome(r object) {
-	control := f.state["control"].(object)
+	control, ok := f.state["control"].(object)
+	was := f.stored
+	if ok {
+		was = control["requests"].([]any)
+	}
 	list := []any{r}
-	for _, old := range control["requests"].([]any) {
+	for _, old := range was {
 		if old.(object)["id"] != r["id"] {
 			list = append(list, old)
 		}
 	}
-	control["requests"] = list
+	if ok {
+		control["requests"] = list
+	} else {
+		f.stored = list
+	}
 }
 
 // serveEvents is a stream: the state, each second and on each change, and the events.

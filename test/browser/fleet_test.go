@@ -42,6 +42,8 @@ func TestFleet(t *testing.T) {
 	b.wait(names + ` === "reports" && location.search === "?q=14%3A02%3A06&level=good"`)
 	b.run(chromedp.Reload())
 	b.wait(names + ` === "reports" && document.querySelector("[value=good]").checked`)
+	f.set(func() { f.links.(object)["omitted"], f.links.(object)["error"] = 201, "no primary" })
+	b.shown("summary", "2 good. 201 more are not shown. Links may be missing: no primary.")
 	b.fill("[name=q]", "zzz")
 	b.shown("none", "None of 6 links matches.")
 	b.quiet(f.URL)

@@ -19,7 +19,7 @@ func TestStates(t *testing.T) {
 		"steady": {}, "catching-up": {}, "target-slow": {}, "paused": {"p99"},
 		"copying": {"oldest", "p99"}, "source-gone": {"p99"},
 		"stale": {"oldest", "p99", "cut"}, "standby": {"oldest", "p99", "fuel", "cut"}, "failed": {"oldest", "p99", "cut"},
-		"disconnected": {}, "older": {"p99"},
+		"resyncing": {}, "disconnected": {}, "older": {"p99"},
 	}
 	for _, g := range states() {
 		t.Run(g.name, func(t *testing.T) {
@@ -54,10 +54,12 @@ func TestStates(t *testing.T) {
 // TestUpdates: a status and an event that come later are shown; a field that goes becomes unknown.
 func TestUpdates(t *testing.T) {
 	t.Parallel()
-	f := serve(t, state("lagSeconds", 7.0, "+cut", object{"source": object{"t": 1, "i": 1, "term": 1}, "target": object{"t": 1, "i": 1}, "ageSeconds": 12.0}))
+	f := serve(t, state("lagSeconds", 7.0, "+cut", cutOf(12)))
 	b := open(t, f.URL)
 	b.shown("tile-oldest", "lag 7 s")
-	b.shown("tile-cut", "newest cut 12 s ago")
+	b.shown("tile-cut", "newest cut 12 s ago: S 1795528915:4, T 1795528916:11")
+	f.set(func() { f.state["noCut"] = "the link is paused" })
+	b.shown("tile-cut", "no newer cut: the link is paused")
 	f.set(func() {
 		f.state = state("lagSeconds", 9.0, "verdict.level", "working", "verdict.sentence", "Another one.")
 		f.events = append(f.events, `{"id":2000,"at":"2026-11-24T14:02:08Z","level":"WARN","kind":"lease","message":"lease lost","fields":{"term":"13"}}`)
@@ -141,7 +143,7 @@ func TestHostile(t *testing.T) {
 	)
 	s["verdict"].(object)["next"] = evil
 	ns := s["namespaces"].([]any)[0].(object)
-	ns["namespace"], ns["phase"], ns["deferredIndexes"], ns["hotDocuments"] = evil, evil, []any{evil}, []any{evil}
+	ns["namespace"], ns["phase"], ns["deferredIndexes"] = evil, evil, []any{evil}
 	r := s["control"].(object)["requests"].([]any)[0].(object)
 	r["by"], r["why"], r["outcome"], r["kind"], r["args"] = evil, evil, evil, evil, object{evil: evil}
 	s["stages"].([]any)[4].(object)["depthUnit"] = evil

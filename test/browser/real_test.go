@@ -172,6 +172,10 @@ func TestReal(t *testing.T) {
 	b.fill("#ask-why", "by hand")
 	b.click("ask-yes")
 	b.shown("outcome", "Pause: done")
+	b.shown("requests", "by hand")
+	a.shown("held", "Paused")
+	a.shown("held", "by hand")
+	a.shown("sentence", "by hand")
 	e.insert(2)
 	a.later(3)
 	if e.has(2) {
@@ -184,6 +188,8 @@ func TestReal(t *testing.T) {
 	a.shown("live", "disconnected since")
 	a.shown("level", "unknown")
 	b.wait(`!document.getElementById("sentence").textContent.includes("Standing by")`)
+	b.shown("held", "Paused")
+	b.shown("held", "by hand")
 	b.later(2)
 	if e.has(2) {
 		t.Error("the takeover forgot the pause")
@@ -191,6 +197,7 @@ func TestReal(t *testing.T) {
 	b.click("resume")
 	b.click("ask-yes")
 	b.shown("outcome", "Resume: done")
+	b.shown("held", "Not paused")
 	b.shown("sentence", "Steady")
 	for deadline := time.Now().Add(limit); !e.has(2); {
 		if time.Now().After(deadline) {

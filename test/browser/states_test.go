@@ -34,10 +34,17 @@ func stages(buffer float64, busy ...float64) []any {
 	return out
 }
 
-func copied(ns, phase string, done, total, rate, eta any) object {
+func copied(ns string, phase, done, total, rate, eta any) object {
 	return object{
 		"namespace": ns, "phase": phase, "ops": 0, "bytes": 0, "opsPerSecond": 0, "logBytesPerSecond": 0, "docsDone": nil, "docsTotal": nil,
 		"bytesDone": done, "bytesTotal": total, "bytesPerSecond": rate, "etaSeconds": eta, "deferredIndexes": []any{},
+	}
+}
+
+// cutOf is a cut of some seconds ago.
+func cutOf(age float64) object {
+	return object{
+		"source": object{"t": 1795528915, "i": 4, "term": 7, "wall": ago(13 * time.Second)}, "target": object{"t": 1795528916, "i": 11, "wall": ago(12 * time.Second)}, "ageSeconds": age,
 	}
 }
 
@@ -48,14 +55,14 @@ func states() []given {
 	}
 	with := func(changes ...any) object { return state(append(append([]any{}, nothing...), changes...)...) }
 	return []given{
-		{name: "steady", state: state()},
+		{name: "steady", state: state("+cut", cutOf(12), "verdict.also", []any{"4 indexes are deferred until cutover."})},
 		{name: "copying", history: copies, state: with(
 			"verdict", verdict("copying", "working", "Copying: 31 of 120 collections, 418,220 of about 1,301,912 MiB, about 3 h 12 min left. The target is not consistent yet. The source's oplog lasts about 26 h.", "", 95*time.Minute),
 			"state", "initial sync", "consistent", false, "consistentAt", missing,
 			"+copy", object{"phase": "copying", "number": 1, "started": ago(95 * time.Minute), "host": "db3.prod:27017", "progress": object{}},
 			"namespaces", []any{
 				copied("shop.orders", "copying", 3.1e11, 8.2e11, 7.2e7, 7100), copied("shop.carts", "copying", 8e9, 4.1e10, 2.1e7, 1600),
-				copied("crm.people", "building indexes", 6.6e9, 6.6e9, 0, nil), copied("crm.notes", "following", nil, nil, nil, nil),
+				copied("crm.people", "building indexes", 6.6e9, 6.6e9, 0, nil), copied("crm.notes", nil, nil, nil, nil, nil),
 			},
 			"+spool", object{"bytes": 81e8, "limitBytes": 2e11, "freeBytes": 4e11, "entries": 41231234, "full": false},
 		)},
@@ -72,8 +79,9 @@ func states() []given {
 			"state", "catching up", "lagSeconds", 96.0, "exactAt", ago(97*time.Second), "ageOfOldestUnappliedSeconds", 98.2, "lagTrend", 0.4, "oplogRolloverSeconds", 4200.0,
 			"oplogWindowLeftSeconds", 4200.0, "checkpoint.fetchFrom", object{"t": 1795508921, "i": 1, "term": 7},
 			"bottleneck", object{"stage": "applier", "side": "target", "why": "the target: update has had no reply for 12 s"},
+			"+cut", cutOf(312), "+noCut", "the lanes did not stand within 5 s",
 			"stages", stages(268e6, 0.01, 0.04, 1.0, 0.02, 1.0, 0.01), "buffer.full", true,
-			"control.throttle", object{"copyBytesPerSecond": 20971520, "copyOpsPerSecond": nil, "applyBytesPerSecond": nil, "applyOpsPerSecond": 2000, "adaptive": true, "by": "mira", "at": ago(time.Minute), "why": "let the reports finish"},
+			"control.throttle", object{"copyBytesPerSecond": 20971520, "copyOpsPerSecond": nil, "applyBytesPerSecond": nil, "applyOpsPerSecond": 2000, "adaptive": true, "factor": 0.5, "reason": "flow control", "unreadSince": nil, "by": "mira", "at": ago(time.Minute), "why": "let the reports finish"},
 		)},
 		{name: "source-gone", state: state(
 			"verdict", verdict("source-gone", "broken", "No member of the source has answered for 4 min: rs0 at db1.prod:27017, db2.prod:27017, db3.prod:27017. The source's oplog lasts about 26 h.",
@@ -90,6 +98,7 @@ func states() []given {
 			"verdict", verdict("standby", "good", "Standing by: mirror-2/4711 leads since 09:48:13 UTC, and renewed its lease 2 s ago.", "", 4*time.Hour),
 			"state", "standby", "consistent", false, "consistentAt", missing, "oplogWindowLeftSeconds", nil, "oplogRolloverSeconds", nil,
 			"optimes", object{}, "stages", nil, "source.host", "", "source.why", "", "source.heardAt", nil, "source.dataAgeSeconds", nil, "checkpoint", object{}, "namespaces", []any{},
+			"control", nil, "deferred", nil, "buffer", object{"bytes": 0, "limitBytes": 0, "count": 0, "oldestAgeSeconds": 0, "full": false}, "feedback", object{"mode": "member", "state": "off"},
 		)},
 		{name: "failed", state: with(
 			"verdict", verdict("failed", "broken", "Ended with an error: applier: apply 1795528927:3 t7 of shop.orders: field \"$v\" is 3: this release knows 1 and 2.",
@@ -100,6 +109,11 @@ func states() []given {
 			"verdict", verdict("paused", "attention", "Paused since 13:44:12 UTC by mira: “replace the disk of dr1”. The pause may last 25 h more.", "replicator resume --link dr --target …", 18*time.Minute),
 			"state", "paused", "control.paused", object{"since": ago(18 * time.Minute), "by": "mira", "why": "replace the disk of dr1", "mayLastSeconds": 90300},
 			"latency", nil, "rates", nil,
+		)},
+		{name: "resyncing", state: state(
+			"verdict", verdict("resync-failed", "broken", "2 collections could not be copied again, and the target is not consistent of them: shop.carts, shop.audit: no space left on the target.", "replicator resync --link dr --namespace shop.carts …", time.Hour),
+			"consistent", false, "consistentAt", missing, "exactAt", nil, "namespacesRest.waiting", 211, "namespacesRest.ops", 88123,
+			"+leftOut", []any{object{"namespace": "shop.carts", "failed": "no space left"}, object{"namespace": "shop.audit", "failed": "no space left"}, object{"namespace": "crm.a"}, object{"namespace": "crm.b"}, object{"namespace": "crm.c"}},
 		)},
 		{name: "disconnected", state: state(), gone: true},
 		{

@@ -1,7 +1,7 @@
 // The charts: the history of the process, by uPlot, with one crosshair.
 /* global uPlot */
 import { $, el, text, time, parts, levelOf, shapeOf } from "./dom.js";
-import { bytes, bytesPerSecond, count, perSecond, seconds } from "./format.js";
+import { bytes, bytesPerSecond, compact, count, perSecond, seconds } from "./format.js";
 
 const dashes = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
 const lineStyles = ["solid", "dashed", "dotted", "double"];
@@ -18,6 +18,7 @@ const charts = [
 	{ ...one("Copied documents", count, ["copyDocs", "done"]), copy: true },
 	{ ...one("Copy, time left", seconds, ["copyEtaSeconds", "about"]), copy: true },
 ];
+const scheme = matchMedia("(prefers-color-scheme: dark)");
 const spans = { "1h": 3600, "6h": 21600, "24h": 86400 };
 
 let range = "1h";
@@ -34,7 +35,7 @@ export function startCharts(events) {
 	for (const r of Object.keys(spans)) {
 		$("ranges").append(el("button", { type: "button", "aria-pressed": r === range, "data-range": r, onclick: () => choose(r) }, r.replace("h", " h")));
 	}
-	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+	scheme.addEventListener("change", draw);
 	let width = 0;
 	new ResizeObserver(() => {
 		const w = $("charts").clientWidth;
@@ -63,7 +64,7 @@ export async function loadCharts() {
 		history = h;
 		next = Math.min(60, Math.max(5, h.stepSeconds || 0));
 		$("charts-note").hidden = true;
-		onEvents(Array.isArray(h.events) ? h.events : []);
+		onEvents(h.events ?? []);
 		draw();
 	} catch (e) {
 		if (mine !== asked) return;
@@ -99,8 +100,7 @@ function draw() {
 		first = Math.min(first, data[0][data[0].findIndex((_, i) => data.some((v, n) => n > 0 && v[i] !== null))] ?? Infinity);
 		if (!chart.copy || copying || some(data)) shown.push([chart, data]);
 	}
-	const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-	const form = dark + shown.map(([c]) => c.label).join();
+	const form = scheme.matches + shown.map(([c]) => c.label).join();
 	if (plots.form === form) {
 		for (const [i, [, data]] of shown.entries()) {
 			plots[i].plot.setData(data, false);
@@ -130,8 +130,6 @@ function plotOf(chart, data) {
 	const keys = el("p", "legend");
 	const empty = el("p", "none unknown", "unknown: no points in this range");
 	$("charts").append(el("figure", "chart", el("figcaption", null, el("h3", null, chart.label), keys), el("div", "frame", box, empty)));
-	const style = getComputedStyle(document.documentElement);
-	const color = (name) => style.getPropertyValue(name).trim();
 	const grid = { stroke: color("--grid"), width: 1 };
 	const axis = { stroke: color("--dim"), font: "11px system-ui, sans-serif", grid, ticks: { ...grid, size: 4 } };
 	const plot = new uPlot(
@@ -140,11 +138,11 @@ function plotOf(chart, data) {
 			height: 170,
 			tzDate: (ts) => uPlot.tzDate(new Date(ts * 1e3), "Etc/UTC"),
 			legend: { show: false },
-			cursor: { sync: { key: "time" }, drag: { x: false, y: false }, points: { size: 6 } },
+			cursor: { y: false, sync: { key: "time" }, drag: { x: false, y: false }, points: { size: 6 } },
 			scales: { x: { range: xRange }, y: { range: fromZero } },
 			axes: [
 				{ ...axis, size: 26, values: (u, splits) => splits.map(clock), space: 64 },
-				{ ...axis, size: 76, space: 26, incrs: increments.get(chart.unit) ?? powers(10, [1, 2, 5], 0.001), values: (u, splits) => splits.map(chart.unit) },
+				{ ...axis, size: 76, space: 26, incrs: increments.get(chart.unit) ?? powers(10, [1, 2, 5], 0.001), values: (u, splits) => splits.map(chart.unit === count ? (x) => compact(x) : chart.unit) },
 			],
 			series: [
 				{},
@@ -167,17 +165,18 @@ function plotOf(chart, data) {
 	return p;
 }
 
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const fromZero = (u, min, max) => [0, max > 0 ? max * 1.1 : 1];
 
 // powers are steps between lines.
-function powers(base, factors, from) {
+function powers(base, factors, from, to = 1e15) {
 	const out = [];
-	for (let p = from; p < 1e15; p *= base) for (const f of factors) out.push(p * f);
+	for (let p = from; p < to; p *= base) for (const f of factors) out.push(p * f);
 	return out;
 }
 const binary = powers(2, [1], 1);
 const increments = new Map([
-	[seconds, [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 432000, 8640000]],
+	[seconds, [...powers(10, [1, 2, 5], 0.001, 9), 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 432000, 8640000]],
 	[bytes, binary],
 	[bytesPerSecond, binary],
 ]);
@@ -191,7 +190,7 @@ function clock(ts) {
 
 function marks(u) {
 	const { ctx, bbox } = u;
-	const style = getComputedStyle(document.documentElement);
+	const px = devicePixelRatio;
 	ctx.save();
 	ctx.beginPath();
 	ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
@@ -200,15 +199,15 @@ function marks(u) {
 		const at = new Date(e.at).getTime() / 1000;
 		if (!(at >= u.scales.x.min && at <= u.scales.x.max)) continue;
 		const x = Math.round(u.valToPos(at, "x", true));
-		ctx.strokeStyle = ctx.fillStyle = style.getPropertyValue("--" + eventLevel(e)).trim();
-		ctx.lineWidth = devicePixelRatio;
+		ctx.strokeStyle = ctx.fillStyle = color("--" + eventLevel(e));
+		ctx.lineWidth = px;
 		ctx.globalAlpha = 0.75;
-		ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+		ctx.setLineDash([3 * px, 3 * px]);
 		ctx.beginPath();
 		ctx.moveTo(x, bbox.top);
 		ctx.lineTo(x, bbox.top + bbox.height);
 		ctx.stroke();
-		const r = 4 * devicePixelRatio;
+		const r = 4 * px;
 		ctx.beginPath();
 		ctx.moveTo(x - r, bbox.top);
 		ctx.lineTo(x + r, bbox.top);

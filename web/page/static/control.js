@@ -1,13 +1,14 @@
 // Requests to the link: each button asks first, then shows what becomes of it.
 import { $, el, text, parts, keyed, time, shapeOf } from "./dom.js";
-import { bytesPerSecond, date, known, perSecond, seconds } from "./format.js";
+import { bytesPerSecond, date, known, percent, perSecond, seconds } from "./format.js";
 
 const tokenKey = "replicator-token";
 const pollEvery = 2000;
 
 let last = null; // the last Snapshot
 let sent = null; // the request sent last: {id, name}
-let poll = 0;
+let stored = null; // the requests, where the status has none
+let asked = 0; // when they were read
 
 export function startControl() {
 	$("pause").addEventListener("click", () =>
@@ -100,7 +101,8 @@ async function send(dialog, what) {
 		else {
 			sent = { id: (await reply.json()).id, name: what.yes };
 			dialog.close();
-			follow();
+			asked = 0;
+			showControl(last);
 		}
 	} catch (e) {
 		text($("ask-error"), "The request could not be sent: " + e.message + ".");
@@ -124,30 +126,18 @@ async function refusal(reply) {
 	}
 }
 
-// follow shows what becomes of the request. The Snapshot of a process that stands by does not have it.
-function follow() {
-	clearTimeout(poll);
-	showOutcome(listed(last));
-	const r = find(listed(last));
-	if (r && ended(r)) return;
-	poll = setTimeout(async () => {
-		try {
-			const reply = await fetch("requests");
-			if (reply.ok) {
-				const body = await reply.json();
-				const list = Array.isArray(body) ? body : body.requests;
-				showOutcome(list);
-				if (find(list) && ended(find(list))) return;
-			}
-		} catch {
-			// The page says that the process is gone.
-		}
-		follow();
-	}, pollEvery);
+// read reads the requests from the target: the status of a process that stands by does not have them.
+async function read() {
+	asked = Date.now();
+	try {
+		const reply = await fetch("requests");
+		if (reply.ok) stored = await reply.json();
+	} catch {
+		// The page says that the process is gone.
+	}
 }
 
-const listed = (s) => (Array.isArray(s?.control?.requests) ? s.control.requests : null);
-const find = (list) => (sent ? (list ?? []).find((r) => String(r.id) === String(sent.id)) : null);
+const find = (list) => (sent ? (list ?? []).find((r) => r.id === sent.id) : null);
 const ended = (r) => ["done", "failed", "refused"].includes(r.state);
 const stateLevel = { asked: "working", working: "working", done: "good", failed: "broken", refused: "attention" };
 
@@ -155,7 +145,7 @@ function showOutcome(list) {
 	if (!sent) return;
 	const r = find(list);
 	const out = $("outcome");
-	if (!r && out.dataset.state && out.dataset.id === String(sent.id)) return;
+	if (!r && out.dataset.state && out.dataset.id === sent.id) return;
 	out.dataset.id = sent.id;
 	out.dataset.state = r?.state ?? "sent";
 	const level = stateLevel[r?.state] ?? "working";
@@ -170,25 +160,29 @@ export function showControl(s) {
 	$("pause").hidden = Boolean(paused);
 	$("resume").hidden = paused === null;
 	$("resume").classList.toggle("primary", Boolean(paused));
-	held(c, paused);
-	showOutcome(listed(s));
-	showRequests(listed(s));
+	held(c, paused, s);
+	if (s.link && !c && Date.now() - asked > (sent ? pollEvery : 5 * pollEvery)) read();
+	const list = c ? c.requests ?? null : stored;
+	showOutcome(list);
+	showRequests(list);
 }
 
-function held(c, paused) {
+function held(c, paused, s) {
 	const lines = [];
 	if (c === undefined || c === null) lines.push(el("span", "unknown", "Whether the link is paused or throttled is unknown."));
 	if (paused) {
 		const since = date(paused.since);
 		const may = seconds(paused.mayLastSeconds);
 		lines.push(el("strong", null, "‖ Paused"), since ? " since " : " since an unknown time", since ? time(since) : null, by(paused), ". ");
-		lines.push(el("strong", null, "It may last " + (may ?? "an unknown time") + (may ? " more" : "")), " before the source's oplog rolls over. ");
+		if (s.spool && !s.spool.full) lines.push("The oplog goes to disk meanwhile. ");
+		else lines.push(el("strong", null, "It may last " + (may ?? "an unknown time") + (may ? " more" : "")), " before the source's oplog rolls over. ");
 	}
 	const t = c?.throttle;
 	const set = t ? limits.filter(([key]) => known(t[key]) && t[key] > 0) : [];
 	if (set.length || t?.adaptive) {
-		lines.push(el("strong", null, "Throttled: "), [...set.map(([key, label, unit]) => label.split(",")[0].toLowerCase() + " " + (unit > 1 ? bytesPerSecond(t[key]) : perSecond(t[key]))), ...(t.adaptive ? ["adaptive"] : [])].join(", ") + by(t) + ". ");
+		lines.push(el("strong", null, "Throttled: "), [...set.map(([key, label, unit]) => label.split(",")[0].toLowerCase() + " " + (unit > 1 ? bytesPerSecond(t[key]) : perSecond(t[key]))), ...(t.adaptive ? ["adaptive" + (t.factor < 1 ? " (" + percent(t.factor) + " now: " + t.reason + ")" : "")] : [])].join(", ") + by(t) + ". ");
 	} else if (t && !paused) lines.push("Not paused, not throttled.");
+	if (c?.logLevel) lines.push(" Log level: " + c.logLevel + ". ");
 	const unread = date(t?.unreadSince);
 	if (unread) lines.push(el("strong", null, "▲ The limits cannot be read since "), time(unread), ": the last ones stay.");
 	parts($("held"), ...lines.filter((x) => x !== null));
@@ -201,7 +195,7 @@ function by(x) {
 function showRequests(list) {
 	keyed($("requests"), list ?? [], (r) => String(r.id), makeRequest, fillRequest);
 	$("requests").hidden = !list?.length;
-	text($("requests-note"), list === null ? "The requests are unknown: the process does not say." : list.length === 0 ? "None yet." : "");
+	text($("requests-note"), list === null ? "The requests are unknown." : list.length === 0 ? "None yet." : "");
 }
 
 function makeRequest(r) {

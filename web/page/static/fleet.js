@@ -8,6 +8,7 @@ const oldAfter = 60; // seconds
 
 const columns = ["Link", "Verdict", "Leader", "State", "Lag", "Oplog window", "As of"];
 let list = null;
+let missing = ""; // what the list lacks
 let at = null; // the server's time of the list
 let heard = 0;
 const began = Date.now();
@@ -39,7 +40,8 @@ async function load() {
 		const reply = await fetch("links", { signal: AbortSignal.timeout(silentAfter) });
 		if (!reply.ok) throw new Error(((await reply.text()).trim() || "status " + reply.status).slice(0, 300));
 		const body = await reply.json();
-		list = Array.isArray(body) ? body : body.links ?? [];
+		list = body.links ?? [];
+		missing = (body.omitted ? " " + body.omitted + " more are not shown." : "") + (body.error ? " Links may be missing: " + body.error + "." : "");
 		at = date(body.at) ?? new Date();
 		heard = Date.now();
 		failed = "";
@@ -56,7 +58,7 @@ const old = (l) => {
 };
 // A verdict of a minute ago is not one of now.
 const level = (l) => (old(l) && levelOf(l.verdict?.level) !== "broken" ? "unknown" : levelOf(l.verdict?.level));
-const sentence = (l) => (typeof l.verdict === "string" ? l.verdict : l.verdict?.sentence) ?? null;
+const sentence = (l) => l.verdict?.sentence ?? null;
 
 function worse(a, b) {
 	const window_ = (l) => l.oplogWindowLeftSeconds ?? Infinity;
@@ -76,7 +78,7 @@ function render() {
 	const numbers = Object.fromEntries(levels.map((l) => [l, list.filter((x) => level(x) === l).length]));
 	for (const l of levels) text($("n-" + l), numbers[l]);
 	const said = levels.filter((l) => numbers[l]).map((l) => numbers[l] + " " + l);
-	text($("summary"), (stale ? "As of " + seconds(Math.round(silent / 1000)) + " ago: " : "") + (list.length ? said.join(", ") + "." : "The target's metadata have no links."));
+	text($("summary"), (stale ? "As of " + seconds(Math.round(silent / 1000)) + " ago: " : "") + (list.length ? said.join(", ") + "." : missing ? "" : "The target's metadata have no links.") + missing);
 	const shown = list
 		.filter((l) => (!chosen.size || chosen.has(level(l))) && [l.link, sentence(l), l.leader, l.state].join(" ").toLowerCase().includes(wanted))
 		.sort(worse);

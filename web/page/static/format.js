@@ -5,6 +5,7 @@ export const known = (x) => typeof x === "number" && Number.isFinite(x);
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+export const compact = new Intl.NumberFormat("en", { notation: "compact" }).format;
 
 export function count(x) {
 	return known(x) ? whole.format(x) : null;

@@ -1,12 +1,12 @@
-// The stream of statuses, and whether it lives. A server that accepts the connection and says nothing,
-// or says the same time again and again, is as gone as one that refuses it.
+// The stream of statuses, and whether it lives. A server that says nothing, or the same time again and
+// again, is as gone as one that refuses the connection.
 
 const silentAfter = 8000; // ms; a status comes at least every 5 s
 const reopenAfter = 16000;
 const retryAfter = 2000;
 
-// follow calls on.status with each Snapshot, on.event with each event, on.fresh after each connection, and
-// on.live each second: with null, or since when the server is silent.
+// follow calls on.status with each Snapshot, on.event with each event, on.fresh once connected, and on.live
+// each second: with null, or since when the server is silent.
 export function follow(address, on) {
 	let stream = null;
 	let opened = 0; // when the stream was opened last

@@ -13,7 +13,6 @@ const columns = [
 	{ key: "volume", label: "Copy rate", of: (n) => n.bytesPerSecond, show: (n) => whileCopied(n, bytesPerSecond(n.bytesPerSecond)), number: true, maybe: true },
 	{ key: "eta", label: "Time left", of: (n) => n.etaSeconds, show: (n) => whileCopied(n, seconds(n.etaSeconds)), number: true, maybe: true },
 	{ key: "deferred", label: "Deferred indexes", of: (n) => n.deferredIndexes?.length, show: deferred },
-	{ key: "hot", label: "Hot documents", of: (n) => n.hotDocuments?.length, show: hot, maybe: true },
 ];
 
 let rows = null; // null is unknown
@@ -37,7 +36,7 @@ export function startNamespaces(copyAgain) {
 }
 
 export function showNamespaces(s) {
-	rows = Array.isArray(s.namespaces) ? s.namespaces : null;
+	rows = s.namespaces ?? null;
 	rest = s.namespacesRest ?? null;
 	// Rows do not move under a pointer.
 	const busy = $("namespaces").matches(":hover, :focus-within");
@@ -92,8 +91,8 @@ function render() {
 }
 
 function others() {
-	if (!rest?.ops) return "";
-	return " All others: " + (count(rest.ops) ?? "unknown") + " operations, " + (perSecond(rest.opsPerSecond) ?? "at an unknown rate") + ".";
+	if (!rest?.ops && !rest?.waiting) return "";
+	return " All others: " + (count(rest.ops) ?? "unknown") + " operations, " + (perSecond(rest.opsPerSecond) ?? "at an unknown rate") + (rest.waiting ? "; " + count(rest.waiting) + " are left out, copied again or kept back" : "") + ".";
 }
 
 function make(n) {
@@ -128,11 +127,5 @@ function copied(n) {
 const whileCopied = (n, value) => (isCopied(n) ? value : "–");
 
 function deferred(n) {
-	if (!Array.isArray(n.deferredIndexes)) return null;
-	return n.deferredIndexes.join(", ") || "–";
-}
-
-// Hashes of _ids, never a value.
-function hot(n) {
-	return n.hotDocuments?.join(", ") || "–";
+	return n.deferredIndexes ? n.deferredIndexes.join(", ") || "–" : null;
 }

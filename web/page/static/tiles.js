@@ -38,7 +38,8 @@ function oldest(s) {
 function latency(s) {
 	const l = s.latency;
 	if (!l) return "from source to acknowledgement";
-	if (l.samples === 0) return "no entries in the last minute";
+	if (!known(l.clockAheadSeconds)) return "the clock of the source is not known";
+	if (l.samples === 0) return "nothing was acknowledged lately";
 	return "p50 " + or(seconds(l.p50Seconds)) + ", p95 " + or(seconds(l.p95Seconds)) + "; " + or(count(l.samples)) + " entries of the last minute";
 }
 
@@ -89,13 +90,20 @@ function consistent(s) {
 
 function consistentSub(s) {
 	if (s.state === "standby") return "the leader knows";
-	if (s.consistent === false) return s.leftOut?.length ? "collections are left out: " + s.leftOut.map((x) => x.namespace).join(", ") : "the copy, or the oplog since it began, is not finished";
+	if (s.consistent === false) return s.leftOut?.length ? "collections are left out: " + names(s.leftOut.map((x) => x.namespace)) : "the copy, or the oplog since it began, is not finished";
 	const d = date(s.exactAt);
 	const now = date(s.at);
-	return d && now ? "the target is what the source was, " + seconds(Math.max(0, (now - d) / 1000)) + " ago" + cut(s) : "";
+	return (d && now ? "the target is what the source was, " + seconds(Math.max(0, (now - d) / 1000)) + " ago" : "what the target equals is not known") + cut(s);
 }
 
-const cut = (s) => (known(s.cut?.ageSeconds) ? "; newest cut " + seconds(s.cut.ageSeconds) + " ago" : "");
+const names = (list) => list.slice(0, 3).join(", ") + (list.length > 3 ? " and " + (list.length - 3) + " more" : "");
+const stamp = (x) => (x ? x.t + ":" + x.i : "unknown");
+
+// A cut is read at T, and is the source as of S.
+function cut(s) {
+	const c = s.cut;
+	return (c ? "; newest cut " + or(seconds(c.ageSeconds)) + " ago: S " + stamp(c.source) + ", T " + stamp(c.target) : "") + (s.noCut ? "; no newer cut: " + s.noCut : "");
+}
 
 function verified(s) {
 	if (s.verified === undefined) return "not yet";
@@ -109,15 +117,15 @@ function verifiedSub(s) {
 }
 
 const order = ["syncsource", "fetcher", "buffer", "batcher", "applier", "feedback"];
-const titles = { syncsource: "Sync source" };
-const shares = { syncsource: "none to read from", buffer: "without room" };
+const shares = { syncsource: "without a member", buffer: "without room" };
+const titleOf = (name) => (name === "syncsource" ? "sync source" : name);
 
 export function showPipeline(s) {
-	const at = new Map((Array.isArray(s.stages) ? s.stages : []).map((x) => [x.name, x]));
+	const at = new Map((s.stages ?? []).map((x) => [x.name, x]));
 	const tight = s.bottleneck?.stage;
 	const rows = order.map((name) => ({ name, ...at.get(name) }));
 	keyed($("stages"), rows, (r) => r.name, makeStage, (node, r) => fillStage(node, r, s, tight === r.name));
-	if (tight) parts($("bottleneck"), el("strong", null, "Bottleneck: " + tight), ". " + (s.bottleneck.why ?? ""));
+	if (tight) parts($("bottleneck"), el("strong", null, "Bottleneck: " + titleOf(tight)), s.bottleneck.why ? " (" + s.bottleneck.why + ")" : "");
 	else text($("bottleneck"), "No bottleneck is known.");
 }
 
@@ -125,7 +133,7 @@ function makeStage(r) {
 	return el(
 		"li",
 		"stage",
-		el("h3", null, titles[r.name] ?? r.name[0].toUpperCase() + r.name.slice(1)),
+		el("h3", null, titleOf(r.name)),
 		el("p", "depth"),
 		el("div", { class: "busy", "aria-hidden": "true" }, el("div")),
 		el("p", "dim share"),
