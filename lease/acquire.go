@@ -122,8 +122,7 @@ func (l *Lease) parse(doc bson.Raw) (Record, error) {
 }
 
 // AnswerWithin is how long to wait for the reply to a command that a lease is acquired with. If
-// there is none, its outcome is not known; Acquire fails, and can be called again. A grant that has
-// been sent is waited for no longer than it lasts.
+// there is none, its outcome is not known; Acquire fails, and can be called again.
 const AnswerWithin = 30 * time.Second
 
 // confirmWithin is how long the server waits for a majority before it says that it waits. The same
@@ -134,24 +133,30 @@ const confirmWithin = 10 * time.Second
 // retries it under the same number after transient errors. It returns how many documents
 // matched. If by is not zero, it is not sent later than that.
 func (l *Lease) write(ctx context.Context, session *mongo.Session, collection string, update metadata.Statement, by time.Time, majority bool) (n int64, err error) {
-	cmd, limit := metadata.Update(l.cfg.DB, collection, update), AnswerWithin
+	cmd, bounded := metadata.Update(l.cfg.DB, collection, update), mongo.Bounded{Limit: AnswerWithin}
 	if majority {
 		cmd = metadata.MajorityWithin(cmd, confirmWithin)
 	} else {
 		cmd = metadata.PrimaryOnly(cmd)
-		limit = min(limit, l.cfg.TTL)
 	}
 	cmd.SendBy = by
 	send := session.Write
+	var last error
 	for {
 		err = l.cfg.Retry.Do(ctx, func() error {
-			reply, err := mongo.Bounded{Limit: limit}.Send(ctx, cmd, send)
+			reply, err := bounded.Send(ctx, cmd, send)
 			send = session.Again
 			if err == nil {
 				n, err = metadata.Written(reply)
 			}
+			if !errors.Is(err, mongo.ErrTooLate) {
+				last = err
+			}
 			return err
 		})
+		if last != nil && errors.Is(err, mongo.ErrTooLate) && !errors.Is(err, ErrExpired) {
+			err = fmt.Errorf("%w; it was to be sent again: %w", last, err)
+		}
 		if waits, ok := errors.AsType[*mongo.UnconfirmedError](err); !ok || !servererr.IsConcernTimeout(waits.Err) {
 			return n, err
 		}
