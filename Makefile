@@ -29,7 +29,7 @@ UNRACED_IN = applier applier/ddl bench cmd/replicator-lab initialsync/clone inte
 UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBenchProcesses \
 	TestBuildOutlastsOplog TestCopiedTooLarge TestCopies TestDialects TestDrainedOutlastsOplog \
 	TestHugeDocuments TestIndexCollations TestMemory TestOplogIsLeftToItsSpool TestOverflowFull \
-	TestOverflowKills TestOverflowRefused TestOverflowToldToEnd TestRatio TestRestartOutlastsOplog \
+	TestOverflowKills TestOverflowRefused TestOverflowToldToEnd TestPartTooStale TestRatio TestRestartOutlastsOplog \
 	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog
 
 # The longest packages come first: while they wait, others run.

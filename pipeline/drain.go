@@ -52,7 +52,10 @@ func (p *Pipeline) hasSpooled() bool {
 // notDrained returns an error that names the unapplied entries of a run that was told
 // to drain, nil if there are none. What a delay withholds need not be applied.
 func (p *Pipeline) notDrained() error {
-	if p.hasSpooled() {
+	switch spooled := p.hasSpooled(); {
+	case spooled && p.cfg.part != nil && !p.monitor.Gaps().Copying:
+		return nil // The collection equals the source's where it stands: it can be merged there.
+	case spooled:
 		return fmt.Errorf("%w: what is on disk was not applied", ErrStopped)
 	}
 	if list := p.monitor.Gaps().LeftOut; len(list) > 0 {

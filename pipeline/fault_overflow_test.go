@@ -283,10 +283,10 @@ func TestOverflowRefused(t *testing.T) {
 }
 
 // told reports whether a line of the log begins with a text.
-func (o *overflowing) told(text string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.events, func(e told) bool { return strings.HasPrefix(e.event.Message(), text) })
+func (w *world) told(text string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.events, func(e told) bool { return strings.HasPrefix(e.event.Message(), text) })
 }
 
 // TestBufferOutlastsOplog: when the oplog has to be spooled, the source no longer has the

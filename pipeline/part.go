@@ -22,6 +22,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
+	"github.com/oplogrep/replicator/syncsource"
 )
 
 // part makes a pipeline copy one collection again, for another link.
@@ -96,9 +97,13 @@ func (p *Pipeline) resyncPosition() resync.Position {
 	spooled, follows := p.monitor.IsSpooled()
 	return resync.Position{
 		Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, KeptBack: len(p.monitor.KeptBack()) > 0,
-		Spooled: spooled, Overflows: follows, Held: p.isHeld(), Lead: max(minLead, p.monitor.Kept()/4),
+		Spooled: spooled, Overflows: follows, Held: p.isHeld(), Lead: leadOf(p.monitor.Kept()),
 	}
 }
+
+// leadOf returns how far a part may be ahead of a link that reads its spool, for a source that
+// keeps its entries for so long.
+func leadOf(kept time.Duration) time.Duration { return max(minLead, kept/4) }
 
 // newPart creates the pipeline of a part.
 func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
@@ -125,6 +130,9 @@ func (r partRunner) Run(ctx, soft context.Context) error {
 		return fmt.Errorf("%w: %w", resync.ErrInterrupted, err)
 	}
 	if _, renamed := errors.AsType[*ddl.ResyncError](err); renamed {
+		return fmt.Errorf("%w: the collection was replaced: %w", resync.ErrRestart, err)
+	}
+	if as[*syncsource.TooStaleError](err) && !errors.Is(err, ErrCopies) {
 		return fmt.Errorf("%w: %w", resync.ErrRestart, err)
 	}
 	return err
@@ -141,7 +149,7 @@ func (r partRunner) Status() resync.Status {
 	if s.Copy == nil {
 		return now
 	}
-	now.Consistent = s.Copy.Phase == checkpoint.Copied && s.Copy.Spool == nil
+	now.Consistent = s.Copy.Phase == checkpoint.Copied
 	if c := s.Copy.Progress; c != nil {
 		now.Text = fmt.Sprintf("%s: %d of about %d documents", c.Step, c.Docs, c.TotalDocs)
 	} else {

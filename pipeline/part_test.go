@@ -5,12 +5,66 @@ import (
 	"fmt"
 	"io/fs"
 	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 )
+
+// TestLead: a part stands while the link comes to it, for a quarter of what the source keeps at
+// most, so that it can read on from there if it is not merged.
+func TestLead(t *testing.T) {
+	t.Parallel()
+	for kept, want := range map[time.Duration]time.Duration{
+		0: 10 * time.Minute, 30 * time.Minute: 10 * time.Minute, 40 * time.Minute: 10 * time.Minute, 4 * time.Hour: time.Hour,
+	} {
+		if got := leadOf(kept); got != want {
+			t.Errorf("the source keeps its entries for %s: %s, want %s", kept, got, want)
+		}
+	}
+}
+
+// TestStandsOnDisk: a part that is told to end while it reads its spool stands where it is, and can be merged there, once
+// its collection is consistent. A link has not applied what it has read.
+func TestStandsOnDisk(t *testing.T) {
+	t.Parallel()
+	log := initialsync.NewLog(initialsync.LogConfig{Link: "l", Dir: t.TempDir()})
+	must.Succeed(t, log.Prepare(nil))
+	defer func() { must.Succeed(t, log.Close()) }()
+	raw := must.Get(bson.Marshal(bson.D{
+		{Key: "op", Value: "n"},
+		{Key: "ns", Value: ""},
+		{Key: "o", Value: bson.D{{Key: "msg", Value: "x"}}},
+		{Key: "ts", Value: bson.Timestamp{T: 7, I: 1}},
+		{Key: "t", Value: int64(1)},
+		{Key: "v", Value: int64(2)},
+		{Key: "wall", Value: bson.DateTime(7000)},
+	}))(t)
+	replies := make(chan oplog.Reply, 1)
+	replies <- oplog.Reply{Entries: []oplog.Entry{must.Get(oplog.ParseEntry(raw))(t)}, Bytes: int64(len(raw))}
+	close(replies)
+	must.Succeed(t, log.Spool().Store(t.Context(), replies))
+	for _, tt := range []struct {
+		of      *part
+		copying bool
+		ends    bool
+	}{{nil, false, false}, {&part{}, true, false}, {&part{}, false, true}} {
+		p := &Pipeline{cfg: Config{part: tt.of}, monitor: monitor.New(monitor.Config{}), log: log}
+		p.monitor.SetGaps(checkpoint.Gaps{Copying: tt.copying})
+		if err := p.notDrained(); (err == nil) != tt.ends {
+			t.Errorf("a part: %t, of which documents are missing: %t: %v", tt.of != nil, tt.copying, err)
+		}
+	}
+}
 
 // TestRetries: an error that ends a link, so that it is restarted, does not permanently
 // end the copy of one collection.

@@ -27,10 +27,10 @@ type Part struct {
 // Runner copies a part and applies the oplog to it, from the position of its link.
 type Runner interface {
 	// Run runs until soft is done and everything read is applied, or until Part.Until
-	// is applied, and returns nil then. Neither waits for an index build. It returns an error
-	// that wraps ErrInterrupted if the part can continue from its position, ErrRestart if it has to be copied from the
-	// beginning, lease.ErrFenced if another process runs it, and any other error if the
-	// collection cannot be copied.
+	// is applied, and returns nil then: what is on disk need not be. Neither waits for an index
+	// build. It returns an error that wraps ErrInterrupted if the part can continue from its
+	// position, ErrRestart if it has to be copied from the beginning, lease.ErrFenced if another
+	// process runs it, and any other error if the collection cannot be copied.
 	Run(ctx, soft context.Context) error
 	// Status returns the current status. It is called while Run runs.
 	Status() Status
@@ -40,8 +40,7 @@ type Runner interface {
 type Status struct {
 	// Text is the progress, for operators.
 	Text string
-	// Consistent reports that the collection equals the source's at Applied, and that
-	// the oplog is no longer read from the spool.
+	// Consistent reports that the collection equals the source's at Applied.
 	Consistent bool
 	// Steady reports that all majority-committed entries of the source are applied.
 	Steady  bool
@@ -53,8 +52,9 @@ type Status struct {
 var (
 	// ErrInterrupted reports that a part ended before everything read was applied.
 	ErrInterrupted = errors.New("the copy of the collection was interrupted")
-	// ErrRestart reports that the collection was replaced while it was copied.
-	ErrRestart = errors.New("the collection was replaced")
+	// ErrRestart reports that the collection was replaced while it was copied, or that the oplog
+	// from the part's position on is gone.
+	ErrRestart = errors.New("its copy cannot be continued")
 )
 
 // namePrefix is the prefix of the names of parts.

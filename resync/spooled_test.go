@@ -1,9 +1,11 @@
 package resync
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -50,5 +52,54 @@ func TestMergeSpooled(t *testing.T) {
 	w.isDone(p)
 	if w.begun["shop.a"] != 1 {
 		t.Errorf("it was copied %d times", w.begun["shop.a"])
+	}
+}
+
+// TestWatchWhileWriting: another write of the link's document, as that of a command which the
+// target does not execute, keeps the progress of the parts from being written. A part that gets
+// ready meanwhile ends the attempt nevertheless: it may be that very command that stands.
+func TestWatchWhileWriting(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "writing")
+	w.ok(w.asks().Resync(t.Context(), "shop.a"))
+	p := w.start()
+	link, err := p.begin()
+	w.ok(err)
+	r := p.awaitRunner()
+	looked := make(chan struct{}, 100)
+	r.looked = func() {
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+	}
+	writing, free := make(chan struct{}), make(chan struct{})
+	written := make(chan error, 1)
+	go func() {
+		written <- link.Within(t.Context(), func(mongo.Caller) error {
+			close(writing)
+			<-free
+			return nil
+		})
+	}()
+	<-writing
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan bool, 1)
+	go func() {
+		changed, err := p.Watch(ctx, link)
+		ended <- changed && err == nil
+	}()
+	for range 2 { // to find that it is not ready, and for its progress, which is not written
+		<-looked
+	}
+	r.catchUp(at(110))
+	if !<-ended {
+		t.Error("the attempt is not ended for a part that is ready")
+	}
+	close(free)
+	w.ok(<-written)
+	if got := w.request("shop.a"); got.Why != "" {
+		t.Errorf("the progress was written: %q", got.Why)
 	}
 }

@@ -3,6 +3,7 @@ package resync
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
@@ -18,18 +19,52 @@ const watchEvery = time.Second
 // drained, because the next one leaves out other collections: there is a new request, or
 // a part can be merged or has ended. Meanwhile it writes the progress of the parts to
 // their requests. It returns false when ctx is done.
+//
+// What is written may wait for other writes of the link's document, as that of a command
+// which the target does not execute. Parts are looked at meanwhile.
 func (m *Manager) Watch(ctx context.Context, link *checkpoint.Link) (bool, error) {
 	if m.cfg.Off || m.merging != nil {
 		return false, nil // A merge ends the attempt at a certain entry.
 	}
+	ctx, stop := context.WithCancelCause(ctx)
+	type outcome struct {
+		changed bool
+		err     error
+	}
+	looked := make(chan outcome, 1)
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		changed, err := m.lookLoop(ctx, link)
+		looked <- outcome{changed, err}
+	})
+	defer looking.Wait()
+	defer stop(nil)
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if at := m.cfg.Position(); m.mayMerge(at) && m.anyReady(at) {
+				return true, nil
+			}
+		case <-m.ended:
+			return true, nil
+		case o := <-looked:
+			return o.changed, o.err
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+}
+
+// lookLoop looks until something has changed, or ctx is done.
+func (m *Manager) lookLoop(ctx context.Context, link *checkpoint.Link) (bool, error) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	texts := map[oplog.Namespace]string{}
 	for {
 		select {
 		case <-tick.C:
-		case <-m.ended:
-			return true, nil
 		case <-ctx.Done():
 			return false, nil
 		}
@@ -50,7 +85,7 @@ func (m *Manager) look(ctx context.Context, link *checkpoint.Link, texts map[opl
 	case !m.able():
 		return false, onlyFenced(m.postpone(ctx, link, requests.Resync))
 	case at.Overflows:
-	case !at.Held && m.anyReady(at):
+	case m.mayMerge(at) && m.anyReady(at):
 		return true, nil
 	case !at.Copying:
 		if changed, err := m.anyNew(ctx, link, requests.Resync); changed || err != nil {
@@ -84,6 +119,9 @@ func (m *Manager) anyNew(ctx context.Context, link *checkpoint.Link, requests []
 	}
 	return found, nil
 }
+
+// mayMerge reports whether an attempt of a link at this position may be ended for a part.
+func (m *Manager) mayMerge(at Position) bool { return m.able() && !at.Overflows && !at.Held }
 
 func (m *Manager) anyReady(at Position) bool {
 	for _, r := range m.running {

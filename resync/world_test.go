@@ -261,6 +261,9 @@ type runner struct {
 	begun chan struct{}
 	link  *checkpoint.Link
 
+	// looked, if not nil, is called by Status.
+	looked func()
+
 	mu     sync.Mutex
 	status Status
 }
@@ -335,6 +338,9 @@ func (r *runner) show(s Status) {
 
 // Status implements Runner.
 func (r *runner) Status() Status {
+	if r.looked != nil {
+		r.looked()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.status
