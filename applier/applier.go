@@ -251,7 +251,7 @@ func newApplier(cfg Config, h link) (*Applier, error) {
 	}
 	a := &Applier{cfg: cfg, link: h, metrics: newMetrics(cfg.Registry)}
 	a.stats.meter = cfg.Work.Dispatcher
-	a.cuts.made, a.cuts.confirmed = make(chan checkpoint.Cut, 1), make(chan struct{}, 1)
+	a.cuts.wanted, a.cuts.made, a.cuts.confirmed = make(chan struct{}, 1), make(chan checkpoint.Cut, 1), make(chan struct{}, 1)
 	a.window = newWindow(cfg.WindowBytes, a.metrics.window)
 	a.writers = make([]*laneWriter, n)
 	lanes := make([]checkpoint.Position, n)

@@ -2,12 +2,15 @@ package applier
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metric"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 )
 
 const (
@@ -21,19 +24,28 @@ const (
 
 // cuts makes consistent cuts: see checkpoint.Cut. The dispatcher brings all lanes to the
 // last entry that it has handed out, and commits the cut's record; the lanes continue
-// while the majority of the target confirms it.
+// while the majority of the target confirms it. A cut that cannot be made is left out: only
+// what shows that the target, or the lease, is not this process's any more ends the attempt.
 type cuts struct {
+	// wanted tells confirmLoop to prepare the metadata; open says that they are, closed why they
+	// could not be. Each has room for one.
+	wanted chan struct{}
+	open   atomic.Bool
+	closed atomic.Pointer[string]
 	// made passes a cut to confirmLoop; it has room for one. unconfirmed means that one is on
 	// its way: no other is made then.
 	made        chan checkpoint.Cut
 	unconfirmed atomic.Bool
-	// confirmed notifies the dispatcher of the end of that way.
+	// unheard means that the last cut was not confirmed, for an error. It belongs to confirmLoop.
+	unheard bool
+	// confirmed notifies the dispatcher of the end of that way, and that the metadata are
+	// prepared.
 	confirmed chan struct{}
 	// timer fires when the next cut is due. It belongs to the dispatcher, like the rest. Asked
-	// means that somebody has asked for a cut that was not made yet, open that the metadata are
-	// prepared.
-	timer       *time.Timer
-	asked, open bool
+	// means that a cut is to be made as soon as possible, refused that the target has refused the
+	// last one.
+	timer          *time.Timer
+	asked, refused bool
 }
 
 // beginCuts returns the channel that says when a cut is due.
@@ -46,22 +58,6 @@ func (d *dispatcher) beginCuts() (due <-chan time.Time, endCuts func()) {
 		d.cuts.timer.Stop()
 		close(d.cuts.made)
 	}
-}
-
-// openCuts prepares the first cut, and tells the newest one of an earlier run.
-func (d *dispatcher) openCuts(ctx context.Context) error {
-	if d.cuts.open {
-		return nil
-	}
-	list, err := d.link.OpenCuts(ctx)
-	if err != nil {
-		return err
-	}
-	d.cuts.open = true
-	if len(list) > 0 {
-		d.cfg.OnCut(list[0])
-	}
-	return nil
 }
 
 // cutIfAsked makes a cut if somebody has asked for one.
@@ -88,15 +84,16 @@ func (d *dispatcher) cutOrRest(ctx context.Context) error {
 	why := d.noCut()
 	d.stats.noCut.Store(&why)
 	if why != "" {
+		if !d.cuts.open.Load() {
+			d.cuts.asked = true // it is made once the metadata are prepared
+			signal(d.cuts.wanted)
+		}
 		if every := d.cfg.CutEvery; every > 0 {
 			d.cuts.timer.Reset(min(cutAgain, every))
 		} else if d.cuts.asked {
 			d.cuts.timer.Reset(cutAgain)
 		}
 		return nil
-	}
-	if err := d.openCuts(ctx); err != nil {
-		return err
 	}
 	began := time.Now()
 	if err := d.quiesceLanes(ctx, d.last); err != nil {
@@ -105,18 +102,10 @@ func (d *dispatcher) cutOrRest(ctx context.Context) error {
 	made, err := d.barrier.lane.Cut(ctx, d.last, d.lastWall, d.tracker.positions())
 	stall, idle := time.Since(began), d.tracker.idleSince(began)
 	d.metrics.cutStall.Observe(stall.Seconds())
-	switch {
-	case err != nil && (judge(err) == again || judge(err) == smaller):
-		// The lanes do not wait for another try.
-		why = "the target has refused it for the moment: " + err.Error()
-		d.stats.noCut.Store(&why)
-		d.cuts.asked = false
-		d.cuts.timer.Reset(max(cutAgain, cutShare*idle))
-		return nil
-	case err != nil:
-		return err
+	if err != nil {
+		return d.leaveOutCut(ctx, err, idle)
 	}
-	made.Stall = stall
+	made.Stall, d.cuts.refused = stall, false
 	d.restAfter(idle)
 	d.cuts.unconfirmed.Store(true)
 	select {
@@ -126,6 +115,32 @@ func (d *dispatcher) cutOrRest(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
+
+// leaveOutCut goes on after a cut that has failed, unless the process has lost the lease, or the
+// target what a lane had written. Lanes do not wait for another try. Whatever is wrong with the
+// target, lanes find out when they write.
+func (d *dispatcher) leaveOutCut(ctx context.Context, err error, idle time.Duration) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, lease.ErrFenced), errors.Is(err, lease.ErrRewound), errors.Is(err, checkpoint.ErrAhead):
+		return err
+	}
+	d.metrics.cutsDropped.Inc()
+	why := refusedCut + err.Error()
+	d.stats.noCut.Store(&why)
+	if !d.cuts.refused {
+		d.cuts.refused = true
+		d.cfg.Observer.Log(slog.LevelWarn, "the target has refused a consistent cut, which is left out; it is tried again, and the link continues",
+			slog.String(keyOpTime, d.last.String()), slog.String(keyCause, err.Error()))
+	}
+	d.cuts.asked = false
+	d.cuts.timer.Reset(max(cutAgain, cutShare*idle))
+	return nil
+}
+
+// refusedCut precedes the error for which there was no cut.
+const refusedCut = "the target has refused it: "
 
 // noCut returns why the target is not the source as of the last entry that was handed out,
 // whatever the lanes have applied, or why there can be no cut now; empty if there can be.
@@ -142,15 +157,23 @@ func (d *dispatcher) noCut() string {
 		return "before the last start some lanes were ahead of others, up to " + d.furthest.String()
 	case d.cuts.unconfirmed.Load():
 		return "the last cut is not committed by a majority of the target yet"
+	case !d.cuts.open.Load():
+		if why := d.cuts.closed.Load(); why != nil {
+			return *why
+		}
+		return "the metadata are being prepared for cuts"
 	}
 	return ""
 }
 
 // confirmLoop waits until cuts are majority-committed, and tells them then. A cut that is
-// not confirmed is not told, and does no other harm.
+// not confirmed is not told, and does no other harm. Before the first cut it prepares the
+// metadata, and tells the newest cut of an earlier run.
 func (a *Applier) confirmLoop(ctx context.Context) error {
 	for {
 		select {
+		case <-a.cuts.wanted:
+			a.openCuts(ctx)
 		case c, ok := <-a.cuts.made:
 			if !ok {
 				return nil
@@ -160,6 +183,24 @@ func (a *Applier) confirmLoop(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+func (a *Applier) openCuts(ctx context.Context) {
+	if a.cuts.open.Load() {
+		return
+	}
+	list, err := a.link.OpenCuts(ctx)
+	if err != nil {
+		why := refusedCut + err.Error()
+		a.cuts.closed.Store(&why)
+		_ = mongo.Pause(ctx, cutAgain) // it is asked for with each batch
+		return
+	}
+	if len(list) > 0 {
+		a.cfg.OnCut(list[0])
+	}
+	a.cuts.open.Store(true)
+	signal(a.cuts.confirmed)
 }
 
 func (a *Applier) confirm(ctx context.Context, c checkpoint.Cut) {
@@ -173,13 +214,17 @@ func (a *Applier) confirm(ctx context.Context, c checkpoint.Cut) {
 		// The attempt ends.
 	case err != nil:
 		a.metrics.cutsDropped.Inc()
-		a.cfg.Observer.Log(slog.LevelWarn, "a consistent cut was not confirmed by the target, and is not told; the next one follows",
-			slog.String(keyOpTime, c.Source.String()), slog.String(keyCause, err.Error()))
+		if !a.cuts.unheard {
+			a.cfg.Observer.Log(slog.LevelWarn, "a consistent cut was not confirmed by the target, and is not told; the next one follows",
+				slog.String(keyOpTime, c.Source.String()), slog.String(keyCause, err.Error()))
+		}
+		a.cuts.unheard = true
 	case !there:
 		a.metrics.cutsDropped.Inc()
 		a.cfg.Observer.Log(slog.LevelInfo, "a failover of the target has taken back a consistent cut, which was not told; the next one follows",
 			slog.String(keyOpTime, c.Source.String()))
 	default:
+		a.cuts.unheard = false
 		a.metrics.cuts.Inc()
 		a.stats.cuts.Add(1)
 		a.cfg.OnCut(c)

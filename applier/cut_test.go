@@ -266,6 +266,8 @@ func TestCutLetsLanesContinue(t *testing.T) {
 	r.target.prepareCuts(t)
 	l := newCutLog(t, 1, 40)
 	c := r.cutter(t, nil)
+	c.ask()
+	c.made() // the metadata are prepared
 	hold := make(chan struct{})
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if isConfirmation(cmd) {
@@ -358,10 +360,12 @@ func TestNoCut(t *testing.T) {
 		{"index build", func(d *dispatcher, _ *fakeLink) { d.backlog.building = &building{} }},
 		{"ahead of others", func(d *dispatcher, _ *fakeLink) { d.furthest = oplog.NewOpTime(2000, 2, 1) }},
 		{"not committed by a majority", func(d *dispatcher, _ *fakeLink) { d.cuts.unconfirmed.Store(true) }},
+		{"being prepared", func(d *dispatcher, _ *fakeLink) { d.cuts.open.Store(false) }},
 	} {
 		a := fakeApplier(t, &nullTarget{}, 2, nil)
 		d := newDispatcher(a)
 		d.last = oplog.NewOpTime(2000, 1, 1)
+		d.cuts.open.Store(true)
 		if why := d.noCut(); why != "" {
 			t.Fatal(why)
 		}

@@ -1,11 +1,6 @@
 package pipeline
 
-import (
-	"cmp"
-
-	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/pipeline/monitor"
-)
+import "github.com/oplogrep/replicator/checkpoint"
 
 // Cut asks for a consistent cut, which is made as soon as the link follows its source and
 // the target can be consistent. It does not block, and may be called concurrently with Run.
@@ -25,14 +20,7 @@ func (p *Pipeline) NewestCut() (newest checkpoint.Cut, why string) {
 	if s.Cut != nil {
 		newest = *s.Cut
 	}
-	switch {
-	case s.Copying:
-		why = "the copy is not consistent yet"
-	case s.State == monitor.Starting:
-		why = "the link is starting: " + cmp.Or(s.Reason, "it reads its state from the target")
-	case s.Applier.NoCut != "":
-		why = s.Applier.NoCut
-	case s.Applier.WaitsFor != "":
+	if why = s.NoCut(); why == "" && s.Applier.WaitsFor != "" {
 		why = "the applier waits for " + s.Applier.WaitsFor
 	}
 	return newest, why

@@ -237,7 +237,7 @@ func addDeferred(s *Snapshot, p *monitor.Snapshot) {
 }
 
 func addCut(s *Snapshot, p *monitor.Snapshot, now time.Time) {
-	s.NoCut, s.CutIntervalSeconds = p.Applier.NoCut, seconds(p.CutInterval)
+	s.NoCut, s.CutIntervalSeconds = p.NoCut(), seconds(p.CutInterval)
 	if c := p.Cut; c != nil {
 		s.Cut = &Cut{
 			Source: opTime(c.Source, c.SourceWall), Target: ClusterTime{T: c.Target.T, I: c.Target.I, Wall: c.At.UTC()},

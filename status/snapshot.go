@@ -29,7 +29,7 @@ type Snapshot struct {
 	Consistent   bool    `json:"consistent"`
 	ConsistentAt *OpTime `json:"consistentAt,omitempty"`
 	// Cut is the newest consistent cut: a time of the target at which it is the source as of an
-	// entry. NoCut is why none could be made when one was due last, empty if one was.
+	// entry. NoCut is what is in the way of the next one, empty if nothing is known to be.
 	Cut   *Cut   `json:"cut,omitempty"`
 	NoCut string `json:"noCut,omitempty"`
 	// CutIntervalSeconds is the minimum time between two cuts, 0 if they are made on request only.

@@ -102,7 +102,7 @@ type runFlags struct {
 	CoalesceWindow     int           `group:"Writing" default:"10000" help:"Operations in one transaction, if several change the same document."`
 	Delay              time.Duration `group:"Writing" default:"0s" help:"Apply entries this long after the source did, on purpose."`
 	CheckpointInterval time.Duration `group:"Writing" default:"100ms" help:"Minimum time between two checkpoints."`
-	CutInterval        time.Duration `group:"Writing" default:"0s" help:"Minimum time between two consistent cuts. 0: only on request."`
+	CutInterval        time.Duration `group:"Writing" default:"10s" help:"Minimum time between two consistent cuts. 0: only on request."`
 
 	ReadPreference string        `group:"Reading" default:"auto" enum:"auto,primary,primaryPreferred,secondary,secondaryPreferred,nearest" help:"Which member to read from. auto: as the connection string says, otherwise the nearest."`
 	ReadTags       []tags        `group:"Reading" sep:"none" placeholder:"K=V,…" help:"Read from members with these tags. Repeat the flag for fallbacks."`

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -108,6 +109,21 @@ type Snapshot struct {
 	// LastError is why the last attempt ended, empty if none has.
 	LastError   string
 	LastErrorAt time.Time
+}
+
+// NoCut is what is in the way of the next consistent cut, empty if nothing is known to be.
+func (s *Snapshot) NoCut() string {
+	switch {
+	case s.State == Standby || s.State.ended():
+		return ""
+	case s.Control != nil && s.Control.Paused != nil:
+		return "the link is paused"
+	case s.Copying:
+		return "the copy is not consistent yet"
+	case s.State == Starting:
+		return "the link is starting: " + cmp.Or(s.Reason, "it reads its state from the target")
+	}
+	return s.Applier.NoCut
 }
 
 // sideTarget is the side of the target in Waits.

@@ -1,0 +1,117 @@
+package applier
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+// A target that refuses the record of a cut, or its confirmation, for whatever reason, or does not
+// let the metadata be prepared, has one cut less: the link goes on, and says why there is none. The
+// next cut is made when it may.
+func TestCutCannotEndLink(t *testing.T) {
+	lost := &mongo.LostError{Err: errors.New("the connection is gone")}
+	isCreate := func(cmd mongo.Command) bool {
+		return simcaller.Name(cmd) == "create" && cmd.Body.Lookup("create").StringValue() == metadata.Cuts
+	}
+	for name, tt := range map[string]struct {
+		is    func(cmd mongo.Command) bool
+		err   error
+		noCut string
+	}{
+		"write conflict":   {isRecord, &servererr.Error{Code: servererr.WriteConflict, Labels: []string{servererr.LabelTransient}}, "refused it"},
+		"no primary":       {isRecord, &servererr.Error{Code: servererr.NotWritablePrimary}, "refused it"},
+		"not allowed":      {isRecord, &servererr.Error{Code: servererr.Unauthorized}, "refused it"},
+		"not known":        {isRecord, &servererr.Error{Code: 31415}, "refused it"},
+		"lost":             {isRecord, lost, "refused it"},
+		"may not create":   {isCreate, &servererr.Error{Code: servererr.Unauthorized}, "refused it"},
+		"may not confirm":  {isConfirmation, &servererr.Error{Code: servererr.Unauthorized}, ""},
+		"confirm is lost":  {isConfirmation, lost, ""},
+		"confirm unknown":  {isConfirmation, &servererr.Error{Code: 31415}, ""},
+		"create is lost":   {isCreate, lost, "refused it"},
+		"create not known": {isCreate, &servererr.Error{Code: 31415}, "refused it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 4, mongosim.Options{Members: 1})
+			r.target.prepareCuts(t)
+			l := newCutLog(t, 1, 20)
+			c := r.cutter(t, nil)
+			refused := make(chan struct{})
+			var refuse atomic.Bool
+			refuse.Store(true)
+			once := sync.OnceFunc(func() { close(refused) })
+			r.target.intercept(func(cmd mongo.Command) (error, bool) {
+				if refuse.Load() && tt.is(cmd) {
+					once()
+					return tt.err, false
+				}
+				return nil, false
+			})
+			batches := l.batches()
+			c.in <- batches[0]
+			c.ask()
+			<-refused
+			for begun := time.Now(); !strings.Contains(c.Stats().NoCut, tt.noCut); {
+				if time.Since(begun) > time.Minute {
+					t.Fatalf("no cut for %q", c.Stats().NoCut)
+				}
+				must.Succeed(t, mongo.Pause(t.Context(), time.Millisecond))
+			}
+			for _, b := range batches[1:] {
+				c.in <- b
+			}
+			c.reaches(l.optime())
+			if len(c.told) > 0 {
+				t.Error("it is told")
+			}
+			refuse.Store(false)
+			c.ask()
+			made := c.made()
+			if made.Source == batches[0].Last { // its confirmation was repeated
+				c.ask()
+				made = c.made()
+			}
+			if made.Source != l.optime() {
+				t.Errorf("a cut at %s, want %s", made.Source, l.optime())
+			}
+			if why := c.Stats().NoCut; why != "" {
+				t.Errorf("a cut was made, and there is none as %q", why)
+			}
+			c.drain()
+		})
+	}
+}
+
+// A process whose lease another one has taken learns it from a cut, too, on an idle link.
+func TestCutFenced(t *testing.T) {
+	r := newRig(t, 2, mongosim.Options{Members: 1})
+	r.target.prepareCuts(t)
+	c := r.cutter(t, nil)
+	c.ask()
+	c.made()
+	must.Get(r.store.Acquire(t.Context(), r.term))(t)
+	c.ask()
+	for begun := time.Now(); ; {
+		select {
+		case err := <-c.done:
+			must.Fail(t, err, lease.ErrFenced)
+			return
+		case <-time.After(time.Millisecond):
+		}
+		if now := c.Stats(); len(c.told) > 0 || strings.Contains(now.NoCut, "refused") || time.Since(begun) > time.Minute {
+			t.Fatalf("it goes on: %+v, %d cuts are told", now, len(c.told))
+		}
+	}
+}
