@@ -143,15 +143,15 @@ func (r *runner) passes(ctx context.Context, test []string) error {
 	return err
 }
 
-// browserTests is a module of its own.
-const browserTests = "./test/browser"
+// modules are packages that are modules of their own.
+var modules = []string{"./test/browser", "./deploy"}
 
 func (r *runner) goTest(ctx context.Context, args []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.limit+2*time.Minute) // compiling included
 	defer cancel()
 	dir := ""
-	if i := slices.Index(args, browserTests); i >= 0 {
-		dir, args = browserTests, slices.Replace(slices.Clone(args), i, i+1, ".")
+	if i := slices.IndexFunc(args, func(arg string) bool { return slices.Contains(modules, arg) }); i >= 0 {
+		dir, args = args[i], slices.Replace(slices.Clone(args), i, i+1, ".")
 	}
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-timeout=" + r.limit.String()}, args...)...)
 	cmd.Dir = dir
