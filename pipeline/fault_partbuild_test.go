@@ -35,8 +35,9 @@ func TestPartBuild(t *testing.T) {
 		target failpoint hangAfterStartingIndexBuild alwaysOn
 		source run shop {"createIndexes": "c", "indexes": [{"key": {"x": 1, "y": 1}, "name": "xy"}]}
 		source insert shop.c 101..120
+		await caught-up a
 		release
-	`)
+	`) // the link is past the build, so that the part is not merged before it
 	b.writes()
 	if err := b.untilOf(b.links["a"], "the part to wait for its index", func() bool {
 		store, err := b.metadata()
