@@ -144,10 +144,13 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 		})
 	}
 	hard, stop := context.WithCancelCause(e.Hard)
-	end := context.AfterFunc(e.Soft, func() { c.drain(hard, stop, link.Snapshot, log) })
+	drained := make(chan struct{})
+	end := context.AfterFunc(e.Soft, func() { defer close(drained); c.drain(hard, stop, link.Snapshot, log) })
 	err = link.Run(hard, e.Soft)
-	end()
 	stop(nil)
+	if !end() {
+		<-drained // it has begun: what it says comes before what is said of the end
+	}
 	endBackground(nil)
 	along.Wait()
 	return c.ended(e.Hard, err, link.Snapshot(), log)
