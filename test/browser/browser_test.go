@@ -156,12 +156,32 @@ func (b *tab) text() string {
 	return "the page shows:\n" + text + "\nand said: " + strings.Join(b.said, "\n")
 }
 
+// poll waits until an expression is true.
+func (b *tab) poll(expression string) error {
+	_, err := chromedp.Run(b, chromedp.Poll[bool]("Boolean("+expression+")", chromedp.WithPollingTimeout(limit), chromedp.WithPollingInterval(20*time.Millisecond)))
+	return err
+}
+
 // wait waits until an expression is true.
 func (b *tab) wait(expression string) {
 	b.t.Helper()
-	poll := chromedp.Poll[bool]("Boolean("+expression+")", chromedp.WithPollingTimeout(limit), chromedp.WithPollingInterval(20*time.Millisecond))
-	if _, err := chromedp.Run(b, poll); err != nil {
+	if err := b.poll(expression); err != nil {
 		b.t.Fatalf("waiting for %s: %v: %v\n%s", expression, err, context.Cause(b), b.text())
+	}
+}
+
+// arrives waits until the page goes to a path by itself.
+func (b *tab) arrives(path string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(limit); ; {
+		// What waits in a page ends with it, by an error.
+		err := b.poll(fmt.Sprintf(`location.pathname === %q && document.readyState === "complete"`, path))
+		switch {
+		case err == nil:
+			return
+		case b.Err() != nil || time.Now().After(deadline):
+			b.t.Fatalf("waiting for %s: %v: %v\n%s", path, err, context.Cause(b), b.text())
+		}
 	}
 }
 

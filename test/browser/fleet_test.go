@@ -19,8 +19,8 @@ func fleet() object {
 	return object{"at": ago(0), "omitted": 0, "error": "", "links": []any{
 		linkOf("dr", "good", "Steady. Exact as of 14:02:07.4 UTC, 0.8 s ago. The source's oplog lasts about 26 h.", "steady", 0.4, 93900, time.Second),
 		linkOf("reports", "good", "Steady. Exact as of 14:02:06.1 UTC, 2 s ago.", "steady", 0.9, 43900, time.Second),
-		linkOf("crm", "attention", "The target is slow: flow control since 13:58:02 UTC. Lag grows 0.4 s/s; the oplog lasts 3 h 10 min at this pace.", "catching up", 96, 11400, 2*time.Second),
-		linkOf("eu-west", "working", "Copying: 31 of 120 collections, 418,220 of about 1,301,912 MiB, about 3 h 12 min left. The target is not consistent yet.", "initial sync", nil, 93900, time.Second),
+		linkOf("crm", "attention", "The target is slow: flow control since 13:58:02 UTC. Lag grows 0.4 s/s; the oplog lasts 3 h 10 min at this pace.", "catching-up", 96, 11400, 2*time.Second),
+		linkOf("eu-west", "working", "Copying: 31 of 120 collections, 418,220 of about 1,301,912 MiB, about 3 h 12 min left. The target is not consistent yet.", "initial-sync", nil, 93900, time.Second),
 		linkOf("billing", "broken", "The oplog alone cannot bring the target up to date: no member of rs4 has the entry 1795528921:1 t7 any more.", "stale", nil, 0, 12*time.Minute),
 		linkOf("archive", "good", "Steady. Exact as of 11:12:01.2 UTC, 1 s ago.", "steady", 0.2, 93900, 3*time.Hour),
 	}}

@@ -39,7 +39,7 @@ var program = sync.OnceValues(func() (string, error) {
 // built is the folder of the program, removed after the tests.
 var built string
 
-// process is a process of the program that runs the link web.
+// process is a process of the program.
 type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -49,15 +49,20 @@ type process struct {
 	lines []string
 }
 
-// run starts a process, and waits until it serves the page.
+// run starts a process that runs the link web, and waits until it serves the page.
 func run(t *testing.T, source, target *mongosim.Set) *process {
+	t.Helper()
+	return start(t, "run", "--source", source.URI(), "--target", target.URI(), "--link", "web", "--spool-dir", t.TempDir())
+}
+
+// start starts the program, and waits until it serves the page.
+func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(path, "run", "--source", source.URI(), "--target", target.URI(), "--link", "web",
-		"--listen", "127.0.0.1:0", "--log-format", "json", "--spool-dir", t.TempDir())}
+	p := &process{t: t, cmd: exec.Command(path, append(args, "--listen", "127.0.0.1:0", "--log-format", "json")...)}
 	log, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +122,7 @@ type ends struct {
 
 func startEnds(t *testing.T) *ends {
 	t.Helper()
-	start := func(o mongosim.Options) *mongosim.Set {
+	begin := func(o mongosim.Options) *mongosim.Set {
 		set, err := mongosim.Start(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
@@ -125,8 +130,8 @@ func startEnds(t *testing.T) *ends {
 		t.Cleanup(set.Close)
 		return set
 	}
-	source := start(mongosim.Options{Dialect: "7.0", Seed: 1})
-	target := start(mongosim.Options{Dialect: "7.0", Seed: 2, SetName: "dr0"})
+	source := begin(mongosim.Options{Dialect: "7.0", Seed: 1})
+	target := begin(mongosim.Options{Dialect: "7.0", Seed: 2, SetName: "dr0"})
 	return &ends{t: t, source: source, target: target, from: connect(t, source), to: connect(t, target)}
 }
 
@@ -207,6 +212,46 @@ func TestReal(t *testing.T) {
 	}
 	b.quiet(second.page)
 	a.quiet(first.page, "ERR_")
+}
+
+// TestAgent drives the pages of a process of many links: the list, from the address of the process, and a
+// link of it, on which a pause by button pauses that link alone.
+func TestAgent(t *testing.T) {
+	t.Parallel()
+	if browser == nil {
+		open(t, "") // which skips, or fails
+	}
+	e := startEnds(t)
+	e.insert(1)
+	links := filepath.Join(t.TempDir(), "links.yaml")
+	file := fmt.Sprintf("defaults: {source: %q, target: %q, spool-dir: %q}\nlinks:\n  one: {include: [shop]}\n  two: {include: [crm]}\n",
+		e.source.URI(), e.target.URI(), t.TempDir())
+	if err := os.WriteFile(links, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := start(t, "agent", "--links", links)
+	b := open(t, agent.page+"/")
+	b.arrives("/fleet")
+	const rows = `Array.from(document.querySelectorAll("#links tbody tr"))`
+	b.wait(rows + `.length === 2 && ` + rows + `.every((r) => r.dataset.level === "good" && r.textContent.includes("Steady"))`)
+	eval[bool](b, rows+`.find((r) => r.cells[0].textContent === "one").querySelector("a").click() || true`)
+	b.arrives("/link/one/")
+	b.shown("link", "one")
+	b.shown("sentence", "Steady")
+	b.wait(`document.querySelectorAll(".chart").length > 5`)
+	b.click("pause")
+	b.fill("#ask-why", "only this one")
+	b.click("ask-yes")
+	b.shown("outcome", "Pause: done")
+	b.shown("held", "only this one")
+	eval[bool](b, `document.querySelector("nav a").click() || true`)
+	b.arrives("/fleet")
+	b.wait(rows + `.map((r) => r.cells[0].textContent + "=" + r.dataset.level).sort().join() === "one=attention,two=good"`)
+	b.shown("links", "only this one")
+	if dir := os.Getenv("PAGE_SHOTS"); dir != "" {
+		b.shoot(dir, "agent")
+	}
+	b.quiet(agent.page)
 }
 
 // later waits until the page has shown as many statuses more.

@@ -58,7 +58,7 @@ func states() []given {
 		{name: "steady", state: state("+cut", cutOf(12), "verdict.also", []any{"4 indexes are deferred until cutover."})},
 		{name: "copying", history: copies, state: with(
 			"verdict", verdict("copying", "working", "Copying: 31 of 120 collections, 418,220 of about 1,301,912 MiB, about 3 h 12 min left. The target is not consistent yet. The source's oplog lasts about 26 h.", "", 95*time.Minute),
-			"state", "initial sync", "consistent", false, "consistentAt", missing,
+			"state", "initial-sync", "consistent", false, "consistentAt", missing,
 			"+copy", object{"phase": "copying", "number": 1, "started": ago(95 * time.Minute), "host": "db3.prod:27017", "progress": object{}},
 			"namespaces", []any{
 				copied("shop.orders", "copying", 3.1e11, 8.2e11, 7.2e7, 7100), copied("shop.carts", "copying", 8e9, 4.1e10, 2.1e7, 1600),
@@ -68,7 +68,7 @@ func states() []given {
 		)},
 		{name: "catching-up", state: state(
 			"verdict", verdict("catching-up", "working", "Catching up; what is not applied is up to 3 min old; 8,112 operations per second are applied. The source's oplog lasts about 25 h.", "", 2*time.Minute),
-			"state", "catching up", "lagSeconds", 171.2, "ageOfOldestUnappliedSeconds", 180.0, "lagTrend", -3.4,
+			"state", "catching-up", "lagSeconds", 171.2, "ageOfOldestUnappliedSeconds", 180.0, "lagTrend", -3.4,
 			"bottleneck", object{"stage": "applier", "side": "target", "why": "the target: the 16 writers are busy for 97 % of the time"},
 			"stages", stages(201e6, 0.01, 0.44, 0.93, 0.31, 0.97, 0.0),
 		)},
@@ -76,7 +76,7 @@ func states() []given {
 			"verdict", verdict("target-slow", "attention", "The target is slow: flow control since 13:58:02 UTC. Lag grows 0.4 s/s; the oplog lasts 3 h 10 min at this pace.",
 				"replicator throttle --link dr --target mongodb://dr1.backup:27017/?replicaSet=dr0 --apply-ops 2000", 4*time.Minute,
 				"A command on the target has had no reply for 12 s: update on shop.orders.", "Index email_1 of shop.orders is deferred until cutover."),
-			"state", "catching up", "lagSeconds", 96.0, "exactAt", ago(97*time.Second), "ageOfOldestUnappliedSeconds", 98.2, "lagTrend", 0.4, "oplogRolloverSeconds", 4200.0,
+			"state", "catching-up", "lagSeconds", 96.0, "exactAt", ago(97*time.Second), "ageOfOldestUnappliedSeconds", 98.2, "lagTrend", 0.4, "oplogRolloverSeconds", 4200.0,
 			"oplogWindowLeftSeconds", 4200.0, "checkpoint.fetchFrom", object{"t": 1795508921, "i": 1, "term": 7},
 			"bottleneck", object{"stage": "applier", "side": "target", "why": "the target: update has had no reply for 12 s"},
 			"+cut", cutOf(312), "+noCut", "the lanes did not stand within 5 s",
@@ -107,7 +107,7 @@ func states() []given {
 		)},
 		{name: "paused", state: state(
 			"verdict", verdict("paused", "attention", "Paused since 13:44:12 UTC by mira: “replace the disk of dr1”. The pause may last 25 h more.", "replicator resume --link dr --target …", 18*time.Minute),
-			"state", "paused", "control.paused", object{"since": ago(18 * time.Minute), "by": "mira", "why": "replace the disk of dr1", "mayLastSeconds": 90300},
+			"control.paused", object{"since": ago(18 * time.Minute), "by": "mira", "why": "replace the disk of dr1", "mayLastSeconds": 90300},
 			"latency", nil, "rates", nil,
 		)},
 		{name: "resyncing", state: state(
