@@ -285,29 +285,9 @@ func ofLink(t *testing.T, where, name string, matchers []*labels.Matcher) {
 // none of its metrics is there then.
 func TestDashboardAnswers(t *testing.T) {
 	t.Parallel()
-	s, known := newStore(), metrics(t)
 	const steps = 10
-	add := func(name string, l map[string]string, each float64) {
-		b := labels.NewBuilder(labels.FromMap(l)).Set(labels.MetricName, name).Set("job", "replicator").Set("instance", "a:9216")
-		for i := range int64(steps + 1) {
-			s.add(b.Labels(), i*time.Minute.Milliseconds(), 1+each*float64(i))
-		}
-	}
-	for name, list := range values(t) {
-		for _, l := range list {
-			switch known[name].kind {
-			case "histogram":
-				for _, le := range []string{"0.1", "1", "+Inf"} {
-					l["le"] = le
-					add(name+"_bucket", l, 60)
-				}
-			case "counter":
-				add(name, l, 60)
-			default:
-				add(name, l, 0)
-			}
-		}
-	}
+	s := newStore()
+	s.remember(t, steps)
 	e := newEvaluator(t, readRules(t), s)
 	end := time.UnixMilli(0).Add(steps * time.Minute)
 	empty := map[string]bool{}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -38,19 +39,30 @@ func metrics(t *testing.T) map[string]metric {
 	return all
 }
 
-// values returns the labels that metrics of a run had, by metric.
-func values(t *testing.T) map[string][]map[string]string {
+// had is a series that a link had at the end of a run. The value is 1 if it depends on the moment.
+type had struct {
+	labels map[string]string
+	value  float64
+}
+
+// values returns the series of a run, by metric.
+func values(t *testing.T) map[string][]had {
 	t.Helper()
 	text, err := os.ReadFile("../test/metrics/testdata/metrics.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string][]map[string]string{}
+	all := map[string][]had{}
 	for line := range strings.Lines(string(text)) {
 		name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		of := map[string]string{}
+		of := had{map[string]string{}, 1}
 		for _, m := range regexp.MustCompile(`([a-z]+)=([^=]*) `).FindAllStringSubmatch(rest, -1) {
-			of[m[1]] = m[2]
+			of.labels[m[1]] = m[2]
+		}
+		if value := rest[strings.LastIndex(rest, " ")+1:]; value != "*" {
+			if of.value, err = strconv.ParseFloat(value, 64); err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
 		}
 		all[name] = append(all[name], of)
 	}
@@ -87,7 +99,7 @@ var (
 type checker struct {
 	t      *testing.T
 	known  map[string]metric
-	values map[string][]map[string]string
+	values map[string][]had
 }
 
 func newChecker(t *testing.T) *checker {
@@ -181,18 +193,18 @@ func (c *checker) selector(where string, s *parser.VectorSelector, in string) []
 // matcher reports values that a label of a metric does not have: each alternative has to match one.
 func (c *checker) matcher(where, name string, m *labels.Matcher) {
 	c.t.Helper()
-	var had []string
+	var values []string
 	for _, v := range c.values[name] {
-		if value, has := v[m.Name]; has {
-			had = append(had, value)
+		if value, has := v.labels[m.Name]; has {
+			values = append(values, value)
 		}
 	}
-	if len(had) == 0 || m.Name == "link" || strings.Contains(m.Value, ".*") {
+	if len(values) == 0 || m.Name == "link" || strings.Contains(m.Value, ".*") {
 		return
 	}
 	for alternative := range strings.SplitSeq(m.Value, "|") {
-		if !slices.Contains(had, alternative) {
-			c.t.Errorf("%s: %s never had %s=%q, but %q", where, name, m.Name, alternative, had)
+		if !slices.Contains(values, alternative) {
+			c.t.Errorf("%s: %s never had %s=%q, but %q", where, name, m.Name, alternative, values)
 		}
 	}
 }

@@ -167,6 +167,51 @@ func (u *unitTest) hasMetricsOf(t *testing.T, rules *rulefmt.RuleGroups, alert s
 // optional are metrics that only hold alerts back, or that have an alternative.
 var optional = map[string]bool{"replicator_paused": true, "replicator_agent_ready": true}
 
+// TestSteadyIsQuiet: no alert fires for what a steady link had at the end of a run, but that what is
+// deferred is still so a day later.
+func TestSteadyIsQuiet(t *testing.T) {
+	t.Parallel()
+	const hours = 25
+	s := newStore()
+	s.remember(t, hours*60)
+	e := newEvaluator(t, readRules(t), s)
+	start := time.UnixMilli(0)
+	for i := range time.Duration(hours * 12) {
+		e.step(start.Add(i * 5 * time.Minute))
+	}
+	got := e.query(fired, start.Add((hours*60-5)*time.Minute))
+	if len(got) != 1 || got[0].Metric.Get("alertname") != "ReplicatorDeferred" {
+		t.Errorf("%s", got)
+	}
+}
+
+// remember adds what a link had at the end of a run, each minute; counters that depend on the moment grow.
+func (s *store) remember(t *testing.T, minutes int64) {
+	t.Helper()
+	known := metrics(t)
+	add := func(name string, l map[string]string, value, each float64) {
+		b := labels.NewBuilder(labels.FromMap(l)).Set(labels.MetricName, name).Set("job", "replicator").Set("instance", "a:9216")
+		for i := range minutes + 1 {
+			s.add(b.Labels(), i*time.Minute.Milliseconds(), value+each*float64(i))
+		}
+	}
+	for name, list := range values(t) {
+		for _, of := range list {
+			switch kind := known[name].kind; {
+			case kind == "histogram":
+				for _, le := range []string{"0.1", "1", "+Inf"} {
+					of.labels["le"] = le
+					add(name+"_bucket", of.labels, 0, 60)
+				}
+			case kind == "counter" && of.value > 0:
+				add(name, of.labels, of.value, 60)
+			default:
+				add(name, of.labels, of.value, 0)
+			}
+		}
+	}
+}
+
 // TestRunbooks: each alert has a severity and a text, and leads to a section that is there.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
@@ -215,9 +260,9 @@ func verdictsOf(t *testing.T, r *rulefmt.Rule) []string {
 	var names []string
 	for _, v := range values(t)[s.Name] {
 		if !slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool {
-			return m.Name != labels.MetricName && !m.Matches(v[m.Name])
+			return m.Name != labels.MetricName && !m.Matches(v.labels[m.Name])
 		}) {
-			names = append(names, v["name"])
+			names = append(names, v.labels["name"])
 		}
 	}
 	if len(names) == 0 {
