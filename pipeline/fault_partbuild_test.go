@@ -28,7 +28,7 @@ func TestPartBuild(t *testing.T) {
 		s := b.links["a"].p.Snapshot()
 		return s.Spool == nil && s.State == monitor.Steady
 	}))
-	b.hold("again: consistent")
+	b.hold("again: everything copied")
 	b.play(`
 		resync shop.c
 		await held

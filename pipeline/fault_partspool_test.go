@@ -116,18 +116,25 @@ func TestPartTooStale(t *testing.T) {
 	t.Parallel()
 	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 30)
-	o.play("source insert db.r 1..50\nawait caught-up a")
-	o.hold("again: consistent")
-	o.play("resync db.r\nawait held")
+	o.links["a"].stop(pipeline.ErrStopped)
+	o.awaitEnd(o.links["a"])
+	gates := newGates("collMod r")
+	o.asTarget = gates.around
+	must.Succeed(t, o.start("a"))
+	o.play("source insert db.r 1..50\nawait caught-up a\nhold again: everything copied\nresync db.r\nawait held")
+	must.Succeed(t, o.source.write(t.Context(), "db", bson.D{{Key: "collMod", Value: "r"}, {Key: "validationAction", Value: "warn"}}))
 	at := o.newest()
+	o.write(1)
+	o.play("await caught-up a\nrelease\nawait told again: consistent") // and behind the link
+	<-gates.shut["collMod r"].reached
 	for range 5 {
 		o.write(10)
 		must.Succeed(t, o.caughtUp(o.links["a"]))
 	}
 	o.lost(at)
 	o.links["a"].stop(pipeline.ErrStopped)
-	o.release()
 	o.awaitEnd(o.links["a"])
+	o.asTarget = nil
 	o.cfg.Copy.SpoolDir = t.TempDir()
 	must.Succeed(t, o.start("b"))
 	l := o.links["b"]
