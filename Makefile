@@ -131,6 +131,7 @@ soak: mutate kills rounds agents ## what is too slow for check: planted bugs, ki
 	REPLICATOR_COPY_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestCopySurvives ./pipeline
 	REPLICATOR_MASS_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestMassSurvives ./pipeline
 	CUT_SEEDS=200 $(GO) test -count=1 -timeout 60m -run 'TestCuts$$' ./test/e2e
+	VERIFY_SEEDS=20 $(GO) test -count=1 -timeout 60m -run 'TestVerify$$' ./test/e2e
 	LOCKS_SECONDS=300 $(GO) test -count=1 -timeout 60m -run TestContenders -v ./lease/locks/mongostore ./lease/locks/sqlstore
 	LIVE_SECONDS=300 LIVE_DIALECTS=all $(GO) test -count=1 -timeout 60m -run TestLive -v ./test/e2e
 

@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -15,8 +16,11 @@ const (
 	// freshFor is for how long a cut is used for another range, so that most of the time for
 	// which it can be read is left. A server keeps five minutes by default.
 	freshFor = 30 * time.Second
-	// mostCuts is how many cuts are asked for to reach a time of the source.
-	mostCuts = 30
+	// mostCuts is how many cuts are asked for to reach a time of the source, with pauses
+	// between them that grow by cutPause up to longestPause: eight minutes in all.
+	mostCuts     = 60
+	cutPause     = 200 * time.Millisecond
+	longestPause = 10 * time.Second
 )
 
 func (c *Cut) before(other *Cut) bool { return oplog.CompareTimestamps(c.Target, other.Target) < 0 }
@@ -85,7 +89,12 @@ func (c *cutter) get(ctx context.Context) (Cut, error) {
 // next asks for a cut until one fits.
 func (c *cutter) next(ctx context.Context) (Cut, error) {
 	var cut Cut
-	for range mostCuts {
+	for n := range mostCuts {
+		if n > 0 {
+			if err := mongo.Pause(ctx, min(longestPause, time.Duration(n)*cutPause)); err != nil {
+				return Cut{}, err
+			}
+		}
 		var err error
 		if cut, err = c.cuts.Next(ctx); err != nil {
 			return Cut{}, err

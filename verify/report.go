@@ -171,7 +171,7 @@ func (t *Tally) count(k Kind) {
 type Summary struct {
 	// Collections are in the order of their names.
 	Collections []Collection
-	// Views are the source's definitions that its own server does not accept.
+	// InvalidViews are the source's definitions that its own server does not accept.
 	InvalidViews []string
 	// First and Last are the oldest and the newest cut at which anything was read: everything
 	// holds as of some cut between them. Nil without cuts.

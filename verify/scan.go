@@ -238,6 +238,9 @@ func (s *scan) flush(ctx context.Context) error {
 		if found, err = s.v.confirm(ctx, s.p, found); err != nil {
 			return err
 		}
+		if found, err = s.displacedStill(ctx, found); err != nil {
+			return err
+		}
 	}
 	for i := range found {
 		s.tally.count(found[i].Kind)

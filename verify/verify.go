@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -80,6 +81,10 @@ func (v *Verifier) run(ctx context.Context) error {
 		if err := s.open(ctx); err != nil {
 			return err
 		}
+	}
+	if v.cuts != nil {
+		// What was written before the verification has begun is seen.
+		v.cuts.need(v.source.heard(), v.target.heard())
 	}
 	all, err := v.settle(ctx, "")
 	if err != nil {
@@ -185,7 +190,7 @@ type settled struct {
 }
 
 // mostRounds is how often catalogs are read until both sides are known for one time.
-const mostRounds = 10
+const mostRounds = 5
 
 // settle compares the catalogs of everything, or of one namespace of the source.
 //
@@ -291,7 +296,7 @@ func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error 
 		}
 		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
 		return v.read(ctx, p, c, next, snapshots)
-	case unreadable(err) && snapshots:
+	case snapshots && (unreadable(err) || servererr.IsOptionRefused(err)): // the latter before 5.0
 		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
 		return v.read(ctx, p, c, how, false)
 	}

@@ -14,7 +14,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/scope"
@@ -26,6 +29,7 @@ type verifyCommand struct {
 	sourceFlags `group:"Where"`
 	Target      string     `group:"Where" placeholder:"URI" help:"The target: connection string of a replica set."`
 	TargetLogin loginFlags `group:"Where" embed:"" prefix:"target-"`
+	Link        string     `group:"Where" placeholder:"NAME" help:"Compare at the consistent cuts of this link, which runs. Without it nothing may write to either side."`
 	MetadataDB  string     `group:"Where" name:"metadata-db" default:"replicator" help:"Database of the target for the links' metadata, which is left out."`
 
 	Include       []string   `group:"What" sep:"none" placeholder:"PATTERN" help:"Compare these namespaces: shop, shop.orders, shop.log*, /regexp/. Default: everything."`
@@ -76,10 +80,16 @@ func (c *verifyCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	defer sides.close()
 	r := verifyReport{out: out.Results, json: c.JSON}
-	v, err := verify.New(verify.Config{
+	cfg := verify.Config{
 		Source: sides.source, Target: sides.target, Scope: names, Workers: c.Workers, RangeBytes: int64(c.RangeBytes), Memory: int64(c.Memory),
 		AnyFieldOrder: c.IgnoreFieldOrder, Sample: float64(c.Sample), ShowValues: c.ShowValues, Found: r.found,
-	})
+	}
+	if c.Link != "" {
+		if err := c.ofLink(ctx, sides.target, names, &cfg); err != nil {
+			return cli.Stopped(ctx, err)
+		}
+	}
+	v, err := verify.New(cfg)
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -112,6 +122,9 @@ func (c *verifyCommand) check() (source, target *driver.Options, names *scope.Sc
 	keep(filters.checkPatterns())
 	names, err = scope.New(scope.Config{Include: c.Include, Exclude: c.Exclude, Map: c.Map, UsersAndRoles: c.UsersAndRoles, MetaDB: c.MetadataDB})
 	keep(err)
+	if c.Link != "" && !checkpoint.ValidLink(c.Link) {
+		keep(fmt.Errorf("--link: %q: a name has letters, digits, dots, _ and -, 64 at most", c.Link))
+	}
 	if c.Workers < 1 || c.Workers > 256 {
 		keep(fmt.Errorf("--verify-workers: %d is not between 1 and 256", c.Workers))
 	}
@@ -122,6 +135,24 @@ func (c *verifyCommand) check() (source, target *driver.Options, names *scope.Sc
 		keep(fmt.Errorf("--memory: %s is less than %s", c.Memory, cli.Size(verify.LeastMemory)))
 	}
 	return source, target, names, errors.Join(faults...)
+}
+
+// ofLink has a link compared: at its cuts, and as it is meant to make the target.
+func (c *verifyCommand) ofLink(ctx context.Context, target *driver.Set, names *scope.Scope, cfg *verify.Config) error {
+	link := linkFlags{Link: c.Link}
+	link.MetadataDB = c.MetadataDB
+	store, state, err := link.find(ctx, target)
+	if err != nil {
+		return err
+	}
+	if mine := names.Fingerprint(); !strings.HasPrefix(state.Fingerprint, mine+";") {
+		return cli.Usage(fmt.Errorf("link %s mirrors other namespaces than these (%s): give --include, --exclude, --map and --users-and-roles as for replicator run", c.Link, names.Describe()))
+	}
+	cfg.Cuts = &verify.LinkCuts{Links: store, By: operator()}
+	cfg.Deferred = func(ctx context.Context) (verify.Overlay, error) {
+		return ddl.ReadDeferred(ctx, mongo.Reads(target), c.MetadataDB, c.Link)
+	}
+	return nil
 }
 
 // bothSides are the connections to two clusters.

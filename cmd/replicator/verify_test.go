@@ -69,3 +69,35 @@ func TestVerify(t *testing.T) {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 }
+
+// A link is compared at its cuts, while it runs; its filters have to be given.
+func TestVerifyLink(t *testing.T) {
+	source, target := twoSets(t)
+	l := startLink(t, append(uris(source, target), "--await=100ms", "--exclude=shop.log")...)
+	awaitLink(l)
+	insert(t, source, "shop", "orders", bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}})
+	insert(t, source, "shop", "log", bson.D{{Key: "_id", Value: 1}})
+	tell(t, source, "shop", bson.D{{Key: "createIndexes", Value: "orders"}, {Key: "indexes", Value: bson.A{
+		bson.D{{Key: "key", Value: bson.D{{Key: "at", Value: 1}}}, {Key: "name", Value: "at"}, {Key: "expireAfterSeconds", Value: 60}},
+	}}})
+	on := append([]string{"verify"}, uris(source, target)[:3]...)
+	code, stdout, stderr := invoke(t, nil, append(on, "--exclude=shop.log")...)
+	if code != cli.ExitOK || !strings.Contains(stdout, "equal: 0 differences, 2 documents equal, 1 collections") || !strings.Contains(stdout, "read at cuts as of ") {
+		t.Errorf("code %d, %s%s", code, stdout, stderr)
+	}
+	insert(t, target, "shop", "orders", bson.D{{Key: "_id", Value: 3}})
+	code, stdout, stderr = invoke(t, nil, append(on, "--exclude=shop.log", "--json")...)
+	if code != cli.ExitFailed || !strings.HasPrefix(stdout, `{"kind":"extra"`) || !strings.Contains(stdout, `"cut":{"source":{"t":`) {
+		t.Errorf("code %d, %s%s", code, stdout, stderr)
+	}
+	if code, _, stderr = invoke(t, nil, on...); code != cli.ExitUsage || !strings.Contains(stderr, "link test mirrors other namespaces than these (everything)") {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+	if code, _, stderr = invoke(t, nil, append(on, "--link=other")...); code != cli.ExitUsage || !strings.Contains(stderr, "there is no link other") {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+	l.drain()
+	if code := l.end(); code != cli.ExitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+}

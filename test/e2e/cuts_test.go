@@ -82,7 +82,7 @@ func openBank(t *testing.T, seed int64) *bank {
 		provider:  provider{name: dialect},
 		liveTimes: liveTimes{total: 1500 * time.Millisecond, between: 250 * time.Millisecond, down: 100 * time.Millisecond, limit: time.Minute},
 		rnd:       rand.New(rand.NewPCG(uint64(seed), 2)),
-		source:    openEmbedded(t, dialect, clusterOptions{name: "source", members: 3, seed: seed}),
+		source:    openEmbedded(t, dialect, clusterOptions{name: "source", members: 3, seed: seed, history: time.Minute}),
 		target:    openEmbedded(t, dialect, clusterOptions{name: "target", members: 3, seed: seed + 1, history: time.Minute}),
 	}
 	l.mirror = &mirror{
