@@ -31,6 +31,10 @@ type ReaderConfig struct {
 	// than those before. Zero means no limit but that of the server, 16 MiB.
 	ReplyBytes int64
 
+	// Without, if not nil, is a filter of the entries that are not read, except for the one
+	// to start from. The member does not reply before it has another one, or after AwaitTime.
+	Without bson.Raw
+
 	Observer event.Observer
 	Registry prometheus.Registerer
 	// Meter measures the goroutine that reads. May be nil. While the member has more to

@@ -32,6 +32,21 @@ func from(at bson.Timestamp) bsoncore.Document {
 	return bsoncore.NewDocumentBuilder().AppendDocument("ts", bound).Build()
 }
 
+// filter is the filter of the entries to read, from at on.
+func (t *tail) filter(at bson.Timestamp) bsoncore.Document {
+	if t.cfg.Without == nil {
+		return from(at)
+	}
+	// The bound of ts is apart, so that the member seeks to it.
+	start := bsoncore.NewDocumentBuilder().AppendTimestamp("ts", at.T, at.I).Build()
+	others := bsoncore.NewDocumentBuilder().
+		AppendArray("$nor", bsoncore.NewArrayBuilder().AppendDocument(bsoncore.Document(t.cfg.Without)).Build()).Build()
+	return bsoncore.NewDocumentBuilder().
+		AppendDocument("ts", bsoncore.NewDocumentBuilder().AppendTimestamp("$gte", at.T, at.I).Build()).
+		AppendArray("$or", bsoncore.NewArrayBuilder().AppendDocument(start).AppendDocument(others).Build()).
+		Build()
+}
+
 // appendMajority appends the read concern majority: the member shows nothing that could
 // be rolled back.
 func appendMajority(body []byte) []byte {
@@ -44,7 +59,7 @@ func appendMajority(body []byte) []byte {
 func (t *tail) findCommand(at bson.Timestamp, maxTimeMS int64) mongo.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 512))
 	body = bsoncore.AppendStringElement(body, "find", oplogCollection)
-	body = bsoncore.AppendDocumentElement(body, "filter", from(at))
+	body = bsoncore.AppendDocumentElement(body, "filter", t.filter(at))
 	body = bsoncore.AppendBooleanElement(body, "tailable", true)
 	body = bsoncore.AppendBooleanElement(body, "awaitData", true)
 	body = bsoncore.AppendInt32Element(body, "batchSize", t.batch.size())
@@ -58,8 +73,8 @@ func (t *tail) getMoreCommand() mongo.Command {
 	body = bsoncore.AppendStringElement(body, "collection", oplogCollection)
 	body = bsoncore.AppendInt32Element(body, "batchSize", t.batch.size())
 	body = bsoncore.AppendInt64Element(body, "maxTimeMS", t.cfg.AwaitTime.Milliseconds())
-	if known := t.meta.Committed; !known.IsNull() {
-		// The member replies as soon as the commit point moves, too.
+	if known := t.meta.Committed; !known.IsNull() && t.cfg.Without == nil {
+		// The member replies as soon as the commit point moves, too: with each of the entries that are not read.
 		body = appendOpTime(body, "lastKnownCommittedOpTime", known)
 	}
 	return t.command(start, body)

@@ -67,7 +67,7 @@ func (l *Lease) raise(ctx context.Context, found Record) (doc bson.Raw, again bo
 		return nil, false, err
 	}
 	l.sessions = l.sessions[:0]
-	l.own = l.Session(ownSession)
+	l.own = l.Session(OwnSession)
 	statement, err := l.statement(found)
 	if err != nil {
 		return nil, false, err

@@ -17,8 +17,8 @@ import (
 // every 5 minutes, and forgets those unused for 30.
 const TouchEvery = 5 * time.Minute
 
-// ownSession is the name of the session that changes the lease's document.
-const ownSession = "lease"
+// OwnSession is the name of the session that changes the lease's document.
+const OwnSession = "lease"
 
 // Config identifies the document with the lease, and the process that acquires it.
 type Config struct {
@@ -97,10 +97,16 @@ func (l *Lease) Instance() string { return l.instance }
 // called Lock may use it.
 func (l *Lease) Own() *mongo.Session { return l.own }
 
+// SessionID returns the id of a session of the lease with an id in a metadata database: of
+// that name, for all terms of an instance.
+func SessionID(db, id, instance, name string) bson.Raw {
+	return mongo.SessionID(db, id, instance, name)
+}
+
 // Session returns the session of that name, at the first number of the term. It must be
 // called once for each name, and not concurrently with other methods.
 func (l *Lease) Session(name string) *mongo.Session {
-	id := mongo.SessionID(l.cfg.DB, l.cfg.ID, l.instance, name)
+	id := SessionID(l.cfg.DB, l.cfg.ID, l.instance, name)
 	l.sessions = append(l.sessions, id)
 	return mongo.NewSession(l.cfg.Keeper.guard(l.cfg.Target), id, l.term<<mongo.NumberBits)
 }

@@ -218,6 +218,9 @@ func (p *Pipeline) alongside(ctx context.Context, link *checkpoint.Link, work fu
 	loops = append(loops, p.monitor.WindowLoop, link.TouchLoop)
 	if p.cfg.part == nil { // otherwise, the pipeline of the whole link does this
 		loops = append(loops, p.monitor.LackingLoop)
+		if p.guard != nil {
+			loops = append(loops, p.guard.loop)
+		}
 	}
 	var side errgroup.Group
 	for _, loop := range loops {

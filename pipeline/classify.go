@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
@@ -75,6 +76,8 @@ var (
 const (
 	resyncHint = "The oplog alone cannot bring the target up to date. Copy again: a new --link with --drop-existing. " +
 		"First give the source a larger oplog."
+	foreignHint = "Stop what writes there. Then start the link with --guard=alarm and copy the namespaces again (replicator resync), " +
+		"or say that they are as they should be (replicator guard --clear)."
 	divergedHint = "Something else writes to the target, or it was not an exact copy. Compare source and target; " +
 		"--on-divergence=report continues and reports each case."
 )
@@ -127,6 +130,7 @@ var rules = []struct {
 	{"collection must be copied", as[*ddl.ResyncError], Verdict{Action: Resync, Code: ExitResync, Hint: "Give --spool-dir: the link then copies that collection. Or change the filters so that it is mirrored from the start."}},
 	{"target diverged, found by a DDL command", as[*ddl.DivergedError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
 	{"target diverged", as[*applier.DivergenceError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
+	{"foreign write to the target, with --guard=stop", as[*guard.ForeignError], Verdict{Action: Exit, Code: ExitDiverged, Hint: foreignHint}},
 	{"unique index of the target refuses a write", as[*applier.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Drop the index on the target, or make it not unique, until cutover; or use --unique-indexes=serialized."}},
 	{"unique index of the target refuses a copied document", as[*clone.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Drop the index on the target, or let the copy create its collections itself: --drop-existing."}},
 	{"unique index cannot be created", as[*ddl.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove the documents that only the target has, or start a new link with --unique-indexes=relaxed."}},

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/memory"
@@ -99,6 +100,9 @@ type Config struct {
 	// nil.
 	OnCut func(checkpoint.Cut)
 
+	// Guard says what is done about foreign writes to the target. Empty means guard.Off.
+	Guard guard.Mode
+
 	// Feedback is how the link's progress is reported to the source. Default:
 	// feedback.None.
 	Feedback feedback.Mode
@@ -157,6 +161,7 @@ func (c *Config) setDefaults() {
 	def(&c.BatchOps, 5000)
 	def(&c.BatchBytes, 100<<20)
 	def(&c.Writers, 16)
+	def(&c.Guard, guard.Off)
 	def(&c.UniqueIndexes, ddl.Relaxed)
 	def(&c.CheckpointInterval, 100*time.Millisecond)
 	c.Copy.SetDefaults()

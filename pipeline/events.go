@@ -17,6 +17,7 @@ const (
 	keyHolder  = "holder"
 	keyNumber  = "number"
 	keyThen    = "then"
+	keyUntil   = "until"
 	keyWait    = "wait"
 	keyWhy     = "why"
 )

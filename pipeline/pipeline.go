@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
@@ -91,6 +92,8 @@ type Pipeline struct {
 	// cutNow asks the applier for a consistent cut; nil for a part, which makes none. It has room
 	// for one request.
 	cutNow chan struct{}
+	// guard watches the target for foreign writes, nil if nothing does.
+	guard *guardian
 	// followed means that this process has led, and no other one is known to have led since.
 	followed bool
 }
@@ -112,6 +115,10 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		p.cutNow = make(chan struct{}, 1)
 	}
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
+	if cfg.part == nil && cfg.Guard != guard.Off { // a part has that of the whole link
+		p.target = announce(p.target, cfg.MetaDB, cfg.Link)
+		p.guard = newGuardian(p)
+	}
 	p.monitor = monitor.New(monitor.Config{
 		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Await: cfg.Await, Waits: &p.waits, Held: p.isHeld, Observer: cfg.Observer,
 		CutInterval: cfg.CutInterval, Registry: cfg.Registry,
@@ -167,6 +174,7 @@ func (p *Pipeline) Snapshot() monitor.Snapshot {
 	s.Clock, _ = p.watcher.Clock()
 	s.Resolver, s.TargetHosts = p.resolver.Status(), p.target.Hosts()
 	s.AddReason(p.resyncs.Postponed())
+	s.Guard = p.guard.status()
 	if p.control != nil {
 		now := p.control.Status()
 		s.Control = &now
@@ -390,6 +398,9 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 		p.catchesUp, until = true, to
 	}
 	if err := p.leaveOut(ctx, link); err != nil {
+		return err
+	}
+	if err := p.guard.begin(ctx, link); err != nil {
 		return err
 	}
 	return p.copyOrFollow(ctx, soft, link, src, until)

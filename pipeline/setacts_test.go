@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,9 @@ import (
 func (w *world) onSet(c *cluster, args []string, line string) (string, error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
+	if c == w.target && slices.Contains([]string{"insert", "update", "delete", "run"}, args[0]) {
+		w.foreign.Store(true)
+	}
 	switch verb := args[0]; verb {
 	case "insert", "update", "delete":
 		return "", w.writes(ctx, c, verb, args[1:])

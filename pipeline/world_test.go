@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -96,6 +98,8 @@ type world struct {
 	observe event.Observer
 	// asTarget, if set, wraps the target of a link that is started.
 	asTarget func(pipeline.Cluster) pipeline.Cluster
+	// foreign means that something else writes to the target.
+	foreign atomic.Bool
 	// spools are the folders of spools, by name.
 	spools map[string]string
 
@@ -174,6 +178,9 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 	}
 	l := &link{name: name, linkName: cmp.Or(cfg.Link, "mirror"), scope: s, copies: cfg.Copy.SpoolDir != "", done: make(chan struct{})}
 	cfg.Scope = s
+	if cfg.Guard == "" {
+		cfg.Guard = guard.Alarm // No act may be taken for a foreign write.
+	}
 	cfg.Observer = func(e event.Event) { w.tell(l, e) }
 	if cfg.Link == "" {
 		cfg.Link = "mirror"
@@ -221,6 +228,10 @@ func (w *world) tell(l *link, e event.Event) {
 	switch e := e.(type) {
 	case syncsource.SourceChosen:
 		w.name(e.To)
+	case guard.Found:
+		if !w.foreign.Load() {
+			w.t.Errorf("link %s took a write for a foreign one: %v", l.name, e.LogValue())
+		}
 	case checkpoint.Acquired:
 		l.reached = e.Applied
 	case checkpoint.Advanced:

@@ -38,6 +38,10 @@ const (
 	Renames = "renames"
 	// Cuts has the newest consistent cuts of links.
 	Cuts = "cuts"
+	// Guard has what is known of foreign writes to the target, and Commands the commands that links
+	// have announced to its oplog: see package guard. Releases that do not know them ignore them.
+	Guard    = "guard"
+	Commands = "commands"
 	// History has what links have done in the last 24 hours: see package history. It is no
 	// state of them.
 	History = "history"
@@ -72,6 +76,8 @@ func DocumentsOf(link string) []Documents {
 		{Renames, ByID(link)},
 		{Cuts, ByID(link)},
 		{History, ByID(link)},
+		{Guard, OfLink(link)},
+		{Commands, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},
 		{Builds, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},
 		{Oversized, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/internal/metric"
@@ -106,6 +107,9 @@ type Snapshot struct {
 	Stands *Stands
 	// Control is what operators have set and asked for, nil for a part.
 	Control *control.Status
+	// Guard is what is known of foreign writes to the target, nil for a part. Only the process that
+	// leads watches.
+	Guard *guard.Status
 	// LastError is why the last attempt ended, empty if none has.
 	LastError   string
 	LastErrorAt time.Time

@@ -1,0 +1,59 @@
+package guard
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const expireAfter = "expireAfterSeconds"
+
+// Deletes reports whether the target itself deletes documents from a collection: see
+// [Config.Deletes].
+func Deletes(ctx context.Context, target mongo.Caller, ns oplog.Namespace) (bool, error) {
+	listed, err := mongo.Retry{}.ReadAll(ctx, target, nil, ns.DB(), metadata.Document(func(dst []byte) []byte {
+		dst = bsoncore.AppendInt32Element(dst, "listCollections", 1)
+		dst = metadata.AppendDoc(dst, "filter", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "name", ns.Collection()) })
+		return metadata.AppendDoc(dst, "cursor", func(dst []byte) []byte { return dst })
+	}))
+	switch {
+	case servererr.IsInvalidView(err):
+		return true, nil // The database cannot be listed: it is not known.
+	case err != nil:
+		return false, err
+	case len(listed) == 0:
+		return true, nil
+	}
+	field, _ := rawbson.Lookup(listed[0], "options")
+	if options, ok := field.Document(); ok {
+		capped, _ := rawbson.Lookup(options, "capped")
+		if is, _ := capped.Bool(); is {
+			return true, nil
+		}
+		if _, expires := rawbson.Lookup(options, expireAfter); expires {
+			return true, nil
+		}
+	}
+	indexes, err := mongo.Retry{}.ReadAll(ctx, target, nil, ns.DB(), metadata.Document(func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "listIndexes", ns.Collection())
+		return metadata.AppendDoc(dst, "cursor", func(dst []byte) []byte { return dst })
+	}))
+	if err != nil {
+		if servererr.IsNoNamespace(err) {
+			return true, nil
+		}
+		return false, err
+	}
+	for _, spec := range indexes {
+		if _, expires := rawbson.Lookup(spec, expireAfter); expires {
+			return true, nil
+		}
+	}
+	return false, nil
+}

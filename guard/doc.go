@@ -1,0 +1,44 @@
+// Package guard finds foreign writes: those to mirrored namespaces of the target that the link
+// has not made. Nothing else may write there, and a write that nobody notices shows only at
+// cutover, if at all.
+//
+//	target's oplog ──▶ tail, without the flushes of links ──▶ [Watch.See] ──▶ foreign writes
+//	                                                             │
+//	commands of the link ──▶ [Gate] ── announced in the metadata ┘
+//
+// # What is the link's own
+//
+//   - An entry whose session is one of the link's, or of one of its parts (package resync).
+//     Lanes write documents in sessions only, in transactions or as retryable writes, and their
+//     ids depend on the link and its instance alone: they are the same in every process and
+//     term. A session's other writes cannot be taken for them.
+//   - A command (DDL) is logged without a session. So the link announces each that it sends
+//     outside of a transaction: a document in the metadata collection commands, before it sends the
+//     command, which it deletes once the target has answered. The target's oplog has both in
+//     the order in which they took effect, so an entry of a command is the link's own if one is
+//     announced there that logs such an entry for that collection. If the outcome is not known
+//     the announcement stays, because the target may execute the command later.
+//   - What the server itself deletes, without a session: expired documents, and the oldest ones
+//     of a capped collection.
+//
+// Everything else on a mirrored namespace is foreign. What has an effect follows from the
+// target's oplog alone: whichever process sent it, and whether or not one was running.
+//
+// # Where it starts
+//
+// [State] is stored in the metadata with the entry up to which the oplog was examined. The next
+// leader continues there. If the target's oplog does not reach back that far, what is between
+// was not watched: a [Gap], which is said. Commands before [State.CommandsFrom] are not judged: a
+// process that did not announce them may have sent them, one of an earlier release, or with the
+// guard off.
+//
+// # What it does not find
+//
+//   - A command of somebody else on a collection while the link executes one of the same kind on
+//     it, or has sent one whose outcome is unknown.
+//   - A delete without a session from a collection that is capped or has an index that expires
+//     on the target. The target's indexes do not expire documents before cutover.
+//   - What the target's oplog never had: changes of its users, of config and local, of the
+//     metadata.
+//   - A write that a failover of the target has rolled back: it has no effect.
+package guard

@@ -1,0 +1,189 @@
+package guard
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Limits of a State.
+const (
+	// keptWrites is how many foreign writes are kept, the newest ones.
+	keptWrites = 20
+	// keptNamespaces is how many namespaces with foreign writes are listed.
+	keptNamespaces = 100
+	// keptGaps is how many gaps are kept, the newest ones.
+	keptGaps = 10
+	// keptParts is how many parts are known, the newest ones.
+	keptParts = 64
+	// mostID limits the text of an _id, in bytes.
+	mostID = 200
+)
+
+// Write is a foreign write.
+type Write struct {
+	// OpTime is the entry's in the target's oplog, Wall the clock of the target's primary when
+	// it was logged.
+	OpTime oplog.OpTime
+	Wall   time.Time
+	// Kind is insert, update, delete, or the name of a command; To is the new name of a rename.
+	Kind   string
+	NS, To oplog.Namespace
+	// ID is the _id as text, empty for a command.
+	ID string
+	// Session is the client's session, the hexadecimal digits of its UUID; empty if the entry
+	// has none. Txn is the number of its transaction or retryable write.
+	Session string
+	Txn     int64
+}
+
+// Touched is a namespace with foreign writes: what is in it is not known to be the source's.
+type Touched struct {
+	NS          oplog.Namespace
+	Count       int64
+	First, Last time.Time
+	// Copying means that the collection is copied again since.
+	Copying bool
+}
+
+// Gap is a time in which the target's oplog was not watched.
+type Gap struct {
+	From, To time.Time
+	// Why is the reason.
+	Why string
+}
+
+// Part is a link that copies a collection for another one.
+type Part struct{ Link, Instance string }
+
+// Announced is a command that was announced and not answered, as far as the oplog was examined.
+type Announced struct {
+	// ID is the _id of its document.
+	ID      bson.RawValue
+	Command string
+	NS, To  oplog.Namespace
+}
+
+// State is what is known about the foreign writes to a link's target.
+type State struct {
+	// Term is that of the leader that wrote it.
+	Term int64
+	// At is the entry up to which the target's oplog is examined, null if none is. Wall is its
+	// time, in milliseconds since the epoch.
+	At   oplog.OpTime
+	Wall int64
+	// CommandsFrom is the entry after which commands are judged.
+	CommandsFrom oplog.OpTime
+	// Open are the announced commands, Parts the link's parts.
+	Open  []Announced
+	Parts []Part
+	// Counts are the numbers of foreign writes by kind. Writes are the newest, the newest first.
+	Counts map[string]int64
+	Writes []Write
+	// Touched are the namespaces with foreign writes that have neither been copied again nor
+	// cleared, by name. More counts the writes to those that are not listed.
+	Touched []Touched
+	More    int64
+	// Gaps are the newest gaps, the newest first.
+	Gaps []Gap
+	// Cleared is the time up to which an operator has cleared what was found.
+	Cleared time.Time
+}
+
+// Total returns the number of foreign writes.
+func (s *State) Total() (n int64) {
+	for _, c := range s.Counts {
+		n += c
+	}
+	return n
+}
+
+// IsTouched reports whether there are foreign writes that are not dealt with.
+func (s *State) IsTouched() bool { return len(s.Touched) > 0 || s.More > 0 }
+
+// AddPart records a part of the link.
+func (s *State) AddPart(p Part) (added bool) {
+	if slices.Contains(s.Parts, p) {
+		return false
+	}
+	s.Parts = append(s.Parts, p)
+	if n := len(s.Parts) - keptParts; n > 0 {
+		s.Parts = slices.Delete(s.Parts, 0, n)
+	}
+	return true
+}
+
+// clone returns a copy that shares nothing that changes.
+func (s *State) clone() State {
+	c := *s
+	c.Open, c.Parts, c.Writes = slices.Clone(s.Open), slices.Clone(s.Parts), slices.Clone(s.Writes)
+	c.Touched, c.Gaps, c.Counts = slices.Clone(s.Touched), slices.Clone(s.Gaps), maps.Clone(s.Counts)
+	return c
+}
+
+// add records a foreign write.
+func (s *State) add(w *Write) {
+	if s.Counts == nil {
+		s.Counts = map[string]int64{}
+	}
+	s.Counts[w.Kind]++
+	s.Writes = slices.Insert(s.Writes, 0, *w)
+	s.Writes = s.Writes[:min(len(s.Writes), keptWrites)]
+	s.touch(w.NS, w.Wall)
+	if w.To != "" {
+		s.touch(w.To, w.Wall)
+	}
+}
+
+func (s *State) touch(ns oplog.Namespace, at time.Time) {
+	i, found := slices.BinarySearchFunc(s.Touched, ns, func(t Touched, ns oplog.Namespace) int { return cmp.Compare(t.NS, ns) })
+	switch {
+	case !found && len(s.Touched) >= keptNamespaces:
+		s.More++
+		return
+	case !found:
+		s.Touched = slices.Insert(s.Touched, i, Touched{NS: ns, First: at})
+	}
+	t := &s.Touched[i]
+	t.Count++
+	t.Last, t.Copying = at, false
+}
+
+// AddGap records a gap.
+func (s *State) AddGap(g Gap) {
+	s.Gaps = slices.Insert(s.Gaps, 0, g)
+	s.Gaps = s.Gaps[:min(len(s.Gaps), keptGaps)]
+}
+
+// Clear forgets the namespaces whose foreign writes are all from up to a time, and reports
+// whether that changed something. An earlier time than the last one changes nothing.
+func (s *State) Clear(upTo time.Time) bool {
+	if !upTo.After(s.Cleared) {
+		return false
+	}
+	s.Cleared = upTo
+	s.Touched = slices.DeleteFunc(s.Touched, func(t Touched) bool { return !t.Last.After(upTo) })
+	s.More = 0
+	return true
+}
+
+// Copies takes the namespaces that are copied again now. A namespace that was copied again, and
+// is not any more, is the source's.
+func (s *State) Copies(now func(oplog.Namespace) bool) (changed bool) {
+	s.Touched = slices.DeleteFunc(s.Touched, func(t Touched) bool {
+		done := t.Copying && !now(t.NS)
+		changed = changed || done
+		return done
+	})
+	for i := range s.Touched {
+		if t := &s.Touched[i]; !t.Copying && now(t.NS) {
+			t.Copying, changed = true, true
+		}
+	}
+	return changed
+}

@@ -1,0 +1,292 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// ErrSuperseded reports that a leader of a later term has written the state.
+var ErrSuperseded = errors.New("a later leader of the link has written it")
+
+// Store has the state of a link in the metadata.
+type Store struct {
+	// Target runs commands on the target's primary.
+	Target mongo.Caller
+	// DB is the metadata database.
+	DB, Link string
+}
+
+// clearedID returns the _id of the document that says up to when an operator has cleared what
+// was found. It is apart, because the leader writes the other one.
+func (s *Store) clearedID() string { return s.Link + "/cleared" }
+
+// Read returns the stored state, nil if there is none.
+func (s *Store) Read(ctx context.Context) (*State, error) {
+	doc, err := metadata.FindOne(ctx, s.Target, s.DB, metadata.Guard, metadata.ByID(s.Link))
+	if err != nil {
+		return nil, s.wrap(err, "read")
+	}
+	if doc == nil {
+		return nil, nil //nolint:nilnil // there is none, and that is no error
+	}
+	st, err := readState(doc)
+	if err != nil {
+		return nil, s.wrap(&metadata.DamagedError{Link: s.Link, What: fmt.Sprintf("a document of %s: %v", metadata.Guard, err)}, "read")
+	}
+	return &st, nil
+}
+
+func (s *Store) wrap(err error, what string) error {
+	return fmt.Errorf("%s what is known of foreign writes to the target of link %q: %w", what, s.Link, err)
+}
+
+// Write stores a state in its term, with write concern majority if it must not be lost. It
+// replaces one of an earlier term, or of none, and returns [ErrSuperseded] for one of a later
+// term.
+func (s *Store) Write(ctx context.Context, st *State, majority bool) error {
+	cmd := metadata.Update(s.DB, metadata.Guard, metadata.Statement{
+		Upsert: true,
+		Filter: func(dst []byte) []byte {
+			return metadata.AppendDoc(metadata.ByID(s.Link)(dst), "term", func(dst []byte) []byte {
+				return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gt", st.Term) })
+			})
+		},
+		Change: st.append,
+	})
+	if majority {
+		cmd = metadata.Majority(cmd)
+	} else {
+		cmd = metadata.PrimaryOnly(cmd)
+	}
+	err := metadata.Run(ctx, s.Target, cmd, -1)
+	switch {
+	case err != nil && servererr.IsDuplicateKey(err): // The document exists, and the filter does not match it.
+		return s.wrap(ErrSuperseded, "store")
+	case err != nil:
+		return s.wrap(err, "store")
+	}
+	return nil
+}
+
+// Cleared returns up to when an operator has cleared what was found, zero if nobody has.
+func (s *Store) Cleared(ctx context.Context) (time.Time, error) {
+	doc, err := metadata.FindOne(ctx, s.Target, s.DB, metadata.Guard, metadata.ByID(s.clearedID()))
+	if err != nil || doc == nil {
+		return time.Time{}, err
+	}
+	r := metadata.NewReader(doc)
+	at := time.UnixMilli(r.Date(fieldAt)).UTC()
+	if err := r.Err(); err != nil {
+		return time.Time{}, s.wrap(err, "read")
+	}
+	return at, nil
+}
+
+// Clear says that what was found up to a time has been dealt with. The leader takes it within
+// seconds, or at its start.
+func (s *Store) Clear(ctx context.Context, upTo time.Time) error {
+	err := metadata.Run(ctx, s.Target, metadata.Majority(metadata.Update(s.DB, metadata.Guard, metadata.Statement{
+		Upsert: true, Filter: metadata.ByID(s.clearedID()),
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$max", func(dst []byte) []byte { return bsoncore.AppendDateTimeElement(dst, fieldAt, upTo.UnixMilli()) })
+		},
+	})), -1)
+	if err != nil {
+		return s.wrap(err, "clear")
+	}
+	return nil
+}
+
+// Announced returns the commands that are announced now, and the link's parts.
+func (s *Store) Announced(ctx context.Context) (open []Announced, parts []Part, err error) {
+	ours := func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id."+fieldLink, s.Link) }
+	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.Target, nil, s.DB, metadata.Commands, "local", ours)
+	if err != nil {
+		return nil, nil, s.wrap(err, "read")
+	}
+	for _, doc := range docs {
+		if a, ok := readAnnounced(doc, s.Link); ok {
+			open = append(open, a)
+		}
+	}
+	of := func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, fieldOf, s.Link) }
+	if docs, err = metadata.FindAll(ctx, mongo.Retry{}, s.Target, nil, s.DB, metadata.Links, "local", of); err != nil {
+		return nil, nil, s.wrap(err, "read")
+	}
+	for _, doc := range docs {
+		r := metadata.NewReader(doc)
+		parts = append(parts, Part{r.Text("_id"), r.Text("instance")})
+		if r.Err() != nil {
+			return nil, nil, s.wrap(r.Err(), "read")
+		}
+	}
+	return open, parts, nil
+}
+
+// forgetAfter is how long a command stays announced whose outcome is not known. A build of an
+// index may take days.
+const forgetAfter = 7 * 24 * time.Hour
+
+// Forget deletes announcements that are so old that nothing executes their commands.
+func (s *Store) Forget(ctx context.Context, now time.Time) error {
+	err := metadata.Run(ctx, s.Target, metadata.PrimaryOnly(metadata.Delete(s.DB, metadata.Commands, func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "_id."+fieldLink, s.Link)
+		return metadata.AppendDoc(dst, fieldAt, func(dst []byte) []byte {
+			return bsoncore.AppendDateTimeElement(dst, "$lt", now.Add(-forgetAfter).UnixMilli())
+		})
+	})), -1)
+	if err != nil {
+		return s.wrap(err, "forget")
+	}
+	return nil
+}
+
+// Fields of the state's document.
+const (
+	fieldOf           = "of"
+	fieldTerm         = "term"
+	fieldWall         = "wall"
+	fieldOpTime       = "optime"
+	fieldCommandsFrom = "commandsFrom"
+	fieldOpen         = "open"
+	fieldParts        = "parts"
+	fieldInstance     = "instance"
+	fieldCounts       = "counts"
+	fieldWrites       = "writes"
+	fieldKind         = "kind"
+	fieldID           = "id"
+	fieldSession      = "session"
+	fieldTxn          = "txn"
+	fieldTouched      = "namespaces"
+	fieldCount        = "count"
+	fieldFirst        = "first"
+	fieldLast         = "last"
+	fieldCopying      = "copying"
+	fieldMore         = "more"
+	fieldGaps         = "gaps"
+	fieldFrom         = "from"
+	fieldWhy          = "why"
+	fieldCleared      = "cleared"
+)
+
+func appendList(dst []byte, name string, n int, each func(dst []byte, i int) []byte) []byte {
+	at, dst := bsoncore.AppendArrayElementStart(dst, name)
+	for i := range n {
+		dst = metadata.AppendDoc(dst, strconv.Itoa(i), func(dst []byte) []byte { return each(dst, i) })
+	}
+	return metadata.CloseDoc(dst, at)
+}
+
+func appendTime(dst []byte, name string, t time.Time) []byte {
+	return bsoncore.AppendDateTimeElement(dst, name, t.UnixMilli())
+}
+
+// append appends the fields of the document, but for the _id.
+func (s *State) append(dst []byte) []byte {
+	dst = bsoncore.AppendInt64Element(dst, fieldTerm, s.Term)
+	dst = metadata.AppendOpTime(dst, fieldOpTime, s.At)
+	dst = bsoncore.AppendDateTimeElement(dst, fieldWall, s.Wall)
+	dst = metadata.AppendOpTime(dst, fieldCommandsFrom, s.CommandsFrom)
+	dst = appendList(dst, fieldOpen, len(s.Open), func(dst []byte, i int) []byte {
+		a := &s.Open[i]
+		dst = bsoncore.AppendValueElement(dst, fieldID, bsoncore.Value{Type: bsoncore.Type(a.ID.Type), Data: a.ID.Value})
+		return appendCommand(dst, a.Command, a.NS, a.To)
+	})
+	dst = appendList(dst, fieldParts, len(s.Parts), func(dst []byte, i int) []byte {
+		dst = bsoncore.AppendStringElement(dst, fieldLink, s.Parts[i].Link)
+		return bsoncore.AppendStringElement(dst, fieldInstance, s.Parts[i].Instance)
+	})
+	dst = metadata.AppendDoc(dst, fieldCounts, func(dst []byte) []byte {
+		for _, kind := range slices.Sorted(maps.Keys(s.Counts)) {
+			dst = bsoncore.AppendInt64Element(dst, kind, s.Counts[kind])
+		}
+		return dst
+	})
+	dst = appendList(dst, fieldWrites, len(s.Writes), func(dst []byte, i int) []byte { return s.Writes[i].append(dst) })
+	dst = appendList(dst, fieldTouched, len(s.Touched), func(dst []byte, i int) []byte {
+		t := &s.Touched[i]
+		dst = bsoncore.AppendStringElement(dst, fieldNS, string(t.NS))
+		dst = bsoncore.AppendInt64Element(dst, fieldCount, t.Count)
+		dst = appendTime(appendTime(dst, fieldFirst, t.First), fieldLast, t.Last)
+		return bsoncore.AppendBooleanElement(dst, fieldCopying, t.Copying)
+	})
+	dst = bsoncore.AppendInt64Element(dst, fieldMore, s.More)
+	dst = appendList(dst, fieldGaps, len(s.Gaps), func(dst []byte, i int) []byte {
+		dst = appendTime(appendTime(dst, fieldFrom, s.Gaps[i].From), fieldTo, s.Gaps[i].To)
+		return bsoncore.AppendStringElement(dst, fieldWhy, s.Gaps[i].Why)
+	})
+	return appendTime(dst, fieldCleared, s.Cleared)
+}
+
+func (w *Write) append(dst []byte) []byte {
+	dst = metadata.AppendOpTime(dst, fieldOpTime, w.OpTime)
+	dst = appendTime(dst, fieldWall, w.Wall)
+	dst = bsoncore.AppendStringElement(dst, fieldKind, w.Kind)
+	dst = bsoncore.AppendStringElement(dst, fieldNS, string(w.NS))
+	dst = bsoncore.AppendStringElement(dst, fieldTo, string(w.To))
+	dst = bsoncore.AppendStringElement(dst, fieldID, w.ID)
+	dst = bsoncore.AppendStringElement(dst, fieldSession, w.Session)
+	return bsoncore.AppendInt64Element(dst, fieldTxn, w.Txn)
+}
+
+func timeOf(r *metadata.Reader, name string) time.Time { return time.UnixMilli(r.Date(name)).UTC() }
+
+func readState(doc bson.Raw) (State, error) {
+	if err := doc.Validate(); err != nil {
+		return State{}, err
+	}
+	r := metadata.NewReader(doc)
+	s := State{
+		Term: r.Int64(fieldTerm), At: r.OpTime(fieldOpTime, false), Wall: r.Date(fieldWall),
+		CommandsFrom: r.OpTime(fieldCommandsFrom, false), More: r.Int64(fieldMore), Counts: map[string]int64{},
+		Cleared: timeOf(r, fieldCleared),
+	}
+	r.Docs(fieldOpen, func(sub *metadata.Reader) {
+		s.Open = append(s.Open, Announced{
+			ID: sub.Value(fieldID), Command: sub.Text(fieldCommand),
+			NS: oplog.Namespace(sub.Text(fieldNS)), To: oplog.Namespace(sub.Text(fieldTo)),
+		})
+	})
+	r.Docs(fieldParts, func(sub *metadata.Reader) {
+		s.Parts = append(s.Parts, Part{sub.Text(fieldLink), sub.Text(fieldInstance)})
+	})
+	counts, _ := rawbson.Lookup(doc, fieldCounts)
+	if kinds, ok := counts.Document(); ok {
+		for it := rawbson.NewIter(kinds); it.Next(); {
+			n, _ := it.Int64()
+			s.Counts[string(bytes.Clone(it.Key))] = n
+		}
+	}
+	r.Docs(fieldWrites, func(sub *metadata.Reader) {
+		s.Writes = append(s.Writes, Write{
+			OpTime: sub.OpTime(fieldOpTime, false), Wall: timeOf(sub, fieldWall), Kind: sub.Text(fieldKind),
+			NS: oplog.Namespace(sub.Text(fieldNS)), To: oplog.Namespace(sub.Text(fieldTo)),
+			ID: sub.Text(fieldID), Session: sub.Text(fieldSession), Txn: sub.Int64(fieldTxn),
+		})
+	})
+	r.Docs(fieldTouched, func(sub *metadata.Reader) {
+		s.Touched = append(s.Touched, Touched{
+			NS: oplog.Namespace(sub.Text(fieldNS)), Count: sub.Int64(fieldCount),
+			First: timeOf(sub, fieldFirst), Last: timeOf(sub, fieldLast), Copying: sub.Bool(fieldCopying),
+		})
+	})
+	r.Docs(fieldGaps, func(sub *metadata.Reader) {
+		s.Gaps = append(s.Gaps, Gap{From: timeOf(sub, fieldFrom), To: timeOf(sub, fieldTo), Why: sub.Text(fieldWhy)})
+	})
+	return s, r.Err()
+}
