@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
@@ -76,6 +77,7 @@ var samples = map[string]error{
 	"collection must be copied":                                    &ddl.ResyncError{},
 	"target diverged, found by a DDL command":                      &ddl.DivergedError{},
 	"target diverged":                                              &applier.DivergenceError{},
+	"foreign write to the target, with --guard=stop":               &guard.ForeignError{},
 	"unique index of the target refuses a copied document":         &clone.UniqueError{Err: servererr.New(11000, "E11000")},
 	"document that the target refuses":                             &clone.RefusedError{Err: servererr.New(servererr.BadValue, "no")},
 	"unique index of the target refuses a write":                   &applier.UniqueError{Err: servererr.New(11000, "E11000")},

@@ -95,12 +95,17 @@ func (g *guardian) examined() {
 	g.set(func(now *guard.Status) { now.State, now.At = st, time.Now() })
 }
 
-// blind says why the target's oplog is not read.
+// blind says why the target's oplog is not read. An error that passes is no warning: the status
+// shows it while it lasts.
 func (g *guardian) blind(why error) {
 	before := g.status()
 	g.set(func(now *guard.Status) { now.Watching, now.Why = false, why.Error() })
+	level := slog.LevelWarn
+	if servererr.Classify(why).Passes() {
+		level = slog.LevelInfo
+	}
 	if before.Watching || before.Why != why.Error() {
-		g.p.cfg.Observer.Log(slog.LevelWarn, "the target is not watched for foreign writes", slog.String(keyWhy, why.Error()))
+		g.p.cfg.Observer.Log(level, "the target is not watched for foreign writes", slog.String(keyWhy, why.Error()))
 	}
 }
 

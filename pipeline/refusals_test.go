@@ -73,6 +73,7 @@ func TestTickets(t *testing.T) {
 	l := w.links["a"]
 	must.Succeed(t, w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == monitor.Steady }))
 	var others sync.WaitGroup
+	w.foreign.Store(true)
 	for i := range 48 {
 		others.Go(func() {
 			for n := range 20 {

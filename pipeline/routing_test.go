@@ -30,6 +30,7 @@ func newRouted(t *testing.T) *routed {
 }
 
 func (r *routed) onTarget(db string, cmd bson.D) bson.Raw {
+	r.foreign.Store(true)
 	r.t.Helper()
 	reply, err := r.target.on(r.t.Context(), 0, db, cmd)
 	if err != nil {
