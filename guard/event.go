@@ -91,17 +91,25 @@ func (s *State) Err() error {
 }
 
 func (e *ForeignError) Error() string {
-	w := &e.Newest
-	text := fmt.Sprintf("something else writes to the target: %s of %s", w.Kind, w.NS)
+	text := "something else writes to the target: " + e.Newest.String()
+	if e.Namespaces > 1 {
+		text += fmt.Sprintf("; %d namespaces have such writes", e.Namespaces)
+	}
+	return text
+}
+
+// String returns the write in one line.
+func (w *Write) String() string {
+	text := fmt.Sprintf("%s of %s", w.Kind, w.NS)
+	if w.To != "" {
+		text += " to " + string(w.To)
+	}
 	if w.ID != "" {
 		text += " {_id: " + w.ID + "}"
 	}
 	text += " at " + w.Wall.UTC().Format("2006-01-02T15:04:05.000Z")
 	if w.Session != "" {
-		text += " in session " + w.Session
-	}
-	if e.Namespaces > 1 {
-		text += fmt.Sprintf("; %d namespaces have such writes", e.Namespaces)
+		text += fmt.Sprintf(" in session %s, transaction or write %d", w.Session, w.Txn)
 	}
 	return text
 }

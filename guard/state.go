@@ -44,7 +44,8 @@ type Write struct {
 
 // Touched is a namespace with foreign writes: what is in it is not known to be the source's.
 type Touched struct {
-	NS          oplog.Namespace
+	// NS is its name on the target, Source at the source.
+	NS, Source  oplog.Namespace
 	Count       int64
 	First, Last time.Time
 	// Copying means that the collection is copied again since.
@@ -134,20 +135,17 @@ func (s *State) add(w *Write) {
 	s.Counts[w.Kind]++
 	s.Writes = slices.Insert(s.Writes, 0, *w)
 	s.Writes = s.Writes[:min(len(s.Writes), keptWrites)]
-	s.touch(w.NS, w.Wall)
-	if w.To != "" {
-		s.touch(w.To, w.Wall)
-	}
 }
 
-func (s *State) touch(ns oplog.Namespace, at time.Time) {
+// touch records a foreign write to a namespace that is mirrored from source.
+func (s *State) touch(ns, source oplog.Namespace, at time.Time) {
 	i, found := slices.BinarySearchFunc(s.Touched, ns, func(t Touched, ns oplog.Namespace) int { return cmp.Compare(t.NS, ns) })
 	switch {
 	case !found && len(s.Touched) >= keptNamespaces:
 		s.More++
 		return
 	case !found:
-		s.Touched = slices.Insert(s.Touched, i, Touched{NS: ns, First: at})
+		s.Touched = slices.Insert(s.Touched, i, Touched{NS: ns, Source: source, First: at})
 	}
 	t := &s.Touched[i]
 	t.Count++

@@ -173,6 +173,7 @@ const (
 	fieldSession      = "session"
 	fieldTxn          = "txn"
 	fieldTouched      = "namespaces"
+	fieldSource       = "source"
 	fieldCount        = "count"
 	fieldFirst        = "first"
 	fieldLast         = "last"
@@ -221,6 +222,7 @@ func (s *State) append(dst []byte) []byte {
 	dst = appendList(dst, fieldTouched, len(s.Touched), func(dst []byte, i int) []byte {
 		t := &s.Touched[i]
 		dst = bsoncore.AppendStringElement(dst, fieldNS, string(t.NS))
+		dst = bsoncore.AppendStringElement(dst, fieldSource, string(t.Source))
 		dst = bsoncore.AppendInt64Element(dst, fieldCount, t.Count)
 		dst = appendTime(appendTime(dst, fieldFirst, t.First), fieldLast, t.Last)
 		return bsoncore.AppendBooleanElement(dst, fieldCopying, t.Copying)
@@ -281,7 +283,7 @@ func readState(doc bson.Raw) (State, error) {
 	})
 	r.Docs(fieldTouched, func(sub *metadata.Reader) {
 		s.Touched = append(s.Touched, Touched{
-			NS: oplog.Namespace(sub.Text(fieldNS)), Count: sub.Int64(fieldCount),
+			NS: oplog.Namespace(sub.Text(fieldNS)), Source: oplog.Namespace(sub.Text(fieldSource)), Count: sub.Int64(fieldCount),
 			First: timeOf(sub, fieldFirst), Last: timeOf(sub, fieldLast), Copying: sub.Bool(fieldCopying),
 		})
 	})

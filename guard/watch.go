@@ -100,7 +100,13 @@ func (w *Watch) See(ctx context.Context, e *oplog.Entry) ([]Write, error) {
 	}
 	w.state.At, w.state.Wall = e.OpTime, int64(e.Wall)
 	for i := range s.found {
-		w.state.add(&s.found[i])
+		f := &s.found[i]
+		w.state.add(f)
+		for _, ns := range []oplog.Namespace{f.NS, f.To} {
+			if source, ok := w.source(ns); ok {
+				w.state.touch(ns, source.Clone(), f.Wall)
+			}
+		}
 	}
 	return s.found, nil
 }
@@ -156,13 +162,18 @@ func (s *seen) applyOps(op *oplog.Op, depth int) error {
 	return nil
 }
 
-// mirrored reports whether a namespace of the target is mirrored.
-func (w *Watch) mirrored(ns oplog.Namespace) bool {
+// source returns the source's name of a namespace of the target, false if nothing is mirrored
+// there. What belongs to a time series has its name.
+func (w *Watch) source(ns oplog.Namespace) (oplog.Namespace, bool) {
 	switch ns.DB() {
-	case "admin", "config", "local", w.cfg.MetaDB:
-		return false
+	case "", "admin", "config", "local", w.cfg.MetaDB:
+		return "", false
 	}
-	_, ok := w.cfg.Scope.Source(ns.Series())
+	return w.cfg.Scope.Source(ns.Series())
+}
+
+func (w *Watch) mirrored(ns oplog.Namespace) bool {
+	_, ok := w.source(ns)
 	return ok
 }
 
@@ -208,7 +219,7 @@ func (s *seen) isJudged() bool { return s.e.OpTime.After(s.w.state.CommandsFrom)
 
 // command examines a command.
 func (s *seen) command(op *oplog.Op) error {
-	switch op.Command {
+	switch op.Command { //nolint:exhaustive // All others change a collection.
 	case oplog.CommandCommitTransaction, oplog.CommandAbortTransaction, oplog.CommandDBCheck:
 		return nil // The writes of a prepared transaction were in its applyOps.
 	case oplog.CommandDropDatabase:
@@ -232,7 +243,7 @@ func (s *seen) command(op *oplog.Op) error {
 // add adds a foreign write.
 func (s *seen) add(kind string, ns, to oplog.Namespace, id bson.RawValue) {
 	f := Write{
-		OpTime: s.e.OpTime, Wall: s.e.WallTime().UTC(), Kind: kind, NS: ns.Series().Clone(), To: to.Clone(), Txn: s.e.TxnNumber,
+		OpTime: s.e.OpTime, Wall: s.e.WallTime().UTC(), Kind: kind, NS: ns.Series().Clone(), To: to.Series().Clone(), Txn: s.e.TxnNumber,
 	}
 	if !id.IsZero() {
 		f.ID = strings.ToValidUTF8(bsontext.Value(id), "?")

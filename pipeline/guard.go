@@ -64,8 +64,14 @@ type toldOf struct {
 	more int64
 }
 
-func newGuardian(p *Pipeline) *guardian {
-	return &guardian{
+// newGuard makes the guardian, and announces the commands that are sent to the target. A part has
+// those of the whole link.
+func (p *Pipeline) newGuard() {
+	if p.cfg.part != nil || p.cfg.Guard == guard.Off {
+		return
+	}
+	p.target = announce(p.target, p.cfg.MetaDB, p.cfg.Link)
+	p.guard = &guardian{
 		p: p, store: guard.Store{Target: p.target, DB: p.cfg.MetaDB, Link: p.cfg.Link}, told: map[toldKey]*toldOf{},
 		now: guard.Status{Mode: p.cfg.Guard, Why: "this process does not lead"},
 	}
@@ -80,6 +86,14 @@ func (g *guardian) status() *guard.Status {
 	defer g.mu.Unlock()
 	now := g.now
 	return &now
+}
+
+// foreign returns what is known of foreign writes, nil for a part.
+func (p *Pipeline) foreign() *guard.Status {
+	if p.guard == nil && p.cfg.part == nil {
+		return &guard.Status{Mode: guard.Off}
+	}
+	return p.guard.status()
 }
 
 // set publishes what is known.
@@ -420,23 +434,21 @@ func flushes(db, link string, h *checkpoint.Link, but oplog.OpTime) bson.Raw {
 func (g *guardian) see(ctx context.Context, r oplog.Reply) error {
 	g.examining.Lock()
 	defer g.examining.Unlock()
-	found := 0
-	for i := range r.Entries {
-		list, err := g.watch.See(ctx, &r.Entries[i])
-		if err != nil {
-			return err
-		}
-		for j := range list {
-			g.tell(&list[j])
-		}
-		found += len(list)
+	var found, list []guard.Write
+	var seeing error
+	for i := 0; i < len(r.Entries) && seeing == nil; i++ {
+		list, seeing = g.watch.See(ctx, &r.Entries[i])
+		found = append(found, list...)
 	}
 	g.examined()
-	if found == 0 && time.Since(g.saved) < guardSave {
-		return nil
+	if len(found) == 0 && (seeing != nil || time.Since(g.saved) < guardSave) {
+		return seeing
 	}
-	err := g.save(ctx, found > 0)
-	if st := g.watch.State(); found > 0 && g.p.cfg.Guard == guard.Stop {
+	err := errors.Join(seeing, g.save(ctx, len(found) > 0))
+	for i := range found {
+		g.tell(&found[i])
+	}
+	if st := g.watch.State(); len(found) > 0 && g.p.cfg.Guard == guard.Stop {
 		return st.Err() // Were the state not stored, the next leader finds them again.
 	}
 	return err

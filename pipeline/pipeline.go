@@ -13,7 +13,6 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/feedback"
-	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
@@ -115,10 +114,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		p.cutNow = make(chan struct{}, 1)
 	}
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
-	if cfg.part == nil && cfg.Guard != guard.Off { // a part has that of the whole link
-		p.target = announce(p.target, cfg.MetaDB, cfg.Link)
-		p.guard = newGuardian(p)
-	}
+	p.newGuard()
 	p.monitor = monitor.New(monitor.Config{
 		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Await: cfg.Await, Waits: &p.waits, Held: p.isHeld, Observer: cfg.Observer,
 		CutInterval: cfg.CutInterval, Registry: cfg.Registry,
@@ -174,7 +170,7 @@ func (p *Pipeline) Snapshot() monitor.Snapshot {
 	s.Clock, _ = p.watcher.Clock()
 	s.Resolver, s.TargetHosts = p.resolver.Status(), p.target.Hosts()
 	s.AddReason(p.resyncs.Postponed())
-	s.Guard = p.guard.status()
+	s.Guard = p.foreign()
 	if p.control != nil {
 		now := p.control.Status()
 		s.Control = &now

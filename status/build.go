@@ -54,6 +54,7 @@ func (t *Tracker) Snapshot() Snapshot {
 	}
 	addLease(&s, &p)
 	addCut(&s, &p, now)
+	addGuard(&s, &p)
 	addDeferred(&s, &p)
 	t.addCopy(&s, &p, now)
 	t.addWindow(&s, &p, now)

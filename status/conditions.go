@@ -117,6 +117,11 @@ var conditions = []condition{
 		means: "An attempt ended with an error that passes by itself, such as an election or a lost connection. The next one has not applied anything yet.",
 	},
 	{
+		name: "foreign-writes", level: Attention, window: true, holds: foreign,
+		next:  dealWithForeign,
+		means: "The target's oplog has writes to mirrored namespaces that the link has not made. What they have changed is not what the source has, and stays so: nothing compares it. [Foreign writes](foreign-writes.md) says how to find who it was. The verdict remains until each collection has been copied again, or an operator says that it is as it should be.",
+	},
+	{
 		name: "oplog-short", level: Attention, holds: oplogShort, unwell: always,
 		next:  says("Give the source a larger oplog now: db.adminCommand({replSetResizeOplog: 1, size: MB}) on each member."),
 		means: "At its present pace the source deletes the entry from which a restart would read within two minutes.",

@@ -115,7 +115,7 @@ var kinds = []struct {
 }{
 	{history.OfControl, []string{"pause", "throttl", "request", "operator"}},
 	{history.OfLease, []string{"lease", "link over", "leads", "named lock"}},
-	{history.OfDivergence, []string{"diverged", "deleted from a capped collection stay"}},
+	{history.OfDivergence, []string{"diverged", "foreign writes", "foreign write", "deleted from a capped collection stay"}},
 	{history.OfDDL, []string{"index", "earlier operations", "other lanes", "views"}},
 	{history.OfCopy, []string{"copy", "copied", "copying", "consistent", "set aside"}},
 	{history.OfTarget, []string{"target", "nothing is applied", "applied again", "writers"}},

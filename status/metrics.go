@@ -27,6 +27,7 @@ type collector struct {
 	leftOut, lacking, keptBack, deferred            *prometheus.Desc
 	exact, delay, paused, cutInterval               *prometheus.Desc
 	trend, busy, bottleneck, clock                  *prometheus.Desc
+	foreign, watching                               *prometheus.Desc
 }
 
 func newCollector(t *Tracker) *collector {
@@ -50,6 +51,8 @@ func newCollector(t *Tracker) *collector {
 			"The timestamp as of which a copy became consistent, in seconds since the epoch."),
 		cutAge: desc("cut_age_seconds",
 			"Time since the newest consistent cut, which is known to be majority-committed on the target."),
+		foreign:       desc("foreign_writes_total", "Writes to mirrored namespaces of the target that the link has not made, since it was made, by kind.", "kind"),
+		watching:      desc("guard_watching", "1 while the target's oplog is watched for foreign writes, 0 while it is not."),
 		copyPhase:     desc("copy_phase", "1 for the current phase of the copy, 0 for the others.", "phase"),
 		copyNumber:    desc("copy_number", "Number of the copy: more than 1 if copying started again."),
 		collections:   desc("copy_collections", "Collections copied, and in total.", "kind"),
@@ -84,7 +87,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 		c.rollover, c.consistentAt, c.cutAge, c.copyPhase, c.copyNumber, c.collections, c.docs, c.bytes,
 		c.docRate, c.byteRate, c.left, c.indexes, c.failedIndexes, c.leftOut, c.lacking,
 		c.keptBack, c.deferred, c.exact, c.delay, c.paused, c.cutInterval,
-		c.trend, c.busy, c.bottleneck, c.clock,
+		c.trend, c.busy, c.bottleneck, c.clock, c.foreign, c.watching,
 	} {
 		out <- d
 	}
@@ -136,6 +139,13 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	if s.Cut != nil {
 		gauge(c.cutAge, s.Cut.AgeSeconds)
+	}
+	if g := s.Guard; g != nil && g.watches() {
+		gauge(c.watching, truth(g.Watching))
+		counts := g.metricCounts()
+		for _, kind := range metricKinds {
+			out <- prometheus.MustNewConstMetric(c.foreign, prometheus.CounterValue, float64(counts[kind]), kind)
+		}
 	}
 	c.collectCopy(s.Copy, gauge, maybe)
 	for _, o := range []struct {

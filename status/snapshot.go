@@ -34,6 +34,8 @@ type Snapshot struct {
 	NoCut string `json:"noCut,omitempty"`
 	// CutIntervalSeconds is the minimum time between two cuts, 0 if they are made on request only.
 	CutIntervalSeconds float64 `json:"cutIntervalSeconds"`
+	// Guard is what is known of foreign writes to the target, nil while this process does not lead.
+	Guard *Guard `json:"guard"`
 	// LeftOut are the source's collections that are being copied again, or could not
 	// be, and that the target is not consistent of meanwhile.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`

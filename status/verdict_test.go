@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
@@ -112,6 +113,16 @@ var scenarios = map[string]scenario{
 	"stalled": in(func(s *monitor.Snapshot, now time.Time) {
 		s.State = monitor.CatchingUp
 		s.Stands = &monitor.Stands{Since: now.Add(-45 * time.Second), Why: "3 replies wait in the buffer, and 5000 bytes are after it; the applier waits for room in the lanes"}
+	}),
+	"foreign-writes": in(func(s *monitor.Snapshot, now time.Time) {
+		last := now.Add(-time.Minute)
+		s.Guard = &guard.Status{Mode: guard.Alarm, Watching: true, State: guard.State{
+			Counts: map[string]int64{"update": 3},
+			Writes: []guard.Write{{Wall: last, Kind: "update", NS: "store.a", ID: "7", Session: "5f1dbd2e8f6a4c0e9a55b0f3c8d2e417", Txn: 4}},
+			Touched: []guard.Touched{
+				{NS: "store.a", Source: "shop.a", Count: 3, First: now.Add(-time.Hour), Last: last},
+			},
+		}}
 	}),
 	"oplog-short": in(func(s *monitor.Snapshot, _ time.Time) { s.Window.Left = 80 * time.Second }),
 	"paused": in(controlled(func(c *control.Status, _ *monitor.Snapshot) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/oplog"
@@ -103,6 +104,8 @@ type runFlags struct {
 	Delay              time.Duration `group:"Writing" default:"0s" help:"Apply entries this long after the source did, on purpose."`
 	CheckpointInterval time.Duration `group:"Writing" default:"100ms" help:"Minimum time between two checkpoints."`
 	CutInterval        time.Duration `group:"Writing" default:"10s" help:"Minimum time between two consistent cuts. 0: only on request."`
+
+	Guard string `group:"Writing" default:"alarm" enum:"alarm,stop,off" help:"Writes of others to the mirrored namespaces of the target: report them (alarm), end with exit code 7 (stop), do not look for them (off)."`
 
 	ReadPreference string        `group:"Reading" default:"auto" enum:"auto,primary,primaryPreferred,secondary,secondaryPreferred,nearest" help:"Which member to read from. auto: as the connection string says, otherwise the nearest."`
 	ReadTags       []tags        `group:"Reading" sep:"none" placeholder:"K=V,…" help:"Read from members with these tags. Repeat the flag for fallbacks."`
@@ -337,7 +340,7 @@ func (f *runFlags) pipeline(p *plan) pipeline.Config {
 		Writers: f.Writers, Relaxed: f.Transactions == "relaxed", ReportDivergence: f.OnDivergence == "report",
 		UniqueIndexes: ddl.Relaxed,
 		FlushDocs:     f.FlushDocs, FlushBytes: int(f.FlushBytes), CoalesceWindow: f.CoalesceWindow,
-		CheckpointInterval: f.CheckpointInterval, CutInterval: f.CutInterval,
+		CheckpointInterval: f.CheckpointInterval, CutInterval: f.CutInterval, Guard: guard.Mode(f.Guard),
 		Lease: pipeline.Lease{
 			TTL: f.LeaseTTL, Every: f.LeaseRenew, SpoolWait: f.SpoolWait, TakeOver: f.Takeover, Once: f.Once,
 		},

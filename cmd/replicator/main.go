@@ -23,6 +23,7 @@ type commands struct {
 	Cut      cutCommand         `cmd:"" help:"Print the newest consistent cut of a link: a time of the target at which it is the source as of an entry."`
 	Cutover  cutoverCommand     `cmd:"" help:"Check whether applications can be moved from the source of a link to its target now (--dry-run), and that it has everything (--drain)."`
 	Verify   verifyCommand      `cmd:"" help:"Compare source and target: collections, options, indexes, and every document byte for byte."`
+	Guard    guardCommand       `cmd:"" help:"Print the namespaces of the target that something else has written to."`
 	Links    linksCommand       `cmd:"" help:"List the links of a target, with their positions."`
 	Lease    leaseCommand       `cmd:"" help:"Show the leases and locks in a target, release one, or run a command with one."`
 	Oplog    oplogCommand       `cmd:"" help:"Print or follow an oplog, of a server or from a BSON file."`

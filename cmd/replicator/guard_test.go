@@ -1,0 +1,45 @@
+package main
+
+import (
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/cli"
+)
+
+// A foreign write to the target is in the log, the status and the metadata; with --guard=stop a link does
+// not start until it is cleared.
+func TestGuard(t *testing.T) {
+	source, target := twoSets(t)
+	environ := []string{"REPLICATOR_TARGET=" + target.URI(), "REPLICATOR_LINK=test"}
+	l := startLink(t, append(uris(source, target), "--await=100ms")...)
+	awaitLink(l)
+	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 1}})
+	awaitCount(t, target, "shop", "a", 1)
+	said(t, cli.ExitOK, `^No namespace has foreign writes that are not dealt with; 0 were found`, environ, "guard")
+	insert(t, target, "shop", "a", bson.D{{Key: "_id", Value: "mine"}})
+	l.await(`foreign write to the target`)
+	const list = `(?s)^shop\.a: 1, from .* to .*\nThe newest:\n  insert of shop\.a \{_id: "mine"\} at \d{4}-.*Z`
+	said(t, cli.ExitOK, list, environ, "guard")
+	l.drain()
+	if code := l.end(); code != cli.ExitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+	stop := append(uris(source, target), "--await=100ms", "--guard=stop")
+	l = startLink(t, stop...)
+	if code := l.end(); code != 7 {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+	said(t, cli.ExitOK, `"namespace":"shop.a"`, environ, "guard", "--json")
+	said(t, cli.ExitOK, list, environ, "guard", "--clear")
+	said(t, cli.ExitOK, `^No namespace has foreign writes that are not dealt with; 1 were found`, environ, "guard")
+	l = startLink(t, stop...)
+	awaitLink(l)
+	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 2}})
+	awaitCount(t, target, "shop", "a", 3)
+	l.drain()
+	if code := l.end(); code != cli.ExitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+}

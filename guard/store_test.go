@@ -1,0 +1,225 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/client"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+func target(t *testing.T) mongo.Caller {
+	t.Helper()
+	set := mongosim.StartTest(t, mongosim.Options{Seed: 1, TTLInterval: -1, Moods: mongosim.NoMoods("each command is counted")})
+	return client.Open(t, driver.Config{URI: set.URI()})
+}
+
+// TestStore: a state is read as it was written; a leader of an earlier term does not overwrite
+// that of a later one.
+func TestStore(t *testing.T) {
+	t.Parallel()
+	s := guard.Store{Target: target(t), DB: "replicator", Link: "dr"}
+	if st := must.Get(s.Read(t.Context()))(t); st != nil {
+		t.Errorf("there is %+v", st)
+	}
+	w := newWatched(t, guard.State{})
+	w.sees(announced("dr", "drop", "shop.a", "", 1))
+	w.sees(in(mongo.SessionID("x"), crud("i", "shop.b", "é")))
+	w.sees(command("shop", bson.D{{Key: "renameCollection", Value: "shop.x"}, {Key: "to", Value: "shop.y"}}))
+	st := w.State()
+	st.Term, st.More, st.CommandsFrom = 3, 7, oplog.NewOpTime(90, 1, 1)
+	st.AddPart(guard.Part{Link: "resync-1", Instance: "P"})
+	st.AddGap(guard.Gap{From: time.UnixMilli(1).UTC(), To: time.UnixMilli(2).UTC(), Why: "it rolled over"})
+	st.Copies(func(ns oplog.Namespace) bool { return ns == "shop.b" })
+	st.Clear(time.UnixMilli(5).UTC())
+	for _, majority := range []bool{true, false} {
+		must.Succeed(t, s.Write(t.Context(), &st, majority))
+	}
+	got := must.Get(s.Read(t.Context()))(t)
+	if diff := cmp.Diff(st, *got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b bson.RawValue) bool { return a.Equal(b) })); diff != "" {
+		t.Error(diff)
+	}
+	st.Term = 2
+	if err := s.Write(t.Context(), &st, true); !errors.Is(err, guard.ErrSuperseded) {
+		t.Errorf("a leader of an earlier term: %v", err)
+	}
+	if at := must.Get(s.Cleared(t.Context()))(t); !at.IsZero() {
+		t.Error(at)
+	}
+	for _, ms := range []int64{1000, 500} {
+		must.Succeed(t, s.Clear(t.Context(), time.UnixMilli(ms)))
+	}
+	if at := must.Get(s.Cleared(t.Context()))(t); at.UnixMilli() != 1000 {
+		t.Error(at)
+	}
+}
+
+// recorder records the commands to a target, and refuses them.
+type recorder struct {
+	mongo.Caller
+	mu   sync.Mutex
+	sent []string
+	err  map[string]error
+	// hold, if not nil, keeps commands from the target until it is closed; each is received from
+	// arrived.
+	hold, arrived chan struct{}
+}
+
+func (r *recorder) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	first := must2(cmd.Body.IndexErr(0))
+	name, _ := first.Value().StringValueOK()
+	r.mu.Lock()
+	r.sent = append(r.sent, first.Key()+" "+cmd.DB+"."+name)
+	err, hold := r.err[first.Key()], r.hold
+	r.mu.Unlock()
+	if hold != nil && cmd.DB != "replicator" {
+		r.arrived <- struct{}{}
+		<-hold
+	}
+	if err != nil && cmd.DB != "replicator" {
+		return nil, err
+	}
+	return r.Caller.Call(ctx, cmd)
+}
+
+func must2(e bson.RawElement, _ error) bson.RawElement { return e }
+
+func cmdOf(t *testing.T, db string, d bson.D) mongo.Command {
+	return mongo.Command{DB: db, Body: must.Get(bson.Marshal(d))(t)}
+}
+
+// TestGate: a command that logs entries without a session is announced before it is sent, and the
+// announcement is deleted after an answer; not if the outcome is unknown.
+func TestGate(t *testing.T) {
+	t.Parallel()
+	r := &recorder{Caller: target(t), err: map[string]error{}}
+	g := &guard.Gate{Target: r, DB: "replicator", Link: "dr"}
+	store := guard.Store{Target: r.Caller, DB: "replicator", Link: "dr"}
+	const insert, remove = "insert replicator.commands", "delete replicator.commands"
+	for _, c := range []struct {
+		name string
+		db   string
+		cmd  bson.D
+		err  error
+		sent []string
+		open int
+	}{
+		{"a command", "shop", bson.D{{Key: "create", Value: "a"}}, nil, []string{insert, "create shop.a", remove}, 0},
+		{
+			"a rename", "admin",
+			bson.D{{Key: "renameCollection", Value: "shop.a"}, {Key: "to", Value: "shop.b"}},
+			nil,
+			[]string{insert, "renameCollection admin.shop.a", remove},
+			0,
+		},
+		{"a read", "shop", bson.D{{Key: "find", Value: "b"}}, nil, []string{"find shop.b"}, 0},
+		{"of the metadata", "replicator", bson.D{{Key: "create", Value: "x"}}, nil, []string{"create replicator.x"}, 0},
+		{
+			"a retryable write", "shop", bson.D{
+				{Key: "insert", Value: "b"},
+				{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}},
+				{Key: "lsid", Value: mongo.NewSessionID()},
+				{Key: "txnNumber", Value: int64(1)},
+			}, nil, []string{"insert shop.b"}, 0,
+		},
+		{
+			"a write without a number", "shop", bson.D{{Key: "delete", Value: "b"}, {Key: "deletes", Value: bson.A{bson.D{
+				{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0},
+			}}}}, nil, []string{insert, "delete shop.b", remove}, 0,
+		},
+		{"refused", "shop", bson.D{{Key: "collMod", Value: "gone"}}, nil, []string{insert, "collMod shop.gone", remove}, 0},
+		{"not sent", "shop", bson.D{{Key: "collMod", Value: "b"}}, mongo.ErrTooLate, []string{insert, "collMod shop.b", remove}, 0},
+		{"no reply", "shop", bson.D{{Key: "drop", Value: "b"}}, &mongo.LostError{Host: "h", Err: errors.New("reset")}, []string{insert, "drop shop.b"}, 1},
+		{"again", "shop", bson.D{{Key: "drop", Value: "b"}}, nil, []string{"drop shop.b"}, 1},
+		{
+			"interrupted", "shop",
+			bson.D{{Key: "createIndexes", Value: "c"}},
+			servererr.New(servererr.Interrupted, "killed"),
+			[]string{insert, "createIndexes shop.c"},
+			2,
+		},
+	} {
+		r.mu.Lock()
+		r.sent, r.err = nil, map[string]error{c.cmd[0].Key: c.err}
+		r.mu.Unlock()
+		_, err := g.Call(t.Context(), cmdOf(t, c.db, c.cmd))
+		if c.err != nil && !errors.Is(err, c.err) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if diff := cmp.Diff(c.sent, r.sent); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+		open, _, err := store.Announced(t.Context())
+		must.Succeed(t, err)
+		if len(open) != c.open {
+			t.Errorf("%s: %d are announced: %+v", c.name, len(open), open)
+		}
+	}
+	must.Succeed(t, store.Forget(t.Context(), time.Now()))
+	if open, _, _ := store.Announced(t.Context()); len(open) != 2 {
+		t.Errorf("%d are left", len(open))
+	}
+	must.Succeed(t, store.Forget(t.Context(), time.Now().Add(8*24*time.Hour)))
+	if open, _, _ := store.Announced(t.Context()); len(open) != 0 {
+		t.Errorf("%d are left after a week", len(open))
+	}
+}
+
+// TestGateShares: commands in flight that are the same have one announcement, which stays until
+// the last of them has its answer.
+func TestGateShares(t *testing.T) {
+	t.Parallel()
+	r := &recorder{Caller: target(t), hold: make(chan struct{}), arrived: make(chan struct{})}
+	g := &guard.Gate{Target: r, DB: "replicator", Link: "dr"}
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() { _, _ = g.Call(t.Context(), cmdOf(t, "shop", bson.D{{Key: "drop", Value: "a"}})) })
+	}
+	for range 2 {
+		<-r.arrived
+	}
+	close(r.hold)
+	both.Wait()
+	slices.Sort(r.sent)
+	if diff := cmp.Diff([]string{"delete replicator.commands", "drop shop.a", "drop shop.a", "insert replicator.commands"}, r.sent); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestDeletes: the target itself deletes from collections that are capped or expire.
+func TestDeletes(t *testing.T) {
+	t.Parallel()
+	c := target(t)
+	index := func(coll string, more ...bson.E) bson.D {
+		spec := append(bson.D{{Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}}, more...)
+		return bson.D{{Key: "createIndexes", Value: coll}, {Key: "indexes", Value: bson.A{spec}}}
+	}
+	for _, d := range []bson.D{
+		index("plain"), index("expires", bson.E{Key: "expireAfterSeconds", Value: 60}),
+		{{Key: "create", Value: "ring"}, {Key: "capped", Value: true}, {Key: "size", Value: 4096}},
+		{{Key: "create", Value: "series"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}}}, {Key: "expireAfterSeconds", Value: 60}},
+	} {
+		must.Get(c.Call(t.Context(), cmdOf(t, "shop", d)))(t)
+	}
+	for ns, want := range map[oplog.Namespace]bool{
+		"shop.plain": false, "shop.expires": true, "shop.ring": true, "shop.system.buckets.series": true, "shop.gone": true,
+	} {
+		if got := must.Get(guard.Deletes(t.Context(), c, ns))(t); got != want {
+			t.Errorf("%s: %v", ns, got)
+		}
+	}
+}

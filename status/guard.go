@@ -1,0 +1,154 @@
+package status
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/pipeline/monitor"
+)
+
+// Guard is what is known of foreign writes: those to mirrored namespaces of the target that the
+// link has not made.
+type Guard struct {
+	// Mode is off, alarm or stop.
+	Mode string `json:"mode"`
+	// Watching is whether the target's oplog is read now, Why why not.
+	Watching bool   `json:"watching"`
+	Why      string `json:"why,omitempty"`
+	// Examined is the time of the last entry of the target's oplog that was examined, by the
+	// target's clock.
+	Examined *time.Time `json:"examined"`
+	// Total counts the foreign writes since the link was made, Kinds by kind.
+	Total int64            `json:"total"`
+	Kinds map[string]int64 `json:"kinds"`
+	// Newest are the newest of them, the newest first.
+	Newest []ForeignWrite `json:"newest"`
+	// Namespaces have foreign writes that nobody has dealt with: the collection was neither
+	// copied again nor cleared. More counts the writes to those beyond the first hundred.
+	Namespaces []ForeignNamespace `json:"namespaces"`
+	More       int64              `json:"more"`
+	// Gaps are the newest times in which the target's oplog was not watched.
+	Gaps []GuardGap `json:"gaps"`
+}
+
+// ForeignWrite is a foreign write.
+type ForeignWrite struct {
+	// At is when it was logged, by the target's clock.
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"`
+	// Namespace is the target's, To the new name of a rename.
+	Namespace string `json:"namespace"`
+	To        string `json:"to,omitempty"`
+	// ID is the _id as text, empty for a command; Session the client's session, empty for none.
+	ID        string `json:"id,omitempty"`
+	Session   string `json:"session,omitempty"`
+	TxnNumber int64  `json:"txnNumber,omitempty"`
+}
+
+// ForeignNamespace is a namespace with foreign writes. Namespace is its name on the target, Source
+// at the source.
+type ForeignNamespace struct {
+	Namespace string    `json:"namespace"`
+	Source    string    `json:"source"`
+	Count     int64     `json:"count"`
+	First     time.Time `json:"first"`
+	Last      time.Time `json:"last"`
+	// Copying is whether it is being copied again.
+	Copying bool `json:"copying"`
+}
+
+// GuardGap is a time in which the target's oplog was not watched.
+type GuardGap struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	Why  string    `json:"why"`
+}
+
+// addGuard adds what is known of foreign writes, if this process leads.
+func addGuard(s *Snapshot, p *monitor.Snapshot) {
+	g := p.Guard
+	if g == nil || !s.leads() && !s.is(monitor.Failed) {
+		return
+	}
+	st := &g.State
+	out := &Guard{
+		Mode: string(g.Mode), Watching: g.Watching, Why: g.Why, Total: st.Total(), Kinds: map[string]int64{}, More: st.More,
+		Newest: make([]ForeignWrite, len(st.Writes)), Namespaces: make([]ForeignNamespace, len(st.Touched)), Gaps: make([]GuardGap, len(st.Gaps)),
+	}
+	if st.Wall != 0 {
+		out.Examined = known(time.UnixMilli(st.Wall))
+	}
+	maps.Copy(out.Kinds, st.Counts)
+	for i := range st.Writes {
+		w := &st.Writes[i]
+		out.Newest[i] = ForeignWrite{w.Wall.UTC(), w.Kind, string(w.NS), string(w.To), w.ID, w.Session, w.Txn}
+	}
+	for i, t := range st.Touched {
+		out.Namespaces[i] = ForeignNamespace{string(t.NS), string(t.Source), t.Count, t.First.UTC(), t.Last.UTC(), t.Copying}
+	}
+	for i, gap := range st.Gaps {
+		out.Gaps[i] = GuardGap{gap.From.UTC(), gap.To.UTC(), gap.Why}
+	}
+	s.Guard = out
+}
+
+// foreign holds while namespaces have foreign writes that nobody has dealt with.
+func foreign(s *Snapshot) (string, time.Time) {
+	g := s.Guard
+	if g == nil || len(g.Namespaces) == 0 && g.More == 0 {
+		return "", time.Time{}
+	}
+	names, n, since := make([]string, len(g.Namespaces)), g.More, time.Time{}
+	for i, t := range g.Namespaces {
+		names[i] = t.Namespace
+		n += t.Count
+		if since.IsZero() || t.First.Before(since) {
+			since = t.First
+		}
+	}
+	out := fmt.Sprintf("Something else writes to the target: %d writes to %s", n, some(names))
+	if n == 1 {
+		out = "Something else writes to the target: 1 write to " + some(names)
+	}
+	if len(g.Newest) > 0 {
+		w := &g.Newest[0]
+		out += fmt.Sprintf("; the newest at %s UTC: %s of %s", w.At.Format(time.DateTime), w.Kind, w.Namespace)
+		if w.ID != "" {
+			out += " {_id: " + w.ID + "}"
+		}
+		if w.Session != "" {
+			out += ", session " + w.Session
+		}
+	}
+	return out + ".", since
+}
+
+func dealWithForeign(s *Snapshot) string {
+	g := s.Guard
+	i := slices.IndexFunc(g.Namespaces, func(t ForeignNamespace) bool { return !t.Copying })
+	if i < 0 {
+		return "Wait until they are copied again."
+	}
+	return fmt.Sprintf("Stop what writes there; then replicator resync --link %s --namespace %s …, or replicator guard --link %s --clear …", s.Link, g.Namespaces[i].Source, s.Link)
+}
+
+// metricKinds are the kinds of foreign writes that metrics tell apart.
+var metricKinds = []string{"insert", "update", "delete", "command"}
+
+// metricCounts returns the number of foreign writes of each of them.
+func (g *Guard) metricCounts() map[string]int64 {
+	counts := map[string]int64{}
+	for kind, n := range g.Kinds {
+		if !slices.Contains(metricKinds, kind) {
+			kind = "command"
+		}
+		counts[kind] += n
+	}
+	return counts
+}
+
+// watches reports whether a mode looks for foreign writes.
+func (g *Guard) watches() bool { return g.Mode != string(guard.Off) }
