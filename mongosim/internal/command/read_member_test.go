@@ -26,7 +26,9 @@ type soleNode struct {
 	view  repl.View
 	moved chan struct{}
 	held  bool
-	saw   []int64
+	// meanwhile is called once while a write waits for its write concern. It belongs to the test.
+	meanwhile func()
+	saw       []int64
 }
 
 func (n *soleNode) View() repl.View {
@@ -51,6 +53,10 @@ func (n *soleNode) SawTerm(term int64) {
 }
 
 func (n *soleNode) AwaitWriteConcern(context.Context, oplog.OpTime, repl.WriteConcern) error {
+	if meanwhile := n.meanwhile; meanwhile != nil {
+		n.meanwhile = nil
+		meanwhile()
+	}
 	return nil
 }
 func (n *soleNode) AwaitApplied(context.Context, bson.Timestamp) error   { return nil }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -26,6 +28,23 @@ func (v View) named(tables []*table, ns oplog.Namespace) (*Collection, bool) {
 		}
 	}
 	return nil, false
+}
+
+// NamedNow reports whether there is a collection of that name at present, and since when it has
+// had it: the commit that created it, or renamed it to that. Uncommitted changes do not count.
+func (v View) NamedNow(ns oplog.Namespace) (since bson.Timestamp, ok bool) {
+	tables, _ := v.v.s.names.Get(string(ns))
+	for _, t := range tables {
+		x := committed(t.meta)
+		if x == nil || x.gone || x.val.NS != ns {
+			continue
+		}
+		for x.prev != nil && !x.prev.gone && x.prev.val.NS == ns {
+			x = x.prev
+		}
+		return unpacked(x.ts), true
+	}
+	return bson.Timestamp{}, false
 }
 
 // ByUUID returns the collection with the UUID.

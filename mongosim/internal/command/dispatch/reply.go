@@ -86,10 +86,15 @@ func (r *Request) close(buf []byte, wrote oplog.OpTime) bson.Raw {
 			operation = r.saw
 		}
 	}
-	if oplog.CompareTimestamps(wrote.TS, operation) > 0 {
+	newest := operation
+	if !wrote.IsNull() {
+		// That of a write is its own entry, although others may follow it by now.
 		operation = wrote.TS
+		if oplog.CompareTimestamps(operation, newest) > 0 {
+			newest = operation
+		}
 	}
-	if cluster := r.Server.clock.advance(operation); !cluster.IsZero() {
+	if cluster := r.Server.clock.advance(newest); !cluster.IsZero() {
 		buf = appendClusterTime(buf, cluster)
 	}
 	if !operation.IsZero() {

@@ -65,7 +65,37 @@ func namedTarget(r *dispatch.Request, s dispatch.Sight) (Target, error) {
 	if name == "" || name[0] == '.' || strings.ContainsRune(name, 0) {
 		return Target{}, servererr.New(servererr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
 	}
+	if t, passed, err := snapshotTarget(r, s, ns); passed || err != nil {
+		return t, err
+	}
 	return targetAt(s, ns)
+}
+
+// snapshotTarget resolves a name for a read at an earlier time, outside of transactions, where
+// that differs from a read of the newest data (passed, or an error). Before 7.0 a server looks
+// names up in its newest catalog, so that a collection that was dropped since reads as empty, and
+// one that has had its name only since then cannot be read. A capped collection has no earlier
+// times.
+func snapshotTarget(r *dispatch.Request, s dispatch.Sight, ns oplog.Namespace) (t Target, passed bool, err error) {
+	if r.InTxn() || r.ReadConcern.Level != "snapshot" || ns == dispatch.OplogNamespace {
+		return t, false, nil
+	}
+	was, ok := s.Collection(ns)
+	if !r.Server.AtLeast(7, 0) {
+		since, now := s.NamedNow(ns)
+		switch {
+		case now && oplog.CompareTimestamps(since, s.UpTo) > 0:
+			return t, false, servererr.New(servererr.SnapshotUnavailable,
+				"Unable to read from a snapshot due to pending collection catalog changes; please retry the operation. Snapshot timestamp is Timestamp(%d, %d). Collection minimum is Timestamp(%d, %d)",
+				s.UpTo.T, s.UpTo.I, since.T, since.I)
+		case ok && !now:
+			return Target{NS: ns}, true, nil
+		}
+	}
+	if ok && was.CappedBytes > 0 {
+		return t, false, servererr.New(servererr.SnapshotUnavailable, "Reading from capped collections with readConcern snapshot is not supported")
+	}
+	return t, false, nil
 }
 
 // targetAt resolves a name.
