@@ -26,9 +26,7 @@ type soleNode struct {
 	view  repl.View
 	moved chan struct{}
 	held  bool
-	// meanwhile is called once while a write waits for its write concern. It belongs to the test.
-	meanwhile func()
-	saw       []int64
+	saw   []int64
 }
 
 func (n *soleNode) View() repl.View {
@@ -53,10 +51,6 @@ func (n *soleNode) SawTerm(term int64) {
 }
 
 func (n *soleNode) AwaitWriteConcern(context.Context, oplog.OpTime, repl.WriteConcern) error {
-	if meanwhile := n.meanwhile; meanwhile != nil {
-		n.meanwhile = nil
-		meanwhile()
-	}
 	return nil
 }
 func (n *soleNode) AwaitApplied(context.Context, bson.Timestamp) error   { return nil }

@@ -1,10 +1,14 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/mongosim/internal/repl"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // TestSnapshotReadsOfCollections: what a read at an earlier time answers for collections that were
@@ -63,10 +67,12 @@ func TestSnapshotReadsOfCollections(t *testing.T) {
 func TestOperationTimeOfWrites(t *testing.T) {
 	m := newMember(t, "5.0.7")
 	m.run(t, `{create: "c", $db: "db"}`)
-	m.node.meanwhile = func() {
+	m.node.concern = func(context.Context, oplog.OpTime, repl.WriteConcern) error {
+		m.node.concern = nil
 		m.CallOn(t.Context(), m.NewConn("test"), parse(t, `{insert: "c", documents: [{_id: 2}], $db: "db"}`))
+		return nil
 	}
-	reply := m.run(t, `{insert: "c", documents: [{_id: 1}], $db: "db"}`)
+	reply := m.run(t, `{insert: "c", documents: [{_id: 1}], writeConcern: {w: "majority"}, $db: "db"}`)
 	list := m.entries(t)
 	first, second := list[len(list)-2], list[len(list)-1]
 	if first.Lookup("o", "_id").Int32() != 1 || second.Lookup("o", "_id").Int32() != 2 {
