@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -23,6 +24,8 @@ var (
 	alerts []byte
 	//go:embed prometheus/alerts_test.yml
 	alertTests []byte
+	//go:embed prometheus/recorded_test.yml
+	recorded []byte
 )
 
 // unitTests is the form of Prometheus's rule unit tests, as far as it is used here: promtool test rules
@@ -69,11 +72,7 @@ func readRules(t *testing.T) *rulefmt.RuleGroups {
 // which have the same metrics, for which it nearly does; nothing else may fire.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
-	var file unitTests
-	if err := yaml.UnmarshalStrict(alertTests, &file); err != nil {
-		t.Fatal(err)
-	}
-	rules := readRules(t)
+	file, rules := readTests(t, alertTests), readRules(t)
 	fires, nearly := map[string]bool{}, map[string]bool{}
 	for i := range file.Tests {
 		test := &file.Tests[i]
@@ -94,6 +93,33 @@ func TestAlertsFire(t *testing.T) {
 				t.Errorf("%s: there are series for which it fires: %t, for which it nearly does: %t", r.Alert, fires[r.Alert], nearly[r.Alert])
 			}
 		}
+	}
+}
+
+func readTests(t *testing.T, text []byte) *unitTests {
+	t.Helper()
+	file := &unitTests{}
+	if err := yaml.UnmarshalStrict(text, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestRecorded plays prometheus/recorded_test.yml: what the program shows while something happens to a
+// link, and which alerts fire.
+func TestRecorded(t *testing.T) {
+	t.Parallel()
+	file, rules := readTests(t, recorded), readRules(t)
+	all, quiet := map[string]bool{}, 0
+	for i := range file.Tests {
+		has := file.Tests[i].play(t, rules, time.Duration(file.EvaluationInterval))
+		maps.Copy(all, has)
+		if len(has) == 0 {
+			quiet++
+		}
+	}
+	if len(all) < 10 || quiet < 3 {
+		t.Errorf("%d alerts fire, none does in %d recordings", len(all), quiet)
 	}
 }
 
