@@ -18,7 +18,7 @@ func TestStates(t *testing.T) {
 	unknown := map[string][]string{
 		"steady": {}, "catching-up": {}, "target-slow": {}, "paused": {"p99"},
 		"copying": {"oldest", "p99"}, "source-gone": {"p99"},
-		"stale": {"oldest", "p99", "cut"}, "standby": {"oldest", "p99", "fuel", "cut"}, "failed": {"oldest", "p99", "cut"},
+		"stale": {"oldest", "p99", "cut"}, "standby": {"oldest", "p99", "fuel", "cut", "verified"}, "failed": {"oldest", "p99", "cut"},
 		"resyncing": {}, "disconnected": {}, "older": {"p99"},
 	}
 	for _, g := range states() {
@@ -275,4 +275,21 @@ func TestPolicyHolds(t *testing.T) {
 	if eval[bool](b, `window.inline === 1`) {
 		t.Error("an inline script ran")
 	}
+}
+
+// TestYoungOplog: an oplog that has nothing older than what a restart reads, and does not move, is not gone;
+// one that moves is, and that of a stale link.
+func TestYoungOplog(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state("oplogWindowLeftSeconds", 0.0, "oplogRolloverSeconds", nil))
+	b := open(t, f.URL)
+	b.shown("tile-fuel", "its oldest entry does not move, or its pace is not known yet")
+	b.wait(`document.querySelector("#tile-fuel .big").textContent === "unknown" && document.querySelector(".gauge").dataset.level === "good"`)
+	f.set(func() { f.state = state("oplogWindowLeftSeconds", 0.0, "oplogRolloverSeconds", 0.0) })
+	b.wait(`document.querySelector("#tile-fuel .big").textContent === "gone" && document.querySelector(".gauge").dataset.level === "broken"`)
+	f.set(func() { f.state = state("oplogWindowLeftSeconds", 0.0, "oplogRolloverSeconds", nil, "state", "stale") })
+	b.wait(`document.querySelector("#tile-fuel .big").textContent === "gone" && document.querySelector(".gauge").dataset.level === "broken"`)
+	f.set(func() { f.state = state("oplogWindowLeftSeconds", 50.0, "oplogRolloverSeconds", 7000.0) })
+	b.wait(`document.querySelector("#tile-fuel .big").textContent === "116 min" && document.querySelector(".gauge").dataset.level === "attention"`)
+	b.quiet(f.URL)
 }

@@ -153,6 +153,17 @@ func (e *ends) has(id int) bool {
 	return n == 1
 }
 
+// await waits, by the statuses of a page, until the target has a document.
+func (e *ends) await(b *tab, id int) {
+	e.t.Helper()
+	for deadline := time.Now().Add(limit); !e.has(id); {
+		if time.Now().After(deadline) {
+			e.t.Fatal("the link does not go on\n" + b.text())
+		}
+		b.later(1)
+	}
+}
+
 // TestReal drives the page of two processes of one link: a pause by the button of the one that stands by
 // really pauses the other; a takeover keeps the pause; a resume by button lets the link go on.
 func TestReal(t *testing.T) {
@@ -172,6 +183,8 @@ func TestReal(t *testing.T) {
 	second := run(t, e.source, e.target)
 	b := open(t, second.page+"/")
 	b.shown("sentence", "Standing by")
+	a.mayShoot("real-steady")
+	b.mayShoot("real-standby")
 
 	b.click("pause")
 	b.fill("#ask-why", "by hand")
@@ -181,6 +194,7 @@ func TestReal(t *testing.T) {
 	a.shown("held", "Paused")
 	a.shown("held", "by hand")
 	a.shown("sentence", "by hand")
+	a.mayShoot("real-paused")
 	e.insert(2)
 	a.later(3)
 	if e.has(2) {
@@ -204,12 +218,7 @@ func TestReal(t *testing.T) {
 	b.shown("outcome", "Resume: done")
 	b.shown("held", "Not paused")
 	b.shown("sentence", "Steady")
-	for deadline := time.Now().Add(limit); !e.has(2); {
-		if time.Now().After(deadline) {
-			t.Fatal("the link does not go on\n" + b.text())
-		}
-		b.later(1)
-	}
+	e.await(b, 2)
 	b.quiet(second.page)
 	a.quiet(first.page, "ERR_")
 }
@@ -248,9 +257,9 @@ func TestAgent(t *testing.T) {
 	b.arrives("/fleet")
 	b.wait(rows + `.map((r) => r.cells[0].textContent + "=" + r.dataset.level).sort().join() === "one=attention,two=good"`)
 	b.shown("links", "only this one")
-	if dir := os.Getenv("PAGE_SHOTS"); dir != "" {
-		b.shoot(dir, "agent")
-	}
+	// Of the process the host and the port, and all of its id on hover.
+	b.wait(rows + `.every((r) => /^[^:]+:\d+$/.test(r.cells[2].textContent) && /^[^:]+:\d+:\d+:\w+$/.test(r.cells[2].title))`)
+	b.mayShoot("agent")
 	b.quiet(agent.page)
 }
 

@@ -43,6 +43,14 @@ func TestShots(t *testing.T) {
 	})
 }
 
+// mayShoot stores screenshots if they are wanted.
+func (b *tab) mayShoot(name string) {
+	b.t.Helper()
+	if dir := os.Getenv("PAGE_SHOTS"); dir != "" {
+		b.shoot(dir, name)
+	}
+}
+
 func (b *tab) shoot(dir, name string) {
 	b.t.Helper()
 	for _, width := range []int64{1280, 390} {

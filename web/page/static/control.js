@@ -1,6 +1,6 @@
 // Requests to the link: each button asks first, then shows what becomes of it.
 import { $, el, text, parts, keyed, time, shapeOf } from "./dom.js";
-import { bytesPerSecond, date, known, percent, perSecond, seconds } from "./format.js";
+import { bytesPerSecond, date, known, pairs, percent, perSecond, seconds } from "./format.js";
 
 const tokenKey = "replicator-token";
 const pollEvery = 2000;
@@ -208,8 +208,7 @@ function fillRequest(node, r) {
 	node.dataset.level = level;
 	parts(node.children[1], el("span", "shape", shapeOf(level)), " " + (r.state ?? "unknown"));
 	const [what, more] = node.children[2].children;
-	const args = Object.entries(r.args ?? {}).map(([k, v]) => k + "=" + (typeof v === "string" ? v : JSON.stringify(v)));
-	text(what, (r.kind ?? "?") + " " + args.join("  ") + by(r));
+	text(what, (r.kind ?? "?") + " " + pairs(r.args) + by(r));
 	const changed = date(r.changedAt);
 	parts(more, r.outcome ?? "", ...(changed && r.state !== "asked" ? [" (", time(changed), ")"] : []));
 }

@@ -103,7 +103,8 @@ function fill(tr, l) {
 	const d = date(l.at);
 	const was = old(l) ? (d ? "Nothing heard for " + seconds((at - d) / 1000) + ". It said last: " : "Nothing heard. ") : "";
 	parts(verdict, chip(level(l)), el("span", "says", " " + was + (sentence(l) ?? "unknown")));
-	figure(leader, l.leader || null);
+	figure(leader, l.leader?.replace(/:\d+:\w+$/, "") || null);
+	leader.title = l.leader ?? "";
 	figure(state, l.state || null);
 	figure(lag, old(l) ? null : seconds(l.lagSeconds));
 	figure(left, old(l) ? null : seconds(l.oplogWindowLeftSeconds));

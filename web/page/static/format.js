@@ -68,3 +68,9 @@ export function utc(d, now = new Date()) {
 export function local(d) {
 	return d.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" }) + ", your time";
 }
+
+export function pairs(x) {
+	return Object.entries(x ?? {})
+		.map(([k, v]) => k + "=" + (typeof v === "string" ? v : JSON.stringify(v)))
+		.join("  ");
+}

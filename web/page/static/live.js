@@ -1,7 +1,7 @@
 // The stream of statuses, and whether it lives. A server that says nothing, or the same time again and
 // again, is as gone as one that refuses the connection.
 
-const silentAfter = 8000; // ms; a status comes at least every 5 s
+const silentAfter = 8000; // ms
 const reopenAfter = 16000;
 const retryAfter = 2000;
 

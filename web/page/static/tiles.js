@@ -38,22 +38,25 @@ function oldest(s) {
 function latency(s) {
 	const l = s.latency;
 	if (!l) return "from source to acknowledgement";
+	if (stands(s)) return leads;
 	if (!known(l.clockAheadSeconds)) return "the clock of the source is not known";
 	if (l.samples === 0) return "nothing was acknowledged lately";
-	return "p50 " + or(seconds(l.p50Seconds)) + ", p95 " + or(seconds(l.p95Seconds)) + "; " + or(count(l.samples)) + " entries of the last minute";
+	return "p50 " + or(seconds(l.p50Seconds)) + ", p95 " + or(seconds(l.p95Seconds)) + "; operations of the last minute: " + or(count(l.samples));
 }
 
-// An oplog that does not move does not roll over: what is left of it is all there is to say.
+const stands = (s) => s.state === "standby";
+const leads = "the leader knows";
+
+// A young oplog has nothing older than what a restart reads, and is not gone.
+const gone = (s) => s.oplogWindowLeftSeconds === 0 && (known(s.oplogRolloverSeconds) || s.state === "stale");
 function fuel(s) {
-	if (s.oplogWindowLeftSeconds === 0) return "gone";
-	if (known(s.oplogRolloverSeconds)) return seconds(s.oplogRolloverSeconds);
-	return known(s.oplogWindowLeftSeconds) ? "not at this pace" : null;
+	return gone(s) ? "gone" : seconds(s.oplogRolloverSeconds);
 }
 
 function fuelSub(s) {
 	const left = seconds(s.oplogWindowLeftSeconds);
 	const again = rereads(s);
-	return "a restart has " + (left ? left + " to spare" : "an unknown time") + ", and reads " + (again === null ? "an unknown part" : seconds(again)) + " again";
+	return (left && fuel(s) === null ? "its oldest entry does not move, or its pace is not known yet; " : "") + "a restart has " + (left ? left + " to spare" : "an unknown time") + ", and reads " + (again === null ? "an unknown part" : seconds(again)) + " again";
 }
 
 // rereads is how much of the oplog a restart reads again, in seconds.
@@ -79,17 +82,17 @@ function gauge(node, s) {
 	}
 	const bar = node.firstElementChild;
 	bar.setAttribute("aria-label", "Of the source's oplog, " + percent(share) + " are older than what a restart reads from");
-	const lasts = left > 0 ? rollover ?? Infinity : 0;
+	const lasts = gone(s) ? 0 : rollover ?? Infinity;
 	bar.dataset.level = lasts < 600 ? "broken" : lasts < 7200 ? "attention" : "good";
 	bar.firstElementChild.style.width = bar.lastElementChild.style.left = (share * 100).toFixed(1) + "%";
 }
 
 function consistent(s) {
-	return s.consistent === false && s.state !== "standby" ? "not yet" : date(s.exactAt);
+	return s.consistent === false && !stands(s) ? "not yet" : date(s.exactAt);
 }
 
 function consistentSub(s) {
-	if (s.state === "standby") return "the leader knows";
+	if (stands(s)) return leads;
 	if (s.consistent === false) return s.leftOut?.length ? "collections are left out: " + names(s.leftOut.map((x) => x.namespace)) : "the copy, or the oplog since it began, is not finished";
 	const d = date(s.exactAt);
 	const now = date(s.at);
@@ -106,14 +109,15 @@ function cut(s) {
 }
 
 function verified(s) {
-	if (s.verified === undefined) return "not yet";
+	if (s.verified === undefined) return stands(s) ? null : "not yet";
 	return date(s.verified?.at);
 }
 
 function verifiedSub(s) {
+	if (stands(s)) return leads;
 	const d = s.verified?.differences;
 	const met = s.applier?.divergences;
-	return (s.verified ? or(count(d)) + " differences" : "the two sides were not compared") + (known(met) ? "; " + count(met) + " met while applying" : "");
+	return (s.verified ? or(count(d)) + " differences" : "no comparison is recorded") + (known(met) ? "; " + count(met) + " met while applying" : "");
 }
 
 const order = ["syncsource", "fetcher", "buffer", "batcher", "applier", "feedback"];

@@ -1,6 +1,6 @@
 // The timeline of events.
 import { $, el, text, keyed, time, levels, shapeOf, copyText } from "./dom.js";
-import { date } from "./format.js";
+import { date, pairs } from "./format.js";
 import { eventLevel } from "./charts.js";
 
 const kinds = ["source", "ddl", "lease", "control", "copy", "target", "divergence", "other"];
@@ -38,11 +38,7 @@ function matching() {
 	);
 }
 
-function fields(e) {
-	return Object.entries(e.fields ?? {})
-		.map(([k, v]) => k + "=" + (typeof v === "string" ? v : JSON.stringify(v)))
-		.join("  ");
-}
+const fields = (e) => pairs(e.fields);
 
 function render() {
 	const all = matching();

@@ -51,7 +51,7 @@ function render() {
 	if (since) parts($("since"), "since ", time(since), age(since, last?.at));
 	else text($("since"), last ? "since an unknown time" : "");
 	next(v.next);
-	also((v.also ?? []).filter((x) => typeof x === "string"));
+	also(v.also ?? []);
 }
 
 function age(since, now) {
