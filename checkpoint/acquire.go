@@ -13,7 +13,8 @@ import (
 // Acquire acquires the link's lease and fences every lane with its term: after it
 // returns, no write of an older term can succeed, and everything in State is
 // majority-committed. After is the previous term of this process, 0 if it had none;
-// Acquire returns lease.ErrFenced if another process has had a newer one.
+// Acquire returns lease.ErrFenced if another process has had a newer one, and an *OverError if
+// the link has ended.
 //
 // The lease has no end, and is taken over from any process: AcquireBy is for others.
 func (s *Store) Acquire(ctx context.Context, after int64) (*Link, error) {
@@ -23,11 +24,18 @@ func (s *Store) Acquire(ctx context.Context, after int64) (*Link, error) {
 // AcquireBy is Acquire with a claim: see lease.Acquire. With a TTL, Config.Keeper must be
 // the link's, and its Lead must have been called.
 func (s *Store) AcquireBy(ctx context.Context, after int64, claim lease.Claim) (*Link, error) {
-	bounded := s.bounded()
-	before, err := bounded.readLink(ctx)
+	before, err := s.bounded().readLink(ctx)
+	if err == nil {
+		err = s.over(&before)
+	}
 	if err != nil {
 		return nil, s.wrap(err, "acquire its lease")
 	}
+	return s.acquire(ctx, before, after, claim)
+}
+
+// acquire acquires the lease of a link that was read before.
+func (s *Store) acquire(ctx context.Context, before linkDoc, after int64, claim lease.Claim) (*Link, error) {
 	held, doc, err := lease.Acquire(ctx, lease.Config{
 		Target: s.once, Retry: s.patience(), DB: s.cfg.DB, Collection: metadata.Links, ID: s.cfg.Link, Holder: s.holder,
 		Claim: claim, Keeper: s.cfg.Keeper,
@@ -36,6 +44,9 @@ func (s *Store) AcquireBy(ctx context.Context, after int64, claim lease.Claim) (
 		return nil, s.wrap(err, "acquire its lease")
 	}
 	link, err := readLink(s.cfg.Link, doc)
+	if err == nil {
+		err = s.over(&link) // another process may have ended it since it was read
+	}
 	if err != nil {
 		return nil, s.wrap(err, "read it in term %d", held.Term())
 	}
@@ -47,7 +58,7 @@ func (s *Store) AcquireBy(ctx context.Context, after int64, claim lease.Claim) (
 	if err := g.Wait(); err != nil {
 		return nil, s.wrap(err, "fence its lanes with term %d", link.Term)
 	}
-	if err := bounded.readLanes(ctx, &link); err != nil {
+	if err := s.bounded().readLanes(ctx, &link); err != nil {
 		return nil, s.wrap(err, "read its lanes in term %d", link.Term)
 	}
 	switch {

@@ -134,6 +134,7 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	l.Copy = readCopy(r)
 	l.LeftOut = readLeftOut(r)
 	l.KeptBack = readKeptBack(r)
+	l.Over = readOver(r)
 	writers := r.Int64("writers")
 	if writers < 1 || writers > MaxWriters {
 		r.Fault("writers", fmt.Sprintf("a number between 1 and %d", MaxWriters))

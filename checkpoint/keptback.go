@@ -60,7 +60,7 @@ func changeKeptBack(dst []byte, list []KeptBack) []byte {
 // versionOf returns the format of a link's document with this list.
 func versionOf(list []KeptBack) int32 {
 	if len(list) > 0 {
-		return Version
+		return keeping
 	}
 	return plain
 }

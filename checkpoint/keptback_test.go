@@ -27,7 +27,7 @@ func TestKeepBack(t *testing.T) {
 		if got := h.State().KeptBack; !slices.Equal(got, list) {
 			t.Errorf("kept back: %v, want %v", got, list)
 		}
-		if v := version(); (v == plain) != (list == nil) || (v == Version) != (list != nil) {
+		if v := version(); (v == plain) != (list == nil) || (v == keeping) != (list != nil) {
 			t.Errorf("version %d with %v", v, list)
 		}
 	}

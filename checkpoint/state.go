@@ -24,10 +24,12 @@ var (
 )
 
 // Version is the newest format of the documents that this package writes: that of links
-// with collections that are kept back. It also reads the older ones.
-const Version = 3
+// that were cut over. It also reads the older ones.
+const Version = 4
 
 const (
+	// keeping is the format of links with collections that are kept back.
+	keeping = 3
 	// plain is the format of links without collections that are kept back.
 	plain = 2
 	// unrouted is the format of links without a recorded routing.
@@ -89,6 +91,8 @@ type State struct {
 	LeftOut []LeftOut
 	// KeptBack are the collections that wait for an index build.
 	KeptBack []KeptBack
+	// Over is the end of the link, nil if it goes on.
+	Over *Over
 	// Lanes are the positions of the writers' lanes. A lane that has not moved has the
 	// position {Applied at the link's creation, AllOps}.
 	Lanes []Position

@@ -128,6 +128,8 @@ type Standing struct {
 	Copy      *Copy
 	FetchFrom oplog.OpTime
 	Instance  string
+	// Over is the end of the link, nil if it goes on.
+	Over *Over
 }
 
 // Look reads the link for a process that waits for its lease; it returns false if there is
@@ -145,7 +147,7 @@ func (s *Store) Look(ctx context.Context, watch *lease.Watch) (Standing, bool, e
 		watch.Blink()
 		return Standing{}, false, s.wrap(err, "read its lease")
 	}
-	return Standing{Lease: seen, Copy: link.Copy, FetchFrom: link.FetchFrom, Instance: link.lease.Instance}, true, nil
+	return Standing{Lease: seen, Copy: link.Copy, FetchFrom: link.FetchFrom, Instance: link.lease.Instance, Over: link.Over}, true, nil
 }
 
 // readLink reads the link's document, without the lanes.

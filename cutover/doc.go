@@ -10,5 +10,9 @@
 // not met. An operator may waive some of them, by name ([Waivable]), but none on which the
 // target being the source depends.
 //
-// Nothing is written, neither to the source nor to the target.
+// Nothing is written for that, neither to the source nor to the target.
+//
+// [Drain] proves, once writes to the source are blocked, that the target has everything, and
+// [Commit] ends the link: until its last write the link goes on, whatever fails; after it no process
+// applies anything of the source any more. Neither changes the source's write block.
 package cutover

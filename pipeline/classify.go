@@ -99,6 +99,7 @@ var rules = []struct {
 	{"write that acquires the lease not sent in time", is(mongo.ErrTooLate), Verdict{Action: Retry}},
 	{"number of writers changed, or a copy began", is(lease.ErrSpent), Verdict{Action: Retry}},
 	{"source is another replica set", is(checkpoint.ErrOtherSource), Verdict{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},
+	{"link was cut over", as[*checkpoint.OverError], Verdict{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. To mirror in the other direction make a new link, with a new copy."}},
 	{"link created concurrently", is(checkpoint.ErrExists), Verdict{Action: Retry}},
 	{"settings differ from the link's", is(ErrSettings), Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was created with, or a new --link with a new copy."}},
 	{"metadata of another release", as[*checkpoint.VersionError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},

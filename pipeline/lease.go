@@ -192,6 +192,8 @@ func (p *Pipeline) standBy(ctx, soft context.Context) error {
 			free.taken() // another one cannot acquire it either
 		case !found:
 			return nil
+		case seen.Over != nil:
+			return &checkpoint.OverError{Link: p.cfg.Link, Over: *seen.Over}
 		default:
 			p.seen(&seen)
 			if p.mayAcquire(ctx, &seen, free) {

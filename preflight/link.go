@@ -47,6 +47,9 @@ func (c *checker) link(ctx context.Context, s *server) error {
 	if err := c.sameSource(); err != nil {
 		return err
 	}
+	if over := c.report.Link.Over; over != nil {
+		return &checkpoint.OverError{Link: c.cfg.Link, Over: *over}
+	}
 	if c.cfg.Fingerprint != "" && c.report.Link.Fingerprint != c.cfg.Fingerprint {
 		c.fail(check, "Use the settings that the link was created with, or a new --link with a new copy.",
 			"%q was created with other settings: filters, renames, or the policy for unique indexes", c.cfg.Link)

@@ -29,6 +29,11 @@ const (
 // is never good news of now: it says what the target had when the position was last recorded.
 func (s *Stored) Verdict() Verdict {
 	v := Verdict{Name: keyStored, Level: Working, Since: s.at(), Also: []string{}}
+	if o := s.State.Over; o != nil {
+		v.Level, v.Since = Good, o.At
+		v.Sentence = fmt.Sprintf("Cut over at %s UTC by %s: applications use the target, and nothing of the source is applied any more.", o.At.UTC().Format("2006-01-02 15:04:05"), o.By)
+		return v
+	}
 	reached := s.State.Reached()
 	age := s.At.Sub(time.UnixMilli(reached.AppliedWall))
 	switch has := "the target has everything up to " + s.at().Format("2006-01-02 15:04:05") + " UTC, " + coarse(max(0, age)) + " ago"; {
@@ -67,7 +72,7 @@ func (s *Stored) Verdict() Verdict {
 // source and of this process are compared.
 func (s *Stored) Lag() *float64 {
 	reached := s.State.Reached()
-	if reached.Applied.IsNull() {
+	if reached.Applied.IsNull() || s.State.Over != nil {
 		return nil
 	}
 	lag := seconds(max(0, s.At.Sub(time.UnixMilli(reached.AppliedWall))))

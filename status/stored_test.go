@@ -24,6 +24,8 @@ func TestStored(t *testing.T) {
 	}
 	copied := state(time.Second)
 	copied.Copy, copied.CopiedUntil = &checkpoint.Copy{Phase: checkpoint.Replaying}, at(2000)
+	over := state(4 * time.Second)
+	over.Over = &checkpoint.Over{At: now.Add(-time.Minute), By: "ann"}
 	left := state(time.Second)
 	left.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: at(900), Wall: now.Add(-time.Minute).UnixMilli()}, {NS: "shop.b", Since: at(950), Failed: "too long"}}
 	for _, tt := range []struct {
@@ -37,6 +39,7 @@ func TestStored(t *testing.T) {
 		{"the position stands", Stored{State: state(5 * time.Minute), Lease: led}, Unknown, "5 min ago; vm:a runs the link.", ""},
 		{"nobody", Stored{State: state(4 * time.Second), Lease: free}, Broken, "Nobody runs the link. As of the metadata, the target has", "replicator run --link l"},
 		{"released", Stored{State: state(4 * time.Second), Lease: released}, Broken, "Nobody runs the link.", "replicator run"},
+		{"cut over", Stored{State: over, Lease: free}, Good, "Cut over at 2026-03-01 11:59:00 UTC by ann: applications use the target, and nothing of the source is applied any more.", ""},
 		{"no lease", Stored{State: state(4 * time.Second), Lease: older}, Unknown, "does not renew a lease", ""},
 		{"copying", Stored{State: copied, Lease: led}, Working, "The target is not consistent yet; vm:a runs the link.", ""},
 		{"left out", Stored{State: left, Lease: led}, Broken, "vm:a runs the link.", "replicator resync --link l --namespace shop.b"},
@@ -46,7 +49,7 @@ func TestStored(t *testing.T) {
 		if v.Level != tt.level || !strings.Contains(v.Sentence, tt.want) || !strings.HasPrefix(v.Next, tt.next) || v.Next != "" && tt.next == "" {
 			t.Errorf("%s: %+v", tt.name, v)
 		}
-		if lag := tt.s.Lag(); (lag == nil) != (tt.name == "copying") {
+		if lag := tt.s.Lag(); (lag == nil) != (tt.name == "copying" || tt.name == "cut over") {
 			t.Errorf("%s: lag %v", tt.name, lag)
 		}
 	}

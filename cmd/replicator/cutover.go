@@ -21,7 +21,7 @@ import (
 	"github.com/oplogrep/replicator/status"
 )
 
-// cutoverCommand says whether a link can be cut over, and drains it.
+// cutoverCommand says whether a link can be cut over, drains it, and ends it.
 type cutoverCommand struct {
 	linkFlags
 	Source      string     `placeholder:"URI" help:"The source: connection string of a replica set."`
@@ -29,7 +29,8 @@ type cutoverCommand struct {
 
 	DryRun        bool          `settings:"no" help:"Check every precondition of a cutover, and change nothing. The cutover itself is done by hand: docs/cutover.md."`
 	Drain         bool          `settings:"no" help:"Once writes to the source are blocked: wait until the target has everything, and prove it."`
-	Within        time.Duration `settings:"no" default:"1m" help:"How long --drain waits."`
+	Commit        bool          `settings:"no" help:"Drain, then end the link for ever: no process applies anything of the source any more."`
+	Within        time.Duration `settings:"no" default:"1m" help:"How long --drain and --commit wait for the link."`
 	MaxLag        time.Duration `settings:"no" default:"10s" help:"How far the target may lag."`
 	WritesStopped bool          `settings:"no" help:"The operator's word that nobody writes to the source: its write block is not needed."`
 	Waive         []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, lacking or verified."`
@@ -38,7 +39,8 @@ type cutoverCommand struct {
 	JSON          bool          `name:"json" settings:"no" help:"Print one JSON object."`
 }
 
-// Run checks or drains, prints, and returns an error if the link is not ready, or not drained.
+// Run checks, drains or commits, prints, and returns an error if the link is not ready, not drained,
+// or not committed.
 func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 	from, faults := c.check()
 	ask, err := newAsker(c.TLSCA)
@@ -52,8 +54,11 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 		return cli.Connect(fmt.Errorf("connect to the source: %w", err))
 	}
 	defer source.Close()
-	if c.Drain {
+	switch {
+	case c.Drain:
 		return c.drain(ctx, out, source, store)
+	case c.Commit:
+		return c.commit(ctx, out, source, store)
 	}
 	report, err := c.report(ctx, source, store, state, ask)
 	if err != nil {
@@ -67,10 +72,10 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 
 // check returns the source, and the faults of the flags.
 func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
-	if c.DryRun == c.Drain {
-		faults = append(faults, errors.New("give either --dry-run or --drain: this release does the other steps of a cutover not by itself; docs/cutover.md has them"))
+	if modes := count(c.DryRun, c.Drain, c.Commit); modes != 1 {
+		faults = append(faults, errors.New("give one of --dry-run, --drain and --commit: docs/cutover.md has the steps of a cutover"))
 	}
-	if c.Drain && len(c.Waive) > 0 {
+	if !c.DryRun && len(c.Waive) > 0 {
 		faults = append(faults, errors.New("--waive: only with --dry-run"))
 	}
 	if c.Within < time.Second || c.Within > request.MostCutWait {
@@ -87,6 +92,17 @@ func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
 	}
 	source, err := parseDeployment("source", c.SourceLogin.config(c.Source, c.SelectionTimeout))
 	return source, append(faults, err)
+}
+
+// count returns how many are true.
+func count(of ...bool) int {
+	n := 0
+	for _, is := range of {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // report checks all preconditions.

@@ -147,12 +147,46 @@ func TestCutoverDrain(t *testing.T) {
 	said(t, pipeline.ExitResync, `link "test" follows set src`, nil, append(drain, "--source="+c.target.URI(), "--writes-stopped")...)
 }
 
+// TestCutoverCommit: a link that is committed ends in the process that runs it, which says why; it is
+// not started again, and every command says so.
+func TestCutoverCommit(t *testing.T) {
+	c := startCutoverLink(t)
+	commit := append([]string{"cutover", "--commit"}, c.args[3:len(c.args)-1]...)
+	said(t, cli.ExitFailed, `commit: writes to the source are not blocked`, nil, commit...)
+	docs := make([]any, 300)
+	for i := range docs {
+		docs[i] = bson.D{{Key: "_id", Value: 1000 + i}}
+	}
+	insert(t, c.source, "shop", "b", docs...)
+	insert(t, c.source, "config", "user_writes_critical_sections", bson.D{{Key: "_id", Value: ""}, {Key: "blockUserWrites", Value: true}})
+	over := `cut over at \d{4}-.* UTC by .*@.*: the target was the source as of \d+:\d+ t\d+, and nothing later is applied`
+	first := said(t, cli.ExitOK, "^"+over+`\.\nThe processes of the link end by themselves`, nil, commit...)
+	if code := c.end(); code != pipeline.ExitResync || !strings.Contains(c.log.String(), `link \"test\" was cut over at `) {
+		t.Errorf("the process that ran it: code %d\n%s", code, &c.log)
+	}
+	if n := countDocs(t, c.target, "shop", "b"); n != 300 {
+		t.Errorf("%d documents", n)
+	}
+	if again := said(t, cli.ExitOK, over, nil, commit...); again != first {
+		t.Errorf("again: %s, first %s", again, first)
+	}
+	insert(t, c.source, "shop", "b", bson.D{{Key: "_id", Value: 1}})
+	said(t, pipeline.ExitResync, `was cut over at (.|\n)*make a new link`, nil, append([]string{"run", "--once"}, uris(c.source, c.target)...)...)
+	said(t, pipeline.ExitResync, `was cut over at `, nil, append([]string{"cutover", "--dry-run"}, commit[2:]...)...)
+	on := "--target=" + c.target.URI()
+	said(t, cli.ExitOK, `^test  good: Cut over at .* UTC by .*: applications use the target`, nil, "status", on, "--max-lag=1s")
+	said(t, cli.ExitOK, over, nil, "links", on)
+	if n := countDocs(t, c.target, "shop", "b"); n != 300 {
+		t.Errorf("%d documents: the old source was applied", n)
+	}
+}
+
 // TestCutoverFlags: what cannot be checked is said before anything is.
 func TestCutoverFlags(t *testing.T) {
 	source, target := twoSets(t)
 	on := []string{"cutover", "--source=" + source.URI(), "--target=" + target.URI(), "--link=test"}
 	for _, tt := range []struct{ flag, want string }{
-		{"--max-lag=10s", "give either --dry-run or --drain"},
+		{"--max-lag=10s", "give one of --dry-run, --drain and --commit"},
 		{"--within=10ms", "--within: 10ms is not between 1s and 24h0m0s"},
 		{"--max-lag=0s", "--max-lag: 0s is not more than 0"},
 		{"--waive=lag", `--waive: "lag" cannot be waived; only deferred-indexes, divergences, lacking, verified can`},

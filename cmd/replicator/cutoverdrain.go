@@ -21,32 +21,47 @@ const unblockHint = "The source stays as it is. If you do not go on, let it take
 
 // drain waits until the target has everything that the source has, and prints the proof.
 func (c *cutoverCommand) drain(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store) error {
-	// It returns an error if the source is not that of the link. Whether the user may do what
-	// follows, the servers say themselves.
+	if err := c.sameSource(ctx, source, store); err != nil {
+		return cli.Stopped(ctx, linkError{err})
+	}
+	d, err := cutover.Drain(ctx, c.drainConfig(out, source, store))
+	if err != nil {
+		return c.undrained(ctx, err)
+	}
+	return c.printDrained(out, &d)
+}
+
+// sameSource returns an error if the source is not that of the link, or the link has ended. Whether
+// the user may do what follows, the servers say themselves.
+func (c *cutoverCommand) sameSource(ctx context.Context, source *driver.Set, store *checkpoint.Store) error {
 	_, err := preflight.Cutover(ctx, preflight.CutoverConfig{
 		Source: source, Target: store.Target(), Link: c.Link, MetaDB: c.MetadataDB, WritesStopped: c.WritesStopped,
 	}, nil)
-	if err != nil {
-		return cli.Stopped(ctx, linkError{err})
-	}
-	d, err := cutover.Drain(ctx, &cutover.DrainConfig{
+	return err
+}
+
+func (c *cutoverCommand) drainConfig(out cli.Output, source *driver.Set, store *checkpoint.Store) *cutover.DrainConfig {
+	return &cutover.DrainConfig{
 		Source: source, Cuts: request.New(store), Link: c.Link, By: operator(), WritesStopped: c.WritesStopped, Within: c.Within,
 		Said: func(why string) { out.Complain("%s: drain: %s.", c.Link, printable.Text(why)) },
-	})
+	}
+}
+
+// undrained marks the error of a drain.
+func (c *cutoverCommand) undrained(ctx context.Context, err error) error {
+	what := fmt.Errorf("drain of link %s: %w", c.Link, err)
 	switch {
 	case errors.Is(err, cutover.ErrNotFrozen):
 		return &cli.Error{
-			Err: fmt.Errorf("drain of link %s: %w", c.Link, err), Code: cli.ExitFailed,
+			Err: what, Code: cli.ExitFailed,
 			Hint: "Block them: db.adminCommand({setUserWriteBlockMode: 1, global: true}) on its primary, from 6.0 on; or stop the applications, and give --writes-stopped.",
 		}
-	case errors.Is(err, cutover.ErrThawed):
-		return &cli.Error{Err: fmt.Errorf("drain of link %s: %w", c.Link, err), Code: cli.ExitFailed, Hint: "The target may lack what was written since. Block writes again, then drain again."}
+	case errors.Is(err, cutover.ErrThawed), errors.Is(err, cutover.ErrWritten):
+		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "The target may lack what was written since, and the link goes on. Stop all writes, then run the command again."}
 	case errors.Is(err, request.ErrNoCut), errors.Is(err, context.DeadlineExceeded):
-		return &cli.Error{Err: fmt.Errorf("drain of link %s: %s", c.Link, printable.Text(err.Error())), Code: cli.ExitFailed, Hint: unblockHint}
-	case err != nil:
-		return cli.Stopped(ctx, linkError{fmt.Errorf("drain of link %s: %w", c.Link, err)})
+		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitFailed, Hint: unblockHint}
 	}
-	return c.printDrained(out, &d)
+	return cli.Stopped(ctx, linkError{what})
 }
 
 func (c *cutoverCommand) printDrained(out cli.Output, d *cutover.Drained) error {

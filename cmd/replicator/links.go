@@ -136,6 +136,9 @@ func lackingText(l ddl.Lacking) string {
 
 // linkState returns whether the target is consistent, and if not why.
 func linkState(s *checkpoint.State) string {
+	if s.Over != nil {
+		return overText(s.Over)
+	}
 	text := "consistent"
 	switch c := s.Copy; {
 	case c != nil && c.Phase == checkpoint.Copying && !c.Listed:

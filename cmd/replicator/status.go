@@ -37,6 +37,8 @@ type statusLine struct {
 	Verdict status.Verdict `json:"verdict"`
 	// LagSeconds is how far the target lags, null if that is not known.
 	LagSeconds *float64 `json:"lagSeconds"`
+	// Ended is true for a link that was cut over.
+	Ended bool `json:"ended,omitempty"`
 	// From says where all that comes from: process or metadata.
 	From string `json:"from"`
 	// Leader is the process that runs the link, and Address where it was asked.
@@ -133,7 +135,11 @@ func (c *statusCommand) lookAt(ctx context.Context, set *driver.Set, l *checkpoi
 	if err != nil {
 		return line, err
 	}
-	line.Leader = leader
+	line.Leader, line.Ended = leader, l.State.Over != nil
+	if line.Ended {
+		line.Verdict = stored.Verdict()
+		return line, nil
+	}
 	if line.Leader != "" || c.Address != "" {
 		s, at, err := c.ask(ctx, l.Link, line.Leader)
 		if err == nil {
@@ -205,6 +211,7 @@ func (c *statusCommand) judge(lines []statusLine) error {
 	for i := range lines {
 		l := &lines[i]
 		switch {
+		case l.Ended:
 		case l.Verdict.Level == status.Broken:
 			faults = append(faults, fmt.Errorf("%s: %s", printable.Text(l.Link), printable.Text(l.Verdict.Sentence)))
 		case c.MaxLag > 0 && l.LagSeconds == nil:
