@@ -111,9 +111,17 @@ func (h *Link) Check(ctx context.Context) error {
 // more than once. The error is lease.ErrFenced, lease.ErrRewound, that of work, or
 // that of the target.
 func (h *Link) Within(ctx context.Context, work func(txn mongo.Caller) error) error {
-	return h.locked(ctx, func() error {
-		return h.update(ctx, nothing, func(txn *mongo.Txn) error { return work(txn) })
-	}, "write under its lease")
+	// Another goroutine may write between two tries: what this one sends may wait for long.
+	return h.store.patience().Do(ctx, func() error {
+		return h.locked(ctx, func() error {
+			return lease.Judge(h.txns.InTxn(ctx, true, func(txn *mongo.Txn) error {
+				if err := h.changeLink(ctx, txn, nothing); err != nil {
+					return err
+				}
+				return work(txn)
+			}))
+		}, "write under its lease")
+	})
 }
 
 // nothing appends no change: only the count of writes in the link's document changes.

@@ -64,6 +64,7 @@ const (
 // Keys of the log.
 const (
 	keyBy      = "by"
+	keySince   = "since"
 	keyWhy     = "why"
 	keyKind    = "kind"
 	keyState   = "state"
@@ -198,13 +199,29 @@ func (c *Controller) read(ctx context.Context) error {
 func (c *Controller) apply(ctx context.Context, s request.Standing) {
 	c.mu.Lock()
 	level := !c.known || c.standing.Level != s.Level
+	was := c.standing.Paused
+	if !c.known {
+		was = nil
+	}
 	c.standing, c.known = s, true
 	c.mu.Unlock()
+	c.tellPause(was, s.Paused)
 	if level && c.cfg.SetLevel != nil {
 		c.cfg.SetLevel(s.Level)
 	}
 	c.setThrottle(ctx, &s.Throttle)
 	c.brake.setHeld(s.Paused != nil)
+}
+
+// tellPause says that the link is paused, also if this process finds it so, and when that ends.
+func (c *Controller) tellPause(was, now *request.Paused) {
+	switch {
+	case was == nil && now != nil:
+		c.cfg.Observer.Log(slog.LevelWarn, "the link is paused: nothing is applied before it is resumed",
+			slog.Time(keySince, now.Since), slog.String(keyBy, cmp.Or(now.By, "somebody")), slog.String(keyWhy, now.Why))
+	case was != nil && now == nil:
+		c.cfg.Observer.Log(slog.LevelInfo, "the link is resumed")
+	}
 }
 
 // setThrottle sets the limits; the adaptive ones are a part of them.

@@ -15,6 +15,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
@@ -413,5 +414,32 @@ func TestLeads(t *testing.T) {
 		}
 		stop(nil)
 		<-done
+	})
+}
+
+// TestTellsPause: a process says that the link is paused, also if it was so before it began to
+// lead, once; and that it is resumed.
+func TestTellsPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		d.standing.Paused = &request.Paused{Request: "x", By: "me", Why: "disks"}
+		var said []string
+		c := New(Config{Requests: d, Target: d, Applied: func() oplog.OpTime { return oplog.OpTime{} }, Observer: func(e event.Event) {
+			said = append(said, e.Level().String()+" "+e.Message())
+		}})
+		end := lead(c, 1)
+		pass(time.Minute)
+		d.set(func() { d.standing.Paused = nil })
+		pass(time.Minute)
+		end()
+		d.set(func() { d.standing.Paused = &request.Paused{Request: "y"} })
+		end = lead(c, 2)
+		pass(time.Minute)
+		end()
+		want := []string{"WARN the link is paused: nothing is applied before it is resumed", "INFO the link is resumed", "WARN the link is paused: nothing is applied before it is resumed"}
+		if !slices.Equal(said, want) {
+			t.Errorf("%q", said)
+		}
 	})
 }

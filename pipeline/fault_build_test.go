@@ -36,8 +36,8 @@ type building struct {
 	b int64 // documents of shop.b
 }
 
-// newBuilding plays acts before the build begins.
-func newBuilding(t *testing.T, acts string, ready func(w *world)) *building {
+// newBuilding calls ready, if it is not nil, before the build begins.
+func newBuilding(t *testing.T, ready func(w *world)) *building {
 	t.Helper()
 	w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})
 	w.play(`
@@ -46,7 +46,7 @@ func newBuilding(t *testing.T, acts string, ready func(w *world)) *building {
 		source insert shop.c 1..10
 		start a copy
 		await caught-up a
-	` + acts)
+	`)
 	if ready != nil {
 		ready(w)
 	}
@@ -79,7 +79,7 @@ func (b *building) writes() {
 // its copy. The other collections continue.
 func TestSpoolLeftDuringBuild(t *testing.T) {
 	t.Parallel()
-	b := newBuilding(t, "", nil)
+	b := newBuilding(t, nil)
 	if err := b.untilOf(b.links["a"], "the oplog to be read into memory", func() bool {
 		s := b.links["a"].p.Snapshot()
 		return s.Spool == nil && s.Attempts > 2
@@ -94,7 +94,7 @@ func TestSpoolLeftDuringBuild(t *testing.T) {
 // request nor the part that is ready stops the others; it is merged after the build.
 func TestResyncDuringBuild(t *testing.T) {
 	t.Parallel()
-	b := newBuilding(t, "", func(w *world) {
+	b := newBuilding(t, func(w *world) {
 		if err := w.untilOf(w.links["a"], "the oplog to be read into memory", func() bool {
 			s := w.links["a"].p.Snapshot()
 			return s.Spool == nil && s.State == monitor.Steady

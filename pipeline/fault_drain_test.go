@@ -72,7 +72,7 @@ func TestDrainAfterLostLease(t *testing.T) {
 // collection again. The run does not say that it is drained: what is kept back is not in the target.
 func TestDrainLeavesBuild(t *testing.T) {
 	t.Parallel()
-	b := newBuilding(t, "", func(w *world) {
+	b := newBuilding(t, func(w *world) {
 		if err := w.untilOf(w.links["a"], "the oplog to be read into memory", func() bool {
 			s := w.links["a"].p.Snapshot()
 			return s.Spool == nil && s.State == monitor.Steady
