@@ -38,6 +38,8 @@ func leavings(link string) map[string][]any {
 		metadata.Renames:   {link},
 		metadata.Cuts:      {link},
 		metadata.Terms:     {link},
+		metadata.Guard:     {link},
+		metadata.Commands:  {within},
 	}
 }
 
