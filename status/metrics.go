@@ -142,10 +142,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	if g := s.Guard; g != nil && g.watches() {
 		gauge(c.watching, truth(g.Watching))
-		counts := g.metricCounts()
-		for _, kind := range metricKinds {
-			out <- prometheus.MustNewConstMetric(c.foreign, prometheus.CounterValue, float64(counts[kind]), kind)
-		}
+		c.collectForeign(g, out)
 	}
 	c.collectCopy(s.Copy, gauge, maybe)
 	for _, o := range []struct {
@@ -170,6 +167,18 @@ func (c *collector) collectSettings(s *Snapshot, gauge func(*prometheus.Desc, fl
 	gauge(c.cutInterval, s.CutIntervalSeconds)
 	if s.Control != nil && s.Control.known {
 		gauge(c.paused, truth(s.Control.Paused != nil))
+	}
+}
+
+// collectForeign makes metrics of foreign writes, once those of before are known: a counter that begins
+// with 0 until then would seem to count them again.
+func (c *collector) collectForeign(g *Guard, out chan<- prometheus.Metric) {
+	if g.Examined == nil {
+		return
+	}
+	counts := g.metricCounts()
+	for _, kind := range metricKinds {
+		out <- prometheus.MustNewConstMetric(c.foreign, prometheus.CounterValue, float64(counts[kind]), kind)
 	}
 }
 

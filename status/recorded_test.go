@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
@@ -78,6 +79,13 @@ var recordings = []recording{
 		behindFor(s, since)
 		s.State, s.LeftOut = monitor.CatchingUp, []checkpoint.LeftOut{{NS: "shop.a", Since: at(3), Failed: "an index has options that the target refuses"}}
 	}, []string{"ReplicatorBehind", "ReplicatorBroken", "ReplicatorCollectionFailed"}},
+	{"something else writes to the target", 20, func(s *monitor.Snapshot, since time.Duration) {
+		s.Guard.State.Counts = map[string]int64{"update": 3}
+		s.Guard.State.Touched = []guard.Touched{{NS: "store.a", Source: "shop.a", Count: 3, First: time.Now().Add(-since), Last: time.Now().Add(-since)}}
+	}, []string{"ReplicatorAttention", "ReplicatorForeignWrites"}},
+	{"the oplog of the target may not be read", 25, func(s *monitor.Snapshot, _ time.Duration) {
+		s.Guard.Watching, s.Guard.Why = false, "the user of the target may not read local.oplog.rs"
+	}, []string{"ReplicatorGuardBlind"}},
 	{"an index build takes long, all else goes on", 70, func(s *monitor.Snapshot, since time.Duration) {
 		behindFor(s, since)
 		s.State, s.Applier.KeptBack = monitor.CatchingUp, []applier.KeptBack{{NS: "shop.a", Since: time.Now().Add(-since)}}
@@ -104,6 +112,7 @@ func (r *recording) play(t *testing.T, ruled map[string]bool) map[string][]strin
 			s.Window.Position.T, s.Window.Oldest.T = 100_000, 100_000-uint32(s.Window.Left/time.Second)
 			now := time.Since(start)
 			s.Delay, s.Deferred, s.Progress.Ops, s.Control = 0, nil, int64(now/time.Millisecond), &control.Status{Known: true, Factor: 1, CopyBytesPerSecond: -1, CopyOpsPerSecond: -1}
+			s.Guard = &guard.Status{Mode: guard.Alarm, Watching: true, State: guard.State{Wall: time.Now().UnixMilli()}}
 			if now >= happensAfter {
 				r.change(&s, now-happensAfter)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/control"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
 )
@@ -41,6 +42,25 @@ func TestMetricsOfSettings(t *testing.T) {
 			},
 			[]string{"replicator_kept_back_collections 2\n", "replicator_delay_seconds 5\n", deferred + "kind=collections 1\n", deferred + "kind=indexes 2\n"},
 			[]string{paused},
+		},
+		"foreign writes of before are not known yet": {
+			func(s *monitor.Snapshot, _ time.Time) {
+				s.State, s.Guard = monitor.Starting, &guard.Status{Mode: guard.Alarm}
+			},
+			[]string{"replicator_guard_watching 0\n"},
+			[]string{"replicator_foreign_writes_total"},
+		},
+		"foreign writes": {
+			func(s *monitor.Snapshot, _ time.Time) {
+				s.Guard = &guard.Status{Mode: guard.Alarm, Watching: true, State: guard.State{Wall: 1, Counts: map[string]int64{"update": 3}}}
+			},
+			[]string{"replicator_guard_watching 1\n", "replicator_foreign_writes_total kind=update 3\n", "replicator_foreign_writes_total kind=insert 0\n"},
+			nil,
+		},
+		"not watched": {
+			func(s *monitor.Snapshot, _ time.Time) { s.Guard = &guard.Status{Mode: guard.Off} },
+			nil,
+			[]string{"replicator_guard_watching", "replicator_foreign_writes_total"},
 		},
 		"standby": {
 			func(s *monitor.Snapshot, _ time.Time) { s.State = monitor.Standby },
