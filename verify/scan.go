@@ -72,7 +72,7 @@ func (u *span) add(c *Cut) {
 func (s *scan) run(ctx context.Context) error {
 	tries := mongo.Retry{Again: again}.Start()
 	for stale := 0; ; {
-		before := s.place()
+		before, whole := s.place(), s.pieces == nil && s.order == byID
 		err := s.attempt(ctx)
 		progress := s.place() != before
 		switch {
@@ -82,9 +82,7 @@ func (s *scan) run(ctx context.Context) error {
 			if stale++; progress {
 				stale = 0
 			}
-			if s.pieces == nil && s.order == byID {
-				s.pieces = idrange.All() // which can be resumed
-			} else if stale == staleCuts {
+			if stale == staleCuts && !whole {
 				return fmt.Errorf("%w: %w", errStale, err)
 			}
 			s.v.cuts.leave(s.cut)
@@ -97,6 +95,9 @@ func (s *scan) run(ctx context.Context) error {
 			if err := tries.Wait(ctx, err); err != nil {
 				return err
 			}
+		}
+		if whole {
+			s.pieces = idrange.All() // which can be resumed
 		}
 	}
 }
