@@ -110,15 +110,19 @@ func (h *Link) Check(ctx context.Context) error {
 // acquired the lease. What work sends must be allowed in transactions. It may run
 // more than once. The error is lease.ErrFenced, lease.ErrRewound, that of work, or
 // that of the target.
+//
+// The link's document comes last: until the commit, a renewal of the lease would wait for
+// the transaction. One that takes longer than the time between two renewals conflicts with
+// them, and runs again.
 func (h *Link) Within(ctx context.Context, work func(txn mongo.Caller) error) error {
 	// Another goroutine may write between two tries: what this one sends may wait for long.
 	return h.store.patience().Do(ctx, func() error {
 		return h.locked(ctx, func() error {
 			return lease.Judge(h.txns.InTxn(ctx, true, func(txn *mongo.Txn) error {
-				if err := h.changeLink(ctx, txn, nothing); err != nil {
+				if err := work(txn); err != nil {
 					return err
 				}
-				return work(txn)
+				return h.changeLink(ctx, txn, nothing)
 			}))
 		}, "write under its lease")
 	})

@@ -55,6 +55,20 @@ func (g *gates) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return g.Cluster.Call(ctx, cmd)
 }
 
+// CallAll implements mongo.Pipeliner: one after the other.
+func (g *gates) CallAll(ctx context.Context, cmds []mongo.Command, each func(i int, reply bson.Raw) error) error {
+	for i := range cmds {
+		reply, err := g.Call(ctx, cmds[i])
+		if err == nil {
+			err = each(i, reply)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // TestResyncBehind: the link is far behind the source, and applies what it has on disk. A
 // collection that is copied again does not wait until the link has left the disk, which one
 // that cannot keep up never does.
