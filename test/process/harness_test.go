@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -199,7 +200,18 @@ func (h *harness) start(args ...string) *life {
 		h.Fatal(err)
 	}
 	go func() { l.ended <- l.cmd.Wait() }()
+	h.Cleanup(l.watched)
 	return l
+}
+
+// watched checks that the program has taken no write of the link for a foreign one, and that
+// nothing but a server's state kept it from looking.
+func (l *life) watched() {
+	for line := range strings.Lines(l.said.String()) {
+		if strings.Contains(line, `msg="foreign write to the target"`) || strings.Contains(line, `level=WARN msg="the target is not watched`) {
+			l.h.Errorf("process %d: %s", l.cmd.Process.Pid, line)
+		}
+	}
 }
 
 // until waits for a time, or until done says so, which it must if it is not nil.
