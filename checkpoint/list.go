@@ -18,6 +18,9 @@ import (
 // listLimit is the largest number of links that List reads.
 const listLimit = 10_000
 
+// surveyFor limits how long Survey retries: whoever surveys links does so again.
+const surveyFor = 3 * time.Second
+
 // Listed is a link in the result of List or Survey.
 type Listed struct {
 	Link string
@@ -38,8 +41,7 @@ func Survey(ctx context.Context, target mongo.Caller, db string) ([]Listed, erro
 	if err := checkDB(cfg.DB); err != nil {
 		return nil, fmt.Errorf("checkpoint: survey links: %w", err)
 	}
-	// One try: whoever surveys does so again.
-	docs, err := mongo.Retry{For: time.Nanosecond}.ReadAll(ctx, target, nil, cfg.DB, metadata.Document(func(dst []byte) []byte {
+	docs, err := mongo.Retry{For: surveyFor}.ReadAll(ctx, target, nil, cfg.DB, metadata.Document(func(dst []byte) []byte {
 		return bsoncore.AppendStringElement(dst, "find", metadata.Links)
 	}))
 	if err != nil {

@@ -128,6 +128,17 @@ func wantListed(ctx context.Context, t *testing.T, g *target) {
 	if len(list) != 2 || list[0].Link != "a" || list[1].Link != "b" || list[0].State.Applied != ot(102) || list[1].Err != nil {
 		t.Errorf("list: %+v", list)
 	}
+	// The same without lanes, and with who has which link.
+	survey := must.Get(Survey(ctx, g, ""))(t)
+	if len(survey) != 2 || survey[0].Lease.Record.Holder == "" || survey[1].Lease.Record.Holder != "" || !survey[1].Lease.Free {
+		t.Fatalf("survey: %+v", survey)
+	}
+	for i := range survey {
+		list[i].State.Lanes, list[i].State.LanesAnnounced, list[i].State.Barrier, list[i].State.Announced = nil, nil, Position{}, Position{}
+		if diff := cmp.Diff(list[i].State, survey[i].State); diff != "" || survey[i].Err != nil {
+			t.Errorf("survey of %s: %v %s", survey[i].Link, survey[i].Err, diff)
+		}
+	}
 }
 
 // wantRefused fails the test if a link of three lanes at 102, and lane 1 at 101/4, advances to

@@ -156,14 +156,16 @@ func TestRowsOf(t *testing.T) {
 	}
 }
 
-// counting counts commands.
+// counting counts commands, but getMore: how large its batches are is the server's choice.
 type counting struct {
 	mongo.Caller
 	n int
 }
 
 func (c *counting) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	c.n++
+	if cmd.Body.Index(0).Key() != "getMore" {
+		c.n++
+	}
 	return c.Caller.Call(ctx, cmd)
 }
 
@@ -183,7 +185,7 @@ func TestManyRows(t *testing.T) {
 	must.Succeed(t, metadata.Run(t.Context(), set, metadata.Write("replicator", "insert", metadata.Links, "documents", docs...), int64(len(docs))))
 	calls := &counting{Caller: set}
 	rows := rowsOf(t.Context(), calls, "replicator", []linkRow{{Link: "zz", Verdict: status.Verdict{Level: status.Good}}}).worst()
-	if calls.n > 5 || rows.Error != "" {
+	if calls.n > 2 || rows.Error != "" {
 		t.Errorf("%d commands, error %q", calls.n, rows.Error)
 	}
 	if n := len(rows.Links); n != maxLinkRows || rows.Omitted != 201 || rows.Links[n-1].Link != "l0999" || rows.Links[0].Verdict.Name != "unreadable" {
