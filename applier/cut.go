@@ -155,6 +155,8 @@ func (d *dispatcher) noCut() string {
 		return "a collection waits for its index build"
 	case d.last.Before(d.furthest):
 		return "before the last start some lanes were ahead of others, up to " + d.furthest.String()
+	case d.inDoubt:
+		return "a prepared transaction of the source is not ended: it may take effect at an earlier time than its commit"
 	case d.cuts.unconfirmed.Load():
 		return "the last cut is not committed by a majority of the target yet"
 	case !d.cuts.open.Load():

@@ -359,6 +359,7 @@ func TestNoCut(t *testing.T) {
 		{"index build", func(d *dispatcher, _ *fakeLink) { d.backlog.queue = make([]work, 1) }},
 		{"index build", func(d *dispatcher, _ *fakeLink) { d.backlog.building = &building{} }},
 		{"ahead of others", func(d *dispatcher, _ *fakeLink) { d.furthest = oplog.NewOpTime(2000, 2, 1) }},
+		{"prepared transaction", func(d *dispatcher, _ *fakeLink) { d.inDoubt = true }},
 		{"not committed by a majority", func(d *dispatcher, _ *fakeLink) { d.cuts.unconfirmed.Store(true) }},
 		{"being prepared", func(d *dispatcher, _ *fakeLink) { d.cuts.open.Store(false) }},
 	} {

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -15,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // A target that refuses the record of a cut, or its confirmation, for whatever reason, or does not
@@ -114,4 +118,53 @@ func TestCutFenced(t *testing.T) {
 			t.Fatalf("it goes on: %+v, %d cuts are told", now, len(c.told))
 		}
 	}
+}
+
+// A prepared transaction of the source is visible there from its commitTimestamp on, which may be
+// before the entry of its commit: no cut is made between the two, nor after a restart before it is
+// known that there is none.
+func TestNoCutWhilePrepared(t *testing.T) {
+	fake := fakeApplier(t, &nullTarget{}, 2, nil)
+	for from, want := range map[uint32]bool{1900: true, 2000: false} {
+		fake.link.(*fakeLink).state = checkpoint.State{Applied: oplog.NewOpTime(2000, 1, 1), FetchFrom: oplog.NewOpTime(from, 1, 1)}
+		if d := newDispatcher(fake); d.inDoubt != want {
+			t.Errorf("after a restart from %d: %t, want %t", from, d.inDoubt, want)
+		}
+	}
+	r := newRig(t, 2, mongosim.Options{Members: 1, SnapshotHistory: 5 * time.Minute})
+	r.target.prepareCuts(t)
+	l := newLog(t)
+	l.add(insertOp("db.a", doc(1, 0)))
+	l.end()
+	prepare := l.transactionOp(insertOp("db.b", doc(1, 0)), insertOp("db.c", doc(1, 0)))
+	link := prepare[len(prepare)-3:] // lsid, txnNumber, prevOpTime
+	prepare[2].Value = append(prepare[2].Value.(bson.D), bson.E{Key: "prepare", Value: true})
+	l.add(prepare)
+	prepared := l.optime()
+	l.add(insertOp("db.a", doc(2, 0)))
+	l.end()
+	l.add(append(commandOp("admin", bson.D{{Key: "commitTransaction", Value: 1}, {Key: "commitTimestamp", Value: prepared.TS}}),
+		link[0], link[1], bson.E{Key: "prevOpTime", Value: bson.D{{Key: "ts", Value: prepared.TS}, {Key: "t", Value: prepared.Term}}}))
+	l.end()
+	batches := l.batches()
+	c := r.cutter(t, nil)
+	c.in <- batches[0]
+	c.ask()
+	if made := c.made(); made.Source != batches[0].Last {
+		t.Errorf("a cut at %s, want %s", made.Source, batches[0].Last)
+	}
+	c.in <- batches[1]
+	c.ask()
+	for begun := time.Now(); !strings.Contains(c.Stats().NoCut, "prepared transaction"); {
+		if time.Since(begun) > time.Minute || len(c.told) > 0 {
+			t.Fatalf("no cut for %q, %d cuts", c.Stats().NoCut, len(c.told))
+		}
+		must.Succeed(t, mongo.Pause(t.Context(), time.Millisecond))
+	}
+	c.in <- batches[2]
+	made := c.made()
+	if got := r.target.asOf(t, made.Target, cutNamespaces...); made.Source != batches[2].Last || len(got) != 4 {
+		t.Errorf("a cut at %s, want %s, with %v", made.Source, batches[2].Last, got)
+	}
+	c.drain()
 }

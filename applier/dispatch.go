@@ -26,6 +26,8 @@ type dispatcher struct {
 	last     oplog.OpTime
 	lastWall int64
 	furthest oplog.OpTime
+	// inDoubt: a transaction of the source may be prepared, and not ended, at last.
+	inDoubt bool
 	// starts are the lanes' positions at the start. Nothing is handed out twice after
 	// that.
 	starts []checkpoint.Position
@@ -83,6 +85,7 @@ func newDispatcher(a *Applier) *dispatcher {
 	}
 	st := a.link.State()
 	d.last, d.lastWall, d.furthest = st.Applied, st.AppliedWall, st.Furthest()
+	d.inDoubt = st.FetchFrom.Before(st.Applied) // until it is known
 	d.ended = !a.meetsCopy()
 	d.routes.init(a)
 	return d
@@ -222,7 +225,7 @@ func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 	}
 	d.handOver()
 	d.pass(b.Last)
-	d.last, d.lastWall = b.Last, int64(b.Wall)
+	d.last, d.lastWall, d.inDoubt = b.Last, int64(b.Wall), b.InDoubt
 	if b.Last == d.cfg.CopiedUntil {
 		if err := d.endCopy(ctx); err != nil {
 			return err

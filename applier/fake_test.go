@@ -107,6 +107,7 @@ type fakeLink struct {
 	lanes   []*fakeLane
 	barrier *fakeLane
 	gaps    checkpoint.Gaps
+	state   checkpoint.State // but Writers
 }
 
 func newFakeLink(target mongo.Caller, writers int) *fakeLink {
@@ -125,9 +126,14 @@ func newFakeLink(target mongo.Caller, writers int) *fakeLink {
 	return h
 }
 
-func (h *fakeLink) State() checkpoint.State { return checkpoint.State{Writers: len(h.lanes)} }
-func (h *fakeLink) Lane(i int) lane         { return h.lanes[i] }
-func (h *fakeLink) Barrier() lane           { return h.barrier }
+func (h *fakeLink) State() checkpoint.State {
+	st := h.state
+	st.Writers = len(h.lanes)
+	return st
+}
+
+func (h *fakeLink) Lane(i int) lane { return h.lanes[i] }
+func (h *fakeLink) Barrier() lane   { return h.barrier }
 func (h *fakeLink) Verify(context.Context, *mongo.Txn, []checkpoint.Position) error {
 	return nil
 }

@@ -430,7 +430,7 @@ func (l *sourceLog) after(after oplog.OpTime) []batch.Batch {
 			b.Items = append(b.Items, batch.Item{Entry: &e})
 		}
 		if l.entries[i].last {
-			b.Individually, b.Last, b.Wall, b.FetchFrom, b.Bytes = l.entries[i].alone, e.OpTime, e.Wall, r.FetchFrom, 100
+			b.Individually, b.Last, b.Wall, b.FetchFrom, b.InDoubt, b.Bytes = l.entries[i].alone, e.OpTime, e.Wall, r.FetchFrom, r.InDoubt, 100
 			cut = append(cut, b)
 			b = batch.Batch{}
 		}

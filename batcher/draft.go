@@ -13,6 +13,7 @@ import (
 type piece struct {
 	entry     *oplog.Entry
 	fetchFrom oplog.OpTime
+	inDoubt   bool
 	// txn is the transaction that the entry completed, nil if none.
 	txn *txn.Transaction
 	// changes is set if there is something to apply; individually if it must be
@@ -26,7 +27,7 @@ type piece struct {
 
 // piece converts the assembler's result. On an error it has closed the transaction.
 func (b *Batcher) piece(e *oplog.Entry, r *txn.Result) (piece, error) {
-	p := piece{entry: e, fetchFrom: r.FetchFrom, bytes: int64(len(e.Raw))}
+	p := piece{entry: e, fetchFrom: r.FetchFrom, inDoubt: r.InDoubt, bytes: int64(len(e.Raw))}
 	switch r.Outcome {
 	case txn.Pass:
 		p.changes = e.Kind != oplog.KindNoop
@@ -83,7 +84,7 @@ func (d *draft) isFull(cfg *Config) bool {
 // add adds a piece. Room is the capacity of Items to allocate.
 func (d *draft) add(p *piece, bytes int64, room int) {
 	d.Entries++
-	d.Last, d.Wall, d.FetchFrom = p.entry.OpTime, p.entry.Wall, p.fetchFrom
+	d.Last, d.Wall, d.FetchFrom, d.InDoubt = p.entry.OpTime, p.entry.Wall, p.fetchFrom, p.inDoubt
 	d.Bytes += bytes
 	d.cost += p.cost()
 	d.bytes += p.bytes

@@ -24,6 +24,7 @@ type wanted struct {
 	cost      int
 	bytes     int64
 	optime    oplog.OpTime
+	inDoubt   bool
 	fetchFrom oplog.OpTime
 }
 
@@ -42,7 +43,7 @@ func direct(t testing.TB, entries []oplog.Entry, after oplog.OpTime) []wanted {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := wanted{cost: 1, bytes: int64(len(e.Raw)), optime: e.OpTime, fetchFrom: r.FetchFrom}
+		w := wanted{cost: 1, bytes: int64(len(e.Raw)), optime: e.OpTime, fetchFrom: r.FetchFrom, inDoubt: r.InDoubt}
 		switch {
 		case r.Outcome == txn.Past:
 			continue
@@ -140,8 +141,8 @@ func check(t testing.TB, cfg Config, replies []oplog.Reply, want []wanted) int {
 func checkSpan(t testing.TB, cfg Config, n int, x *batch.Batch, span []wanted) {
 	t.Helper()
 	last := span[len(span)-1]
-	if x.Last != last.optime || x.FetchFrom != last.fetchFrom {
-		t.Fatalf("batch %d ends at %s from %s, want %s from %s", n, x.Last, x.FetchFrom, last.optime, last.fetchFrom)
+	if x.Last != last.optime || x.FetchFrom != last.fetchFrom || x.InDoubt != last.inDoubt {
+		t.Fatalf("batch %d ends at %s from %s, in doubt %t, want %s from %s, %t", n, x.Last, x.FetchFrom, x.InDoubt, last.optime, last.fetchFrom, last.inDoubt)
 	}
 	items, weight, alone := 0, 0, false
 	for _, w := range span {

@@ -25,6 +25,9 @@ type Batch struct {
 	// FetchFrom is where reading has to start again once everything up to Last has
 	// been applied. It is null if no checkpoint can be taken there.
 	FetchFrom oplog.OpTime
+	// InDoubt is set if a transaction is prepared and not ended after Last. When it is committed,
+	// it may have had its effect on the source at the time of Last already.
+	InDoubt bool
 	// Entries is the number of entries in the span.
 	Entries int
 	// Weight is the number of operations in Items, as the server counts them.

@@ -92,6 +92,9 @@ type Result struct {
 	// chain that is open after it. It is null before Config.ApplyAfter, where no
 	// checkpoint can be taken.
 	FetchFrom oplog.OpTime
+	// InDoubt is set if a transaction is prepared and not ended after this entry. Its commit may
+	// take effect, on the source, at the time of an entry before that of the commit.
+	InDoubt bool
 	// Txn is set for Committed only. The caller closes it.
 	Txn *Transaction
 	// Parts is the number of stored parts that an abort dropped: 0 if the transaction
@@ -123,6 +126,8 @@ type Assembler struct {
 	// oldest and newest are the ends of the list of open chains, ordered by start.
 	// Chains start in log order, so a new one is always the newest.
 	oldest, newest *chain
+	// prepared is how many of them are prepared.
+	prepared int
 	// inMemory has the chains with parts in memory, the largest first.
 	inMemory byMemory
 }
@@ -202,7 +207,7 @@ func (a *Assembler) add(e *oplog.Entry) (Result, error) {
 		// A ghost has no operations, so no entry after ApplyAfter may continue it.
 		maps.DeleteFunc(a.byLast, func(_ bson.Timestamp, c *chain) bool { return c.ghost })
 	}
-	r.FetchFrom = e.OpTime
+	r.FetchFrom, r.InDoubt = e.OpTime, a.prepared > 0
 	if a.oldest != nil {
 		r.FetchFrom = a.oldest.start
 	}

@@ -125,7 +125,9 @@ func (a *Assembler) extend(c *chain, e *oplog.Entry, group *oplog.ApplyOps) erro
 	}
 	delete(a.byLast, c.last.TS)
 	c.last = e.OpTime
-	c.prepared = group.Prepare
+	if c.prepared = group.Prepare; c.prepared && !c.ghost {
+		a.prepared++
+	}
 	a.byLast[c.last.TS] = c
 	return nil
 }
@@ -161,6 +163,9 @@ func (a *Assembler) end(c *chain) {
 	delete(a.byLast, c.last.TS)
 	if c.ghost {
 		return
+	}
+	if c.prepared {
+		a.prepared--
 	}
 	a.inMemory.remove(c)
 	if c.older != nil {

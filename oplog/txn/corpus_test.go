@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -54,6 +55,9 @@ func TestCorpus(t *testing.T) {
 					e := must.Get(oplog.ParseEntry(raw))(t)
 					r := must.Get(a.Add(&e))(t)
 					got.add(t, &e, &r)
+					if open := slices.ContainsFunc(a.Open(), func(o OpenInfo) bool { return o.Prepared }); r.InDoubt != open {
+						t.Errorf("after %s a prepared transaction is open: %t, want %t", e.OpTime, r.InDoubt, open)
+					}
 				}
 				if tt.scenario == "failover" {
 					tt.want.Pass = len(entries)
@@ -118,6 +122,9 @@ func TestCorpusPrepared(t *testing.T) {
 			open := a.Open()
 			if len(open) != 1 || !open[0].Prepared || open[0].Parts != 2 || open[0].Count != 45 || open[0].Start.TS.I != 71 {
 				t.Errorf("open transactions before the commit: %+v", open)
+			}
+			if !r.InDoubt {
+				t.Error("it is not told that a transaction is prepared")
 			}
 			if at, ok := a.OldestOpen(); !ok || at.TS.I != 71 {
 				t.Errorf("the oldest open transaction began at %s, %v", at, ok)
