@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
@@ -165,6 +166,53 @@ func TestNoCutWhilePrepared(t *testing.T) {
 	made := c.made()
 	if got := r.target.asOf(t, made.Target, cutNamespaces...); made.Source != batches[2].Last || len(got) != 4 {
 		t.Errorf("a cut at %s, want %s, with %v", made.Source, batches[2].Last, got)
+	}
+	c.drain()
+}
+
+// A cut whose commit was carried out, and not answered, has no cluster time that anybody knows: a
+// second answer to the commit would have a later one, with what lanes have written since. It is not
+// told, and the next one is right.
+func TestCutLostReply(t *testing.T) {
+	r := newRig(t, 4, mongosim.Options{Members: 1, SnapshotHistory: 5 * time.Minute})
+	r.target.prepareCuts(t)
+	l := newCutLog(t, 3, 60)
+	c := r.cutter(t, nil)
+	c.ask()
+	c.made() // the metadata are prepared
+	recording, lost := "", make(chan struct{})
+	var mu sync.Mutex // guards recording
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		session := cmd.Body.Lookup("lsid").String()
+		switch {
+		case isRecord(cmd) && recording == "":
+			recording = session
+		case simcaller.Name(cmd) == "commitTransaction" && recording == session:
+			recording = "done"
+			close(lost)
+			return &mongo.LostError{Err: errors.New("the connection is gone")}, true
+		}
+		return nil, false
+	})
+	batches := l.batches()
+	for i, b := range batches {
+		c.in <- b
+		if i == len(batches)/2 {
+			c.ask()
+			<-lost
+		}
+	}
+	c.reaches(l.optime())
+	c.ask()
+	for made := c.made(); ; made = c.made() { // it was asked for again after the refusal, too
+		if diff := cmp.Diff(l.at(made.Source), r.target.asOf(t, made.Target, cutNamespaces...)); diff != "" {
+			t.Errorf("the cut at %s (-want +got):\n%s", made.Source, diff)
+		}
+		if made.Source == l.optime() {
+			break
+		}
 	}
 	c.drain()
 }

@@ -99,3 +99,26 @@ func TestCutConfirmed(t *testing.T) {
 		t.Errorf("left of a link that was removed: %v", list)
 	}
 }
+
+// A cut stays one if another process takes the link over before it is confirmed: that process lists
+// it, too, unless it has made one of its own meanwhile.
+func TestCutTakenOver(t *testing.T) {
+	ctx := within(t)
+	_, s, h := begun(t, mongosim.Options{Members: 1}, 2)
+	must.Get(h.OpenCuts(ctx))(t)
+	flush(ctx, t, h.Lane(0), at(130, 0), "before")
+	late := must.Get(h.Barrier().Cut(ctx, ot(130), 0, positions(h)))(t)
+	next := must.Get(s.Acquire(ctx, h.Term()))(t)
+	if there, err := h.Confirm(ctx, late); !there || err != nil {
+		t.Errorf("%t, %v", there, err)
+	}
+	must.Get(next.OpenCuts(ctx))(t)
+	own := cut(t, next, 131)
+	list := must.Get(s.Cuts(ctx))(t)
+	if len(list) != 2 || list[0].Target != own.Target || list[1].Target != late.Target {
+		t.Errorf("listed: %v", list)
+	}
+	if there, err := h.Confirm(ctx, late); there || err != nil {
+		t.Errorf("confirmed over a newer one: %t, %v", there, err)
+	}
+}
