@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime/debug"
 
 	"github.com/alecthomas/kong"
 )
@@ -27,7 +28,11 @@ type Program struct {
 
 // Main runs the command line of this process until a signal or ctx ends it, and ends
 // the process with its exit code.
+//
+// A panic ends it by SIGABRT. Go's own way is code 2, which supervisors take for a wrong command
+// line and do not restart.
 func (p Program) Main(ctx context.Context) {
+	debug.SetTraceback("crash")
 	e, release := awaitSignals(ctx)
 	code := p.Run(e, os.Args[1:], os.Stdout, os.Stderr)
 	release()
