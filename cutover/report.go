@@ -28,13 +28,16 @@ const (
 	DeferredIndexes = "deferred-indexes"
 	verified        = "verified"
 	divergences     = "divergences"
+	foreignWrites   = "foreign-writes"
 	lacking         = "lacking"
 	steady          = "steady"
 )
 
 // Waivable returns the names of the preconditions that an operator may waive: those that say
 // how well the target is known, or concern what can be repaired after a cutover.
-func Waivable() []string { return []string{DeferredIndexes, divergences, lacking, verified} }
+func Waivable() []string {
+	return []string{DeferredIndexes, divergences, foreignWrites, lacking, verified}
+}
 
 // CheckWaived returns an error for names that cannot be waived.
 func CheckWaived(names []string) error {

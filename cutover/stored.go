@@ -34,7 +34,7 @@ func (m *Metadata) Preconditions(limits status.ReadinessLimits) []status.Precond
 			if m.Idle {
 				p.Standing, p.Value, p.Next = status.Unmet, "nobody runs the link", "replicator run --link "+s.Link+" …"
 			}
-		case divergences:
+		case divergences, foreignWrites:
 			p.Standing, p.Value, p.Next = status.NotKnown, "only the process that leads knows", ask
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 )
 
@@ -18,6 +20,7 @@ func (t *Tracker) askLoop(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		t.askSource(ctx)
+		t.askBlock(ctx)
 		t.askTarget(ctx)
 		select {
 		case <-tick.C:
@@ -46,6 +49,39 @@ func (t *Tracker) askSource(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.oldest, t.asked = oldest.OpTime.TS, time.Now()
+}
+
+// askBlock reads whether writes of users to the source are blocked. Servers without such a block
+// do not have the collection.
+func (t *Tracker) askBlock(ctx context.Context) {
+	if t.cfg.Source == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askEvery)
+	defer cancel()
+	f := replset.Find{
+		DB: "config", Collection: "user_writes_critical_sections",
+		Filter: bsoncore.NewDocumentBuilder().AppendBoolean("blockUserWrites", true).Build(),
+	}
+	_, doc, err := f.Run(ctx, t.cfg.Source)
+	if err != nil {
+		return
+	}
+	on := false
+	if doc != nil {
+		on, _ = doc.Lookup("blockUserWrites").BooleanOK()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.blocked, t.blockAsked = on, time.Now()
+}
+
+// sourceBlocked holds while writes of users to the source are blocked.
+func sourceBlocked(s *Snapshot) (string, time.Time) {
+	if on := s.Source.WritesBlocked; on == nil || !*on {
+		return "", time.Time{}
+	}
+	return "Writes of applications to the source are blocked.", time.Time{}
 }
 
 // askTarget reads the set's name and its primary.

@@ -134,6 +134,10 @@ func (t *Tracker) addSource(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 		Set: p.SourceSet, Host: p.SourceHost, Why: t.why, HeardAt: known(p.HeardAt),
 		Refused: make([]Refused, 0, len(t.refused)), Denied: make([]Denied, 0, len(p.Resolver.Denied)),
 	}
+	if !t.blockAsked.IsZero() && now.Sub(t.blockAsked) <= staleAnswers*askEvery {
+		on := t.blocked
+		s.Source.WritesBlocked = &on
+	}
 	if !p.HeardAt.IsZero() {
 		age := seconds(now.Sub(p.HeardAt))
 		s.Source.DataAgeSeconds = &age

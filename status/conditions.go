@@ -172,6 +172,11 @@ var conditions = []condition{
 		means: "The link does not need equal clocks: leases count by the target's, lag by the source's. But \"exact as of\" and the times of the log are by this machine's clock; latencies take the difference into account.",
 	},
 	{
+		name: "source-blocked", level: Attention, window: true, holds: sourceBlocked,
+		next:  says("If nobody is cutting over, on the source's primary: db.adminCommand({setUserWriteBlockMode: 1, global: false})"),
+		means: "Writes of users to the source are blocked (`setUserWriteBlockMode`): by an operator for a [cutover](cutover.md), or by another program. The link goes on, and applications cannot write to the source. Whoever has blocked it may have died: each process of the link, those that stand by too, shows it until the block is lifted.",
+	},
+	{
 		name: "index-build", level: Working, window: true, holds: keptBack,
 		means: "Operations on these collections wait until the target has built their indexes; all others continue. The position does not advance meanwhile.",
 	},

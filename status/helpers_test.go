@@ -67,6 +67,11 @@ func (f *fakePipeline) set(change func(*monitor.Snapshot)) {
 type callerFunc func(cmd string) (bson.Raw, error)
 
 func (f callerFunc) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
+	if c.DB == "config" { // whether writes are blocked
+		return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{
+			{Key: "id", Value: int64(0)}, {Key: "ns", Value: "config.user_writes_critical_sections"}, {Key: "firstBatch", Value: bson.A{}},
+		}}})
+	}
 	return f(c.Body.Index(0).Key())
 }
 

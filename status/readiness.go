@@ -91,6 +91,7 @@ var preconditions = []struct {
 	{"lag", lagReady},
 	{"cut", cutReady},
 	{"verified", verifiedReady},
+	{"foreign-writes", foreignReady},
 	{"divergences", divergencesReady},
 	{"left-out", leftOutReady},
 	{"kept-back", keptBackReady},
@@ -160,9 +161,25 @@ func cutReady(s *Snapshot, limits *ReadinessLimits) Precondition {
 	return met("the target was the source as of %d:%d", s.Cut.Source.T, s.Cut.Source.I).aged(&s.Cut.AgeSeconds)
 }
 
-// verifiedReady never holds: no release has compared the documents of both sides yet.
-func verifiedReady(*Snapshot, *ReadinessLimits) Precondition {
-	return unmet("Compare both sides by other means, then waive it.", "not verified: this release does not compare the documents of both sides")
+// verifiedReady never holds: a link does not keep what replicator verify has found.
+func verifiedReady(s *Snapshot, _ *ReadinessLimits) Precondition {
+	return unmet("replicator verify --link "+s.Link+" …, then waive it.", "not known to the link: it does not keep what replicator verify finds")
+}
+
+func foreignReady(s *Snapshot, _ *ReadinessLimits) Precondition {
+	switch g := s.Guard; {
+	case g == nil:
+		return notKnown("Ask the process that leads.", "whether something else writes to the target is not known")
+	case len(g.Namespaces) > 0 || g.More > 0:
+		names := make([]string, len(g.Namespaces))
+		for i := range g.Namespaces {
+			names[i] = g.Namespaces[i].Namespace
+		}
+		return unmet("docs/foreign-writes.md says what to do; or waive it.", "something else has written to %s", some(names))
+	case !g.Watching:
+		return notKnown("Watch the target (--guard=alarm), or waive it.", "nobody watches who writes to the target: %s", cmp.Or(g.Why, g.Mode))
+	}
+	return met("none is known")
 }
 
 func divergencesReady(s *Snapshot, _ *ReadinessLimits) Precondition {

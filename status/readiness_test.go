@@ -20,7 +20,7 @@ func readyNow() *Snapshot {
 	return &Snapshot{
 		Link: "dr", At: at, StartedAt: at.Add(-time.Hour), State: string(monitor.Steady), Since: at.Add(-time.Minute),
 		Consistent: true, LagSeconds: &lag, Source: Source{DataAgeSeconds: &age}, OplogWindowLeftSeconds: &left,
-		Cut: &Cut{Source: &OpTime{T: 7, I: 1}, AgeSeconds: 3}, Control: &Control{},
+		Cut: &Cut{Source: &OpTime{T: 7, I: 1}, AgeSeconds: 3}, Control: &Control{}, Guard: &Guard{Mode: "alarm", Watching: true},
 	}
 }
 
@@ -53,6 +53,9 @@ func TestReadiness(t *testing.T) {
 		{"cut", "the link has made no consistent cut: a collection is left out", Unmet, func(s *Snapshot) { s.Cut, s.NoCut = nil, "a collection is left out" }},
 		{"cut", "the newest consistent cut is that of 7:1, older than 5m0s", Unmet, func(s *Snapshot) { s.Cut.AgeSeconds = 301 }},
 		{"divergences", "2 since 2026-11-24 11:00:00 UTC", Unmet, func(s *Snapshot) { s.Applier.Divergences = 2 }},
+		{"foreign-writes", "whether something else writes to the target is not known", NotKnown, func(s *Snapshot) { s.Guard = nil }},
+		{"foreign-writes", "nobody watches who writes to the target: off", NotKnown, func(s *Snapshot) { s.Guard = &Guard{Mode: "off"} }},
+		{"foreign-writes", "something else has written to shop.a", Unmet, func(s *Snapshot) { s.Guard.Namespaces = []ForeignNamespace{{Namespace: "shop.a"}} }},
 		{"left-out", "shop.a", Unmet, func(s *Snapshot) { s.LeftOut = []LeftOut{{Namespace: "shop.a"}} }},
 		{"kept-back", "shop.b", Unmet, func(s *Snapshot) { s.KeptBack = []KeptBack{{Namespace: "shop.b"}} }},
 		{"lacking", "the view shop.v", Unmet, func(s *Snapshot) { s.LackingViews = []LackingView{{Namespace: "shop.v"}} }},

@@ -181,6 +181,9 @@ type Source struct {
 	// excluded for a while.
 	Refused []Refused `json:"refused"`
 	Denied  []Denied  `json:"denied"`
+	// WritesBlocked is whether writes of users are blocked (setUserWriteBlockMode), nil if that is
+	// not known.
+	WritesBlocked *bool `json:"writesBlocked"`
 }
 
 // Refused is a member that was rejected.

@@ -97,9 +97,12 @@ type Tracker struct {
 	// heard is when the source last answered, in any attempt, or was last not asked.
 	heard time.Time
 	// oldest is the first entry of the source's oplog, as of asked.
-	oldest    bson.Timestamp
-	asked     time.Time
-	targetSet string
+	oldest bson.Timestamp
+	asked  time.Time
+	// blocked is whether writes of users to the source are blocked, as of blockAsked.
+	blocked    bool
+	blockAsked time.Time
+	targetSet  string
 	// targetHost is the target's primary, as of the last query.
 	targetHost string
 	// fullSince is when the spool became full, zero if it is not.

@@ -114,6 +114,12 @@ var scenarios = map[string]scenario{
 		s.State = monitor.CatchingUp
 		s.Stands = &monitor.Stands{Since: now.Add(-45 * time.Second), Why: "3 replies wait in the buffer, and 5000 bytes are after it; the applier waits for room in the lanes"}
 	}),
+	"source-blocked": func(_ *testing.T, tr *Tracker, p *fakePipeline) {
+		p.set(steadily)
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		tr.blocked, tr.blockAsked = true, time.Now()
+	},
 	"foreign-writes": in(func(s *monitor.Snapshot, now time.Time) {
 		last := now.Add(-time.Minute)
 		s.Guard = &guard.Status{Mode: guard.Alarm, Watching: true, State: guard.State{

@@ -33,7 +33,7 @@ type cutoverCommand struct {
 	Within        time.Duration `settings:"no" default:"1m" help:"How long --drain and --commit wait for the link."`
 	MaxLag        time.Duration `settings:"no" default:"10s" help:"How far the target may lag."`
 	WritesStopped bool          `settings:"no" help:"The operator's word that nobody writes to the source: its write block is not needed."`
-	Waive         []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, lacking or verified."`
+	Waive         []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, foreign-writes, lacking or verified."`
 	Address       string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
 	TLSCA         string        `name:"tls-ca" settings:"no" placeholder:"FILE" help:"PEM file with the authorities to trust, where the process serves HTTPS. Default: the system's."`
 	JSON          bool          `name:"json" settings:"no" help:"Print one JSON object."`

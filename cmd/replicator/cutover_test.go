@@ -96,20 +96,20 @@ func TestCutoverDryRun(t *testing.T) {
 	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: 9}, {Key: "email", Value: "x"}})
 	c.cut()
 	insert(t, c.source, "config", "user_writes_critical_sections", bson.D{{Key: "_id", Value: ""}, {Key: "blockUserWrites", Value: true}})
-	r := c.check(open{"verified": waived, "deferred-indexes": no}, "--waive=verified")
+	r := c.check(open{"verified": waived, "deferred-indexes": no, "foreign-writes": no}, "--waive=verified")
 	if diff := cmp.Diff([]cutover.Violation{{Namespace: "shop.a", Index: "email_1", IDs: [2]string{"1", "9"}}}, r.Violations); diff != "" {
 		t.Error(diff)
 	}
-	c.check(open{"verified": waived, "deferred-indexes": waived}, "--waive=verified,deferred-indexes")
+	c.check(open{"verified": waived, "deferred-indexes": waived, "foreign-writes": waived}, "--waive=verified,deferred-indexes,foreign-writes")
 
 	said(t, cli.ExitOK, `test: pause: paused; `, nil, "pause", "--target="+c.target.URI(), "--link=test")
-	c.check(open{"verified": no, "deferred-indexes": waived, "paused": no}, "--waive=deferred-indexes")
+	c.check(open{"verified": no, "deferred-indexes": waived, "foreign-writes": waived, "paused": no}, "--waive=deferred-indexes,foreign-writes")
 	c.kill(pipeline.ErrStopped)
 	c.end()
 	r = c.check(open{
 		"steady": no, "lag": unknown, "paused": unknown, "oplog-window": unknown,
-		"verified": waived, "deferred-indexes": waived, "divergences": waived,
-	}, "--waive=verified,deferred-indexes,divergences")
+		"verified": waived, "deferred-indexes": waived, "divergences": waived, "foreign-writes": waived,
+	}, "--waive=verified,deferred-indexes,divergences,foreign-writes")
 	if r.From != "metadata" {
 		t.Errorf("nobody runs the link: %+v", r)
 	}
@@ -189,7 +189,7 @@ func TestCutoverFlags(t *testing.T) {
 		{"--max-lag=10s", "give one of --dry-run, --drain and --commit"},
 		{"--within=10ms", "--within: 10ms is not between 1s and 24h0m0s"},
 		{"--max-lag=0s", "--max-lag: 0s is not more than 0"},
-		{"--waive=lag", `--waive: "lag" cannot be waived; only deferred-indexes, divergences, lacking, verified can`},
+		{"--waive=lag", `--waive: "lag" cannot be waived; only deferred-indexes, divergences, foreign-writes, lacking, verified can`},
 		{"--at=here", `--at: "here" is not of the form HOST:PORT`},
 		{"--source=", "--source is missing"},
 		{"--dry-run", "there is no link test"},

@@ -1,0 +1,89 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/pipeline/monitor"
+)
+
+// blocker is a source that answers whether its writes are blocked, or nothing.
+type blocker struct {
+	mu     sync.Mutex // guards the rest
+	docs   bson.A
+	silent bool
+}
+
+func (b *blocker) set(silent bool, docs ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.docs, b.silent = docs, silent
+}
+
+// Call implements mongo.Caller.
+func (b *blocker) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.silent || c.DB != "config" {
+		return nil, errors.New("no answer")
+	}
+	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{
+		{Key: "id", Value: int64(0)}, {Key: "ns", Value: "config.user_writes_critical_sections"}, {Key: "firstBatch", Value: append(bson.A{}, b.docs...)},
+	}}})
+}
+
+// TestSourceBlocked: a source whose writes are blocked is shown within ten seconds, by processes that
+// stand by too, until it takes writes again; what it has not answered for long is not known.
+func TestSourceBlocked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &blocker{}
+		tr := newTracker(t, Config{Link: "l", Source: source})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		ctx, stop := context.WithCancelCause(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = tr.Run(ctx) }()
+		shows := func(state monitor.State, want string, blocked bool) {
+			t.Helper()
+			p.set(func(s *monitor.Snapshot) {
+				steadily(s)
+				s.State = state
+				s.HeardAt = time.Now()
+			})
+			synctest.Wait()
+			s := tr.Snapshot()
+			got := "unknown"
+			if on := s.Source.WritesBlocked; on != nil {
+				got = map[bool]string{true: "blocked", false: "open"}[*on]
+			}
+			also := s.Verdict.Name == "source-blocked"
+			for _, text := range s.Verdict.Also {
+				also = also || text == "Writes of applications to the source are blocked."
+			}
+			if got != want || also != blocked {
+				t.Errorf("%s: %s, want %s; the verdict is %+v", state, got, want, s.Verdict)
+			}
+		}
+		shows(monitor.Steady, "open", false)
+		source.set(false, bson.D{{Key: "_id", Value: ""}, {Key: "blockUserWrites", Value: true}})
+		time.Sleep(askEvery)
+		shows(monitor.Steady, "blocked", true)
+		shows(monitor.Standby, "blocked", true)
+		source.set(true)
+		time.Sleep((staleAnswers + 1) * askEvery)
+		shows(monitor.Steady, "unknown", false)
+		source.set(false)
+		time.Sleep(askEvery)
+		shows(monitor.Steady, "open", false)
+		stop(context.Canceled)
+		<-done
+	})
+}
