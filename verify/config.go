@@ -55,6 +55,8 @@ type Config struct {
 	Deferred func(ctx context.Context) (Overlay, error)
 	// Cuts are the link's. Nil means that nothing writes to either side.
 	Cuts Cuts
+	// Progress stores what is compared; nil does not.
+	Progress *Progress
 	// Pacer slows reading down; nil does not.
 	Pacer clone.Pacer
 	// Workers is the number of ranges that are read at a time, if Memory is enough for them.

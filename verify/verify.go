@@ -38,6 +38,9 @@ type Verifier struct {
 	// ranges limits how many are read at a time.
 	ranges *semaphore.Weighted
 
+	// ended is called before what is stored of the progress is deleted; tests replace it.
+	ended func() error
+
 	mu      sync.Mutex // guards the rest, and the functions of cfg that take results
 	summary Summary
 	used    span
@@ -51,7 +54,7 @@ func New(cfg Config) (*Verifier, error) {
 	}
 	v := &Verifier{
 		cfg: cfg, source: newSide(clone.Source, cfg.Source), target: newSide(clone.Target, cfg.Target),
-		pace: pacing{cfg.Pacer}, ranges: semaphore.NewWeighted(int64(cfg.workers())),
+		pace: pacing{cfg.Pacer}, ended: func() error { return nil }, ranges: semaphore.NewWeighted(int64(cfg.workers())),
 	}
 	if cfg.Cuts != nil {
 		v.cuts = &cutter{cuts: cfg.Cuts}
@@ -86,22 +89,33 @@ func (v *Verifier) run(ctx context.Context) error {
 		// What was written before the verification has begun is seen.
 		v.cuts.need(v.source.heard(), v.target.heard())
 	}
+	if v.cfg.Progress != nil {
+		if err := v.cfg.Progress.begin(ctx); err != nil {
+			return err
+		}
+	}
 	all, err := v.settle(ctx, "")
 	if err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, within := errgroup.WithContext(ctx)
 	g.SetLimit(v.cfg.workers())
 	for i := range all {
 		g.Go(func() error {
-			c, err := v.collection(ctx, &all[i])
+			c, err := v.collection(within, &all[i])
 			if err != nil {
 				return err
 			}
 			return v.done(c)
 		})
 	}
-	return g.Wait()
+	if err := errors.Join(g.Wait(), v.ended()); err != nil {
+		return err
+	}
+	if v.cfg.Progress == nil || v.summary.Unchecked() > 0 {
+		return nil
+	}
+	return v.cfg.Progress.end(ctx)
 }
 
 // done adds a collection to the summary, unless neither side has it any more.
@@ -332,14 +346,22 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 	if v.cfg.Sample > 0 && how == byID && p.want.docs > leastSampled {
 		return v.sample(ctx, p, c, snapshots)
 	}
-	ranges, err := v.split(ctx, p, how)
+	pl, err := v.plan(ctx, p, how)
 	if err != nil {
 		return err
 	}
 	var mu sync.Mutex
 	var used span
 	g, ctx := errgroup.WithContext(ctx)
-	for _, pieces := range ranges {
+	for i, pieces := range pl.ranges {
+		if r, done := pl.done[i]; done {
+			mu.Lock()
+			c.add(&r.Tally)
+			used.add(r.First.cut())
+			used.add(r.Last.cut())
+			mu.Unlock()
+			continue
+		}
 		if err := v.ranges.Acquire(ctx, 1); err != nil {
 			break // the error is that of a range
 		}
@@ -347,6 +369,9 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 			defer v.ranges.Release(1)
 			s := scan{v: v, p: p, pieces: pieces, order: how, snapshots: snapshots}
 			err := s.run(ctx)
+			if err == nil {
+				err = v.compared(ctx, &pl, i, &s)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			c.add(&s.tally)

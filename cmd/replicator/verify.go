@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -36,12 +38,14 @@ type verifyCommand struct {
 	Exclude       []string   `group:"What" sep:"none" placeholder:"PATTERN" help:"Do not compare these."`
 	Map           []string   `group:"What" sep:"none" placeholder:"A=B" help:"Names on the target: shop=store, shop.a=store.b."`
 	UsersAndRoles bool       `group:"What" help:"As for run. Users and roles themselves are not compared."`
+	Resume        bool       `group:"What" settings:"no" help:"With --link: go on with a verification that was stopped. What it has compared is not compared again, and what it has found is only counted."`
 	Sample        sampleSize `group:"What" settings:"no" placeholder:"N%" help:"Compare a sample of this size of each large collection, by _id."`
 
 	IgnoreFieldOrder bool `group:"What" settings:"no" help:"Documents whose fields differ in their order only are equal."`
 
 	Workers    int      `group:"Limits" name:"verify-workers" settings:"no" default:"4" help:"Ranges that are read at a time, if the memory is enough."`
 	RangeBytes cli.Size `group:"Limits" name:"verify-range-bytes" settings:"no" default:"64MiB" help:"Size of the ranges that a large collection is split into."`
+	Speed      cli.Size `group:"Limits" name:"max-bytes-per-second" settings:"no" default:"0" placeholder:"SIZE" help:"Limit of reading each side. 0: no limit. Under pressure of either side it is slower by itself."`
 	Memory     cli.Size `group:"Limits" settings:"no" default:"256MiB" help:"Memory for documents: two replies of each side for each worker."`
 
 	ShowValues bool `group:"Output" settings:"no" help:"Show values that differ. Without it only _ids, paths and types are shown."`
@@ -89,11 +93,16 @@ func (c *verifyCommand) Run(ctx context.Context, out cli.Output) error {
 			return cli.Stopped(ctx, err)
 		}
 	}
+	pacer, err := pace.New(pace.Config{BytesPerSecond: int64(c.Speed), Source: sides.source, Target: sides.target})
+	if err != nil {
+		return cli.Usage(err)
+	}
+	cfg.Pacer = pacer
 	v, err := verify.New(cfg)
 	if err != nil {
 		return cli.Usage(err)
 	}
-	summary, err := v.Run(ctx)
+	summary, err := paced(ctx, pacer, v)
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
@@ -102,6 +111,19 @@ func (c *verifyCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	return verdict(summary)
 }
+
+// paced compares while the pacer watches both sides.
+func paced(ctx context.Context, pacer *pace.Pacer, v *verify.Verifier) (*verify.Summary, error) {
+	watching, stop := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { _ = pacer.Run(watching) }) // it ends when the comparison does
+	summary, err := v.Run(ctx)
+	stop(errCompared)
+	watch.Wait()
+	return summary, err
+}
+
+var errCompared = errors.New("everything is compared")
 
 // check checks the flags. The error has all faults.
 func (c *verifyCommand) check() (source, target *driver.Options, names *scope.Scope, err error) {
@@ -122,6 +144,12 @@ func (c *verifyCommand) check() (source, target *driver.Options, names *scope.Sc
 	keep(filters.checkPatterns())
 	names, err = scope.New(scope.Config{Include: c.Include, Exclude: c.Exclude, Map: c.Map, UsersAndRoles: c.UsersAndRoles, MetaDB: c.MetadataDB})
 	keep(err)
+	if c.Resume && (c.Link == "" || c.Sample > 0) {
+		keep(errors.New("--resume: only with --link, whose metadata have the progress, and without --sample"))
+	}
+	if err := checkSpeed(int64(c.Speed)); err != nil {
+		keep(err)
+	}
 	if c.Link != "" && !checkpoint.ValidLink(c.Link) {
 		keep(fmt.Errorf("--link: %q: a name has letters, digits, dots, _ and -, 64 at most", c.Link))
 	}
@@ -149,6 +177,7 @@ func (c *verifyCommand) ofLink(ctx context.Context, target *driver.Set, names *s
 		return cli.Usage(fmt.Errorf("link %s mirrors other namespaces than these (%s): give --include, --exclude, --map and --users-and-roles as for replicator run", c.Link, names.Describe()))
 	}
 	cfg.Cuts = &verify.LinkCuts{Links: store, By: operator()}
+	cfg.Progress = &verify.Progress{Target: target, DB: c.MetadataDB, Link: c.Link, Resume: c.Resume}
 	cfg.Deferred = func(ctx context.Context) (verify.Overlay, error) {
 		return ddl.ReadDeferred(ctx, mongo.Reads(target), c.MetadataDB, c.Link)
 	}

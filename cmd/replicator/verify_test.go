@@ -56,7 +56,7 @@ func TestVerify(t *testing.T) {
 	if end.Kind != "summary" || end.Result != "different" || end.Differences != 3 || end.Total.EqualDocs != 2 || len(end.Collections) != 3 {
 		t.Errorf("%s", lines[3])
 	}
-	for _, bad := range []string{"--sample=0%", "--sample=200%", "--memory=1MiB", "--map=a", "--verify-workers=0"} {
+	for _, bad := range []string{"--sample=0%", "--sample=200%", "--memory=1MiB", "--map=a", "--verify-workers=0", "--resume", "--max-bytes-per-second=5"} {
 		if code, _, stderr := invoke(t, nil, append(on, bad)...); code != cli.ExitUsage {
 			t.Errorf("%s: code %d, %s", bad, code, stderr)
 		}
@@ -83,6 +83,12 @@ func TestVerifyLink(t *testing.T) {
 	on := append([]string{"verify"}, uris(source, target)[:3]...)
 	code, stdout, stderr := invoke(t, nil, append(on, "--exclude=shop.log")...)
 	if code != cli.ExitOK || !strings.Contains(stdout, "equal: 0 differences, 2 documents equal, 1 collections") || !strings.Contains(stdout, "read at cuts as of ") {
+		t.Errorf("code %d, %s%s", code, stdout, stderr)
+	}
+	if n := countDocs(t, target, "replicator", "verified"); n != 0 {
+		t.Errorf("%d documents of the progress remain", n)
+	}
+	if code, stdout, stderr = invoke(t, nil, append(on, "--exclude=shop.log", "--resume", "--max-bytes-per-second=10MiB")...); code != cli.ExitOK {
 		t.Errorf("code %d, %s%s", code, stdout, stderr)
 	}
 	insert(t, target, "shop", "orders", bson.D{{Key: "_id", Value: 3}})

@@ -42,6 +42,9 @@ const (
 	// have announced to its oplog: see package guard. Releases that do not know them ignore them.
 	Guard    = "guard"
 	Commands = "commands"
+	// Verified has the ranges of collections that a verification of a link has compared, for
+	// one that goes on with it: see package verify. It is no state of the link.
+	Verified = "verified"
 	// History has what links have done in the last 24 hours: see package history. It is no
 	// state of them.
 	History = "history"
@@ -75,6 +78,7 @@ func DocumentsOf(link string) []Documents {
 		{Missing, Below(link)},
 		{Renames, ByID(link)},
 		{Cuts, ByID(link)},
+		{Verified, Below(link)},
 		{History, ByID(link)},
 		{Guard, OfLink(link)},
 		{Commands, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},

@@ -1,0 +1,156 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+)
+
+// TestResume: a verification that is stopped after some ranges goes on with the others. Ranges
+// that are compared are not read again; what was found in them is counted.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	docs := mixed(t, 700)
+	a, b, want := spoiled(t, docs)
+	insertRaw(t, source, "d.c", a...)
+	insertRaw(t, target, "d.c", b...)
+	progress := func(resume bool) *Progress {
+		return &Progress{Target: target, DB: "replicator", Link: "l", Resume: resume}
+	}
+	cfg := func(reads *int, stop func(n int) error) Config {
+		before := func(cmd mongo.Command) error {
+			if _, ok := rawbson.Lookup(cmd.Body, "find"); !ok {
+				return nil
+			}
+			*reads++
+			return stop(*reads)
+		}
+		return Config{
+			Source: &hook{Caller: source, ns: "d.c", before: before}, Target: target,
+			Cuts: &rest{source: source, target: target}, RangeBytes: 20_000, Workers: 1, Scope: everything(t),
+		}
+	}
+	never := func(int) error { return nil }
+	whole := 0
+	c := cfg(&whole, never)
+	check(t, c)
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	errKilled := errors.New("killed")
+	first, second := 0, 0
+	c = cfg(&first, func(n int) error {
+		if n > whole/2 {
+			cancel(errKilled)
+			return errKilled
+		}
+		return nil
+	})
+	c.Progress = progress(false)
+	found := map[string]bool{}
+	c.Found = func(d *Difference) error { found[string(d.Kind)+" "+d.id().String()] = true; return nil }
+	if _, err := must.Get(New(c))(t).Run(ctx); !errors.Is(err, errKilled) {
+		t.Fatalf("error %v", err)
+	}
+	c = cfg(&second, never)
+	c.Progress = progress(true)
+	summary, again := check(t, c)
+	for i := range again {
+		found[string(again[i].Kind)+" "+again[i].id().String()] = true
+	}
+	var got []string
+	for text := range found {
+		got = append(got, text)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) || len(again) == len(want) {
+		t.Errorf("%d differences, %d of them after it was resumed, want %d\n%s", len(got), len(again), len(want), strings.Join(got, "\n"))
+	}
+	r := &summary.Collections[0]
+	if r.SourceDocs != int64(len(a)) || r.TargetDocs != int64(len(b)) || r.Missing+r.Extra+r.Differs != int64(len(want)) {
+		t.Errorf("%+v", r)
+	}
+	if second < whole/4 || second > whole*3/4 {
+		t.Errorf("%d reads after it was resumed, %d for the whole", second, whole)
+	}
+	// It is complete: another one begins from the start, resumed or not.
+	third := 0
+	c = cfg(&third, never)
+	c.Progress = progress(true)
+	if check(t, c); third < whole/2 {
+		t.Errorf("%d reads, want about %d", third, whole)
+	}
+}
+
+// TestResumeAnother: what is stored of another collection of the name is not used, nor is what
+// cannot be read, and without privileges nothing is stored.
+func TestResumeAnother(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	insertRaw(t, source, "d.c", neighbours(t, 0, 10)...)
+	insertRaw(t, target, "d.c", neighbours(t, 0, 10)...)
+	kill := errors.New("killed")
+	stored := func() {
+		t.Helper()
+		c := Config{Source: source, Target: target, Cuts: &rest{source: source, target: target}, Scope: everything(t)}
+		c.Progress = &Progress{Target: target, DB: "replicator", Link: "l"}
+		c.Found = func(*Difference) error { return nil }
+		v := must.Get(New(c))(t)
+		// All ranges are stored, and the end is not.
+		v.cfg.Checked = func(*Collection) {}
+		v.ended = func() error { return kill }
+		if _, err := v.Run(t.Context()); !errors.Is(err, kill) {
+			t.Fatal(err)
+		}
+	}
+	resumed := func(what string, want int64) {
+		t.Helper()
+		summary, found := check(t, Config{
+			Source: source, Target: target, Cuts: &rest{source: source, target: target},
+			Progress: &Progress{Target: target, DB: "replicator", Link: "l", Resume: true},
+		})
+		if len(found) > 0 || summary.Collections[0].EqualDocs != want {
+			t.Errorf("%s: %+v %+v", what, found, summary.Collections)
+		}
+	}
+	stored()
+	resumed("as it was", 10)
+	stored()
+	for _, c := range []mongo.Caller{source, target} {
+		run(t, c, "d", bson.D{{Key: "drop", Value: "c"}})
+		insertRaw(t, c, "d.c", neighbours(t, 0, 3)...)
+	}
+	resumed("another collection", 3)
+	stored()
+	run(t, target, "replicator", bson.D{{Key: "update", Value: "verified"}, {Key: "updates", Value: bson.A{
+		bson.D{{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "ranges", Value: "x"}}}}}},
+	}}})
+	resumed("damaged", 3)
+	denied := &hook{Caller: target}
+	p := &Progress{Target: refusing{denied}, DB: "replicator", Link: "l"}
+	must.Succeed(t, p.begin(t.Context()))
+	if !p.off {
+		t.Error("progress is stored without the privilege")
+	}
+}
+
+// refusing refuses deletes.
+type refusing struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (r refusing) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if _, ok := rawbson.Lookup(cmd.Body, "delete"); ok {
+		return nil, servererr.New(servererr.Unauthorized, "planted")
+	}
+	return r.Caller.Call(ctx, cmd)
+}
