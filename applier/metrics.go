@@ -45,7 +45,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		ignored:      counter("ignored_ops_total", "Operations on documents or collections that are not there, where that is normal."),
 		skipped:      counter("skipped_ops_total", "Operations that were in the target already."),
 		cuts:         counter("cuts_total", "Consistent cuts that the majority of the target has confirmed."),
-		cutsDropped:  counter("cuts_dropped_total", "Consistent cuts that a failover of the target has taken back, or that were not confirmed."),
+		cutsDropped:  counter("cuts_dropped_total", "Consistent cuts that the target has refused, that a failover has taken back, or that were not confirmed."),
 		cutStall:     histogram("cut_stall_seconds", "How long handing out operations waited for a consistent cut, in seconds.", seconds),
 		flushSeconds: histogram("flush_seconds", "How long a flush takes, in seconds.", seconds),
 		flushDocs:    histogram("flush_docs", "How many statements a flush has.", prometheus.ExponentialBuckets(1, 4, 8)),
