@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 )
 
@@ -27,17 +28,40 @@ func takeLock(path string, open opener) (*os.File, error) {
 			return nil, err
 		}
 		if same {
+			sign(f)
 			return f, nil
 		}
 		_ = f.Close() // its previous owner removed it
 	}
 }
 
+// sign writes into a lock file who has it, for people: that it cannot be written does no harm.
+func sign(f *os.File) {
+	host, _ := os.Hostname()
+	if f.Truncate(0) == nil {
+		_, _ = fmt.Fprintf(f, "process %d on %s", os.Getpid(), host)
+	}
+}
+
+// maxSignature limits what is read of a lock file, in bytes.
+const maxSignature = 300
+
+// inUse returns ErrInUse, with who has a lock file, if that is known.
+func inUse(f *os.File) error {
+	text := make([]byte, maxSignature)
+	n, _ := f.ReadAt(text, 0)
+	who := strings.ToValidUTF8(string(text[:n]), "?")
+	if !strings.HasPrefix(who, "process ") {
+		return ErrInUse // a release that does not sign it
+	}
+	return fmt.Errorf("%w: %s. If that was suspended, let it go on (kill -CONT), or end it (kill -9)", ErrInUse, who)
+}
+
 // tryLock locks f and reports whether it still is the file at path.
 func tryLock(f *os.File, path string) (bool, error) {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return false, ErrInUse
+		return false, inUse(f)
 	}
 	if err != nil {
 		return false, fmt.Errorf("lock %s: %w", path, err)

@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -106,7 +107,9 @@ func TestOrder(t *testing.T) {
 func TestInUse(t *testing.T) {
 	cfg := Config{Dir: filepath.Join(t.TempDir(), "a", "b")}
 	s := mustOpen(t, cfg)
-	if _, err := openTest(t, cfg); !errors.Is(err, ErrInUse) {
+	// A process that was suspended keeps the lock, and only an operator can end it.
+	who := fmt.Sprintf("uses the directory: process %d on ", os.Getpid())
+	if _, err := openTest(t, cfg); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), who) || !strings.Contains(err.Error(), "kill -CONT") {
 		t.Errorf("a second spool: %v", err)
 	}
 	if err := Clear(cfg.Dir); !errors.Is(err, ErrInUse) {
