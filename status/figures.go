@@ -212,7 +212,7 @@ type Namespace struct {
 	BytesPerSecond *float64 `json:"bytesPerSecond"`
 	EtaSeconds     *float64 `json:"etaSeconds"`
 	// DeferredIndexes are indexes whose options, or that as a whole, the target gets at
-	// cutover only.
+	// cutover only; nil while that is not known.
 	DeferredIndexes []string `json:"deferredIndexes"`
 }
 
@@ -269,7 +269,10 @@ func (t *Tracker) namespaces(s *Snapshot, p *monitor.Snapshot) []Namespace {
 		if !known {
 			i = len(list)
 			by[ns] = i
-			list = append(list, Namespace{Namespace: ns, Phase: &phaseFollowing, DeferredIndexes: []string{}})
+			list = append(list, Namespace{Namespace: ns, Phase: &phaseFollowing})
+			if p.DeferredOf != nil {
+				list[i].DeferredIndexes = append([]string{}, p.DeferredOf[oplog.Namespace(ns)]...)
+			}
 			if n := &list[i]; s.Copy != nil && s.Copy.Phase == string(checkpoint.Copying) {
 				n.Phase = nil
 			}

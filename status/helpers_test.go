@@ -100,9 +100,10 @@ func busy(s *monitor.Snapshot) {
 		SourceSet: "rs0", SourceHost: "a:1",
 		Source:  fetcher.Metadata{Committed: at(1012), CommittedWall: 1_012_750, Applied: at(1013)},
 		HeardAt: now.Add(-1500 * time.Millisecond), Lag: 12_250 * time.Millisecond, Delay: 5 * time.Second, CutInterval: 10 * time.Second,
-		Deferred: ddl.Specs{{NS: "shop.a", Index: "sku"}, {NS: "shop.a", Index: "seen"}, {NS: "shop.b"}},
-		Buffer:   buffer.Stats{Held: 5000, Limit: 1 << 20, Replies: 3, Oldest: now.Add(-2 * time.Second), Waiting: true},
-		Applier:  applier.Stats{Ops: 1, Flushes: 2, Coalesced: 3, Retries: 4, Divergences: 5, DeletesEmpty: 6, Skipped: 7, Commands: 8, Barriers: 9, Writers: 16},
+		Deferred:   ddl.Specs{{NS: "shop.a", Index: "sku"}, {NS: "shop.a", Index: "seen"}, {NS: "shop.b"}},
+		DeferredOf: map[oplog.Namespace][]string{"shop.orders": {"seen", "sku"}},
+		Buffer:     buffer.Stats{Held: 5000, Limit: 1 << 20, Replies: 3, Oldest: now.Add(-2 * time.Second), Waiting: true},
+		Applier:    applier.Stats{Ops: 1, Flushes: 2, Coalesced: 3, Retries: 4, Divergences: 5, DeletesEmpty: 6, Skipped: 7, Commands: 8, Barriers: 9, Writers: 16},
 		Resolver: syncsource.Status{Denied: syncsource.Denylist{
 			"c:3": {Until: now.Add(time.Minute), Reason: "could not be read from: no answer"},
 			"b:2": {Until: now.Add(10 * time.Second), Reason: "is too stale"},

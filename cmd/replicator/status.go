@@ -197,6 +197,9 @@ func (l *statusLine) describe(w *strings.Builder) {
 	for _, also := range v.Also {
 		_, _ = fmt.Fprintf(w, "%salso: %s\n", indent, printable.Text(also))
 	}
+	if l.Status != nil {
+		describeFigures(w, indent, l.Status)
+	}
 	switch {
 	case l.From == "process":
 		_, _ = fmt.Fprintf(w, "%sasked %s\n", indent, printable.Text(l.Address))

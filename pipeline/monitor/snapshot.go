@@ -59,6 +59,9 @@ type Snapshot struct {
 	// Deferred are the specs of the target that are deferred until cutover, as read last; nil
 	// if they are not known. It is not modified.
 	Deferred ddl.Specs
+	// DeferredOf are the indexes of them by the source's collection, sorted; nil while that is not
+	// known.
+	DeferredOf map[oplog.Namespace][]string
 	// Cut is the newest consistent cut, nil if none is known. It is not modified.
 	Cut *checkpoint.Cut
 	// CutInterval is the minimum time between two cuts, 0 if they are made on request only.

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/status"
+)
+
+// topNamespaces is how many namespaces are shown.
+const topNamespaces = 5
+
+// figures writes what a process knows of its link, for people. What is not known is not shown.
+func figures(s *status.Snapshot) []string {
+	var lines []string
+	add := func(name string, parts ...string) {
+		if parts = slices.DeleteFunc(parts, func(p string) bool { return p == "" }); len(parts) > 0 {
+			lines = append(lines, name+": "+strings.Join(parts, ", "))
+		}
+	}
+	add("lag", secondsText("", s.LagSeconds), secondsText("oldest not applied ", s.AgeOfOldestUnappliedSeconds))
+	add("latency", secondsText("p50 ", s.Latency.P50Seconds), secondsText("p95 ", s.Latency.P95Seconds), secondsText("p99 ", s.Latency.P99Seconds))
+	r := &s.Rates
+	add("rates", rateText(r.InsertsPerSecond, "inserts"), rateText(r.UpdatesPerSecond, "updates"), rateText(r.DeletesPerSecond, "deletes"),
+		rateText(r.CommandsPerSecond, "commands"), bytesText(r.BytesPerSecond))
+	if b := s.Bottleneck; b != nil {
+		add("slowest", b.Why)
+	}
+	if c := s.Cut; c != nil {
+		add("cut", age(c.AgeSeconds)+" old")
+	}
+	add("set", standing(s.Control)...)
+	for _, n := range busiest(s.Namespaces) {
+		deferred := ""
+		if d := len(n.DeferredIndexes); d > 0 {
+			deferred = fmt.Sprintf("%d indexes deferred until cutover", d)
+		}
+		phase := ""
+		if n.Phase != nil {
+			phase = *n.Phase
+		}
+		add("namespace "+n.Namespace, phase, rateText(n.OpsPerSecond, "operations"), bytesText(n.LogBytesPerSecond), deferred)
+	}
+	return lines
+}
+
+// busiest are the namespaces with most operations per second, without those that had none.
+func busiest(all []status.Namespace) []status.Namespace {
+	list := slices.DeleteFunc(slices.Clone(all), func(n status.Namespace) bool { return n.OpsPerSecond == nil || *n.OpsPerSecond == 0 })
+	slices.SortStableFunc(list, func(a, b status.Namespace) int { return cmp.Compare(*b.OpsPerSecond, *a.OpsPerSecond) })
+	return list[:min(len(list), topNamespaces)]
+}
+
+// standing is what operators have set.
+func standing(c *status.Control) []string {
+	if c == nil {
+		return nil
+	}
+	var out []string
+	if p := c.Paused; p != nil {
+		out = append(out, "paused since "+p.Since.UTC().Format("2006-01-02 15:04:05")+" UTC by "+cmp.Or(p.By, "somebody"))
+	}
+	limit := func(n *int64, what string) {
+		if n != nil {
+			out = append(out, fmt.Sprintf("%s at most %d per second", what, *n))
+		}
+	}
+	limit(c.Throttle.ApplyOpsPerSecond, "applied operations")
+	limit(c.Throttle.ApplyBytesPerSecond, "applied bytes")
+	limit(c.Throttle.CopyOpsPerSecond, "copied documents")
+	limit(c.Throttle.CopyBytesPerSecond, "copied bytes")
+	if c.Throttle.Adaptive {
+		out = append(out, fmt.Sprintf("adaptive, %.0f %% of that now", 100*c.Throttle.Factor))
+	}
+	if c.LogLevel != nil {
+		out = append(out, "log level "+*c.LogLevel)
+	}
+	return out
+}
+
+func secondsText(what string, seconds *float64) string {
+	if seconds == nil {
+		return ""
+	}
+	return what + age(*seconds)
+}
+
+// age describes a time, as short as it can be read.
+func age(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%.0f ms", seconds*1000)
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.1f s", seconds)
+	}
+	return d.Round(time.Second).String()
+}
+
+func rateText(perSecond *float64, what string) string {
+	if perSecond == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %s/s", *perSecond, what)
+}
+
+func bytesText(perSecond *float64) string {
+	if perSecond == nil {
+		return ""
+	}
+	return byteText(*perSecond) + "/s"
+}
+
+// describeFigures writes the figures below a link.
+func describeFigures(w *strings.Builder, indent string, s *status.Snapshot) {
+	for _, line := range figures(s) {
+		_, _ = fmt.Fprintf(w, "%s%s\n", indent, printable.Text(line))
+	}
+}
