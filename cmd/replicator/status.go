@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/status"
 )
@@ -85,13 +86,22 @@ func (c *statusCommand) Run(ctx context.Context, out cli.Output) error {
 			return cli.Stopped(ctx, err)
 		}
 	}
+	away := false
 	for {
 		lines, err := c.look(ctx, set)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil && c.Watch:
+			return nil // as asked
+		case err != nil && (!c.Watch || pipeline.Classify(err).Action != pipeline.Retry):
 			return cli.Stopped(ctx, err)
-		}
-		if err := c.print(out, lines); err != nil {
-			return err
+		case err != nil && !away:
+			away = true
+			out.Complain("The target cannot be read: %v. Retrying.", err)
+		case err == nil:
+			away = false
+			if err := c.print(out, lines); err != nil {
+				return err
+			}
 		}
 		if !c.Watch {
 			return c.judge(lines)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/status"
 )
@@ -70,7 +72,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusWatch: it goes on, and shows what changes.
+// TestStatusWatch: it goes on, and shows what changes, also after a failover of the target.
 func TestStatusWatch(t *testing.T) {
 	source, target := twoSets(t)
 	l := startLink(t, append(uris(source, target), "--await=100ms", "--listen=127.0.0.1:0")...)
@@ -82,6 +84,9 @@ func TestStatusWatch(t *testing.T) {
 	if code := l.end(); code != cli.ExitOK {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
+	tell(t, target, "admin", bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 1}}}, {Key: "data", Value: bson.D{
+		{Key: "failCommands", Value: bson.A{"find"}}, {Key: "errorCode", Value: 189},
+	}}})
 	watch.see("test  broken: Nobody runs the link.")
 }
 
