@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
-	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/feedback"
@@ -179,24 +177,6 @@ func (p *Pipeline) Snapshot() monitor.Snapshot {
 		s.Control = &now
 	}
 	return s
-}
-
-// deferredOf returns the indexes that are deferred, by the source's collection; nil if that is not
-// known.
-func deferredOf(list ddl.Specs, names resync.Scope) map[oplog.Namespace][]string {
-	if list == nil {
-		return nil
-	}
-	of := map[oplog.Namespace][]string{}
-	for i := range list {
-		if ns, ok := names.Source(list[i].NS); ok && list[i].Index != "" {
-			of[ns] = append(of[ns], list[i].Index)
-		}
-	}
-	for _, indexes := range of {
-		slices.Sort(indexes)
-	}
-	return of
 }
 
 // Run acquires the lease and follows the source until soft is done, then applies

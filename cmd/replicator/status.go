@@ -86,6 +86,11 @@ func (c *statusCommand) Run(ctx context.Context, out cli.Output) error {
 			return cli.Stopped(ctx, err)
 		}
 	}
+	return c.run(ctx, out, set)
+}
+
+// run shows the status once, or goes on.
+func (c *statusCommand) run(ctx context.Context, out cli.Output, set *driver.Set) error {
 	away := false
 	for {
 		lines, err := c.look(ctx, set)
