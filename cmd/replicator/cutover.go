@@ -148,12 +148,13 @@ func (c *cutoverCommand) report(ctx context.Context, source *driver.Set, store *
 // asked, the metadata.
 func (c *cutoverCommand) ofLink(ctx context.Context, store *checkpoint.Store, state checkpoint.State, cuts []checkpoint.Cut, ask *asker, report *cutover.Report) ([]status.Precondition, error) {
 	limits := status.ReadinessLimits{Lag: c.MaxLag}
-	_, leader, err := readStored(ctx, store.Target(), c.MetadataDB, &checkpoint.Listed{Link: c.Link, State: state})
+	stored, leader, err := readStored(ctx, store.Target(), c.MetadataDB, &checkpoint.Listed{Link: c.Link, State: state})
 	if err != nil {
 		return nil, err
 	}
-	m := cutover.Metadata{Link: c.Link, State: state, Cuts: cuts, At: time.Now(), Idle: leader == "" && c.Address == ""}
-	if !m.Idle {
+	m := cutover.Metadata{Link: c.Link, State: state, Cuts: cuts, At: time.Now()}
+	switch last := &stored.Lease.Record; {
+	case leader != "" || c.Address != "":
 		var s status.Snapshot
 		if c.Address != "" {
 			s, err = ask.ask(ctx, place{address: c.Address}, c.Link, leader)
@@ -165,6 +166,10 @@ func (c *cutoverCommand) ofLink(ctx context.Context, store *checkpoint.Store, st
 			return s.Readiness(limits).Preconditions, nil
 		}
 		m.Unasked = err.Error()
+	case last.Holder != "" && last.Grant.ID.IsZero():
+		m.Unasked = last.Holder + " renews no lease, so that it is not known whether it runs"
+	default:
+		m.Idle = true
 	}
 	report.From = "metadata"
 	if m.Lacking, err = ddl.ReadLacking(ctx, store.Target(), c.MetadataDB, c.Link); err != nil {

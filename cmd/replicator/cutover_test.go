@@ -5,14 +5,18 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/status"
 )
@@ -179,6 +183,19 @@ func TestCutoverCommit(t *testing.T) {
 	if n := countDocs(t, c.target, "shop", "b"); n != 300 {
 		t.Errorf("%d documents: the old source was applied", n)
 	}
+}
+
+// TestCutoverUnrenewed: whether a process runs a link that renews no lease is not known.
+func TestCutoverUnrenewed(t *testing.T) {
+	source, target := twoSets(t)
+	client := must.Get(driver.Open(t.Context(), must.Get(driver.Parse(driver.Config{URI: target.URI(), SelectionTimeout: time.Minute}))(t)))(t)
+	defer client.Close()
+	store := must.Get(checkpoint.New(checkpoint.Config{Target: client, Link: "test", Process: "vm:7"}))(t)
+	at := oplog.NewOpTime(100, 1, 1)
+	must.Succeed(t, store.Create(t.Context(), checkpoint.State{Writers: 1, Applied: at, FetchFrom: at, Source: checkpoint.Source{SetName: "src"}}))
+	must.Get(store.Acquire(t.Context(), 0))(t)
+	said(t, cli.ExitFailed, `\n?\? +steady +the process that leads was not asked: vm:7 renews no lease, so that it is not known whether it runs\n`, nil,
+		"cutover", "--dry-run", "--source="+source.URI(), "--target="+target.URI(), "--link=test")
 }
 
 // TestCutoverFlags: what cannot be checked is said before anything is.

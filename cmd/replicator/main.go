@@ -21,7 +21,7 @@ type commands struct {
 	Resume   resumeCommand      `cmd:"" help:"Resume a link that is paused."`
 	Events   eventsCommand      `cmd:"" help:"Print what was asked of a link, by whom, and what became of it; and who leads it."`
 	Cut      cutCommand         `cmd:"" help:"Print the newest consistent cut of a link: a time of the target at which it is the source as of an entry."`
-	Cutover  cutoverCommand     `cmd:"" help:"Check whether applications can be moved from the source of a link to its target now (--dry-run), and that it has everything (--drain)."`
+	Cutover  cutoverCommand     `cmd:"" help:"Check whether applications can be moved from the source of a link to its target now (--dry-run), prove that it has everything (--drain), and end the link (--commit)."`
 	Verify   verifyCommand      `cmd:"" help:"Compare source and target: collections, options, indexes, and every document byte for byte."`
 	Guard    guardCommand       `cmd:"" help:"Print the namespaces of the target that something else has written to."`
 	Links    linksCommand       `cmd:"" help:"List the links of a target, with their positions."`
