@@ -39,7 +39,7 @@ func leavings(link string) map[string][]any {
 		metadata.Cuts:      {link},
 		metadata.Verified:  {link + "/d.c"},
 		metadata.Terms:     {link},
-		metadata.Guard:     {link},
+		metadata.Guard:     {link, link + "/cleared"},
 		metadata.Commands:  {within},
 	}
 }
