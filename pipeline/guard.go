@@ -136,8 +136,8 @@ func (g *guardian) begin(ctx context.Context, link *checkpoint.Link) error {
 	g.examining.Lock()
 	defer g.examining.Unlock()
 	if err := g.load(ctx); err != nil {
-		if servererr.Classify(err) != servererr.Auth {
-			return err
+		if servererr.Classify(err) != servererr.Auth || g.p.cfg.Guard == guard.Stop {
+			return fmt.Errorf("watch the target for foreign writes: %w", err)
 		}
 		g.watch = nil
 		g.blind(fmt.Errorf("the user of the target may not read local.oplog.rs: %w", err))
