@@ -136,8 +136,9 @@ func TestRanges(t *testing.T) {
 // TestSample: a sample reads a part, and finds what is missing and what is extra in it.
 func TestSample(t *testing.T) {
 	t.Parallel()
+	const sampled = leastSampled * 6 / 5 // documents
 	source, target := cluster(t), cluster(t)
-	docs := neighbours(t, 0, 2*leastSampled)
+	docs := neighbours(t, 0, sampled)
 	var rest []bson.Raw
 	for i, d := range docs {
 		if i%10 != 0 {
@@ -148,13 +149,11 @@ func TestSample(t *testing.T) {
 	insertRaw(t, target, "d.missing", rest...)
 	insertRaw(t, source, "d.extra", rest...)
 	insertRaw(t, target, "d.extra", docs...)
-	insertRaw(t, source, "d.same", docs...)
-	insertRaw(t, target, "d.same", docs...)
 	summary, _ := check(t, Config{Source: source, Target: target, Sample: 0.05})
 	for i := range summary.Collections {
 		c := &summary.Collections[i]
 		read := float64(max(c.SourceDocs, c.TargetDocs))
-		if read < 0.03*2*leastSampled || read > 0.08*2*leastSampled || !strings.Contains(c.How, "sample") {
+		if read < 0.03*sampled || read > 0.08*sampled || !strings.Contains(c.How, "sample") {
 			t.Errorf("%+v", c)
 		}
 		switch c.NS {
@@ -164,10 +163,6 @@ func TestSample(t *testing.T) {
 			}
 		case "d.extra":
 			if c.Extra == 0 || c.Missing+c.Differs > 0 {
-				t.Errorf("%+v", c)
-			}
-		default:
-			if !c.Equal() {
 				t.Errorf("%+v", c)
 			}
 		}
