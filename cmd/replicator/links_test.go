@@ -67,15 +67,24 @@ func TestLinks(t *testing.T) {
 	if code != cli.ExitOK || !strings.HasPrefix(stdout, "shop.a: asked for. Link test starts it") {
 		t.Errorf("resync: code %d, %s%s", code, stdout, stderr)
 	}
-	if n := countDocs(t, target, "replicator", "requests"); n != 2 {
-		t.Errorf("%d requests", n)
-	}
+	said(t, cli.ExitOK, `(?m)^shop\.a +asked `, environ, "resync", "--list")
+	said(t, cli.ExitOK, `resync +asked +by .*@`, environ, "events")
+	// What was made of an earlier request does not count.
+	insert(t, target, "replicator", "requests", bson.D{
+		{Key: "_id", Value: "test/shop.a"}, {Key: "ns", Value: "shop.a"}, {Key: "asked", Value: time.UnixMilli(5)}, {Key: "state", Value: request.Done}, {Key: "why", Value: ""},
+	})
+	wait := startCommand(t, environ, "resync", "--namespace=shop.a")
+	wait.see("shop.a asked for")
 	// It is in the state that the link says.
 	tell(t, target, "replicator", bson.D{{Key: "update", Value: "requests"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},
 		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: request.Joining}}}}},
 	}}}})
-	wait := startCommand(t, environ, "resync", "--namespace=shop.a")
+	tell(t, target, "replicator", bson.D{{Key: "update", Value: "control"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "kind", Value: "resync"}}},
+		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: request.Working}}}}},
+		{Key: "multi", Value: true},
+	}}}})
 	wait.see("shop.a is copied, and the oplog is applied to the copy")
 	tell(t, target, "replicator", bson.D{{Key: "update", Value: "requests"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -58,14 +59,18 @@ func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	defer release()
 	requests := request.New(store)
-	if err := requests.Resync(ctx, ns); err != nil {
+	asked, err := requests.Ask(ctx, request.Ask{Kind: request.Again, By: operator(), Args: againArgs(c.Namespace)})
+	switch {
+	case errors.Is(err, request.ErrInvalid):
+		return cli.Usage(err)
+	case err != nil:
 		return cli.Stopped(ctx, err)
 	}
 	if c.NoWait {
 		_, err := fmt.Fprintf(out.Results, "%s: %s. Link %s starts it within a few seconds if it runs, otherwise when it does.\n", ns, resyncTexts[request.Asked], c.Link)
 		return err
 	}
-	w := &resyncWatch{store: linkReader{requests, store}, ns: ns, link: c.Link, out: out, applied: state.Applied, term: state.Term, moved: time.Now()}
+	w := &resyncWatch{store: linkReader{requests, store, asked.ID, ns}, ns: ns, link: c.Link, out: out, applied: state.Applied, term: state.Term, moved: time.Now()}
 	return w.run(ctx)
 }
 
@@ -100,10 +105,36 @@ type requestReader interface {
 	Load(ctx context.Context) (checkpoint.State, bool, error)
 }
 
-// linkReader is the requestReader of a link in a target.
+// linkReader is the requestReader of a link in a target, for one request.
 type linkReader struct {
 	*request.Store
 	link *checkpoint.Store
+	id   string
+	ns   oplog.Namespace
+}
+
+// Read reads what the process that runs the link has made of the request: what it has done before
+// for the same collection does not count.
+func (r linkReader) Read(ctx context.Context) (request.Requests, error) {
+	now, err := r.Get(ctx, r.id)
+	switch {
+	case err != nil && !errors.Is(err, request.ErrGone): // it is removed after a month
+		return request.Requests{}, err
+	case err == nil && now.State == request.Asked:
+		return request.Requests{Resync: []request.Resync{{NS: r.ns, Asked: now.At, State: request.Asked}}}, nil
+	case err == nil && now.State == request.Refused:
+		return request.Requests{Resync: []request.Resync{{NS: r.ns, Asked: now.At, State: request.Failed, Why: now.Outcome}}}, nil
+	}
+	return r.Store.Read(ctx)
+}
+
+// againArgs are the arguments of a request to copy a collection again.
+func againArgs(ns string) json.RawMessage {
+	args, err := json.Marshal(request.AgainArgs{Namespace: ns})
+	if err != nil { // a text can always be written
+		panic("resync: invariant broken: " + err.Error())
+	}
+	return args
 }
 
 // Load reads the link.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -38,11 +39,41 @@ func (c *resyncCommand) list(ctx context.Context, out cli.Output) error {
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
+	records, err := request.New(store).List(ctx)
+	if err != nil {
+		return cli.Stopped(ctx, err)
+	}
+	requests.Resync = withAsked(requests.Resync, records)
 	if len(requests.Resync) == 0 && !c.JSON {
 		out.Complain("No collection of link %s has been requested to be copied again.", c.Link)
 		return nil
 	}
 	return printResyncs(out.Results, requests.Resync, c.JSON)
+}
+
+// withAsked adds what nobody has begun to act on.
+func withAsked(list []request.Resync, records []request.Record) []request.Resync {
+	for i := range records {
+		r := &records[i]
+		if r.Kind != request.Again || r.State != request.Asked {
+			continue
+		}
+		args, err := r.Again()
+		if err != nil {
+			continue // it will be refused
+		}
+		for _, ns := range args.All() {
+			at := slices.IndexFunc(list, func(l request.Resync) bool { return l.NS == ns })
+			switch now := (request.Resync{NS: ns, Asked: r.At, State: request.Asked}); {
+			case at < 0:
+				list = append(list, now)
+			case !list[at].Open():
+				list[at] = now
+			}
+		}
+	}
+	slices.SortFunc(list, request.Resync.Compare)
+	return list
 }
 
 func printResyncs(to io.Writer, list []request.Resync, asJSON bool) error {
