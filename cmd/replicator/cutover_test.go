@@ -151,11 +151,13 @@ func TestCutoverDrain(t *testing.T) {
 	said(t, pipeline.ExitResync, `link "test" follows set src`, nil, append(drain, "--source="+c.target.URI(), "--writes-stopped")...)
 }
 
-// TestCutoverCommit: a link that is committed ends in the process that runs it, which says why; it is
-// not started again, and every command says so.
+// TestCutoverCommit: a link that is committed ends in the process that runs it, which says why, and in
+// one that stands by; it is not started again, and every command says so.
 func TestCutoverCommit(t *testing.T) {
 	c := startCutoverLink(t)
 	commit := append([]string{"cutover", "--commit"}, c.args[3:len(c.args)-1]...)
+	other := startLink(t, append(uris(c.source, c.target), "--await=100ms", "--listen=none")...)
+	other.await("state changed", "to", "standby")
 	said(t, cli.ExitFailed, `commit: writes to the source are not blocked`, nil, commit...)
 	docs := make([]any, 300)
 	for i := range docs {
@@ -167,6 +169,9 @@ func TestCutoverCommit(t *testing.T) {
 	first := said(t, cli.ExitOK, "^"+over+`\.\nThe processes of the link end by themselves`, nil, commit...)
 	if code := c.end(); code != pipeline.ExitResync || !strings.Contains(c.log.String(), `link \"test\" was cut over at `) {
 		t.Errorf("the process that ran it: code %d\n%s", code, &c.log)
+	}
+	if code := other.end(); code != pipeline.ExitResync {
+		t.Errorf("the process that stood by: code %d\n%s", code, &other.log)
 	}
 	if n := countDocs(t, c.target, "shop", "b"); n != 300 {
 		t.Errorf("%d documents", n)
