@@ -121,7 +121,8 @@ func (g *Gate) announce(ctx context.Context, k key, sendBy time.Time) (*announce
 	g.open[k] = a
 	g.mu.Unlock()
 
-	cmd := metadata.PrimaryOnly(metadata.Write(g.DB, "insert", metadata.Commands, "documents", metadata.Document(func(dst []byte) []byte {
+	// With w: 1 a failover before the command could take the announcement back, and not the command.
+	cmd := metadata.Majority(metadata.Write(g.DB, "insert", metadata.Commands, "documents", metadata.Document(func(dst []byte) []byte {
 		dst = metadata.AppendDoc(dst, "_id", func(dst []byte) []byte { return g.appendID(dst, a) })
 		dst = appendCommand(dst, k.command, k.ns, k.to)
 		return bsoncore.AppendDateTimeElement(dst, fieldAt, time.Now().UnixMilli())
@@ -167,6 +168,15 @@ const retractWithin = 5 * time.Second
 // answered deletes the announcement of a command that has an answer.
 func (g *Gate) answered(ctx context.Context, k key, a *announcement, err error) {
 	if !g.leave(k, a, isAnswer(err)) {
+		return
+	}
+	if errors.Is(err, mongo.ErrTooLate) {
+		// It is sent again, and must not wait for a majority then.
+		g.mu.Lock()
+		if g.open[k] == nil {
+			g.open[k] = a
+		}
+		g.mu.Unlock()
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retractWithin)

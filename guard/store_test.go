@@ -84,6 +84,12 @@ func (r *recorder) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	name, _ := first.Value().StringValueOK()
 	r.mu.Lock()
 	r.sent = append(r.sent, first.Key()+" "+cmd.DB+"."+name)
+	if first.Key() == "insert" && cmd.DB == "replicator" {
+		// Otherwise a failover could take it back before the command.
+		if w, _ := cmd.Body.Lookup("writeConcern", "w").StringValueOK(); w != "majority" {
+			r.sent = append(r.sent, "not with a majority")
+		}
+	}
 	err, hold := r.err[first.Key()], r.hold
 	r.mu.Unlock()
 	if hold != nil && cmd.DB != "replicator" {
@@ -142,7 +148,8 @@ func TestGate(t *testing.T) {
 			}}}}, nil, []string{insert, "delete shop.b", remove}, 0,
 		},
 		{"refused", "shop", bson.D{{Key: "collMod", Value: "gone"}}, nil, []string{insert, "collMod shop.gone", remove}, 0},
-		{"not sent", "shop", bson.D{{Key: "collMod", Value: "b"}}, mongo.ErrTooLate, []string{insert, "collMod shop.b", remove}, 0},
+		{"not sent", "shop", bson.D{{Key: "collMod", Value: "b"}}, mongo.ErrTooLate, []string{insert, "collMod shop.b"}, 1},
+		{"sent again", "shop", bson.D{{Key: "collMod", Value: "b"}}, nil, []string{"collMod shop.b", remove}, 0},
 		{"no reply", "shop", bson.D{{Key: "drop", Value: "b"}}, &mongo.LostError{Host: "h", Err: errors.New("reset")}, []string{insert, "drop shop.b"}, 1},
 		{"again", "shop", bson.D{{Key: "drop", Value: "b"}}, nil, []string{"drop shop.b"}, 1},
 		{
