@@ -103,7 +103,10 @@ func (c *verifyCommand) Run(ctx context.Context, out cli.Output) error {
 		return cli.Usage(err)
 	}
 	summary, err := paced(ctx, pacer, v)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil && c.Link != "" && c.Sample == 0:
+		return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "It was stopped before it was done. With --resume it goes on with what it has not compared."}
+	case err != nil:
 		return cli.Stopped(ctx, err)
 	}
 	if err := r.summary(summary); err != nil {
