@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
@@ -139,31 +141,55 @@ func (b *bank) found(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	source := connect(t, b.source.uriFor(admin))
-	for _, coll := range slices.Concat(accounts, counters) {
-		command(t, source, bankDB, bson.D{{Key: "create", Value: coll}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
+	// The source may elect another primary meanwhile. What was done is done then.
+	again := func(do func() error) {
+		must.Succeed(t, mongo.Retry{For: b.limit, Again: func(error) bool { return true }}.Do(ctx, func() error {
+			if err := do(); err != nil && !servererr.IsNamespaceThere(err) && !servererr.IsDuplicateKey(err) {
+				return err
+			}
+			return nil
+		}))
 	}
-	s := mongo.NewSession(source, mongo.NewSessionID(), 1)
-	must.Succeed(t, s.InTxn(ctx, true, func(txn *mongo.Txn) error {
-		for _, coll := range accounts {
-			docs := bson.A{}
-			for id := range perCollection {
-				docs = append(docs, bson.D{{Key: "_id", Value: id}, {Key: "v", Value: balance}})
+	for _, coll := range slices.Concat(accounts, counters) {
+		again(func() error {
+			reply, err := source.Call(ctx, bankCommand(bson.D{{Key: "create", Value: coll}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}}))
+			if e := mongo.ConcernError(reply); err == nil && e != nil {
+				err = e
 			}
-			if _, err := txn.Call(ctx, bankCommand(bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: docs}})); err != nil {
-				return err
-			}
+			return err
+		})
+	}
+	insert := func(txn *mongo.Txn, coll string, docs bson.A) error {
+		reply, err := txn.Call(ctx, bankCommand(bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: docs}}))
+		if err == nil {
+			_, err = mongo.Written(reply)
 		}
-		for _, coll := range counters {
-			docs := bson.A{}
-			for id := range 3 {
-				docs = append(docs, bson.D{{Key: "_id", Value: id}, {Key: "v", Value: 0}})
+		return err
+	}
+	again(func() error {
+		s := mongo.NewSession(source, mongo.NewSessionID(), 1)
+		return s.InTxn(ctx, true, func(txn *mongo.Txn) error {
+			for _, coll := range accounts {
+				docs := bson.A{}
+				for id := range perCollection {
+					docs = append(docs, bson.D{{Key: "_id", Value: id}, {Key: "v", Value: balance}})
+				}
+				if err := insert(txn, coll, docs); err != nil {
+					return err
+				}
 			}
-			if _, err := txn.Call(ctx, bankCommand(bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: docs}})); err != nil {
-				return err
+			for _, coll := range counters {
+				docs := bson.A{}
+				for id := range 3 {
+					docs = append(docs, bson.D{{Key: "_id", Value: id}, {Key: "v", Value: 0}})
+				}
+				if err := insert(txn, coll, docs); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	}))
+			return nil
+		})
+	})
 }
 
 func bankCommand(cmd bson.D) mongo.Command {
@@ -251,6 +277,7 @@ func (b *bank) watch(ctx context.Context, t *testing.T, target mongo.Caller) {
 				b.mu.Lock()
 				b.seen = append(b.seen, sighting{list[i], docs})
 				b.mu.Unlock()
+			case isUnreadable(err): // another one is
 			case ctx.Err() == nil:
 				t.Errorf("read the cut at %s: %v", list[i].Source, err)
 			}
@@ -258,10 +285,18 @@ func (b *bank) watch(ctx context.Context, t *testing.T, target mongo.Caller) {
 	}
 }
 
+// isUnreadable reports whether a server cannot read at a time at all: a member that was started or
+// copied since then has no history of it (SnapshotTooOld), and before 7.0 a collection that was
+// created since then cannot be read (SnapshotUnavailable).
+func isUnreadable(err error) bool {
+	e, ok := errors.AsType[*servererr.Error](err)
+	return ok && (e.Code == servererr.SnapshotTooOld || e.Code == servererr.SnapshotUnavailable)
+}
+
 // readAt reads the bank at a cluster time of the target.
 func (b *bank) readAt(ctx context.Context, target mongo.Caller, ts bson.Timestamp) (map[string]string, error) {
 	docs := map[string]string{}
-	reads := mongo.Retry{For: b.limit, Again: func(error) bool { return true }}
+	reads := mongo.Retry{For: b.limit, Again: func(err error) bool { return !isUnreadable(err) }}
 	for _, coll := range slices.Concat(accounts, counters) {
 		cmd := bankCommand(bson.D{
 			{Key: "find", Value: coll},
