@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,13 +20,12 @@ func TestAcquireSilent(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &defaulting{memory: newMemory(t), unanswered: map[int]bool{silent: true}}
 				p := d.process("a") // its renewals are answered
-				n := 0
+				var n atomic.Int64
 				d.fail(func(_ context.Context, name string) (bool, error) {
 					if name != "update" {
 						return true, nil
 					}
-					n++
-					return n-1 != silent || executed == "at once", nil
+					return n.Add(1)-1 != int64(silent) || executed == "at once", nil
 				})
 				began := time.Now()
 				err := d.acquire(patient(t, p))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/oplogrep/replicator/internal/event"
@@ -131,16 +132,14 @@ func TestPauseMerge(t *testing.T) {
 		source insert shop.a 1..100
 		source insert shop.b 1..20
 	`)
-	var once sync.Once
 	merges := make(chan struct{})
-	left := false
+	var ends atomic.Int64
 	w.observe = func(e event.Event) {
 		// The first one leaves the collection out, the second one is for the merge.
 		if e.Message() == "the attempt ends in order, for a collection that is to be copied again, or has been" {
-			if left {
-				once.Do(func() { close(merges) })
+			if ends.Add(1) == 2 {
+				close(merges)
 			}
-			left = true
 		}
 	}
 	w.play("start copy\nawait told consistent\nawait caught-up\ntarget delete shop.a 1..50\nresync shop.a")
