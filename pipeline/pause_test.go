@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
+	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/status"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -133,13 +134,14 @@ func TestPauseMerge(t *testing.T) {
 		source insert shop.b 1..20
 	`)
 	merges := make(chan struct{})
+	var once sync.Once
 	var ends atomic.Int64
 	w.observe = func(e event.Event) {
-		// The first one leaves the collection out, the second one is for the merge.
-		if e.Message() == "the attempt ends in order, for a collection that is to be copied again, or has been" {
-			if ends.Add(1) == 2 {
-				close(merges)
-			}
+		// The first one leaves the collection out, the second one is for the merge. An attempt that ends
+		// for another reason serves the merge as well: then the pause comes after it.
+		_, merged := e.(resync.Ended)
+		if merged || e.Message() == "the attempt ends in order, for a collection that is to be copied again, or has been" && ends.Add(1) == 2 {
+			once.Do(func() { close(merges) })
 		}
 	}
 	w.play("start copy\nawait told consistent\nawait caught-up\ntarget delete shop.a 1..50\nresync shop.a")
