@@ -2,6 +2,7 @@ package control
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,16 +16,31 @@ import (
 
 // cutmaker makes the cuts of a link that a test says.
 type cutmaker struct {
-	asked  int
+	asked int
+
+	mu     sync.Mutex // guards the rest
 	newest checkpoint.Cut
 	why    string
 }
 
 func (m *cutmaker) Cut() { m.asked++ }
 
-func (m *cutmaker) NewestCut() (newest checkpoint.Cut, why string) { return m.newest, m.why }
+func (m *cutmaker) NewestCut() (newest checkpoint.Cut, why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.newest, m.why
+}
+
+// say sets what is in the way.
+func (m *cutmaker) say(why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.why = why
+}
 
 func (m *cutmaker) make(t uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.newest = checkpoint.Cut{Source: oplog.NewOpTime(t-1, 1, 1), Target: bson.Timestamp{T: t, I: 1}}
 }
 
@@ -48,9 +64,11 @@ func TestCutAsked(t *testing.T) {
 		became := func(n int, want string) {
 			t.Helper()
 			pass(2 * time.Second)
-			if got := d.records[n].State + " " + d.records[n].Outcome; got != want {
-				t.Errorf("request %d: %s, want %s", n, got, want)
-			}
+			d.set(func() {
+				if got := d.records[n].State + " " + d.records[n].Outcome; got != want {
+					t.Errorf("request %d: %s, want %s", n, got, want)
+				}
+			})
 		}
 		m.make(deskTime - 1)
 		d.ask(request.Cut, `{}`)
@@ -60,9 +78,10 @@ func TestCutAsked(t *testing.T) {
 			t.Error("no cut is asked for")
 		}
 		m.make(deskTime) // it was on its way
-		m.why = "the last cut is not committed by a majority of the target yet"
+		m.say("the last cut is not committed by a majority of the target yet")
 		became(0, "working "+m.why)
-		m.newest, m.why = checkpoint.Cut{}, ""
+		m.say("")
+		m.make(0)
 		became(0, "working asked for")
 		m.make(deskTime + 1)
 		became(0, "done the target at 51:1 is the source as of "+oplog.NewOpTime(deskTime, 1, 1).String())
@@ -71,7 +90,7 @@ func TestCutAsked(t *testing.T) {
 		d.ask(request.Cut, `{"withinSeconds": 100}`)
 		before := m.asked
 		m.make(deskTime - 1)
-		m.why = "the copy is not consistent yet"
+		m.say("the copy is not consistent yet")
 		pass(listEvery)
 		became(1, "working the copy is not consistent yet")
 		pass(100 * time.Second)
