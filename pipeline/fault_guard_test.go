@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -285,5 +286,21 @@ func TestGuardDenied(t *testing.T) {
 	must.Succeed(t, w.until("the end", func() bool { return isClosed(l.done) }))
 	if code := pipeline.Classify(l.err).Code; code != pipeline.ExitConnect {
 		t.Errorf("it ended with %v, code %d", l.err, code)
+	}
+}
+
+// TestGuardSuperseded: a process that finds that a later leader has stored what it knows of foreign
+// writes has lost the link.
+func TestGuardSuperseded(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t, mongosim.Options{Members: 1, TTLInterval: -1}, scope.Config{}, pipeline.Config{})
+	st := g.state()
+	st.Term = 100
+	store := guard.Store{Target: g.target.conn, DB: "replicator", Link: "mirror"}
+	must.Succeed(t, store.Write(t.Context(), &st, true))
+	must.Succeed(t, g.target.write(t.Context(), "shop", bson.D{{Key: "insert", Value: "a"}, docs(2)}))
+	must.Succeed(t, g.until("the end", func() bool { return isClosed(g.l.done) }))
+	if !errors.Is(g.l.err, lease.ErrFenced) {
+		t.Errorf("it ended with %v", g.l.err)
 	}
 }

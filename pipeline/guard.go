@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -309,7 +310,7 @@ func (g *guardian) tailLoop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // It was told to end.
 		}
-		if _, foreign := errors.AsType[*guard.ForeignError](err); foreign || errors.Is(err, guard.ErrSuperseded) {
+		if _, foreign := errors.AsType[*guard.ForeignError](err); foreign || errors.Is(err, lease.ErrFenced) {
 			return err
 		}
 		if g.isGone(err) {
@@ -459,9 +460,13 @@ func (g *guardian) save(ctx context.Context, majority bool) error {
 	g.examined()
 	st := g.watch.State()
 	g.saved = time.Now()
-	return mongo.Retry{Again: func(err error) bool { return servererr.Classify(err).Passes() }}.Do(ctx, func() error {
+	err := mongo.Retry{Again: func(err error) bool { return servererr.Classify(err).Passes() }}.Do(ctx, func() error {
 		return g.store.Write(ctx, &st, majority)
 	})
+	if errors.Is(err, guard.ErrSuperseded) {
+		return fmt.Errorf("%w: %w", lease.ErrFenced, err)
+	}
+	return err
 }
 
 // tell announces a foreign write, or counts it if one like it was announced shortly before.
