@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // rest are the cuts of two clusters to which nothing writes: the present times of both.
@@ -260,6 +261,32 @@ func TestCatalogMoves(t *testing.T) {
 	_, found := check(t, Config{Source: source, Target: target, Cuts: cuts})
 	if len(found) != 1 || found[0].Kind != OfCollection || found[0].NS != "d.lost" {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestMadeMeanwhile: a collection that the source has made or dropped between the two listings may
+// be on the target or not: that is no difference.
+func TestMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	v := must.Get(New(Config{Source: &shelf{}, Target: &shelf{}, Scope: everything(t), Found: func(*Difference) error { return nil }}))(t)
+	with := func(there bool) *listing {
+		l := &listing{collections: map[oplog.Namespace]*listed{}}
+		if there {
+			l.collections["d.c"] = &listed{ns: "d.c", kind: typeCollection, options: doc()}
+		}
+		return l
+	}
+	for _, before := range []bool{false, true} {
+		for _, onTarget := range []bool{false, true} {
+			all := v.compareCatalogs(with(before), with(onTarget), with(!before), nil)
+			if len(all) != 1 || len(all[0].found) > 0 || all[0].unsettled == nil {
+				t.Errorf("there before %t, on the target %t: %+v", before, onTarget, all)
+			}
+			all = v.compareCatalogs(with(before), with(onTarget), with(before), nil)
+			if differs := len(all) > 0 && len(all[0].found) > 0; differs != (before != onTarget) {
+				t.Errorf("there %t, on the target %t: %+v", before, onTarget, all)
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -278,13 +279,10 @@ func (v *Verifier) round(ctx context.Context, only oplog.Namespace) ([]settled, 
 
 // compareCatalogs compares what the source has not changed between two listings.
 func (v *Verifier) compareCatalogs(source, target, after *listing, deferred Overlay) []settled {
-	for ns, l := range after.collections { // made meanwhile
-		if source.collections[ns] == nil {
-			source.collections[ns] = l
-		}
-	}
+	both := &listing{collections: maps.Clone(after.collections)} // with those that were made meanwhile
+	maps.Copy(both.collections, source.collections)
 	var all []settled
-	for _, p := range v.pairs(source, target) {
+	for _, p := range v.pairs(both, target) {
 		s := settled{pair: p}
 		if !source.collections[p.sourceNS].same(after.collections[p.sourceNS]) {
 			s.unsettled = errUnsettled
