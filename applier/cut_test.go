@@ -268,9 +268,10 @@ func TestCutLetsLanesContinue(t *testing.T) {
 	c := r.cutter(t, nil)
 	c.ask()
 	c.made() // the metadata are prepared
-	hold := make(chan struct{})
+	hold, committed := make(chan struct{}), make(chan struct{}, 2)
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if isConfirmation(cmd) {
+			committed <- struct{}{}
 			<-hold
 		}
 		return nil, false
@@ -278,6 +279,7 @@ func TestCutLetsLanesContinue(t *testing.T) {
 	batches := l.batches()
 	c.in <- batches[0]
 	c.ask()
+	<-committed
 	for _, b := range batches[1:] {
 		c.in <- b
 	}

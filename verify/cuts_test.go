@@ -264,6 +264,25 @@ func TestCatalogMoves(t *testing.T) {
 	}
 }
 
+// TestMadeAgainAndAgain: a collection that is another one each time that the target is listed was
+// made and dropped by the source between its listings. That is no difference, and it is not checked.
+func TestMadeAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	cuts := &moving{rest: rest{source: source, target: target}, move: func(n int) {
+		if n > 1 {
+			run(t, target, "d", bson.D{{Key: "drop", Value: "made"}})
+		}
+		run(t, target, "d", bson.D{{Key: "create", Value: "made"}})
+		run(t, source, "d", bson.D{{Key: "create", Value: "made"}})
+		run(t, source, "d", bson.D{{Key: "drop", Value: "made"}})
+	}}
+	summary, found := check(t, Config{Source: source, Target: target, Cuts: cuts})
+	if len(found) > 0 || summary.Unchecked() != 1 {
+		t.Errorf("%+v, %+v", found, summary)
+	}
+}
+
 // TestMadeMeanwhile: a collection that the source has made or dropped between the two listings may
 // be on the target or not: that is no difference.
 func TestMadeMeanwhile(t *testing.T) {

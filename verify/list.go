@@ -48,6 +48,14 @@ func (l *listed) has(option string) bool {
 	return ok && (e.Type != bson.TypeBoolean || e.Truth())
 }
 
+// uuidOf returns the UUID of a collection, zero if there is none.
+func (l *listed) uuidOf() oplog.UUID {
+	if l == nil {
+		return oplog.UUID{}
+	}
+	return l.uuid
+}
+
 func (l *listed) collation() bson.Raw {
 	e, _ := rawbson.Lookup(l.options, "collation")
 	doc, _ := e.Document()

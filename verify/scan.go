@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/idrange"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 const (
@@ -78,7 +79,7 @@ func (s *scan) run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			return s.flush(ctx)
-		case tooOld(err) && s.cut != nil:
+		case servererr.IsSnapshotTooOld(err) && s.cut != nil:
 			if stale++; progress {
 				stale = 0
 			}
@@ -86,7 +87,7 @@ func (s *scan) run(ctx context.Context) error {
 				return fmt.Errorf("%w: %w", errStale, err)
 			}
 			s.v.cuts.leave(s.cut)
-		case !again(err) || unreadable(err):
+		case !again(err) || servererr.IsSnapshotUnavailable(err):
 			return err
 		default:
 			if progress {

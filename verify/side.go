@@ -2,9 +2,7 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -147,15 +145,3 @@ func (s *side) end(ctx context.Context) {
 func (s *side) wrap(err error, format string, args ...any) error {
 	return fmt.Errorf("the %s: %s: %w", s.name, fmt.Sprintf(format, args...), err)
 }
-
-// refused reports whether a server has answered with one of the codes.
-func refused(err error, codes ...servererr.Code) bool {
-	e, ok := errors.AsType[*servererr.Error](err)
-	return ok && slices.Contains(codes, e.Code)
-}
-
-// tooOld reports whether a cut cannot be read any more.
-func tooOld(err error) bool { return refused(err, servererr.SnapshotTooOld) }
-
-// unreadable reports whether a collection cannot be read at a cut, or not at that one.
-func unreadable(err error) bool { return refused(err, servererr.SnapshotUnavailable) }

@@ -172,7 +172,7 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 // isFault reports whether an error is of one collection, and does not end the others.
 func isFault(err error) bool {
 	return errors.Is(err, errStale) || errors.Is(err, errCrowded) || errors.Is(err, errDisorder) ||
-		errors.Is(err, errUnsettled) || errors.Is(err, oplog.ErrUnsupported) || unreadable(err)
+		errors.Is(err, errUnsettled) || errors.Is(err, oplog.ErrUnsupported) || servererr.IsSnapshotUnavailable(err)
 }
 
 // once compares a collection as it was listed.
@@ -211,7 +211,8 @@ const mostRounds = 5
 //
 // Catalogs cannot be read as of a cut. Of a link, the source's is read before and after the
 // target's, and a cut in between: what the source has not changed meanwhile, the target must
-// have. A difference counts if it is found twice in a row.
+// have. A difference counts if it is found twice in a row, of the same collection of the target: the
+// source may have made and dropped one between two listings, which is another one each time.
 func (v *Verifier) settle(ctx context.Context, only oplog.Namespace) ([]settled, error) {
 	first, err := v.round(ctx, only)
 	if err != nil || v.cuts == nil {
@@ -228,9 +229,16 @@ func (v *Verifier) settle(ctx context.Context, only oplog.Namespace) ([]settled,
 				*s = settled{pair: pair{ns: s.ns, sourceNS: s.sourceNS}}
 				break
 			}
-			confirmed := s.unsettled == nil && next[0].unsettled == nil && len(s.found) == len(next[0].found)
+			confirmed := s.unsettled == nil && next[0].unsettled == nil && len(s.found) == len(next[0].found) &&
+				s.got.uuidOf() == next[0].got.uuidOf()
 			*s = next[0]
-			if confirmed || n == mostRounds {
+			if confirmed {
+				break
+			}
+			if n == mostRounds && len(s.found) > 0 {
+				s.found, s.unsettled = nil, errUnsettled
+			}
+			if n == mostRounds {
 				break
 			}
 		}
@@ -308,7 +316,7 @@ func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error 
 		}
 		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
 		return v.read(ctx, p, c, next, snapshots)
-	case snapshots && (unreadable(err) || servererr.IsOptionRefused(err)): // the latter before 5.0
+	case snapshots && (servererr.IsSnapshotUnavailable(err) || servererr.IsOptionRefused(err)): // the latter before 5.0
 		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
 		return v.read(ctx, p, c, how, false)
 	}

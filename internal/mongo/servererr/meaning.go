@@ -29,6 +29,15 @@ func IsDenied(err error) bool {
 	return ok && e.Kind() == Auth
 }
 
+// Reads at an earlier time.
+
+// IsSnapshotTooOld reports whether the server no longer has the time that a read names.
+func IsSnapshotTooOld(err error) bool { return refusedWith(err, SnapshotTooOld) }
+
+// IsSnapshotUnavailable reports whether a collection cannot be read at a time, or not at that one:
+// it is capped, or was made, renamed or changed since.
+func IsSnapshotUnavailable(err error) bool { return refusedWith(err, SnapshotUnavailable) }
+
 // Documents and writes.
 
 // IsDuplicateKey reports whether a unique index has the key of another document.
