@@ -39,13 +39,16 @@ type Progress struct {
 type plan struct {
 	ranges [][]idrange.Piece
 	done   map[int]savedRange
-	// id is that of the stored document, empty if none is.
-	id string
+	// id is that of the stored document, empty if none is; made identifies its ranges, as
+	// another verification may replace them.
+	id   string
+	made bson.ObjectID
 }
 
 // saved is a stored plan.
 type saved struct {
-	ID string `bson:"_id"`
+	ID   string        `bson:"_id"`
+	Made bson.ObjectID `bson:"made"`
 	// Source and Target are the UUIDs of the collections.
 	Source   bson.Binary           `bson:"source"`
 	Target   bson.Binary           `bson:"target"`
@@ -115,7 +118,7 @@ func (p *Progress) load(ctx context.Context, like *saved) (plan, bool, error) {
 	if !s.Source.Equal(like.Source) || !s.Target.Equal(like.Target) || s.How != like.How || s.AnyOrder != like.AnyOrder {
 		return plan{}, false, nil
 	}
-	out := plan{id: like.ID, done: map[int]savedRange{}}
+	out := plan{id: like.ID, made: s.Made, done: map[int]savedRange{}}
 	for _, v := range s.Ranges {
 		pieces, err := idrange.Parse(&rawbson.Elem{Type: v.Type, Value: v.Value})
 		if err != nil {
@@ -130,7 +133,7 @@ func (p *Progress) load(ctx context.Context, like *saved) (plan, bool, error) {
 		}
 		out.done[i] = r
 	}
-	return out, true, nil
+	return out, len(out.ranges) > 0, nil
 }
 
 // plan returns the ranges of a collection: those that are stored, if the verification is resumed,
@@ -142,7 +145,7 @@ func (v *Verifier) plan(ctx context.Context, p *pair, how order) (plan, error) {
 		return plan{ranges: ranges}, err
 	}
 	s := saved{
-		ID: progress.Link + "/" + string(p.sourceNS), Source: uuidOf(p.want), Target: uuidOf(p.got), How: string(how),
+		ID: progress.Link + "/" + string(p.sourceNS), Made: bson.NewObjectID(), Source: uuidOf(p.want), Target: uuidOf(p.got), How: string(how),
 		AnyOrder: v.cfg.AnyFieldOrder, Done: map[string]savedRange{},
 	}
 	if progress.Resume {
@@ -174,12 +177,13 @@ func (v *Verifier) plan(ctx context.Context, p *pair, how order) (plan, error) {
 		return plan{}, fmt.Errorf("store the progress of %s: %w", p.ns, err)
 	}
 	fields := doc[4 : len(doc)-1]
-	return plan{ranges: ranges, id: s.ID}, progress.write(ctx, metadata.Update(progress.DB, metadata.Verified, metadata.Statement{
+	return plan{ranges: ranges, id: s.ID, made: s.Made}, progress.write(ctx, metadata.Update(progress.DB, metadata.Verified, metadata.Statement{
 		Filter: metadata.ByID(s.ID), Change: func(dst []byte) []byte { return append(dst, fields...) }, Upsert: true,
 	}))
 }
 
-// compared stores that a range is compared.
+// compared stores that a range is compared, unless another verification has stored other ranges
+// meanwhile.
 func (v *Verifier) compared(ctx context.Context, pl *plan, i int, s *scan) error {
 	if pl.id == "" {
 		return nil
@@ -190,7 +194,9 @@ func (v *Verifier) compared(ctx context.Context, pl *plan, i int, s *scan) error
 	}
 	p := v.cfg.Progress
 	return p.write(ctx, metadata.Update(p.DB, metadata.Verified, metadata.Statement{
-		Filter: metadata.ByID(pl.id),
+		Filter: func(dst []byte) []byte {
+			return bsoncore.AppendObjectIDElement(metadata.ByID(pl.id)(dst), "made", pl.made)
+		},
 		Change: func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendDocumentElement(dst, "done."+strconv.Itoa(i), doc) })
 		},

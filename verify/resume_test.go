@@ -154,3 +154,30 @@ func (r refusing) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 	}
 	return r.Caller.Call(ctx, cmd)
 }
+
+// TestResumeConcurrent: what a verification has compared does not count for ranges that another one
+// has stored meanwhile.
+func TestResumeConcurrent(t *testing.T) {
+	t.Parallel()
+	ctx, target := t.Context(), cluster(t)
+	none := callerFunc(func(context.Context, mongo.Command) (bson.Raw, error) { return nil, errPlanted })
+	p := &pair{ns: "d.c", sourceNS: "d.c", want: &listed{ns: "d.c", hasID: true}, got: &listed{ns: "d.c", hasID: true}}
+	planned := func(resume bool) (*Verifier, plan) {
+		v := must.Get(New(Config{
+			Source: none, Target: none, Scope: everything(t), Found: func(*Difference) error { return nil },
+			Progress: &Progress{Target: target, DB: "replicator", Link: "l", Resume: resume},
+		}))(t)
+		return v, must.Get(v.plan(ctx, p, byID))(t)
+	}
+	first, mine := planned(false)
+	_, _ = planned(false)
+	must.Succeed(t, first.compared(ctx, &mine, 0, &scan{v: first, p: p}))
+	second, others := planned(true)
+	if len(others.done) > 0 {
+		t.Errorf("compared by another verification: %+v", others.done)
+	}
+	must.Succeed(t, second.compared(ctx, &others, 0, &scan{v: second, p: p}))
+	if _, same := planned(true); len(same.done) != 1 {
+		t.Errorf("its own: %+v", same.done)
+	}
+}

@@ -19,18 +19,18 @@ const (
 )
 
 // sample compares runs of neighbouring documents, each from a random _id on: so it also finds
-// documents that one side has and the other one has not.
-func (v *Verifier) sample(ctx context.Context, p *pair, c *Collection, snapshots bool) error {
+// documents that one side has and the other one has not. It returns false if the source has no
+// _ids to begin at: nothing is compared then.
+func (v *Verifier) sample(ctx context.Context, p *pair, c *Collection, snapshots bool) (sampled bool, err error) {
 	if err := v.ranges.Acquire(ctx, 1); err != nil {
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 	defer v.ranges.Release(1)
-	c.How = "a sample, " + c.How
 	var used span
 	for left := int(math.Ceil(v.cfg.Sample * float64(p.want.docs) / runDocs)); left > 0; left -= mostRuns {
 		ids, err := v.source.samples(ctx, p.want, min(left, mostRuns))
 		if err != nil {
-			return err
+			return false, err
 		}
 		for _, id := range ids {
 			from, ok := idrange.From(id)
@@ -39,15 +39,20 @@ func (v *Verifier) sample(ctx context.Context, p *pair, c *Collection, snapshots
 			}
 			s := scan{v: v, p: p, pieces: []idrange.Piece{from}, order: byID, snapshots: snapshots, most: runDocs}
 			if err := s.run(ctx); err != nil {
-				return err
+				return false, err
 			}
+			sampled = true
 			c.add(&s.tally)
 			used.add(s.used.first)
 			used.add(s.used.last)
 		}
 	}
+	if !sampled {
+		return false, nil
+	}
+	c.How = "a sample, " + c.How
 	v.settleCuts(c, &used)
-	return v.unchanged(ctx, p)
+	return true, v.unchanged(ctx, p)
 }
 
 // cutOff reports whether one side of a run has ended because it was asked for no more: what the

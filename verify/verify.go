@@ -43,6 +43,7 @@ type Verifier struct {
 	ended func() error
 
 	mu      sync.Mutex // guards the rest, and the functions of cfg that take results
+	moves   moves
 	summary Summary
 	used    span
 }
@@ -56,6 +57,7 @@ func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{
 		cfg: cfg, source: newSide(clone.Source, cfg.Source), target: newSide(clone.Target, cfg.Target),
 		pace: pacing{cfg.Pacer}, ended: func() error { return nil }, ranges: semaphore.NewWeighted(int64(cfg.workers())),
+		moves: moves{left: map[oplog.UUID]bool{}, compared: map[oplog.UUID]bool{}},
 	}
 	if cfg.Cuts != nil {
 		v.cuts = &cutter{cuts: cfg.Cuts}
@@ -99,6 +101,31 @@ func (v *Verifier) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for n := 1; len(all) > 0; n++ {
+		if err := v.compareAll(ctx, all); err != nil {
+			return err
+		}
+		// What has another name now was there when the verification began.
+		if all, err = v.moved(ctx); err != nil {
+			return err
+		}
+		for i := range all {
+			if n > mostRestarts {
+				all[i].unsettled = errUnsettled
+			}
+		}
+	}
+	if err := v.ended(); err != nil {
+		return err
+	}
+	if v.cfg.Progress == nil || v.summary.Unchecked() > 0 {
+		return nil
+	}
+	return v.cfg.Progress.end(ctx)
+}
+
+// compareAll compares collections.
+func (v *Verifier) compareAll(ctx context.Context, all []settled) error {
 	g, within := errgroup.WithContext(ctx)
 	g.SetLimit(v.cfg.workers())
 	for i := range all {
@@ -110,13 +137,7 @@ func (v *Verifier) run(ctx context.Context) error {
 			return v.done(c)
 		})
 	}
-	if err := errors.Join(g.Wait(), v.ended()); err != nil {
-		return err
-	}
-	if v.cfg.Progress == nil || v.summary.Unchecked() > 0 {
-		return nil
-	}
-	return v.cfg.Progress.end(ctx)
+	return g.Wait()
 }
 
 // done adds a collection to the summary, unless neither side has it any more.
@@ -145,6 +166,7 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 		err := v.once(ctx, s, c)
 		switch {
 		case err == nil:
+			v.arrive(s.want)
 			return c, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
@@ -152,6 +174,7 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 			return nil, err
 		case !errors.Is(err, errChanged) || c.Restarts == mostRestarts:
 			c.Fault = err.Error()
+			v.arrive(s.want)
 			v.cfg.Observer.Log(slog.LevelWarn, "a collection could not be verified", slog.String(keyNS, string(c.NS)), slog.String(keyCause, c.Fault))
 			return c, nil
 		}
@@ -161,6 +184,7 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 		if err != nil {
 			return nil, err
 		}
+		v.leave(s.want, list)
 		*c = Collection{NS: s.ns, SourceNS: s.sourceNS, Restarts: restarts}
 		if len(list) == 0 {
 			return c, nil // both sides have dropped it
@@ -225,6 +249,7 @@ func (v *Verifier) settle(ctx context.Context, only oplog.Namespace) ([]settled,
 			if err != nil {
 				return nil, err
 			}
+			v.leave(s.want, next)
 			if len(next) == 0 {
 				*s = settled{pair: pair{ns: s.ns, sourceNS: s.sourceNS}}
 				break
@@ -350,7 +375,9 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 		c.How += ", buckets"
 	}
 	if v.cfg.Sample > 0 && how == byID && p.want.docs > leastSampled {
-		return v.sample(ctx, p, c, snapshots)
+		if sampled, err := v.sample(ctx, p, c, snapshots); sampled || err != nil {
+			return err
+		}
 	}
 	pl, err := v.plan(ctx, p, how)
 	if err != nil {
@@ -358,7 +385,7 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 	}
 	var mu sync.Mutex
 	var used span
-	g, ctx := errgroup.WithContext(ctx)
+	g, within := errgroup.WithContext(ctx)
 	for i, pieces := range pl.ranges {
 		if r, done := pl.done[i]; done {
 			mu.Lock()
@@ -368,15 +395,15 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 			mu.Unlock()
 			continue
 		}
-		if err := v.ranges.Acquire(ctx, 1); err != nil {
-			break // the error is that of a range
+		if err := v.ranges.Acquire(within, 1); err != nil {
+			break // the error is that of a range, or the cause of ctx
 		}
 		g.Go(func() error {
 			defer v.ranges.Release(1)
 			s := scan{v: v, p: p, pieces: pieces, order: how, snapshots: snapshots}
-			err := s.run(ctx)
+			err := s.run(within)
 			if err == nil {
-				err = v.compared(ctx, &pl, i, &s)
+				err = v.compared(within, &pl, i, &s)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -389,7 +416,7 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if ctx.Err() != nil && ctx.Err() != context.Canceled {
+	if ctx.Err() != nil { // some ranges may not have been read
 		return context.Cause(ctx)
 	}
 	v.settleCuts(c, &used)

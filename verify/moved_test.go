@@ -1,0 +1,94 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+)
+
+// TestRenamed: a collection that gets another name while it is compared, one that was not listed,
+// is compared under that.
+func TestRenamed(t *testing.T) {
+	t.Parallel()
+	for _, atCuts := range []bool{false, true} {
+		source, target := cluster(t), cluster(t)
+		insertRaw(t, source, "d.a", neighbours(t, 0, 10)...)
+		insertRaw(t, target, "d.a", neighbours(t, 0, 9)...)
+		var once sync.Once
+		rename := func(mongo.Command) error {
+			once.Do(func() {
+				for _, c := range []mongo.Caller{source, target} {
+					run(t, c, "admin", bson.D{{Key: "renameCollection", Value: "d.a"}, {Key: "to", Value: "d.b"}})
+				}
+			})
+			return nil
+		}
+		var cuts Cuts
+		if atCuts {
+			cuts = &rest{source: source, target: target}
+		}
+		summary, found := check(t, Config{Source: source, Target: &hook{Caller: target, ns: "d.a", before: rename}, Cuts: cuts})
+		if len(found) != 1 || found[0].Kind != Missing || found[0].NS != "d.b" {
+			t.Errorf("at cuts %t: %+v", atCuts, found)
+		}
+		if len(summary.Collections) != 1 || summary.Collections[0].EqualDocs != 9 || summary.Unchecked() > 0 {
+			t.Errorf("at cuts %t: %+v", atCuts, summary.Collections)
+		}
+	}
+}
+
+// TestStoppedWaiting: a verification that is stopped while a collection waits for its turn does not
+// end as one that has compared it.
+func TestStoppedWaiting(t *testing.T) {
+	t.Parallel()
+	none := callerFunc(func(context.Context, mongo.Command) (bson.Raw, error) { return nil, errPlanted })
+	v := must.Get(New(Config{Source: none, Target: none, Scope: everything(t), Found: func(*Difference) error { return nil }, Workers: 1}))(t)
+	if !v.ranges.TryAcquire(1) {
+		t.Fatal("no range can be read")
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(errPlanted)
+	p := &pair{ns: "d.c", sourceNS: "d.c", want: &listed{ns: "d.c", hasID: true}, got: &listed{ns: "d.c", hasID: true}}
+	if err := v.read(ctx, p, &Collection{}, byID, false); !errors.Is(err, errPlanted) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type callerFunc func(context.Context, mongo.Command) (bson.Raw, error)
+
+// Call implements mongo.Caller.
+func (f callerFunc) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	return f(ctx, cmd)
+}
+
+// TestNoSample: a collection of which the server takes no sample is compared as a whole.
+func TestNoSample(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	insertRaw(t, source, "d.c", neighbours(t, 0, 10)...)
+	insertRaw(t, target, "d.c", neighbours(t, 0, 9)...)
+	large := must.Marshal(t, bson.D{{Key: "ok", Value: 1}, {Key: "count", Value: 2 * leastSampled}, {Key: "size", Value: 100 * leastSampled}})
+	unsampled := callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+		it := rawbson.NewIter(cmd.Body)
+		it.Next()
+		switch {
+		case it.Is("collStats"):
+			return large, nil
+		case it.Is("aggregate"):
+			return nil, servererr.New(28799, "$sample stage could not find a non-duplicate document after 100 while using a random cursor")
+		}
+		return source.Call(ctx, cmd)
+	})
+	summary, found := check(t, Config{Source: unsampled, Target: target, Sample: 0.01})
+	if len(found) != 1 || found[0].Kind != Missing || summary.Collections[0].EqualDocs != 9 || summary.Collections[0].How != string(byID) {
+		t.Errorf("%+v, %+v", found, summary.Collections)
+	}
+}
