@@ -18,6 +18,10 @@ import (
 // out.
 var ErrWritten = errors.New("the link has gone on since the drain")
 
+// ErrUncertain reports that the last write of Commit has failed, and that it may have been executed
+// nevertheless.
+var ErrUncertain = errors.New("it is not known whether the link has ended")
+
 // CommitConfig configures Commit.
 type CommitConfig struct {
 	// Drain is how the link is drained first.
@@ -48,9 +52,9 @@ const (
 //
 // Until then an error, or a crash of this process, leaves the link running: its lease ends by
 // itself. After it the link stays ended, whatever happens to this process. Commit does not change
-// the write block of the source. An error that does not wrap *checkpoint.OverError means that the
-// link is not known to have ended; to call Commit again is always right: if the link has ended,
-// that is a *checkpoint.OverError.
+// the write block of the source. An error that wraps *checkpoint.OverError means that the link has
+// ended, one that wraps ErrUncertain that it may have; after any other it goes on. To call Commit
+// again is always right: if the link has ended, that is a *checkpoint.OverError.
 func Commit(ctx context.Context, cfg *CommitConfig) (checkpoint.Over, Drained, error) {
 	store, keeper, err := cfg.open()
 	if err != nil {
@@ -86,8 +90,12 @@ func Commit(ctx context.Context, cfg *CommitConfig) (checkpoint.Over, Drained, e
 	// The reply to the last write may be lost.
 	after, enough := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer enough()
-	if is, unread := store.Over(after); unread == nil && is != nil && *is == o {
+	switch is, unread := store.Over(after); {
+	case unread != nil || is == nil:
+	case *is == o:
 		return o, drained, nil
+	default: // another process has ended it meanwhile
+		return *is, drained, &checkpoint.OverError{Link: cfg.Drain.Link, Over: *is}
 	}
 	return checkpoint.Over{}, drained, err
 }
@@ -121,5 +129,8 @@ func (cfg *CommitConfig) end(ctx context.Context, store *checkpoint.Store, drain
 	if err := cfg.Drain.frozen(ctx, ErrThawed); err != nil {
 		return err
 	}
-	return link.End(ctx, o)
+	if err := link.End(ctx, o); err != nil {
+		return fmt.Errorf("%w: %w", ErrUncertain, err)
+	}
+	return nil
 }

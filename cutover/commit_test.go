@@ -205,6 +205,8 @@ func TestCommitCrashes(t *testing.T) {
 			t.Errorf("%s: one reply was lost: %v, and it has ended: %+v", one.name, one.err, over)
 		case one.err == nil:
 			outcomes["ended"]++
+		case over != nil && !errors.Is(one.err, cutover.ErrUncertain):
+			t.Errorf("%s: it has ended, and it says that it goes on: %v", one.name, one.err)
 		case over != nil:
 			outcomes["ended unknown"]++
 		default:

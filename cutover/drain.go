@@ -24,6 +24,9 @@ var (
 	errNoTime = errors.New("its reply has no operationTime")
 )
 
+// answerWithin is how long the source may take to say whether writes to it are blocked.
+const answerWithin = time.Minute
+
 // Cutter makes consistent cuts of a link: a *request.Store.
 type Cutter interface {
 	// NextCut asks for a cut that is made after the call has begun, and waits until it is
@@ -105,6 +108,9 @@ func (cfg *DrainConfig) frozen(ctx context.Context, otherwise error) error {
 	if cfg.WritesStopped {
 		return nil
 	}
+	// Commit asks under the link's lease, with which nobody else applies anything.
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	on, err := blocked(ctx, cfg.Source)
 	switch {
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
@@ -47,6 +48,7 @@ func (c *checker) cutover(ctx context.Context, cfg *CutoverConfig) error {
 		{"source", c.server, source},
 		{"target", c.server, target},
 		{"link", c.link, target},
+		{"source", func(context.Context, *server) error { return c.knownSource() }, target},
 		{"source's write block", func(ctx context.Context, s *server) error {
 			c.mayFreeze(s, cfg.WritesStopped)
 			return c.blocked(ctx, s, cfg.WritesStopped)
@@ -62,6 +64,16 @@ func (c *checker) cutover(ctx context.Context, cfg *CutoverConfig) error {
 		}
 	}
 	return nil
+}
+
+// knownSource returns an error if the source does not say which set it is: what is proved about
+// another one says nothing about the link.
+func (c *checker) knownSource() error {
+	was := c.report.Link.Source
+	if !c.report.Found || was.ReplicaSetID.IsZero() || !c.source.setID.IsZero() {
+		return nil
+	}
+	return fmt.Errorf("link %q follows set %s (%s), the source is no set that says its id: %w", c.cfg.Link, was.SetName, idText(was.ReplicaSetID), checkpoint.ErrOtherSource)
 }
 
 // blocking is the first version with setUserWriteBlockMode. The feature compatibility version

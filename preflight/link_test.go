@@ -97,3 +97,25 @@ func TestLinkOfOthers(t *testing.T) {
 		})
 	}
 }
+
+// TestCutoverUnknownSource: a server that does not say which set it is proves nothing about a link.
+func TestCutoverUnknownSource(t *testing.T) {
+	t.Parallel()
+	id := bson.RawValue{Type: bson.TypeObjectID, Value: []byte("123456789012")}
+	for name, tt := range map[string]struct {
+		found     bool
+		link, set bson.RawValue
+		want      error
+	}{
+		"a set":                 {true, id, id, nil},
+		"a mongos":              {true, id, bson.RawValue{}, checkpoint.ErrOtherSource},
+		"a link without a set":  {true, bson.RawValue{}, bson.RawValue{}, nil},
+		"no link to compare it": {false, bson.RawValue{}, bson.RawValue{}, nil},
+	} {
+		c := &checker{source: &server{setID: tt.set}}
+		c.report.Found, c.report.Link.Source = tt.found, checkpoint.Source{SetName: "rs0", ReplicaSetID: tt.link}
+		if err := c.knownSource(); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -248,6 +250,19 @@ func TestCutoverText(t *testing.T) {
 	}
 	err := c.judge(r)
 	if code, hint := explain(err); code != cli.ExitFailed || !strings.Contains(hint, "docs/cutover.md") || err.Error() != "link dr is not ready for a cutover: lag, deferred-indexes" {
+		t.Errorf("%v, code %d, %s", err, code, hint)
+	}
+}
+
+// TestCutoverUncertain: where it is not known whether the link has ended, the message says so, even
+// if the command was interrupted, and the source is not to be unblocked.
+func TestCutoverUncertain(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(context.DeadlineExceeded)
+	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
+	err := c.undrained(ctx, fmt.Errorf("commit: %w: %w", cutover.ErrUncertain, context.DeadlineExceeded))
+	if code, hint := explain(err); code != cli.ExitUnexpected || !strings.Contains(hint, "Run the command again") || !strings.Contains(err.Error(), "not known whether the link has ended") {
 		t.Errorf("%v, code %d, %s", err, code, hint)
 	}
 }

@@ -19,6 +19,9 @@ import (
 // unblockHint is for a drain that did not succeed: the source must not stay blocked unnoticed.
 const unblockHint = "The source stays as it is. If you do not go on, let it take writes again: db.adminCommand({setUserWriteBlockMode: 1, global: false}) on its primary."
 
+// uncertainHint is for a link that may have ended.
+const uncertainHint = "Leave the source's writes blocked, and the target unused. Run the command again: it says that the link has ended, or ends it."
+
 // drain waits until the target has everything that the source has, and prints the proof.
 func (c *cutoverCommand) drain(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store) error {
 	if err := c.sameSource(ctx, source, store); err != nil {
@@ -51,6 +54,8 @@ func (c *cutoverCommand) drainConfig(out cli.Output, source *driver.Set, store *
 func (c *cutoverCommand) undrained(ctx context.Context, err error) error {
 	what := fmt.Errorf("drain of link %s: %w", c.Link, err)
 	switch {
+	case errors.Is(err, cutover.ErrUncertain):
+		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitUnexpected, Hint: uncertainHint}
 	case errors.Is(err, cutover.ErrNotFrozen):
 		return &cli.Error{
 			Err: what, Code: cli.ExitFailed,
