@@ -48,6 +48,8 @@ type key struct {
 // announcement is a document of commands. Commands in flight share one that is the same.
 type announcement struct {
 	id bson.ObjectID
+	// at is when it was made. It is used for half of forgetAfter: then its document may be gone.
+	at time.Time
 	// ready is closed once the document is written, or err says why it is not.
 	ready chan struct{}
 	err   error
@@ -100,7 +102,7 @@ func (g *Gate) keyOf(cmd *mongo.Command) (key, bool) {
 func (g *Gate) announce(ctx context.Context, k key, sendBy time.Time) (*announcement, error) {
 	g.mu.Lock()
 	a := g.open[k]
-	if a != nil {
+	if a != nil && time.Since(a.at) < forgetAfter/2 {
 		a.users++
 		g.mu.Unlock()
 		select {
@@ -114,7 +116,7 @@ func (g *Gate) announce(ctx context.Context, k key, sendBy time.Time) (*announce
 		}
 		return a, a.err
 	}
-	a = &announcement{id: bson.NewObjectID(), ready: make(chan struct{}), users: 1}
+	a = &announcement{id: bson.NewObjectID(), at: time.Now(), ready: make(chan struct{}), users: 1}
 	if g.open == nil {
 		g.open = map[key]*announcement{}
 	}
@@ -125,7 +127,7 @@ func (g *Gate) announce(ctx context.Context, k key, sendBy time.Time) (*announce
 	cmd := metadata.Majority(metadata.Write(g.DB, "insert", metadata.Commands, "documents", metadata.Document(func(dst []byte) []byte {
 		dst = metadata.AppendDoc(dst, "_id", func(dst []byte) []byte { return g.appendID(dst, a) })
 		dst = appendCommand(dst, k.command, k.ns, k.to)
-		return bsoncore.AppendDateTimeElement(dst, fieldAt, time.Now().UnixMilli())
+		return bsoncore.AppendDateTimeElement(dst, fieldAt, a.at.UnixMilli())
 	})))
 	cmd.SendBy = sendBy
 	if err := metadata.Run(ctx, g.Target, cmd, 1); err != nil {

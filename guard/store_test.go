@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -184,6 +185,31 @@ func TestGate(t *testing.T) {
 	if open, _, _ := store.Announced(t.Context()); len(open) != 0 {
 		t.Errorf("%d are left after a week", len(open))
 	}
+}
+
+// acknowledged is a target that answers writes.
+type acknowledged struct{}
+
+func (acknowledged) Call(context.Context, mongo.Command) (bson.Raw, error) {
+	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}})
+}
+
+// TestGateForgotten: a command is announced again once its announcement, whose outcome was unknown, is so
+// old that it may have been deleted.
+func TestGateForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{Caller: acknowledged{}, err: map[string]error{"drop": &mongo.LostError{Host: "h", Err: errors.New("reset")}}}
+		g := &guard.Gate{Target: r, DB: "replicator", Link: "dr"}
+		for _, after := range []time.Duration{0, time.Hour, 8 * 24 * time.Hour} {
+			time.Sleep(after)
+			_, _ = g.Call(t.Context(), cmdOf(t, "shop", bson.D{{Key: "drop", Value: "a"}}))
+		}
+		const insert, drop = "insert replicator.commands", "drop shop.a"
+		if diff := cmp.Diff([]string{insert, drop, drop, insert, drop}, r.sent); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 // TestGateShares: commands in flight that are the same have one announcement, which stays until

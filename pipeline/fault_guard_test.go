@@ -251,41 +251,54 @@ func TestForeignWritesOfEarlierRelease(t *testing.T) {
 	g.tells([]string{"insert shop.a 2"})
 }
 
-// denied is a target whose user may not read the oplog.
+// denied is a target that does not show its oplog.
 type denied struct {
 	pipeline.Cluster
 	mongo.Pipeliner
+	err error
 }
 
 func (d denied) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if cmd.DB == "local" {
-		return nil, servererr.New(servererr.Unauthorized, "not authorized on local")
+		return nil, d.err
 	}
 	return d.Cluster.Call(ctx, cmd)
 }
 
-// TestGuardDenied: a link whose user may not read the target's oplog mirrors, and says that it does not
-// watch; with guard.Stop it ends.
+// TestGuardDenied: a link that the target does not show its oplog, whatever the reason is, mirrors, and
+// says that it does not watch; with guard.Stop it ends.
 func TestGuardDenied(t *testing.T) {
 	t.Parallel()
-	moods := mongosim.NoMoods("what is refused is looked at")
-	w := newWorld(t, mongosim.Options{Members: 1, Seed: 1, Moods: moods}, mongosim.Options{Members: 1, Seed: 2, Moods: moods})
-	w.asTarget = func(c pipeline.Cluster) pipeline.Cluster { return denied{c, c.(mongo.Pipeliner)} }
-	must.Succeed(t, w.start("a", pipeline.Config{Writers: 2}, scope.Config{}))
-	l := w.links["a"]
-	must.Succeed(t, w.untilOf(l, "a link that follows", func() bool { return l.p.Snapshot().State == monitor.Steady }))
-	must.Succeed(t, w.source.write(t.Context(), "shop", bson.D{{Key: "insert", Value: "a"}, docs(1)}))
-	must.Succeed(t, w.caughtUp(l))
-	if s := l.p.Snapshot().Guard; s.Watching || !strings.Contains(s.Why, "local.oplog.rs") {
-		t.Errorf("it is said: %+v", s)
-	}
-	l.drain(nil)
-	must.Succeed(t, w.until("the end", func() bool { return isClosed(l.done) }))
-	must.Succeed(t, w.start("a", pipeline.Config{Writers: 2, Guard: guard.Stop}, scope.Config{}))
-	l = w.links["a"]
-	must.Succeed(t, w.until("the end", func() bool { return isClosed(l.done) }))
-	if code := pipeline.Classify(l.err).Code; code != pipeline.ExitConnect {
-		t.Errorf("it ended with %v, code %d", l.err, code)
+	for name, c := range map[string]struct {
+		err  error
+		why  string
+		code int
+	}{
+		"no privilege": {servererr.New(servererr.Unauthorized, "not authorized on local"), "local.oplog.rs", pipeline.ExitConnect},
+		"no majority":  {servererr.New(148, "Majority read concern requested, but it is not supported"), "148", pipeline.ExitUnexpected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			moods := mongosim.NoMoods("what is refused is looked at")
+			w := newWorld(t, mongosim.Options{Members: 1, Seed: 1, Moods: moods}, mongosim.Options{Members: 1, Seed: 2, Moods: moods})
+			w.asTarget = func(to pipeline.Cluster) pipeline.Cluster { return denied{to, to.(mongo.Pipeliner), c.err} }
+			must.Succeed(t, w.start("a", pipeline.Config{Writers: 2}, scope.Config{}))
+			l := w.links["a"]
+			must.Succeed(t, w.untilOf(l, "a link that follows", func() bool { return l.p.Snapshot().State == monitor.Steady }))
+			must.Succeed(t, w.source.write(t.Context(), "shop", bson.D{{Key: "insert", Value: "a"}, docs(1)}))
+			must.Succeed(t, w.caughtUp(l))
+			if s := l.p.Snapshot().Guard; s.Watching || !strings.Contains(s.Why, c.why) {
+				t.Errorf("it is said: %+v", s)
+			}
+			l.drain(nil)
+			must.Succeed(t, w.until("the end", func() bool { return isClosed(l.done) }))
+			must.Succeed(t, w.start("a", pipeline.Config{Writers: 2, Guard: guard.Stop}, scope.Config{}))
+			l = w.links["a"]
+			must.Succeed(t, w.until("the end", func() bool { return isClosed(l.done) }))
+			if code := pipeline.Classify(l.err).Code; code != c.code {
+				t.Errorf("it ended with %v, code %d", l.err, code)
+			}
+		})
 	}
 }
 

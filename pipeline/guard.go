@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -27,8 +24,6 @@ import (
 const (
 	// guardSave is how often the entry is stored up to which the target's oplog is examined.
 	guardSave = 10 * time.Second
-	// guardPauses are the shortest and longest pause before the target's oplog is read again.
-	guardPause, guardPauseMost = 100 * time.Millisecond, 5 * time.Second
 	// guardTell is how often a foreign write of one kind on one namespace is announced.
 	guardTell = 10 * time.Second
 	// guardKinds limits how many kinds on namespaces are counted for that.
@@ -46,10 +41,12 @@ type guardian struct {
 	// told are the last announcements.
 	told map[toldKey]*toldOf
 
-	examining sync.Mutex // guards watch and saved, and the order of writes of the state
+	examining sync.Mutex // guards watch, saved and deletes, and the order of writes of the state
 	watch     *guard.Watch
 	saved     time.Time
 	link      *checkpoint.Link
+	// deletes are the collections that were looked at for the present reply: see guard.Deletes.
+	deletes map[oplog.Namespace]bool
 
 	mu  sync.Mutex // guards now
 	now guard.Status
@@ -136,18 +133,27 @@ func (g *guardian) begin(ctx context.Context, link *checkpoint.Link) error {
 	g.last, g.link = link.Term(), link
 	g.examining.Lock()
 	defer g.examining.Unlock()
-	if err := g.load(ctx); err != nil {
-		if servererr.Classify(err) != servererr.Auth || g.p.cfg.Guard == guard.Stop {
-			return fmt.Errorf("watch the target for foreign writes: %w", err)
-		}
-		g.watch = nil
-		g.blind(fmt.Errorf("the user of the target may not read local.oplog.rs: %w", err))
+	err := g.load(ctx)
+	if err == nil {
+		err = g.check(ctx)
+	}
+	switch {
+	case err == nil && g.p.cfg.Guard == guard.Stop:
+		return g.catchUp(ctx)
+	case err == nil:
 		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case g.p.cfg.Guard == guard.Stop, errors.Is(err, lease.ErrFenced), Classify(err).Action == Retry:
+		return fmt.Errorf("watch the target for foreign writes: %w", err)
 	}
-	if err := g.check(ctx); err != nil || g.p.cfg.Guard != guard.Stop {
-		return err
+	// Nobody may lose a link for an alarm that cannot be given.
+	g.watch = nil
+	if servererr.Classify(err) == servererr.Auth {
+		err = fmt.Errorf("the user of the target may not read local.oplog.rs: %w", err)
 	}
-	return g.catchUp(ctx)
+	g.blind(err)
+	return nil
 }
 
 // catchUp examines what was written while no process was leading, before anything follows it.
@@ -234,9 +240,22 @@ func (g *guardian) load(ctx context.Context) error {
 		Sessions: func(link, instance string) []bson.Raw {
 			return checkpoint.Sessions(cfg.DB, link, instance, checkpoint.MaxWriters)
 		},
-		Deletes: func(ctx context.Context, ns oplog.Namespace) (bool, error) { return guard.Deletes(ctx, g.p.target, ns) },
+		Deletes: g.targetDeletes,
 	}, st)
 	return nil
+}
+
+// targetDeletes is guard.Deletes, once for each collection in a reply. The caller has examining
+// locked.
+func (g *guardian) targetDeletes(ctx context.Context, ns oplog.Namespace) (bool, error) {
+	if does, known := g.deletes[ns]; known {
+		return does, nil
+	}
+	does, err := guard.Deletes(ctx, g.p.target, ns)
+	if err == nil {
+		g.deletes[ns] = does
+	}
+	return does, err
 }
 
 // anew sets a state to the newest entry of the target.
@@ -273,6 +292,7 @@ func (g *guardian) loop(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	g.set(func(now *guard.Status) { now.Why = "its oplog is being opened" })
 	defer g.set(func(now *guard.Status) { now.Watching, now.Why = false, "no attempt runs" })
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error { return g.tailLoop(ctx) })
@@ -302,44 +322,10 @@ func (g *guardian) clearLoop(ctx context.Context) error {
 	}
 }
 
-// tailLoop reads the target's oplog, again after each error.
-func (g *guardian) tailLoop(ctx context.Context) error {
-	for pause := guardPause; ; pause = min(2*pause, guardPauseMost) {
-		began := g.at()
-		err := g.tail(ctx, oplog.OpTime{})
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // It was told to end.
-		}
-		if _, foreign := errors.AsType[*guard.ForeignError](err); foreign || errors.Is(err, lease.ErrFenced) {
-			return err
-		}
-		if g.isGone(err) {
-			err = g.gap(ctx, err)
-		}
-		if g.at().After(began) {
-			pause = guardPause
-		}
-		if err != nil {
-			g.blind(err)
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
 func (g *guardian) at() oplog.OpTime {
 	g.examining.Lock()
 	defer g.examining.Unlock()
 	return g.watch.State().At
-}
-
-// isGone reports whether the oplog cannot be read on from the last examined entry.
-func (g *guardian) isGone(err error) bool {
-	_, unknown := errors.AsType[*oplog.EntryError](err)
-	return unknown || errors.Is(err, fetcher.ErrTooStale) || errors.Is(err, fetcher.ErrStartMissing)
 }
 
 // gap continues with the newest entry.
@@ -359,82 +345,11 @@ func (g *guardian) gap(ctx context.Context, why error) error {
 	return g.save(ctx, true)
 }
 
-// tail reads the oplog of the target's primary, up to the entry until unless that is null; then it
-// returns errExamined.
-func (g *guardian) tail(ctx context.Context, until oplog.OpTime) error {
-	if !until.IsNull() && !g.at().Before(until) {
-		return errExamined
-	}
-	host, err := g.primary(ctx)
-	if err != nil {
-		return err
-	}
-	cfg := g.link.Config()
-	reader, err := fetcher.NewReader(fetcher.ReaderConfig{
-		AwaitTime: g.p.cfg.Await, Without: flushes(cfg.DB, cfg.Link, g.link, until),
-	})
-	if err != nil {
-		return err
-	}
-	g.set(func(now *guard.Status) { now.Watching, now.Why = true, "" })
-	_, err = reader.Tail(ctx, host, g.p.target.Member(host), g.at(), false, func(ctx context.Context, r oplog.Reply) error {
-		err := g.see(ctx, r)
-		if err == nil && !until.IsNull() && !r.Entries[len(r.Entries)-1].OpTime.Before(until) {
-			err = errExamined
-		}
-		return err
-	})
-	return err
-}
-
-// primary returns the target's primary.
-func (g *guardian) primary(ctx context.Context) (string, error) {
-	if g.p.target.Direct() {
-		return g.p.target.Hosts()[0], nil
-	}
-	reply, err := g.p.target.Call(ctx, mongo.Command{DB: "admin", Body: metadata.Document(func(dst []byte) []byte {
-		return bsoncore.AppendInt32Element(dst, "hello", 1)
-	})})
-	if err != nil {
-		return "", err
-	}
-	host, ok := reply.Lookup("primary").StringValueOK()
-	if !ok {
-		return "", errors.New("the target names no primary")
-	}
-	return host, nil
-}
-
-// flushes is the filter of the entries that a link's lanes write, and of the flushes of all links:
-// the first statement of each moves a lane. It does not match the entry but.
-func flushes(db, link string, h *checkpoint.Link, but oplog.OpTime) bson.Raw {
-	lanes := checkpoint.Sessions(db, link, h.Instance(), h.State().Writers)
-	lanes = lanes[:len(lanes)-1] // The link's own session advances the checkpoint: where the oplog is examined up to.
-	return metadata.Document(func(dst []byte) []byte {
-		dst = metadata.AppendDoc(dst, "ts", func(dst []byte) []byte { return bsoncore.AppendTimestampElement(dst, "$ne", but.TS.T, but.TS.I) })
-		i, dst := bsoncore.AppendArrayElementStart(dst, "$or")
-		dst = metadata.AppendDoc(dst, "0", func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "lsid.id", func(dst []byte) []byte {
-				j, dst := bsoncore.AppendArrayElementStart(dst, "$in")
-				for n, lane := range lanes {
-					_, id := lane.Lookup("id").Binary()
-					dst = bsoncore.AppendBinaryElement(dst, strconv.Itoa(n), bson.TypeBinaryUUID, id)
-				}
-				return metadata.CloseDoc(dst, j)
-			})
-		})
-		dst = metadata.AppendDoc(dst, "1", func(dst []byte) []byte {
-			dst = bsoncore.AppendStringElement(dst, "ns", "admin.$cmd")
-			return bsoncore.AppendStringElement(dst, "o.applyOps.0.ns", db+"."+metadata.Lanes)
-		})
-		return metadata.CloseDoc(dst, i)
-	})
-}
-
 // see examines the entries of a reply.
 func (g *guardian) see(ctx context.Context, r oplog.Reply) error {
 	g.examining.Lock()
 	defer g.examining.Unlock()
+	g.deletes = map[oplog.Namespace]bool{}
 	var found, list []guard.Write
 	var seeing error
 	for i := 0; i < len(r.Entries) && seeing == nil; i++ {
