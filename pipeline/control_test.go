@@ -54,7 +54,15 @@ func (w *world) doneAs(l *link, kind request.Kind, args string) string {
 func (w *world) isStill(l *link, was monitor.Snapshot, ns string, docs int64) {
 	w.t.Helper()
 	newest := w.newest()
-	must.Succeed(w.t, w.untilOf(l, "the newest entry to be read", func() bool { return !l.p.Snapshot().Fetched.Before(newest) }))
+	if err := w.untilOf(l, "the newest entry to be read", func() bool { return !l.p.Snapshot().Fetched.Before(newest) }); err != nil {
+		w.fail("control", "while it is paused", err)
+	}
+	w.stands(l, was, ns, docs)
+}
+
+// stands checks that nothing was applied since was.
+func (w *world) stands(l *link, was monitor.Snapshot, ns string, docs int64) {
+	w.t.Helper()
 	now := l.p.Snapshot()
 	if n := must.Get(w.target.count(w.t.Context(), ns))(w.t); n != docs || now.Log.Applied.After(was.Log.Applied) || now.Progress.Ops > was.Progress.Ops {
 		w.t.Errorf("%d documents of %s, applied up to %s, %d operations: it is paused at %s, %d operations", n, ns, now.Log.Applied, now.Progress.Ops, was.Log.Applied, was.Progress.Ops)
