@@ -96,7 +96,7 @@ type rounds struct {
 }
 
 // startRounds starts the sets and the processes, and waits until one leads.
-func startRounds(t *testing.T, program string, seed int) *rounds {
+func startRounds(t *testing.T, program string, seed int, args ...string) *rounds {
 	t.Helper()
 	set := func(members int, seed int64) *mongosim.Set {
 		return mongosim.StartTest(t, mongosim.Options{
@@ -116,7 +116,7 @@ func startRounds(t *testing.T, program string, seed int) *rounds {
 	}
 	t.Cleanup(r.tell)
 	for range 3 {
-		s := &slot{source: newGate(t, h.source), target: newGate(t, h.target), args: []string{"--spool-dir", t.TempDir(), "--checkpoint-interval", "100ms"}}
+		s := &slot{source: newGate(t, h.source), target: newGate(t, h.target), args: append([]string{"--spool-dir", t.TempDir(), "--checkpoint-interval", "100ms"}, args...)}
 		for _, m := range s.source.maps {
 			s.args = append(s.args, "--source-host-map", m)
 		}
