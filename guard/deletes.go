@@ -15,7 +15,7 @@ import (
 const expireAfter = "expireAfterSeconds"
 
 // Deletes reports whether the target itself deletes documents from a collection: see
-// [Config.Deletes].
+// [WatchConfig.Deletes].
 func Deletes(ctx context.Context, target mongo.Caller, ns oplog.Namespace) (bool, error) {
 	listed, err := mongo.Retry{}.ReadAll(ctx, target, nil, ns.DB(), metadata.Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendInt32Element(dst, "listCollections", 1)

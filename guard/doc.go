@@ -2,9 +2,9 @@
 // has not made. Nothing else may write there, and a write that nobody notices shows only at
 // cutover, if at all.
 //
-//	target's oplog ──▶ tail, without the flushes of links ──▶ [Watch.See] ──▶ foreign writes
-//	                                                             │
-//	commands of the link ──▶ [Gate] ── announced in the metadata ┘
+//	target's oplog ──▶ [Guard.Run], without the flushes of links ──▶ [Watch.See] ──▶ foreign writes
+//	                                                                    │
+//	commands of the link ──▶ [Gate] ── announced in the metadata ───────┘
 //
 // # What is the link's own
 //

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -31,6 +32,9 @@ const (
 	keyAt      = "at"
 	keyOpTime  = "optime"
 	keyMore    = "more"
+	keyWhy     = "why"
+	keyFrom    = "from"
+	keyUntil   = "until"
 )
 
 // Found announces a foreign write.
@@ -73,6 +77,11 @@ type ForeignError struct {
 	NS         oplog.Namespace
 	Namespaces int
 	Newest     Write
+}
+
+func isForeign(err error) bool {
+	_, ok := errors.AsType[*ForeignError](err)
+	return ok
 }
 
 // Err returns the *ForeignError of a state, nil if nothing is to be dealt with.

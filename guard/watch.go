@@ -23,8 +23,8 @@ type Scope interface {
 	Source(target oplog.Namespace) (oplog.Namespace, bool)
 }
 
-// Config says whose target is watched.
-type Config struct {
+// WatchConfig says whose target is watched.
+type WatchConfig struct {
 	// Link is the link's name, Instance its instance, MetaDB its metadata database.
 	Link, Instance, MetaDB string
 	// Scope is the whole link's.
@@ -39,14 +39,14 @@ type Config struct {
 
 // Watch finds the foreign writes in the target's oplog. It belongs to one goroutine.
 type Watch struct {
-	cfg   Config
+	cfg   WatchConfig
 	state State
 	// own are the sessions of the link and its parts.
 	own map[[16]byte]bool
 }
 
 // NewWatch returns a Watch that continues from a state.
-func NewWatch(cfg Config, from State) *Watch {
+func NewWatch(cfg WatchConfig, from State) *Watch {
 	w := &Watch{cfg: cfg, state: from.clone(), own: map[[16]byte]bool{}}
 	w.learn(Part{cfg.Link, cfg.Instance})
 	for _, p := range from.Parts {

@@ -36,7 +36,7 @@ type watched struct {
 
 func newWatched(t *testing.T, from guard.State) *watched {
 	w := &watched{t: t, n: 1, deletes: map[oplog.Namespace]bool{}}
-	w.Watch = guard.NewWatch(guard.Config{
+	w.Watch = guard.NewWatch(guard.WatchConfig{
 		Link: "dr", Instance: "I", MetaDB: "replicator", Scope: all{}, Sessions: sessions,
 		Deletes: func(_ context.Context, ns oplog.Namespace) (bool, error) { return w.deletes[ns], nil },
 	}, from)

@@ -219,7 +219,7 @@ func (p *Pipeline) alongside(ctx context.Context, link *checkpoint.Link, work fu
 	if p.cfg.part == nil { // otherwise, the pipeline of the whole link does this
 		loops = append(loops, p.monitor.LackingLoop)
 		if p.guard != nil {
-			loops = append(loops, p.guard.loop)
+			loops = append(loops, p.guard.Run)
 		}
 	}
 	var side errgroup.Group

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
@@ -92,7 +93,7 @@ type Pipeline struct {
 	// for one request.
 	cutNow chan struct{}
 	// guard watches the target for foreign writes, nil if nothing does.
-	guard *guardian
+	guard *guard.Guard
 	// followed means that this process has led, and no other one is known to have led since.
 	followed bool
 }
@@ -114,7 +115,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		p.cutNow = make(chan struct{}, 1)
 	}
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
-	p.newGuard()
+	p.guard = p.newGuard()
 	p.monitor = monitor.New(monitor.Config{
 		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Await: cfg.Await, Waits: &p.waits, Held: p.isHeld, Observer: cfg.Observer,
 		CutInterval: cfg.CutInterval, Registry: cfg.Registry,
@@ -397,7 +398,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 	if err := p.leaveOut(ctx, link); err != nil {
 		return err
 	}
-	if err := p.guard.begin(ctx, link); err != nil {
+	if err := p.watchTarget(ctx, link); err != nil {
 		return err
 	}
 	return p.copyOrFollow(ctx, soft, link, src, until)

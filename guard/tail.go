@@ -1,4 +1,4 @@
-package pipeline
+package guard
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
-	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -20,11 +19,11 @@ import (
 )
 
 const (
-	// guardPauses are the shortest and longest pause before the target's oplog is read again.
-	guardPause, guardPauseMost = 100 * time.Millisecond, 5 * time.Second
-	// guardSlow is how often in a row the target may exceed the time limit for the next entry before what
+	// tailPause and longestPause are the shortest and longest pause before the target's oplog is read again.
+	tailPause, longestPause = 100 * time.Millisecond, 5 * time.Second
+	// mostSlow is how often in a row the target may exceed the time limit for the next entry before what
 	// precedes it is given up. It examines from the same entry each time.
-	guardSlow = 3
+	mostSlow = 3
 )
 
 // heard is a member. It calls then after each reply of a cursor.
@@ -44,25 +43,25 @@ func (h heard) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 }
 
 // tailLoop reads the target's oplog, again after each error.
-func (g *guardian) tailLoop(ctx context.Context) error {
+func (g *Guard) tailLoop(ctx context.Context) error {
 	slow := 0
-	for pause := guardPause; ; pause = min(2*pause, guardPauseMost) {
+	for pause := tailPause; ; pause = min(2*pause, longestPause) {
 		began := g.at()
 		err := g.tail(ctx, oplog.OpTime{})
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // It was told to end.
 		}
-		if _, foreign := errors.AsType[*guard.ForeignError](err); foreign || errors.Is(err, lease.ErrFenced) {
+		if isForeign(err) || errors.Is(err, lease.ErrFenced) {
 			return err
 		}
 		if slow++; servererr.Classify(err) != servererr.Expired || g.at().After(began) {
 			slow = 0
 		}
-		if g.isGone(err) || slow == guardSlow {
+		if g.isGone(err) || slow == mostSlow {
 			slow, err = 0, g.gap(ctx, err)
 		}
 		if g.at().After(began) {
-			pause = guardPause
+			pause = tailPause
 		}
 		if err != nil {
 			g.blind(err)
@@ -76,14 +75,14 @@ func (g *guardian) tailLoop(ctx context.Context) error {
 }
 
 // isGone reports whether the oplog cannot be read on from the last examined entry.
-func (g *guardian) isGone(err error) bool {
+func (g *Guard) isGone(err error) bool {
 	_, unknown := errors.AsType[*oplog.EntryError](err)
 	return unknown || errors.Is(err, fetcher.ErrTooStale) || errors.Is(err, fetcher.ErrStartMissing)
 }
 
 // tail reads the oplog of the target's primary, up to the entry until unless that is null; then it
 // returns errExamined.
-func (g *guardian) tail(ctx context.Context, until oplog.OpTime) error {
+func (g *Guard) tail(ctx context.Context, until oplog.OpTime) error {
 	if !until.IsNull() && !g.at().Before(until) {
 		return errExamined
 	}
@@ -93,12 +92,12 @@ func (g *guardian) tail(ctx context.Context, until oplog.OpTime) error {
 	}
 	cfg := g.link.Config()
 	reader, err := fetcher.NewReader(fetcher.ReaderConfig{
-		AwaitTime: g.p.cfg.Await, Without: flushes(cfg.DB, cfg.Link, g.link, until),
+		AwaitTime: g.cfg.Await, Without: flushes(cfg.DB, cfg.Link, g.link, until),
 	})
 	if err != nil {
 		return err
 	}
-	member := heard{g.p.target.Member(host), func() { g.set(func(now *guard.Status) { now.Watching, now.Why = true, "" }) }}
+	member := heard{g.cfg.Target.Member(host), func() { g.set(func(now *Status) { now.Watching, now.Why = true, "" }) }}
 	_, err = reader.Tail(ctx, host, member, g.at(), false, func(ctx context.Context, r oplog.Reply) error {
 		err := g.see(ctx, r)
 		if err == nil && !until.IsNull() && !r.Entries[len(r.Entries)-1].OpTime.Before(until) {
@@ -110,11 +109,11 @@ func (g *guardian) tail(ctx context.Context, until oplog.OpTime) error {
 }
 
 // primary returns the target's primary.
-func (g *guardian) primary(ctx context.Context) (string, error) {
-	if g.p.target.Direct() {
-		return g.p.target.Hosts()[0], nil
+func (g *Guard) primary(ctx context.Context) (string, error) {
+	if g.cfg.Target.Direct() {
+		return g.cfg.Target.Hosts()[0], nil
 	}
-	reply, err := g.p.target.Call(ctx, mongo.Command{DB: "admin", Body: metadata.Document(func(dst []byte) []byte {
+	reply, err := g.cfg.Target.Call(ctx, mongo.Command{DB: "admin", Body: metadata.Document(func(dst []byte) []byte {
 		return bsoncore.AppendInt32Element(dst, "hello", 1)
 	})})
 	if err != nil {

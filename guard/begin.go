@@ -1,0 +1,183 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Begin reads what is known, before anything is written in a term. In mode Stop it examines what
+// was written since, and returns a [*ForeignError] if the link must not go on. After another error
+// it may be called again; with [Guard.Blind] the term goes on without.
+func (g *Guard) Begin(ctx context.Context, link *checkpoint.Link) error {
+	if link.Term() != g.last+1 {
+		g.first = link.Term()
+	}
+	g.last, g.link = link.Term(), link
+	g.examining.Lock()
+	defer g.examining.Unlock()
+	err := g.load(ctx)
+	if err == nil {
+		err = g.check(ctx)
+	}
+	switch {
+	case err == nil && g.cfg.Mode == Stop:
+		return g.catchUp(ctx)
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// Blind lets the term of the last Begin go on, without a watch, after Begin has returned an error.
+func (g *Guard) Blind(why error) {
+	g.examining.Lock()
+	defer g.examining.Unlock()
+	g.watch = nil
+	if servererr.Classify(why) == servererr.Auth {
+		why = fmt.Errorf("the user of the target may not read local.oplog.rs: %w", why)
+	}
+	g.blind(why)
+}
+
+// catchUp examines what was written while no process was leading, before anything follows it.
+// The caller has examining locked.
+func (g *Guard) catchUp(ctx context.Context) error {
+	newest, err := replset.NewestEntry(ctx, g.cfg.Target, replset.Majority)
+	if err != nil {
+		return err
+	}
+	g.examining.Unlock()
+	err = g.tail(ctx, newest.OpTime)
+	g.examining.Lock()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case isForeign(err):
+		return err
+	case err != nil && !errors.Is(err, errExamined):
+		g.blind(err) // The loop tries again.
+	}
+	return nil
+}
+
+// errExamined ends reading once the oplog is examined as far as it is to be.
+var errExamined = errors.New("examined")
+
+// check stores the state in the link's term, and returns the error of one with which it must not
+// go on. The caller has examining locked.
+func (g *Guard) check(ctx context.Context) error {
+	if err := g.save(ctx, true); err != nil {
+		return err
+	}
+	if st := g.watch.State(); g.cfg.Mode == Stop {
+		return st.Err()
+	}
+	return nil
+}
+
+// load makes the Watch of a term.
+func (g *Guard) load(ctx context.Context) error {
+	stored, err := g.store.Read(ctx)
+	if _, damaged := errors.AsType[*metadata.DamagedError](err); damaged {
+		g.cfg.Observer.Log(slog.LevelWarn, "what was known of foreign writes to the target is lost", slog.String(keyWhy, err.Error()))
+		stored, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	var st State
+	switch {
+	case stored == nil || stored.At.IsNull():
+		err = g.startAtNewest(ctx, &st)
+	default:
+		st = *stored
+		if st.Term < g.first-1 { // A process that announced nothing may have led.
+			err = g.judgeFromNow(ctx, &st)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := g.store.Forget(ctx, time.Now()); err != nil {
+		return err
+	}
+	cleared, err := g.store.Cleared(ctx)
+	if err != nil {
+		return err
+	}
+	st.Clear(cleared)
+	left := g.link.Gaps().LeftOut
+	st.Copies(func(ns oplog.Namespace) bool {
+		source, _ := g.cfg.Scope.Source(ns)
+		for i := range left {
+			if left[i].NS == source {
+				return true
+			}
+		}
+		return false
+	})
+	st.Term = g.link.Term()
+	cfg := g.link.Config()
+	g.watch = NewWatch(WatchConfig{
+		Link: cfg.Link, Instance: g.link.Instance(), MetaDB: cfg.DB, Scope: g.cfg.Scope,
+		Sessions: func(link, instance string) []bson.Raw {
+			return checkpoint.Sessions(cfg.DB, link, instance, checkpoint.MaxWriters)
+		},
+		Deletes: g.targetDeletes,
+	}, st)
+	return nil
+}
+
+// targetDeletes is Deletes, once for each collection in a reply. The caller has examining
+// locked.
+func (g *Guard) targetDeletes(ctx context.Context, ns oplog.Namespace) (bool, error) {
+	if does, known := g.deletes[ns]; known {
+		return does, nil
+	}
+	does, err := Deletes(ctx, g.cfg.Target, ns)
+	if err == nil {
+		g.deletes[ns] = does
+	}
+	return does, err
+}
+
+// startAtNewest makes a state start at the newest entry of the target.
+func (g *Guard) startAtNewest(ctx context.Context, st *State) error {
+	from, err := replset.NewestEntry(ctx, g.cfg.Target, replset.Majority)
+	if err != nil {
+		return err
+	}
+	st.At, st.Wall = from.OpTime, from.Wall
+	return g.judgeFromNow(ctx, st)
+}
+
+// judgeFromNow makes a state judge only the commands that follow.
+func (g *Guard) judgeFromNow(ctx context.Context, st *State) error {
+	open, parts, err := g.store.Announced(ctx)
+	if err != nil {
+		return err
+	}
+	// What was announced before this entry is in open, what is announced later follows in the oplog.
+	newest, err := replset.NewestEntry(ctx, g.cfg.Target, replset.Local)
+	if err != nil {
+		return err
+	}
+	st.Open, st.CommandsFrom = open, newest.OpTime
+	for _, p := range parts {
+		st.AddPart(p)
+	}
+	return nil
+}
