@@ -41,6 +41,7 @@ func (t *Tracker) Snapshot() Snapshot {
 		Feedback:   t.report,
 		Waits:      waitsOf(p.Waits),
 		Problems:   t.problemList(),
+		metaDB:     t.cfg.MetaDB,
 	}
 	s.DelaySeconds = seconds(p.Delay)
 	if s.State == "" {

@@ -66,7 +66,7 @@ var conditions = []condition{
 	{
 		name: "resync-failed", level: Broken, holds: resyncFailed, unwell: always,
 		next: func(s *Snapshot) string {
-			return "replicator resync --link " + s.Link + " --namespace " + s.failedCollections()[0] + " …"
+			return s.command("resync", "--namespace", s.failedCollections()[0])
 		},
 		means: "A collection could not be copied again. It stays left out and the position of the link does not advance, so that the source's oplog may roll over. Remove the cause, then request the resync again.",
 	},
@@ -202,7 +202,7 @@ var conditions = []condition{
 	},
 	{
 		name: "throttled", level: Working, window: true, holds: throttled(true),
-		next:  func(s *Snapshot) string { return "replicator throttle --link " + s.Link + " --off …" },
+		next:  func(s *Snapshot) string { return s.command("throttle", "--off") },
 		means: "An operator has limited how fast the oplog is applied, and the link has not caught up. The lag grows while the source writes more than that.",
 	},
 	{
@@ -228,7 +228,7 @@ var conditions = []condition{
 	},
 }
 
-func resumes(s *Snapshot) string { return "replicator resume --link " + s.Link + " …" }
+func resumes(s *Snapshot) string { return s.command("resume") }
 
 func always(*Snapshot) bool { return true }
 

@@ -132,7 +132,8 @@ func dealWithForeign(s *Snapshot) string {
 	if i < 0 {
 		return "Wait until they are copied again."
 	}
-	return fmt.Sprintf("Stop what writes there; then replicator resync --link %s --namespace %s …, or replicator guard --link %s --clear …", s.Link, g.Namespaces[i].Source, s.Link)
+	return "Stop what writes there. To copy it again: " + s.command("resync", "--namespace", g.Namespaces[i].Source) +
+		"; if it is as it should be: " + s.command("guard", "--clear")
 }
 
 // metricKinds are the kinds of foreign writes that metrics tell apart.

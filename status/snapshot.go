@@ -130,6 +130,8 @@ type Snapshot struct {
 	blocked             time.Time
 	// targetSilent is since when the target answers nothing, zero if it does.
 	targetSilent time.Time
+	// metaDB is the metadata database of the target, empty if that is not known.
+	metaDB string
 	// unwell is whether /healthz is 503.
 	unwell bool
 	// failing is when the first attempt failed after which nothing was applied or copied,

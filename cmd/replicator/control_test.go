@@ -40,7 +40,7 @@ func TestPauseCommand(t *testing.T) {
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 2}})
 	said(t, cli.ExitOK, `test: pause: it was paused already, since .* UTC by .*@`, environ, "pause")
 	code, body := get(t, "http://"+address+"/healthz")
-	if code != http.StatusOK || !regexp.MustCompile(`^attention: Paused for .* by .*@.*: new disks\. `).MatchString(body) || !strings.Contains(body, "next: replicator resume --link test …") {
+	if code != http.StatusOK || !regexp.MustCompile(`^attention: Paused for .* by .*@.*: new disks\. `).MatchString(body) || !strings.Contains(body, "next: replicator resume --link test --target ") {
 		t.Errorf("health: %d %s", code, body)
 	}
 	said(t, cli.ExitUsage, `refused: adaptive works below a limit`, environ, "throttle", "--adaptive=on")
