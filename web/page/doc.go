@@ -1,7 +1,7 @@
 // Package page is the page that operators see: one link at /, all links of the target at /fleet.
 //
 // It is static: HTML, styles and scripts that are embedded and served as they are in the
-// repository, without a build step, in less than 120 KB. All figures come from the server that
+// repository, but for indentation and lines of comment, without a build step, in less than 120 KB. All figures come from the server that
 // serves it:
 //
 //	GET events             the Snapshot each second, and what happens  (the only live source)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"strings"
 	"time"
 )
 
@@ -81,6 +82,9 @@ func load() (map[string]file, error) {
 		if !ok {
 			return fmt.Errorf("page: serve %s: its type is not known", name)
 		}
+		if !strings.HasPrefix(name, "static/uplot/") {
+			body = lean(body, path.Ext(name))
+		}
 		sum := sha256.Sum256(body)
 		f := file{body: body, media: media, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
 		switch at := name[len("static/"):]; at {
@@ -94,4 +98,18 @@ func load() (map[string]file, error) {
 		return nil
 	})
 	return served, err
+}
+
+// lean returns a file without what only its readers need: indentation, and lines of comment in
+// scripts. Lines keep their numbers. No file has text of several lines.
+func lean(body []byte, ext string) []byte {
+	var out bytes.Buffer
+	for line := range bytes.Lines(body) {
+		line = bytes.TrimLeft(line, "\t")
+		if ext == ".js" && bytes.HasPrefix(line, []byte("//")) {
+			line = []byte("\n")
+		}
+		out.Write(line)
+	}
+	return out.Bytes()
 }

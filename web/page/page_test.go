@@ -6,9 +6,12 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
 // maxBytes is how large the page may be in all, uPlot included. Its license is embedded beside it, but no
@@ -33,12 +36,12 @@ func read(t *testing.T) map[string]string {
 	return out
 }
 
-// TestSize: the page is small, with all that it loads.
+// TestSize: the page is small, with all that it loads, as it is served.
 func TestSize(t *testing.T) {
 	total := 0
-	for name, body := range read(t) {
-		if name != "uplot/LICENSE" {
-			total += len(body)
+	for path, f := range must.Get(load())(t) {
+		if path != "/page/uplot/LICENSE" {
+			total += len(f.body)
 		}
 	}
 	if total > maxBytes {
@@ -66,6 +69,33 @@ var forbidden = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|docum
 
 // inline is what a Content-Security-Policy without unsafe-inline refuses.
 var inline = regexp.MustCompile(`<style|\sstyle=|\son[a-z]+=|<script>|javascript:`)
+
+// TestLean: what is served has the lines of the files, and text of several lines, which would lose its
+// indentation, is in none of them.
+func TestLean(t *testing.T) {
+	const body = "// One.\nlet x = 1; // two\n\tif (x) {\n\t\t// Three.\n\t\ty(\"//\\t\");\n\t}\n"
+	if got, want := string(lean([]byte(body), ".js")), "\nlet x = 1; // two\nif (x) {\n\ny(\"//\\t\");\n}\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := string(lean([]byte("\t//\n"), ".css")); got != "//\n" {
+		t.Errorf("%q", got)
+	}
+	served := must.Get(load())(t)
+	for name, body := range read(t) {
+		if path.Ext(name) != ".js" || strings.HasPrefix(name, "uplot/") {
+			continue
+		}
+		if strings.Contains(body, "`") || strings.Contains(body, "\\\n") || strings.Count(body, "/*") != strings.Count(body, "*/\n") {
+			t.Errorf("%s may have text, or a comment, of several lines", name)
+		}
+		if got, want := strings.Count(string(served["/page/"+name].body), "\n"), strings.Count(body, "\n"); got != want {
+			t.Errorf("%s is served with %d lines, and has %d", name, got, want)
+		}
+	}
+	if string(served["/page/uplot/uPlot.iife.min.js"].body) != read(t)["uplot/uPlot.iife.min.js"] {
+		t.Error("the library is not served as it is")
+	}
+}
 
 // TestOwnFiles: the page's own files have no way to make markup of text, and name no other server.
 func TestOwnFiles(t *testing.T) {

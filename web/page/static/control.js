@@ -12,13 +12,13 @@ let asked = 0; // when they were read
 
 export function startControl() {
 	$("pause").addEventListener("click", () =>
-		ask({ kind: "pause", title: "Pause " + name() + "?", text: "Nothing is read or written meanwhile, and nothing is lost. " + window_(), yes: "Pause" }),
+		ask({ kind: "pause", title: "Pause " + name() + "?", text: "Nothing is copied or applied meanwhile; the source is read on, as far as there is room. " + window_(), yes: "Pause" }),
 	);
 	$("resume").addEventListener("click", () => ask({ kind: "resume", title: "Resume " + name() + "?", text: "The link continues where it was paused.", yes: "Resume" }));
 	$("throttle").addEventListener("click", askThrottle);
 	$("loglevel").addEventListener("click", () => {
-		const level = el("select", { id: "f-level" }, ...["debug", "info", "warn", "error"].map((l) => el("option", { selected: l === "info" }, l)));
-		ask({ kind: "logLevel", title: "Set the log level of " + name() + "?", text: "It holds for the process that has the link.", fields: [el("label", null, "Level ", level)], args: () => ({ level: level.value }), yes: "Set" });
+		const level = el("select", { id: "f-level" }, ...["default", "debug", "info", "warn", "error"].map((l) => el("option", { selected: l === (last?.control?.logLevel ?? "default") }, l)));
+		ask({ kind: "logLevel", title: "Set the log level of " + name() + "?", text: "It holds for every process that takes the link over. Default is the level that it was started with.", fields: [el("label", null, "Level ", level)], args: () => ({ level: level.value }), yes: "Set" });
 	});
 }
 
@@ -36,7 +36,7 @@ const name = () => last?.link ?? "the link";
 
 function window_() {
 	const left = last?.oplogRolloverSeconds ?? last?.oplogWindowLeftSeconds;
-	return known(left) ? "The source's oplog lasts " + seconds(left) + ": after a longer pause everything has to be copied again." : "How long the source's oplog lasts is unknown: after a pause that is too long everything has to be copied again.";
+	return (known(left) ? "The source's oplog lasts " + seconds(left) + ": after a longer pause" : "How long the source's oplog lasts is unknown: after a pause that is too long") + " everything has to be copied again, unless the oplog goes to disk.";
 }
 
 const limits = [
@@ -49,13 +49,24 @@ const limits = [
 function askThrottle() {
 	const t = last?.control?.throttle ?? {};
 	const inputs = limits.map(([key, , unit]) => el("input", { type: "number", min: "0", step: "any", inputmode: "decimal", name: key, value: known(t[key]) && t[key] > 0 ? t[key] / unit : "" }));
-	const adaptive = el("input", { type: "checkbox", checked: t.adaptive === true });
+	const adaptive = el("input", { type: "checkbox", name: "adaptive", checked: t.adaptive === true });
+	const shown = inputs.map((x) => x.value);
+	// What is left as it is shown is not sent: the copy may have limits of the start, which are not shown.
+	const changed = () => {
+		const args = {};
+		for (const [i, [key, , unit]] of limits.entries()) {
+			const n = Number(inputs[i].value);
+			if (inputs[i].value !== shown[i]) args[key] = n > 0 ? Math.max(1, Math.round(n * unit)) : null;
+		}
+		if (adaptive.checked !== (t.adaptive === true)) args.adaptive = adaptive.checked;
+		return args;
+	};
 	ask({
 		kind: "throttle",
 		title: "Throttle " + name() + "?",
-		text: "An empty field means no limit. The limits hold until they are changed, in every process that takes over.",
+		text: "What is not changed here stays as it is; a limit that is emptied is removed. The limits hold until they are changed, in every process that takes over.",
 		fields: [...limits.map(([, label], i) => el("label", null, label + " ", inputs[i])), el("label", "check", adaptive, " Adapt to the target's pressure")],
-		args: () => ({ ...Object.fromEntries(limits.map(([key, , unit], i) => [key, Number(inputs[i].value) > 0 ? Math.round(Number(inputs[i].value) * unit) : null])), adaptive: adaptive.checked }),
+		args: changed,
 		yes: "Throttle",
 	});
 }

@@ -27,6 +27,7 @@ export function follow(address, on) {
 			at = s.at;
 			heard = Date.now();
 			down = false;
+			check(); // before the status is shown, as one of a process that answers
 			on.status(s);
 			if (fresh) on.fresh();
 			fresh = false;

@@ -54,6 +54,7 @@ function fuel(s) {
 }
 
 function fuelSub(s) {
+	if (gone(s)) return "the source no longer has what a restart would read";
 	const left = seconds(s.oplogWindowLeftSeconds);
 	const again = rereads(s);
 	return (left && fuel(s) === null ? "its oldest entry does not move, or its pace is not known yet; " : "") + "a restart has " + (left ? left + " to spare" : "an unknown time") + ", and reads " + (again === null ? "an unknown part" : seconds(again)) + " again";

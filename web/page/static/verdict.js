@@ -67,8 +67,14 @@ function lost(v) {
 	}
 	text($("sentence"), "How the link is doing is unknown: the process has not answered this page since " + utc(gone.since) + ".");
 	parts($("since"), "What is grey is as of then. It said last: “" + (v.sentence ?? "unknown") + "”");
-	next("Check the process, and the network to it. From any machine: replicator status --link " + (last.link ?? "LINK") + " --target …");
+	next("Check the process, and the network to it. From any machine: replicator status --link " + (last.link ?? "LINK") + " --target " + uri(last.target));
 	also([]);
+}
+
+// uri is the target's connection string without a login, for a shell.
+function uri(target) {
+	if (!target?.hosts?.length) return "…";
+	return "'mongodb://" + target.hosts.join(",") + "/" + (target.set ? "?replicaSet=" + target.set : "") + "'";
 }
 
 function next(command) {
