@@ -25,6 +25,10 @@ var ErrCut = errors.New("the log was not read to the end of what an earlier atte
 // The target continues the build, and the next attempt repeats the commit.
 var ErrLeft = errors.New("an index build continues, and the link does not wait for its end")
 
+// Diverged is the message of the event that announces a divergence after which the run continues; its
+// attribute ns is the namespace of the target.
+const Diverged = "target diverged"
+
 // DivergenceError reports a target that differs from the log: an operation met a state
 // that is impossible at the source.
 type DivergenceError struct {

@@ -422,7 +422,7 @@ func (w *writer) recordTally(t *tally) {
 func (a *Applier) diverged(d *DivergenceError) {
 	a.metrics.divergences.Inc()
 	a.stats.divergences.Add(1)
-	a.cfg.Observer.Log(slog.LevelWarn, "target diverged", slog.String(keyNS, string(d.NS)), slog.String(keyID, showID(d.ID)),
+	a.cfg.Observer.Log(slog.LevelWarn, Diverged, slog.String(keyNS, string(d.NS)), slog.String(keyID, showID(d.ID)),
 		slog.String(keyOpTime, d.OpTime.String()), slog.String(keyWhat, d.What))
 }
 

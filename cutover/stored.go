@@ -7,6 +7,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/status"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 // Metadata is what the metadata say of a link whose process cannot be asked.
@@ -15,6 +16,8 @@ type Metadata struct {
 	State   checkpoint.State
 	Cuts    []checkpoint.Cut
 	Lacking ddl.Lacking
+	// Verified is what is known of the link's verification.
+	Verified standing.Standing
 	// Unasked is why the process cannot be asked; Idle is true if none runs the link.
 	Unasked string
 	Idle    bool
@@ -51,6 +54,7 @@ func (m *Metadata) snapshot() *status.Snapshot {
 	if s.Consistent && !m.State.CopiedUntil.IsNull() {
 		s.ConsistentAt = opTime(m.State.CopiedUntil)
 	}
+	s.Verified = status.NewVerified(&m.Verified, m.At)
 	for _, out := range m.State.LeftOut {
 		s.LeftOut = append(s.LeftOut, status.LeftOut{Namespace: string(out.NS), Since: opTime(out.Since), Failed: out.Failed})
 	}

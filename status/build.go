@@ -56,6 +56,7 @@ func (t *Tracker) Snapshot() Snapshot {
 	addLease(&s, &p)
 	addCut(&s, &p, now)
 	addGuard(&s, &p)
+	t.addVerified(&s)
 	addDeferred(&s, &p)
 	t.addCopy(&s, &p, now)
 	t.addWindow(&s, &p, now)

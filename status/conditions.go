@@ -122,6 +122,11 @@ var conditions = []condition{
 		means: "The target's oplog has writes to mirrored namespaces that the link has not made. What they have changed is not what the source has, and stays so: nothing compares it. [Foreign writes](foreign-writes.md) says how to find who it was. The verdict remains until each collection has been copied again, or an operator says that it is as it should be.",
 	},
 	{
+		name: "differences", level: Attention, window: true, holds: differs,
+		next:  repairs,
+		means: "Source and target were compared at a consistent cut ([verify](verify.md)), by the link itself or by `replicator verify --link`, and differ. `verified.differing` in `/status` names collections and documents. The link goes on, and changes none of it unless the source does. The verdict remains until a later comparison finds the difference gone: after `replicator repair`, a resync, or a change by the source.",
+	},
+	{
 		name: "oplog-short", level: Attention, holds: oplogShort, unwell: always,
 		next:  says("Give the source a larger oplog now: db.adminCommand({replSetResizeOplog: 1, size: MB}) on each member."),
 		means: "At its present pace the source deletes the entry from which a restart would read within two minutes.",
@@ -226,6 +231,14 @@ var conditions = []condition{
 		next:  says("Start it again: it resumes from its checkpoint."),
 		means: "The run has ended because it was told to.",
 	},
+}
+
+// repairs is what to do about differences.
+func repairs(s *Snapshot) string {
+	if len(s.Verified.Differing) == 0 {
+		return s.verifies()
+	}
+	return s.command("resync", "--namespace", s.Verified.Differing[0].Source)
 }
 
 func resumes(s *Snapshot) string { return s.command("resume") }

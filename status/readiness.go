@@ -59,12 +59,15 @@ type ReadinessLimits struct {
 	CutAge time.Duration
 	// Rollover is how long the source's oplog must last at its present pace. Default 10 minutes.
 	Rollover time.Duration
+	// Verified is how long ago everything may have been compared. Default 1 hour.
+	Verified time.Duration
 }
 
 func (l *ReadinessLimits) setDefaults() {
 	l.Lag = cmp.Or(l.Lag, 10*time.Second)
 	l.CutAge = cmp.Or(l.CutAge, 5*time.Minute)
 	l.Rollover = cmp.Or(l.Rollover, 10*time.Minute)
+	l.Verified = cmp.Or(l.Verified, time.Hour)
 }
 
 // Readiness returns the preconditions of a cutover that the process knows which leads: those of
@@ -159,11 +162,6 @@ func cutReady(s *Snapshot, limits *ReadinessLimits) Precondition {
 			s.Cut.Source.T, s.Cut.Source.I, limits.CutAge, because).aged(&s.Cut.AgeSeconds)
 	}
 	return met("the target was the source as of %d:%d", s.Cut.Source.T, s.Cut.Source.I).aged(&s.Cut.AgeSeconds)
-}
-
-// verifiedReady never holds: a link does not keep what replicator verify has found.
-func verifiedReady(s *Snapshot, _ *ReadinessLimits) Precondition {
-	return unmet("replicator verify --link "+s.Link+" …, then waive it.", "not known to the link: it does not keep what replicator verify finds")
 }
 
 func foreignReady(s *Snapshot, _ *ReadinessLimits) Precondition {

@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
-// readyNow is a snapshot of a link that is ready but for what no release does yet.
+// readyNow is a snapshot of a link that is ready.
 func readyNow() *Snapshot {
 	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	lag, age, left := 0.25, 0.5, 7200.0
@@ -21,7 +23,17 @@ func readyNow() *Snapshot {
 		Link: "dr", At: at, StartedAt: at.Add(-time.Hour), State: string(monitor.Steady), Since: at.Add(-time.Minute),
 		Consistent: true, LagSeconds: &lag, Source: Source{DataAgeSeconds: &age}, OplogWindowLeftSeconds: &left,
 		Cut: &Cut{Source: &OpTime{T: 7, I: 1}, AgeSeconds: 3}, Control: &Control{}, Guard: &Guard{Mode: "alarm", Watching: true},
+		Verified: verifiedNow(at),
 	}
+}
+
+// verifiedNow is a link that was verified 20 minutes before.
+func verifiedNow(at time.Time) *Verified {
+	began := at.Add(-20 * time.Minute)
+	return NewVerified(&standing.Standing{
+		AsOf:        &standing.Cut{Source: bson.Timestamp{T: uint32(began.Unix()), I: 3}, Target: bson.Timestamp{T: uint32(began.Unix()), I: 9}, At: began.Add(time.Second)},
+		Collections: 4, Verified: 4, Round: standing.Round{N: 1, Complete: 1},
+	}, at)
 }
 
 // standings are the preconditions that are not met, by name.
@@ -53,6 +65,14 @@ func TestReadiness(t *testing.T) {
 		{"cut", "the link has made no consistent cut: a collection is left out", Unmet, func(s *Snapshot) { s.Cut, s.NoCut = nil, "a collection is left out" }},
 		{"cut", "the newest consistent cut is that of 7:1, older than 5m0s", Unmet, func(s *Snapshot) { s.Cut.AgeSeconds = 301 }},
 		{"divergences", "2 since 2026-11-24 11:00:00 UTC", Unmet, func(s *Snapshot) { s.Applier.Divergences = 2 }},
+		{"verified", "what is verified is not known", NotKnown, func(s *Snapshot) { s.Verified = nil }},
+		{"verified", "not verified: shop.a: something else has written to it", Unmet, func(s *Snapshot) {
+			s.Verified.At, s.Verified.Why = nil, "not verified: shop.a: something else has written to it"
+		}},
+		{"verified", "verified as of 2026-11-24 11:40:00 UTC, longer ago than 1h0m0s", Unmet, func(s *Snapshot) { s.Verified.AgeSeconds = number(3601) }},
+		{"verified", "2 differences in shop.a", Unmet, func(s *Snapshot) {
+			s.Verified.Differences, s.Verified.Differing = 2, []DifferingNamespace{{Namespace: "shop.a", Source: "shop.a"}}
+		}},
 		{"foreign-writes", "whether something else writes to the target is not known", NotKnown, func(s *Snapshot) { s.Guard = nil }},
 		{"foreign-writes", "nobody watches who writes to the target: off", NotKnown, func(s *Snapshot) { s.Guard = &Guard{Mode: "off"} }},
 		{"foreign-writes", "something else has written to shop.a", Unmet, func(s *Snapshot) { s.Guard.Namespaces = []ForeignNamespace{{Namespace: "shop.a"}} }},
@@ -72,7 +92,7 @@ func TestReadiness(t *testing.T) {
 		s := readyNow()
 		c.change(s)
 		r := s.Readiness(ReadinessLimits{})
-		if diff := cmp.Diff(map[string]Standing{"verified": Unmet, c.name: c.standing}, standings(&r)); diff != "" || r.Ready {
+		if diff := cmp.Diff(map[string]Standing{c.name: c.standing}, standings(&r)); diff != "" || r.Ready {
 			t.Errorf("%s, %s: ready %v %s", c.name, c.value, r.Ready, diff)
 		}
 		for _, p := range r.Preconditions {
@@ -89,7 +109,7 @@ func TestReadinessIsReady(t *testing.T) {
 	t.Parallel()
 	s := readyNow()
 	r := s.Readiness(ReadinessLimits{})
-	if diff := cmp.Diff(map[string]Standing{"verified": Unmet}, standings(&r)); diff != "" || r.Ready {
+	if diff := cmp.Diff(map[string]Standing{}, standings(&r)); diff != "" || !r.Ready {
 		t.Errorf("ready %v %s", r.Ready, diff)
 	}
 	waived := append([]Precondition{}, r.Preconditions...)
@@ -105,12 +125,12 @@ func TestReadinessIsReady(t *testing.T) {
 		t.Error("ready, and something is not known")
 	}
 	for i, p := range r.Preconditions {
-		aged := p.Name == "lag" || p.Name == "cut"
+		aged := p.Name == "lag" || p.Name == "cut" || p.Name == "verified"
 		if (p.AgeSeconds != nil) != aged {
 			t.Errorf("%d %s: age %v", i, p.Name, p.AgeSeconds)
 		}
 	}
-	strict := s.Readiness(ReadinessLimits{Lag: 200 * time.Millisecond, CutAge: 2 * time.Second})
+	strict := s.Readiness(ReadinessLimits{Lag: 200 * time.Millisecond, CutAge: 2 * time.Second, Verified: 20*time.Minute - time.Second})
 	if diff := cmp.Diff(map[string]Standing{"verified": Unmet, "lag": Unmet, "cut": Unmet}, standings(&strict)); diff != "" {
 		t.Error(diff)
 	}

@@ -111,6 +111,9 @@ type Snapshot struct {
 
 	// Control is what operators have set and asked for, nil while this process does not lead.
 	Control *Control `json:"control"`
+	// Verified is what is known of the comparison of source and target, nil while this process does not
+	// lead, or has not read it.
+	Verified *Verified `json:"verified"`
 	// ReadyToCutover is whether the link could be cut over now, as far as this process knows it;
 	// nil while it does not lead. replicator cutover --dry-run checks more.
 	ReadyToCutover *Readiness `json:"readyToCutover"`

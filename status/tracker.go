@@ -73,6 +73,8 @@ type Tracker struct {
 	history *history.History
 	// ready is set once the process has led or stood by.
 	ready atomic.Bool
+	// verification is what is known of it; nil for nothing.
+	verification func() Verification
 
 	mu sync.Mutex // guards the rest
 	// live is the pipeline's, nil before Follow.

@@ -23,6 +23,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/syncsource"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 // steadily is a link that has caught up.
@@ -130,6 +131,17 @@ var scenarios = map[string]scenario{
 			},
 		}}
 	}),
+	"differences": func(_ *testing.T, tr *Tracker, p *fakePipeline) {
+		p.set(steadily)
+		tr.Verifies(func() Verification {
+			return Verification{Standing: &standing.Standing{
+				Differences: 3, Kinds: map[string]int64{"missing": 2, "catalog": 1}, Differing: []standing.Differing{
+					{NS: "store.a", SourceNS: "shop.a", Differences: 2, Found: []standing.Found{{Kind: "missing", ID: `{"$numberInt":"7"}`}}},
+					{NS: "store.b", SourceNS: "shop.b", Differences: 1, Found: []standing.Found{{Kind: "index", Name: "x_1", What: "missing"}}},
+				},
+			}}
+		})
+	},
 	"oplog-short": in(func(s *monitor.Snapshot, _ time.Time) { s.Window.Left = 80 * time.Second }),
 	"paused": in(controlled(func(c *control.Status, _ *monitor.Snapshot) {
 		c.Paused = &request.Paused{Since: time.Now().Add(-12 * time.Minute), By: "ann@ops1", Why: "the target gets new disks"}

@@ -55,7 +55,8 @@ type Config struct {
 	Deferred func(ctx context.Context) (Overlay, error)
 	// Cuts are the link's. Nil means that nothing writes to either side.
 	Cuts Cuts
-	// Progress stores what is compared; nil does not.
+	// Progress stores what is compared; nil does not. What is not byte for byte, or a sample, is
+	// not stored.
 	Progress *Progress
 	// Pacer slows reading down; nil does not.
 	Pacer clone.Pacer
@@ -67,6 +68,10 @@ type Config struct {
 	// Memory limits the bytes of replies, and of documents that wait for their counterpart.
 	// Zero means 256 MiB; the minimum is 80 MiB.
 	Memory int64
+	// Refresh is how old the list of collections may be when the next one is compared; then they
+	// are listed again. They are compared one by one, in the order in which they are to be. Zero
+	// lists them once, and compares several at a time.
+	Refresh time.Duration
 	// AnyFieldOrder ignores the order of fields in documents, at any depth.
 	AnyFieldOrder bool
 	// Sample is the part of the documents that is compared, more than 0 and less than 1; zero
@@ -107,6 +112,9 @@ func (c *Config) setDefaults() {
 	if c.Checked == nil {
 		c.Checked = func(*Collection) {}
 	}
+	if c.AnyFieldOrder || c.Sample > 0 {
+		c.Progress = nil
+	}
 }
 
 func (c *Config) validate() error {
@@ -116,6 +124,9 @@ func (c *Config) validate() error {
 	}
 	if c.Scope == nil {
 		faults = append(faults, errors.New("verify: no scope"))
+	}
+	if c.Progress != nil && c.Cuts == nil {
+		faults = append(faults, errors.New("verify: progress is that of a link, which has cuts"))
 	}
 	if c.Found == nil {
 		faults = append(faults, errors.New("verify: nobody takes the differences"))

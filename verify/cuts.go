@@ -112,8 +112,7 @@ func (c *cutter) use(cut Cut) Cut {
 }
 
 // reach waits for a cut at which the target has everything of the source up to a time.
-func (c *cutter) reach(ctx context.Context, source bson.Timestamp) error {
+func (c *cutter) reach(ctx context.Context, source bson.Timestamp) (Cut, error) {
 	c.need(source, bson.Timestamp{})
-	_, err := c.get(ctx)
-	return err
+	return c.get(ctx)
 }

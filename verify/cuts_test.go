@@ -349,7 +349,7 @@ func TestCutter(t *testing.T) {
 	get(3)
 	c.leave(&last)
 	get(4)
-	must.Succeed(t, c.reach(t.Context(), bson.Timestamp{T: 5}))
+	must.Get(c.reach(t.Context(), bson.Timestamp{T: 5}))(t)
 	get(5)
 	c.taken = c.taken.Add(-freshFor)
 	get(6)

@@ -1,9 +1,10 @@
 package verify
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,118 +12,167 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/idrange"
-	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 // mostPlanBytes is the maximum size of the ranges of a collection that are stored. One with more
 // begins again from its start.
 const mostPlanBytes = 8 << 20
 
-// Progress stores in a link's metadata which ranges are compared, so that a verification that
-// was stopped can go on. What has been reported is not stored, but counted.
+// Progress stores in a link's metadata what is compared: which ranges, so that a verification that
+// was stopped can go on, and the results (package standing). It needs Config.Cuts.
 type Progress struct {
 	// Target is the target, DB its metadata database, Link the link.
 	Target mongo.Caller
 	DB     string
 	Link   string
-	// Resume goes on with what is stored. Otherwise it is deleted.
+	// Resume goes on with a round that is not complete. Otherwise a new one begins.
 	Resume bool
 
 	// off is set if the user may not write to the metadata.
-	off bool
+	off   bool
+	store standing.Store
+	round standing.Round
+	// heads are what was known of the collections when this verification began.
+	heads map[oplog.Namespace]standing.Head
+	// sources are the UUIDs of the source's collections, as they are stored; guarded by
+	// Verifier.mu.
+	sources map[oplog.Namespace]oplog.UUID
 }
 
 // plan are the ranges of a collection; done are those that are compared, by index.
 type plan struct {
 	ranges [][]idrange.Piece
-	done   map[int]savedRange
-	// id is that of the stored document, empty if none is; made identifies its ranges, as
-	// another verification may replace them.
-	id   string
-	made bson.ObjectID
+	done   map[int]standing.Range
+	// stored reports whether they are stored; made identifies them, as another verification may
+	// replace them.
+	stored bool
+	made   bson.ObjectID
 }
 
-// saved is a stored plan.
-type saved struct {
-	ID   string        `bson:"_id"`
-	Made bson.ObjectID `bson:"made"`
-	// Source and Target are the UUIDs of the collections.
-	Source   bson.Binary           `bson:"source"`
-	Target   bson.Binary           `bson:"target"`
-	How      string                `bson:"how"`
-	AnyOrder bool                  `bson:"anyOrder"`
-	Ranges   []bson.RawValue       `bson:"ranges"`
-	Done     map[string]savedRange `bson:"done"`
-}
+func saved(c *Cut) *standing.Cut { return (*standing.Cut)(c) }
 
-// savedRange is a range that is compared.
-type savedRange struct {
-	Tally Tally     `bson:"tally"`
-	First *savedCut `bson:"first,omitempty"`
-	Last  *savedCut `bson:"last,omitempty"`
-}
+func unsaved(c *standing.Cut) *Cut { return (*Cut)(c) }
 
-type savedCut struct {
-	Source bson.Timestamp `bson:"source"`
-	Target bson.Timestamp `bson:"target"`
-	At     time.Time      `bson:"at"`
-}
+// stores reports whether anything is stored.
+func (v *Verifier) stores() bool { return v.cfg.Progress != nil && !v.cfg.Progress.off }
 
-func (c *savedCut) cut() *Cut { return (*Cut)(c) }
-
-// begin deletes what an earlier verification has stored, unless it is resumed.
-func (p *Progress) begin(ctx context.Context) error {
-	if p.Resume {
+// begin begins a round, or goes on with one, and puts the collections in the order in which they are
+// compared: those first that are not verified, then those whose comparison is the oldest.
+func (v *Verifier) begin(ctx context.Context, all []settled) error {
+	p := v.cfg.Progress
+	if p == nil {
 		return nil
 	}
-	err := p.write(ctx, metadata.Delete(p.DB, metadata.Verified, metadata.Below(p.Link)))
+	p.store = standing.Store{Target: p.Target, DB: p.DB, Link: p.Link}
+	p.sources = make(map[oplog.Namespace]oplog.UUID, len(all))
+	listed := make([]standing.Listed, len(all))
+	for i := range all {
+		listed[i] = all[i].listed()
+		p.sources[all[i].sourceNS] = listed[i].Source
+	}
+	cut, err := v.cuts.get(ctx)
+	if err != nil {
+		return err
+	}
+	p.round, p.heads, err = p.store.Begin(ctx, listed, p.Resume, standing.Cut(cut), time.Now())
 	if servererr.IsDenied(err) {
 		p.off = true
 		return nil
 	}
-	return err
-}
-
-func (p *Progress) write(ctx context.Context, cmd mongo.Command) error {
-	err := mongo.Retry{For: time.Minute, Again: again}.Do(ctx, func() error {
-		reply, err := p.Target.Call(ctx, cmd)
-		if err == nil {
-			_, err = metadata.Written(reply)
-		}
-		return err
-	})
 	if err != nil {
-		return fmt.Errorf("store the progress in %s.%s of the target: %w", p.DB, metadata.Verified, err)
+		return err
 	}
+	oldest := func(s *settled) uint64 {
+		h := p.heads[s.sourceNS]
+		if h.Result == nil || h.Marked {
+			return 0
+		}
+		return uint64(h.Result.First.Target.T)<<32 | uint64(h.Result.First.Target.I)
+	}
+	slices.SortStableFunc(all, func(a, b settled) int { return cmp.Compare(oldest(&a), oldest(&b)) })
 	return nil
 }
 
-func uuidOf(l *listed) bson.Binary { return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: l.uuid[:]} }
+// listed is the collection as package standing knows it.
+func (p *pair) listed() standing.Listed {
+	return standing.Listed{NS: p.ns, SourceNS: p.sourceNS, Source: p.want.uuidOf()}
+}
+
+// already returns the result of a collection that this round has compared, nil if it has not.
+func (v *Verifier) already(p *pair) *standing.Result {
+	if !v.stores() {
+		return nil
+	}
+	progress := v.cfg.Progress
+	h := progress.heads[p.sourceNS]
+	if h.Result == nil || h.Marked || h.Result.Round != progress.round.N || !h.Result.TargetUUID.Equal(uuidOf(p.got)) {
+		return nil
+	}
+	return h.Result
+}
+
+// replaced records that the source's collection is another one than is stored.
+func (v *Verifier) replaced(ctx context.Context, p *pair) error {
+	if !v.stores() {
+		return nil
+	}
+	l := p.listed()
+	v.mu.Lock()
+	before, known := v.cfg.Progress.sources[l.SourceNS]
+	v.cfg.Progress.sources[l.SourceNS] = l.Source
+	v.mu.Unlock()
+	if known && before == l.Source {
+		return nil
+	}
+	return v.cfg.Progress.store.Replace(ctx, l, v.cfg.Progress.round.N)
+}
+
+// record stores the result of a comparison that has ended.
+func (v *Verifier) record(ctx context.Context, s *settled, c *Collection) error {
+	if !v.stores() {
+		return nil
+	}
+	p := v.cfg.Progress
+	switch {
+	case c.Type == "":
+		return p.store.Forget(ctx, c.SourceNS)
+	case c.Fault != "":
+		return p.store.SaveFault(ctx, c.SourceNS, &standing.Fault{Why: c.Fault, Round: p.round.N, At: time.Now().UTC()})
+	}
+	if r := v.already(&s.pair); r != nil && r.Catalog == int64(c.Catalog) {
+		return nil
+	}
+	used := c.used
+	used.add(s.cut)
+	found, _ := v.foundIn(c.SourceNS)
+	return p.store.SaveResult(ctx, s.listed(), &standing.Result{
+		Round: p.round.N, Type: c.Type, How: c.How, First: *saved(used.first), Last: *saved(used.last), At: time.Now().UTC(),
+		TargetUUID: uuidOf(s.got), Tally: c.Tally, Catalog: int64(c.Catalog), Found: found,
+	})
+}
+
+func uuidOf(l *listed) bson.Binary {
+	id := l.uuidOf()
+	return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id[:]}
+}
 
 // load returns the stored plan of a pair, false if there is none that fits.
-func (p *Progress) load(ctx context.Context, like *saved) (plan, bool, error) {
-	docs, err := metadata.FindAll(ctx, mongo.Retry{For: time.Minute}, p.Target, nil, p.DB, metadata.Verified, "majority", metadata.ByID(like.ID))
-	if err != nil {
-		return plan{}, false, fmt.Errorf("read the progress in %s.%s of the target: %w", p.DB, metadata.Verified, err)
+func (v *Verifier) load(ctx context.Context, p *pair, how order) (plan, bool, error) {
+	progress := v.cfg.Progress
+	s, err := progress.store.Pass(ctx, p.sourceNS)
+	if err != nil || s == nil || s.Round != progress.round.N || s.How != string(how) || !s.Source.Equal(uuidOf(p.want)) || !s.Target.Equal(uuidOf(p.got)) {
+		return plan{}, false, err
 	}
-	if len(docs) == 0 {
-		return plan{}, false, nil
-	}
-	var s saved
-	if err := bson.Unmarshal(docs[0], &s); err != nil {
-		return plan{}, false, nil //nolint:nilerr // It is damaged, or of another release: the collection begins again.
-	}
-	if !s.Source.Equal(like.Source) || !s.Target.Equal(like.Target) || s.How != like.How || s.AnyOrder != like.AnyOrder {
-		return plan{}, false, nil
-	}
-	out := plan{id: like.ID, made: s.Made, done: map[int]savedRange{}}
+	out := plan{stored: true, made: s.Made, done: map[int]standing.Range{}}
 	for _, v := range s.Ranges {
 		pieces, err := idrange.Parse(&rawbson.Elem{Type: v.Type, Value: v.Value})
 		if err != nil {
-			return plan{}, false, nil //nolint:nilerr // As above.
+			return plan{}, false, nil //nolint:nilerr // It is damaged, or of another release: the collection begins again.
 		}
 		out.ranges = append(out.ranges, pieces)
 	}
@@ -133,31 +183,32 @@ func (p *Progress) load(ctx context.Context, like *saved) (plan, bool, error) {
 		}
 		out.done[i] = r
 	}
-	return out, len(out.ranges) > 0, nil
+	if len(out.ranges) == 0 {
+		return plan{}, false, nil
+	}
+	v.hasFound(p.sourceNS, s.Found, s.More)
+	return out, true, nil
 }
 
 // plan returns the ranges of a collection: those that are stored, if the verification is resumed,
 // or new ones, which it stores.
 func (v *Verifier) plan(ctx context.Context, p *pair, how order) (plan, error) {
 	progress := v.cfg.Progress
-	if progress == nil || progress.off {
-		ranges, err := v.split(ctx, p, how)
-		return plan{ranges: ranges}, err
-	}
-	s := saved{
-		ID: progress.Link + "/" + string(p.sourceNS), Made: bson.NewObjectID(), Source: uuidOf(p.want), Target: uuidOf(p.got), How: string(how),
-		AnyOrder: v.cfg.AnyFieldOrder, Done: map[string]savedRange{},
-	}
-	if progress.Resume {
-		stored, found, err := progress.load(ctx, &s)
+	if v.stores() && progress.Resume {
+		stored, found, err := v.load(ctx, p, how)
 		if err != nil || found {
 			return stored, err
 		}
 	}
 	ranges, err := v.split(ctx, p, how)
-	if err != nil {
-		return plan{}, err
+	if err != nil || !v.stores() {
+		return plan{ranges: ranges}, err
 	}
+	s := standing.Pass{
+		Made: bson.NewObjectID(), Round: progress.round.N, Source: uuidOf(p.want), Target: uuidOf(p.got), How: string(how),
+		Done: map[string]standing.Range{},
+	}
+	s.Found, s.More = v.foundIn(p.sourceNS)
 	size := 0
 	for _, pieces := range ranges {
 		list := bsoncore.NewArrayBuilder()
@@ -172,41 +223,24 @@ func (v *Verifier) plan(ctx context.Context, p *pair, how order) (plan, error) {
 		v.cfg.Observer.Log(slog.LevelInfo, "the progress of a collection is not stored: its ranges are too large", slog.String(keyNS, string(p.ns)))
 		return plan{ranges: ranges}, nil
 	}
-	doc, err := bson.Marshal(&s)
-	if err != nil {
-		return plan{}, fmt.Errorf("store the progress of %s: %w", p.ns, err)
-	}
-	fields := doc[4 : len(doc)-1]
-	return plan{ranges: ranges, id: s.ID, made: s.Made}, progress.write(ctx, metadata.Update(progress.DB, metadata.Verified, metadata.Statement{
-		Filter: metadata.ByID(s.ID), Change: func(dst []byte) []byte { return append(dst, fields...) }, Upsert: true,
-	}))
+	return plan{ranges: ranges, stored: true, made: s.Made}, progress.store.SavePass(ctx, p.sourceNS, &s)
 }
 
 // compared stores that a range is compared, unless another verification has stored other ranges
 // meanwhile.
 func (v *Verifier) compared(ctx context.Context, pl *plan, i int, s *scan) error {
-	if pl.id == "" {
+	if !pl.stored {
 		return nil
 	}
-	doc, err := bson.Marshal(&savedRange{Tally: s.tally, First: (*savedCut)(s.used.first), Last: (*savedCut)(s.used.last)})
-	if err != nil {
-		return fmt.Errorf("store the progress of %s: %w", s.p.ns, err)
-	}
-	p := v.cfg.Progress
-	return p.write(ctx, metadata.Update(p.DB, metadata.Verified, metadata.Statement{
-		Filter: func(dst []byte) []byte {
-			return bsoncore.AppendObjectIDElement(metadata.ByID(pl.id)(dst), "made", pl.made)
-		},
-		Change: func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendDocumentElement(dst, "done."+strconv.Itoa(i), doc) })
-		},
-	}))
+	found, more := v.foundIn(s.p.sourceNS)
+	return v.cfg.Progress.store.SaveRange(ctx, s.p.sourceNS, pl.made, i,
+		&standing.Range{Tally: s.tally, First: saved(s.used.first), Last: saved(s.used.last)}, found, more)
 }
 
-// end deletes what is stored, once all is compared.
-func (p *Progress) end(ctx context.Context) error {
-	if p.off {
+// end completes the round.
+func (v *Verifier) end(ctx context.Context) error {
+	if !v.stores() {
 		return nil
 	}
-	return p.write(ctx, metadata.Delete(p.DB, metadata.Verified, metadata.Below(p.Link)))
+	return v.cfg.Progress.store.End(ctx, &v.cfg.Progress.round, time.Now())
 }

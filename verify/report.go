@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 // Kind is the kind of a difference.
@@ -55,8 +56,10 @@ type Difference struct {
 }
 
 // OfDocument reports whether it is a difference of a document.
-func (d *Difference) OfDocument() bool {
-	switch d.Kind {
+func (d *Difference) OfDocument() bool { return isOfDocument(d.Kind) }
+
+func isOfDocument(k Kind) bool {
+	switch k {
 	case Missing, Extra, Differs, Order:
 		return true
 	default:
@@ -121,39 +124,18 @@ type Collection struct {
 	// First and Last are the cuts between which it was read.
 	First *CutTimes `json:"firstCut,omitempty"`
 	Last  *CutTimes `json:"lastCut,omitempty"`
+	// used are those.
+	used span
 }
 
 // Equal reports whether no difference was found.
-func (c *Collection) Equal() bool { return c.Catalog == 0 && c.differences() == 0 }
+func (c *Collection) Equal() bool { return c.Catalog == 0 && c.Differences() == 0 }
 
 // Tally counts documents.
-type Tally struct {
-	// SourceDocs and TargetDocs were read, Equal of them are the same on both sides.
-	SourceDocs int64 `json:"sourceDocuments"`
-	TargetDocs int64 `json:"targetDocuments"`
-	EqualDocs  int64 `json:"equalDocuments"`
-	// Bytes are those of the source's documents.
-	Bytes   int64 `json:"bytes"`
-	Missing int64 `json:"missing"`
-	Extra   int64 `json:"extra"`
-	Differs int64 `json:"differs"`
-	Order   int64 `json:"order"`
-}
+type Tally = standing.Tally
 
-func (t *Tally) differences() int64 { return t.Missing + t.Extra + t.Differs + t.Order }
-
-func (t *Tally) add(more *Tally) {
-	t.SourceDocs += more.SourceDocs
-	t.TargetDocs += more.TargetDocs
-	t.EqualDocs += more.EqualDocs
-	t.Bytes += more.Bytes
-	t.Missing += more.Missing
-	t.Extra += more.Extra
-	t.Differs += more.Differs
-	t.Order += more.Order
-}
-
-func (t *Tally) count(k Kind) {
+// count adds a difference to a tally.
+func count(t *Tally, k Kind) {
 	switch k {
 	case Missing:
 		t.Missing++
@@ -205,7 +187,7 @@ func (s *Summary) Unchecked() int {
 // Total adds the tallies up, and the differences of catalogs.
 func (s *Summary) Total() (t Tally, catalog int) {
 	for i := range s.Collections {
-		t.add(&s.Collections[i].Tally)
+		t.Add(&s.Collections[i].Tally)
 		catalog += s.Collections[i].Catalog
 	}
 	return t, catalog

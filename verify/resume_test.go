@@ -132,24 +132,34 @@ func TestResumeAnother(t *testing.T) {
 	}
 	resumed("another collection", 3)
 	stored()
+	run(t, target, "d", bson.D{{Key: "drop", Value: "c"}})
+	insertRaw(t, target, "d.c", neighbours(t, 0, 2)...)
+	if _, found := check(t, Config{
+		Source: source, Target: target, Cuts: &rest{source: source, target: target},
+		Progress: &Progress{Target: target, DB: "replicator", Link: "l", Resume: true},
+	}); len(found) != 1 || found[0].Kind != Missing {
+		t.Errorf("another collection of the target: %+v", found)
+	}
+	insertRaw(t, target, "d.c", neighbours(t, 2, 3)...)
+	stored()
 	run(t, target, "replicator", bson.D{{Key: "update", Value: "verified"}, {Key: "updates", Value: bson.A{
-		bson.D{{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "ranges", Value: "x"}}}}}},
+		bson.D{{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "pass.ranges", Value: "x"}}}}}},
 	}}})
 	resumed("damaged", 3)
 	denied := &hook{Caller: target}
 	p := &Progress{Target: refusing{denied}, DB: "replicator", Link: "l"}
-	must.Succeed(t, p.begin(t.Context()))
+	check(t, Config{Source: source, Target: target, Cuts: &rest{source: source, target: target}, Progress: p})
 	if !p.off {
 		t.Error("progress is stored without the privilege")
 	}
 }
 
-// refusing refuses deletes.
+// refusing refuses updates.
 type refusing struct{ mongo.Caller }
 
 // Call implements mongo.Caller.
 func (r refusing) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	if _, ok := rawbson.Lookup(cmd.Body, "delete"); ok {
+	if _, ok := rawbson.Lookup(cmd.Body, "update"); ok {
 		return nil, servererr.New(servererr.Unauthorized, "planted")
 	}
 	return r.Caller.Call(ctx, cmd)
@@ -164,9 +174,10 @@ func TestResumeConcurrent(t *testing.T) {
 	p := &pair{ns: "d.c", sourceNS: "d.c", want: &listed{ns: "d.c", hasID: true}, got: &listed{ns: "d.c", hasID: true}}
 	planned := func(resume bool) (*Verifier, plan) {
 		v := must.Get(New(Config{
-			Source: none, Target: none, Scope: everything(t), Found: func(*Difference) error { return nil },
+			Source: none, Target: none, Scope: everything(t), Found: func(*Difference) error { return nil }, Cuts: &rest{source: target, target: target},
 			Progress: &Progress{Target: target, DB: "replicator", Link: "l", Resume: resume},
 		}))(t)
+		must.Succeed(t, v.begin(ctx, []settled{{pair: *p}}))
 		return v, must.Get(v.plan(ctx, p, byID))(t)
 	}
 	first, mine := planned(false)

@@ -42,7 +42,7 @@ func (v *Verifier) sample(ctx context.Context, p *pair, c *Collection, snapshots
 				return false, err
 			}
 			sampled = true
-			c.add(&s.tally)
+			c.Add(&s.tally)
 			used.add(s.used.first)
 			used.add(s.used.last)
 		}

@@ -245,7 +245,7 @@ func (s *scan) flush(ctx context.Context) error {
 		}
 	}
 	for i := range found {
-		s.tally.count(found[i].Kind)
+		count(&s.tally, found[i].Kind)
 		if err := s.v.report(&found[i]); err != nil {
 			return err
 		}

@@ -39,6 +39,10 @@ type Verifier struct {
 	// ranges limits how many are read at a time.
 	ranges *semaphore.Weighted
 
+	// listed is when the collections were listed, and listing how long that took. They belong to Run.
+	listed  time.Time
+	listing time.Duration
+
 	// ended is called before what is stored of the progress is deleted; tests replace it.
 	ended func() error
 
@@ -46,6 +50,8 @@ type Verifier struct {
 	moves   moves
 	summary Summary
 	used    span
+	// found are the differences of collections, by their names at the source.
+	found map[oplog.Namespace]*foundList
 }
 
 // New checks cfg. It does no I/O.
@@ -55,7 +61,7 @@ func New(cfg Config) (*Verifier, error) {
 		return nil, err
 	}
 	v := &Verifier{
-		cfg: cfg, source: newSide(clone.Source, cfg.Source), target: newSide(clone.Target, cfg.Target),
+		cfg: cfg, found: map[oplog.Namespace]*foundList{}, source: newSide(clone.Source, cfg.Source), target: newSide(clone.Target, cfg.Target),
 		pace: pacing{cfg.Pacer}, ended: func() error { return nil }, ranges: semaphore.NewWeighted(int64(cfg.workers())),
 		moves: moves{left: map[oplog.UUID]bool{}, compared: map[oplog.UUID]bool{}},
 	}
@@ -92,15 +98,15 @@ func (v *Verifier) run(ctx context.Context) error {
 		// What was written before the verification has begun is seen.
 		v.cuts.need(v.source.heard(), v.target.heard())
 	}
-	if v.cfg.Progress != nil {
-		if err := v.cfg.Progress.begin(ctx); err != nil {
-			return err
-		}
-	}
+	began := time.Now()
 	all, err := v.settle(ctx, "")
 	if err != nil {
 		return err
 	}
+	if err := v.begin(ctx, all); err != nil {
+		return err
+	}
+	v.listed, v.listing = time.Now(), time.Since(began)
 	for n := 1; len(all) > 0; n++ {
 		if err := v.compareAll(ctx, all); err != nil {
 			return err
@@ -118,14 +124,14 @@ func (v *Verifier) run(ctx context.Context) error {
 	if err := v.ended(); err != nil {
 		return err
 	}
-	if v.cfg.Progress == nil || v.summary.Unchecked() > 0 {
-		return nil
-	}
-	return v.cfg.Progress.end(ctx)
+	return v.end(ctx)
 }
 
 // compareAll compares collections.
 func (v *Verifier) compareAll(ctx context.Context, all []settled) error {
+	if v.cfg.Refresh > 0 {
+		return v.oneByOne(ctx, all)
+	}
 	g, within := errgroup.WithContext(ctx)
 	g.SetLimit(v.cfg.workers())
 	for i := range all {
@@ -152,13 +158,6 @@ func (v *Verifier) done(c *Collection) error {
 	return nil
 }
 
-// report passes a difference on.
-func (v *Verifier) report(d *Difference) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.cfg.Found(d)
-}
-
 // collection compares a collection, again if it was dropped, made or renamed meanwhile.
 func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, error) {
 	c := &Collection{NS: s.ns, SourceNS: s.sourceNS}
@@ -167,7 +166,7 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 		switch {
 		case err == nil:
 			v.arrive(s.want)
-			return c, nil
+			return c, v.record(ctx, s, c)
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case !isFault(err) && !errors.Is(err, errChanged):
@@ -176,7 +175,7 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 			c.Fault = err.Error()
 			v.arrive(s.want)
 			v.cfg.Observer.Log(slog.LevelWarn, "a collection could not be verified", slog.String(keyNS, string(c.NS)), slog.String(keyCause, c.Fault))
-			return c, nil
+			return c, v.record(ctx, s, c)
 		}
 		v.cfg.Observer.Log(slog.LevelInfo, "a collection is verified again from its start", slog.String(keyNS, string(c.NS)), slog.String(keyCause, err.Error()))
 		restarts := c.Restarts + 1
@@ -186,10 +185,14 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 		}
 		v.leave(s.want, list)
 		*c = Collection{NS: s.ns, SourceNS: s.sourceNS, Restarts: restarts}
+		v.lose(s.sourceNS, false)
 		if len(list) == 0 {
-			return c, nil // both sides have dropped it
+			return c, v.record(ctx, s, c) // both sides have dropped it
 		}
 		s = &list[0]
+		if err := v.replaced(ctx, &s.pair); err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -214,6 +217,12 @@ func (v *Verifier) once(ctx context.Context, s *settled, c *Collection) error {
 	if s.want == nil || s.got == nil || s.want.kind != typeCollection || s.got.kind != typeCollection {
 		return nil
 	}
+	if r := v.already(&s.pair); r != nil {
+		v.hasFound(s.sourceNS, r.Found, 0)
+		c.How, c.Tally = r.How, r.Tally
+		v.settleCuts(c, &span{first: unsaved(&r.First), last: unsaved(&r.Last)})
+		return nil
+	}
 	return v.documents(ctx, &s.pair, c)
 }
 
@@ -224,6 +233,9 @@ var errUnsettled = errors.New("it was changed each time that it was looked at")
 type settled struct {
 	pair
 	found []Difference
+	// cut is one at which the target had everything that the source's catalog had when it was
+	// read; nil without a link.
+	cut *Cut
 	// unsettled is the error of one that was never the same twice.
 	unsettled error
 }
@@ -283,10 +295,13 @@ func (v *Verifier) round(ctx context.Context, only oplog.Namespace) ([]settled, 
 	if err != nil {
 		return nil, err
 	}
+	var cut *Cut
 	if v.cuts != nil {
-		if err := v.cuts.reach(ctx, v.source.heard()); err != nil {
+		reached, err := v.cuts.reach(ctx, v.source.heard())
+		if err != nil {
 			return nil, err
 		}
+		cut = &reached
 	}
 	var deferred Overlay
 	if v.cfg.Deferred != nil {
@@ -307,7 +322,11 @@ func (v *Verifier) round(ctx context.Context, only oplog.Namespace) ([]settled, 
 	if only == "" {
 		v.summary.InvalidViews = source.invalid
 	}
-	return v.compareCatalogs(source, target, after, deferred), nil
+	all := v.compareCatalogs(source, target, after, deferred)
+	for i := range all {
+		all[i].cut = cut
+	}
+	return all, nil
 }
 
 // compareCatalogs compares what the source has not changed between two listings.
@@ -340,9 +359,11 @@ func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error 
 			next = joined
 		}
 		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
+		v.lose(c.SourceNS, true)
 		return v.read(ctx, p, c, next, snapshots)
 	case snapshots && (servererr.IsSnapshotUnavailable(err) || servererr.IsOptionRefused(err)): // the latter before 5.0
 		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
+		v.lose(c.SourceNS, true)
 		return v.read(ctx, p, c, how, false)
 	}
 	return err
@@ -389,9 +410,9 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 	for i, pieces := range pl.ranges {
 		if r, done := pl.done[i]; done {
 			mu.Lock()
-			c.add(&r.Tally)
-			used.add(r.First.cut())
-			used.add(r.Last.cut())
+			c.Add(&r.Tally)
+			used.add(unsaved(r.First))
+			used.add(unsaved(r.Last))
 			mu.Unlock()
 			continue
 		}
@@ -407,7 +428,7 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			c.add(&s.tally)
+			c.Add(&s.tally)
 			used.add(s.used.first)
 			used.add(s.used.last)
 			return err
@@ -425,7 +446,7 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 
 // settleCuts records the cuts at which a collection was read.
 func (v *Verifier) settleCuts(c *Collection, used *span) {
-	c.First, c.Last = used.first.Times(), used.last.Times()
+	c.First, c.Last, c.used = used.first.Times(), used.last.Times(), *used
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.used.add(used.first)

@@ -48,7 +48,11 @@ func (p *agentProcess) runLink(e cli.Ends, l *fileLink, show func(agent.View)) e
 	if err != nil {
 		return cli.Usage(err)
 	}
-	plan.pipeline.Memory = p.perLink
+	if least := c.leastMemory(); p.perLink < least {
+		return cli.Usage(fmt.Errorf("--max-links leaves each link %s of memory, and one with --verify=%s needs %s: lower it, or raise --memory",
+			mebibytes(p.perLink), verifyContinuous, cli.Size(least)))
+	}
+	plan.pipeline.Memory = c.linkMemory(p.perLink)
 	level := newLogLevel(p.LogLevel)
 	log := level.of(p.log).With(slog.String(keyLink, l.name))
 	screen := newScreen(io.Discard) // The progress of a copy goes to the log.

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/status"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 // cutoverCommand says whether a link can be cut over, drains it, and ends it.
@@ -27,16 +28,17 @@ type cutoverCommand struct {
 	Source      string     `placeholder:"URI" help:"The source: connection string of a replica set."`
 	SourceLogin loginFlags `embed:"" prefix:"source-"`
 
-	DryRun        bool          `settings:"no" help:"Check every precondition of a cutover, and change nothing. The cutover itself is done by hand: docs/cutover.md."`
-	Drain         bool          `settings:"no" help:"Once writes to the source are blocked: wait until the target has everything, and prove it."`
-	Commit        bool          `settings:"no" help:"Drain, then end the link for ever: no process applies anything of the source any more."`
-	Within        time.Duration `settings:"no" default:"1m" help:"How long --drain and --commit wait for the link."`
-	MaxLag        time.Duration `settings:"no" default:"10s" help:"How far the target may lag."`
-	WritesStopped bool          `settings:"no" help:"The operator's word that nobody writes to the source: its write block is not needed."`
-	Waive         []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, foreign-writes, lacking or verified."`
-	Address       string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
-	TLSCA         string        `name:"tls-ca" settings:"no" placeholder:"FILE" help:"PEM file with the authorities to trust, where the process serves HTTPS. Default: the system's."`
-	JSON          bool          `name:"json" settings:"no" help:"Print one JSON object."`
+	DryRun          bool          `settings:"no" help:"Check every precondition of a cutover, and change nothing. The cutover itself is done by hand: docs/cutover.md."`
+	Drain           bool          `settings:"no" help:"Once writes to the source are blocked: wait until the target has everything, and prove it."`
+	Commit          bool          `settings:"no" help:"Drain, then end the link for ever: no process applies anything of the source any more."`
+	Within          time.Duration `settings:"no" default:"1m" help:"How long --drain and --commit wait for the link."`
+	MaxLag          time.Duration `settings:"no" default:"10s" help:"How far the target may lag."`
+	RequireVerified time.Duration `settings:"no" default:"1h" help:"How long ago everything may have been compared last, without a difference (replicator verify --link, run --verify=continuous)."`
+	WritesStopped   bool          `settings:"no" help:"The operator's word that nobody writes to the source: its write block is not needed."`
+	Waive           []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, foreign-writes, lacking or verified."`
+	Address         string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
+	TLSCA           string        `name:"tls-ca" settings:"no" placeholder:"FILE" help:"PEM file with the authorities to trust, where the process serves HTTPS. Default: the system's."`
+	JSON            bool          `name:"json" settings:"no" help:"Print one JSON object."`
 }
 
 // Run checks, drains or commits, prints, and returns an error if the link is not ready, not drained,
@@ -83,6 +85,9 @@ func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
 	}
 	if c.MaxLag <= 0 {
 		faults = append(faults, fmt.Errorf("--max-lag: %s is not more than 0", c.MaxLag))
+	}
+	if c.RequireVerified <= 0 {
+		faults = append(faults, fmt.Errorf("--require-verified: %s is not more than 0; --waive verified does without", c.RequireVerified))
 	}
 	if err := cutover.CheckWaived(c.Waive); err != nil {
 		faults = append(faults, fmt.Errorf("--waive: %w", err))
@@ -147,7 +152,7 @@ func (c *cutoverCommand) report(ctx context.Context, source *driver.Set, store *
 // ofLink returns the preconditions that the process knows which leads, or, where it cannot be
 // asked, the metadata.
 func (c *cutoverCommand) ofLink(ctx context.Context, store *checkpoint.Store, state checkpoint.State, cuts []checkpoint.Cut, ask *asker, report *cutover.Report) ([]status.Precondition, error) {
-	limits := status.ReadinessLimits{Lag: c.MaxLag}
+	limits := status.ReadinessLimits{Lag: c.MaxLag, Verified: c.RequireVerified}
 	stored, leader, err := readStored(ctx, store.Target(), c.MetadataDB, &checkpoint.Listed{Link: c.Link, State: state})
 	if err != nil {
 		return nil, err
@@ -173,6 +178,9 @@ func (c *cutoverCommand) ofLink(ctx context.Context, store *checkpoint.Store, st
 	}
 	report.From = "metadata"
 	if m.Lacking, err = ddl.ReadLacking(ctx, store.Target(), c.MetadataDB, c.Link); err != nil {
+		return nil, err
+	}
+	if m.Verified, err = standing.Read(ctx, store.Target(), c.MetadataDB, c.Link); err != nil {
 		return nil, err
 	}
 	return m.Preconditions(limits), nil

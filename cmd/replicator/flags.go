@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/syncsource"
+	"github.com/oplogrep/replicator/verify/continuous"
 )
 
 // loginFlags say how to connect and log in to a deployment. They take precedence
@@ -107,6 +108,10 @@ type runFlags struct {
 
 	Guard string `group:"Writing" default:"alarm" enum:"alarm,stop,off" help:"Writes of others to the mirrored namespaces of the target: report them (alarm), end with exit code 7 (stop), do not look for them (off)."`
 
+	Verify       string        `group:"Verifying" default:"off" enum:"off,continuous" help:"Compare source and target over and over while the link is steady (continuous)."`
+	VerifyEvery  time.Duration `group:"Verifying" default:"1m" help:"Minimum time from the beginning of one comparison of everything to that of the next; a fourth of it if a collection is not verified."`
+	VerifyBudget string        `group:"Verifying" default:"5%" placeholder:"BUDGET" help:"What that may take: a share of the time, as 5%, or bytes per second of each side, as 10MiB/s."`
+
 	ReadPreference string        `group:"Reading" default:"auto" enum:"auto,primary,primaryPreferred,secondary,secondaryPreferred,nearest" help:"Which member to read from. auto: as the connection string says, otherwise the nearest."`
 	ReadTags       []tags        `group:"Reading" sep:"none" placeholder:"K=V,…" help:"Read from members with these tags. Repeat the flag for fallbacks."`
 	SyncSource     string        `group:"Reading" placeholder:"HOST:PORT" help:"Read from this member and no other."`
@@ -138,6 +143,7 @@ type plan struct {
 	source, target *driver.Options
 	scope          *scope.Scope
 	pipeline       pipeline.Config
+	budget         continuous.Budget
 }
 
 // check turns the flags into a plan. The error has all faults.
@@ -170,6 +176,8 @@ func (f *runFlags) check() (*plan, error) {
 	keep(f.checkCopy())
 	keep(f.checkSpillDir())
 	keep(f.checkHTTP())
+	p.budget, err = f.budget()
+	keep(err)
 	if f.SyncSource != "" {
 		keep(checkAddress("--sync-source", f.SyncSource))
 	}
@@ -253,13 +261,14 @@ func (f *runFlags) checkNumbers() error {
 			faults = append(faults, fmt.Errorf("--%s: %s is not from %s to %s", n.flag, n.n, n.from, n.to))
 		}
 	}
-	if f.Memory != 0 && f.Memory < pipeline.MinMemory {
-		faults = append(faults, fmt.Errorf("--memory: %s is less than %s", f.Memory, cli.Size(pipeline.MinMemory)))
+	if least := f.leastMemory(); f.Memory != 0 && int64(f.Memory) < least {
+		faults = append(faults, fmt.Errorf("--memory: %s is less than %s", f.Memory, cli.Size(least)))
 	}
 	for _, d := range []timeRange{
 		{"delay", f.Delay, 0},
 		{"checkpoint-interval", f.CheckpointInterval, time.Millisecond},
 		{"cut-interval", f.CutInterval, 0},
+		{"verify-every", f.VerifyEvery, time.Second},
 		{"max-lag", f.MaxLag, time.Second},
 		{"await", f.Await, 10 * time.Millisecond},
 		{"drain-timeout", f.DrainTimeout, 0},
@@ -336,7 +345,7 @@ func (f *runFlags) pipeline(p *plan) pipeline.Config {
 		Link: f.Link, MetaDB: f.MetadataDB, Scope: p.scope,
 		StartAt: f.StartAt.at, Copy: f.copying(),
 		Await: f.Await, Rules: f.rules(p.source),
-		Memory: int64(f.Memory), BatchOps: f.BatchOps, BatchBytes: int64(f.BatchBytes), Delay: f.Delay, SpillDir: f.SpillDir,
+		Memory: f.linkMemory(int64(f.Memory)), BatchOps: f.BatchOps, BatchBytes: int64(f.BatchBytes), Delay: f.Delay, SpillDir: f.SpillDir,
 		Writers: f.Writers, Relaxed: f.Transactions == "relaxed", ReportDivergence: f.OnDivergence == "report",
 		UniqueIndexes: ddl.Relaxed,
 		FlushDocs:     f.FlushDocs, FlushBytes: int(f.FlushBytes), CoalesceWindow: f.CoalesceWindow,

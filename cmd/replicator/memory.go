@@ -8,7 +8,6 @@ import (
 
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/memory"
-	"github.com/oplogrep/replicator/pipeline"
 )
 
 // processMemory is how much memory the process is to use, and what decided that.
@@ -20,8 +19,8 @@ type processMemory struct {
 // processMemory determines it: --memory, or the container's limit, but at most GOMEMLIMIT.
 func (f *runFlags) processMemory(environ []string) (processMemory, error) {
 	m, err := memoryOf(int64(f.Memory), 1, environ)
-	if err == nil && m.total < pipeline.MinMemory {
-		err = fmt.Errorf("%s leaves the process %s of memory, and it needs %s: raise it", m.from, mebibytes(m.total), cli.Size(pipeline.MinMemory))
+	if least := f.leastMemory(); err == nil && m.total < least {
+		err = fmt.Errorf("%s leaves the process %s of memory, and it needs %s: raise it", m.from, mebibytes(m.total), cli.Size(least))
 	}
 	return m, err
 }

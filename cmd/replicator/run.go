@@ -50,7 +50,7 @@ func (c *runCommand) Run(command *kong.Context, e cli.Ends, out cli.Output, know
 	if c.PrintConfig {
 		return nil
 	}
-	p.pipeline.Memory = m.total
+	p.pipeline.Memory = c.linkMemory(m.total)
 	defer m.apply()()
 	v := c.voice(out)
 	v.environ = known.environ

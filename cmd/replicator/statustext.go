@@ -33,7 +33,7 @@ func figures(s *status.Snapshot) []string {
 	if c := s.Cut; c != nil {
 		add("cut", age(c.AgeSeconds)+" old")
 	}
-	add("set", standing(s.Control)...)
+	add("set", whatIsSet(s.Control)...)
 	for _, n := range busiest(s.Namespaces) {
 		deferred := ""
 		if d := len(n.DeferredIndexes); d > 0 {
@@ -55,8 +55,8 @@ func busiest(all []status.Namespace) []status.Namespace {
 	return list[:min(len(list), topNamespaces)]
 }
 
-// standing is what operators have set.
-func standing(c *status.Control) []string {
+// whatIsSet is what operators have set.
+func whatIsSet(c *status.Control) []string {
 	if c == nil {
 		return nil
 	}

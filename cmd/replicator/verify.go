@@ -104,7 +104,7 @@ func (c *verifyCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	summary, err := paced(ctx, pacer, v)
 	switch {
-	case err != nil && ctx.Err() != nil && c.Link != "" && c.Sample == 0:
+	case err != nil && ctx.Err() != nil && c.Link != "" && c.Sample == 0 && !c.IgnoreFieldOrder:
 		return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "It was stopped before it was done. With --resume it goes on with what it has not compared."}
 	case err != nil:
 		return cli.Stopped(ctx, err)
@@ -147,8 +147,8 @@ func (c *verifyCommand) check() (source, target *driver.Options, names *scope.Sc
 	keep(filters.checkPatterns())
 	names, err = scope.New(scope.Config{Include: c.Include, Exclude: c.Exclude, Map: c.Map, UsersAndRoles: c.UsersAndRoles, MetaDB: c.MetadataDB})
 	keep(err)
-	if c.Resume && (c.Link == "" || c.Sample > 0) {
-		keep(errors.New("--resume: only with --link, whose metadata have the progress, and without --sample"))
+	if c.Resume && (c.Link == "" || c.Sample > 0 || c.IgnoreFieldOrder) {
+		keep(errors.New("--resume: only with --link, whose metadata have the progress, and without --sample and --ignore-field-order"))
 	}
 	if err := checkSpeed(int64(c.Speed)); err != nil {
 		keep(err)

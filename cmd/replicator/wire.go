@@ -96,18 +96,23 @@ func registerProcess(r *prometheus.Registry) {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
+// process returns who runs the link, and registers the metrics of a process that runs no other.
+func (v *voice) process(at *front, registry *prometheus.Registry) string {
+	if v.host != nil {
+		return v.host.process
+	}
+	registerProcess(registry)
+	return lease.NewProcess(portOf(at))
+}
+
 // mirror runs the pipeline, with what accompanies it, until it ends.
 func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driver.Set, v *voice) error {
 	log := v.log
 	registry := prometheus.NewRegistry()
 	cfg := p.pipeline
-	if v.host != nil {
-		cfg.Lease.Process = v.host.process
-	} else {
-		registerProcess(registry)
-		cfg.Lease.Process = lease.NewProcess(portOf(at))
-	}
+	cfg.Lease.Process = v.process(at, registry)
 	logged := logEvents(e.Hard, log)
+	var link *pipeline.Pipeline
 	tracker, err := status.New(status.Config{
 		Version: cli.Version(), Link: c.Link, Feedback: cfg.Feedback, Source: source, Target: target, MetaDB: c.MetadataDB,
 		TargetPrimary: target.Primary, Registry: registry, Observer: logged,
@@ -115,12 +120,15 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 	if err != nil {
 		return fmt.Errorf("set up the status: %w", err)
 	}
-	cfg.Registry, cfg.Observer, cfg.SetLogLevel = registry, observers(logged, tracker.Observe), v.level.change
-	link, err := pipeline.New(cfg, source, target)
-	if err != nil {
+	observe := observers(logged, tracker.Observe)
+	proof := c.newVerifying(target, func() monitor.Snapshot { return link.Snapshot() }, observe)
+	cfg.Registry, cfg.Observer, cfg.SetLogLevel = registry, observers(observe, changes(proof.watcher, p.scope)), v.level.change
+	if link, err = pipeline.New(cfg, source, target); err != nil {
 		return cli.Usage(err)
 	}
+	proof.begin(c, p, source, target, link, observe)
 	tracker.Follow(link.Snapshot)
+	tracker.Verifies(proof.verification)
 	view, err := c.linkView(tracker, target)
 	if err != nil {
 		return cli.Usage(err)
@@ -133,6 +141,7 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 	background, endBackground := context.WithCancelCause(e.Hard)
 	var along sync.WaitGroup
 	along.Go(func() { _ = tracker.Run(background) }) // it returns the cause of our own cancellation
+	proof.run(background, &along)
 	along.Go(func() { progressLoop(background, log, link.Snapshot) })
 	along.Go(func() { v.copy.run(background, link.Snapshot) })
 	if at != nil {
@@ -151,6 +160,7 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 	if !end() {
 		<-drained // it has begun: what it says comes before what is said of the end
 	}
+	proof.ended(err, p.scope)
 	endBackground(nil)
 	along.Wait()
 	return c.ended(e.Hard, err, link.Snapshot(), log)

@@ -110,15 +110,20 @@ function cut(s) {
 }
 
 function verified(s) {
-	if (s.verified === undefined) return stands(s) ? null : "not yet";
-	return date(s.verified?.at);
+	if (!s.verified) return stands(s) ? null : "not yet";
+	return s.verified.at ? date(s.verified.at) : "not yet";
 }
 
+// What is verified is of the oldest comparison of any part, whoever has made it.
 function verifiedSub(s) {
 	if (stands(s)) return leads;
-	const d = s.verified?.differences;
+	const v = s.verified;
 	const met = s.applier?.divergences;
-	return (s.verified ? or(count(d)) + " differences" : "no comparison is recorded") + (known(met) ? "; " + count(met) + " met while applying" : "");
+	const more = known(met) ? "; " + count(met) + " met while applying" : "";
+	if (!v || !v.round) return "no comparison is recorded" + more;
+	const age = known(v.ageSeconds) ? seconds(v.ageSeconds) + " ago; " : "";
+	const where = v.differences > 0 ? " in " + names(v.differing.map((d) => d.namespace)) : "";
+	return age + count(v.differences) + " differences" + where + (v.why ? "; " + v.why : "") + more;
 }
 
 const order = ["syncsource", "fetcher", "buffer", "batcher", "applier", "feedback"];

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/resync"
+	"github.com/oplogrep/replicator/status"
+	"github.com/oplogrep/replicator/verify"
+	"github.com/oplogrep/replicator/verify/continuous"
+	"github.com/oplogrep/replicator/verify/standing"
+)
+
+// verifyContinuous is the value of --verify that has a link verify itself.
+const verifyContinuous = "continuous"
+
+// keyNamespace is the key of the namespace in events of the stages.
+const keyNamespace = "ns"
+
+// verifies reports whether the link verifies itself.
+func (f *runFlags) verifies() bool { return f.Verify == verifyContinuous }
+
+// linkMemory is what is left of so much memory for the link.
+func (f *runFlags) linkMemory(total int64) int64 {
+	if f.verifies() {
+		return total - continuous.Memory
+	}
+	return total
+}
+
+// leastMemory is the minimum of what the link and its verification need.
+func (f *runFlags) leastMemory() int64 {
+	if f.verifies() {
+		return pipeline.MinMemory + continuous.Memory
+	}
+	return pipeline.MinMemory
+}
+
+// budget returns what verification may take.
+func (f *runFlags) budget() (continuous.Budget, error) {
+	b, err := continuous.ParseBudget(f.VerifyBudget, func(text string) (int64, error) {
+		var n cli.Size
+		err := n.UnmarshalText([]byte(text))
+		return int64(n), err
+	})
+	if err == nil && b.Share == 0 {
+		err = checkSpeed(b.BytesPerSecond)
+		if b.BytesPerSecond == 0 {
+			err = fmt.Errorf("%q would verify nothing", f.VerifyBudget)
+		}
+	}
+	if err != nil {
+		return b, fmt.Errorf("--verify-budget: %w", err)
+	}
+	return b, nil
+}
+
+// verifying is what knows how far the link is verified, and verifies it.
+type verifying struct {
+	watcher *continuous.Watcher
+	rounds  *continuous.Rounds // nil if the link does not verify itself
+	budget  string
+}
+
+// verifyState returns what a link does in this process.
+func verifyState(s monitor.Snapshot) continuous.State {
+	switch s.State {
+	case monitor.Starting, monitor.InitialSync, monitor.CatchingUp, monitor.Steady:
+		return continuous.State{Leads: true, Steady: s.State == monitor.Steady}
+	case monitor.Standby, monitor.Stale, monitor.Failed, monitor.Stopped:
+	}
+	return continuous.State{}
+}
+
+// newVerifying makes what knows how far the link is verified. The pipeline is made later.
+func (c *runCommand) newVerifying(target *driver.Set, live func() monitor.Snapshot, observer event.Observer) *verifying {
+	return &verifying{budget: c.VerifyBudget, watcher: continuous.NewWatcher(continuous.WatcherConfig{
+		Store:    standing.Store{Target: target, DB: c.MetadataDB, Link: c.Link},
+		State:    func() continuous.State { return verifyState(live()) },
+		Foreign:  func() map[oplog.Namespace]time.Time { return touched(live().Guard) },
+		Observer: observer,
+	})}
+}
+
+// touched are the collections with foreign writes, by their names at the source.
+func touched(g *guard.Status) map[oplog.Namespace]time.Time {
+	if g == nil {
+		return nil
+	}
+	all := make(map[oplog.Namespace]time.Time, len(g.State.Touched))
+	for i := range g.State.Touched {
+		all[g.State.Touched[i].Source] = g.State.Touched[i].Last
+	}
+	return all
+}
+
+// changes has a Watcher told of what makes a collection other than it was compared.
+func changes(w *continuous.Watcher, scope verify.Scope) event.Observer {
+	return func(e event.Event) {
+		switch e := e.(type) {
+		case resync.Began:
+			w.Changed(e.NS, "it was copied again")
+		case event.Line:
+			if e.Message() != applier.Diverged {
+				return
+			}
+			if ns, ok := scope.Source(oplog.Namespace(event.Attr(e, keyNamespace).String())); ok {
+				w.Changed(ns, whyDiverged)
+			}
+		}
+	}
+}
+
+const whyDiverged = "an operation met what it cannot have met at the source"
+
+// begin makes what verifies the link, if it is to.
+func (v *verifying) begin(c *runCommand, p *plan, source, target *driver.Set, link *pipeline.Pipeline, observer event.Observer) {
+	if !c.verifies() {
+		return
+	}
+	v.rounds = continuous.New(continuous.Config{
+		Verify: verify.Config{
+			Source: source, Target: target, Scope: p.scope,
+			Deferred: func(ctx context.Context) (verify.Overlay, error) {
+				return ddl.ReadDeferred(ctx, mongo.Reads(target), c.MetadataDB, c.Link)
+			},
+		},
+		MetaDB: c.MetadataDB, Link: c.Link, Maker: link, State: func() continuous.State { return verifyState(link.Snapshot()) },
+		Budget: p.budget, Every: c.VerifyEvery, Watcher: v.watcher, Observer: observer,
+	})
+}
+
+// verification is what the status shows of it.
+func (v *verifying) verification() status.Verification {
+	out := status.Verification{Standing: v.watcher.Known()}
+	if v.rounds != nil {
+		out.Continuous, out.Budget, out.Why = true, v.budget, v.rounds.Why()
+	}
+	return out
+}
+
+// ended marks what a divergence has ended the link with.
+func (v *verifying) ended(err error, scope verify.Scope) {
+	if d, ok := errors.AsType[*applier.DivergenceError](err); ok {
+		if ns, mirrored := scope.Source(d.NS); mirrored {
+			v.watcher.Changed(ns, whyDiverged)
+		}
+	}
+}
+
+// run watches and verifies until ctx is done.
+func (v *verifying) run(ctx context.Context, along *sync.WaitGroup) {
+	along.Go(func() { v.watcher.Run(ctx) })
+	if v.rounds != nil {
+		along.Go(func() { v.rounds.Run(ctx) })
+	}
+}

@@ -1,0 +1,191 @@
+package continuous
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/verify"
+)
+
+const (
+	// Memory is what Rounds takes of the process's memory.
+	Memory = verify.LeastMemory
+	// defaultEvery is the default of Config.Every.
+	defaultEvery = time.Minute
+	// refresh is how old the list of collections may be.
+	refresh = 5 * time.Minute
+	// tryAfter and tryMost are the shortest and the longest pause after a round that has failed.
+	tryAfter, tryMost = time.Second, time.Minute
+)
+
+// State is what the link does in this process.
+type State struct {
+	// Leads reports whether this process leads, Steady whether the link is steady besides.
+	Leads, Steady bool
+}
+
+// Config configures Rounds.
+type Config struct {
+	// Verify says what is compared; Rounds sets its cuts, pace, memory and progress.
+	Verify verify.Config
+	// MetaDB is the metadata database of the target, Link the link.
+	MetaDB, Link string
+	// Maker makes the cuts.
+	Maker Maker
+	// State returns what the link does.
+	State func() State
+	// Budget is what a round may take.
+	Budget Budget
+	// Every is the minimum time from the beginning of one round to that of the next, if nothing has
+	// to be compared earlier. Default 1 minute.
+	Every time.Duration
+	// Watcher is told when there are results; it knows what has to be compared.
+	Watcher *Watcher
+	// Observer receives events. May be nil.
+	Observer event.Observer
+}
+
+// Rounds compares source and target over and over. Make one with New.
+type Rounds struct {
+	cfg Config
+
+	mu  sync.Mutex // guards why
+	why string
+}
+
+// New returns a Rounds. It does no I/O.
+func New(cfg Config) *Rounds {
+	cfg.Every = cmp.Or(cfg.Every, defaultEvery)
+	cfg.Verify.Memory, cfg.Verify.Workers, cfg.Verify.Refresh = Memory, 1, refresh
+	cfg.Verify.Cuts = &cuts{maker: cfg.Maker, target: cfg.Verify.Target}
+	found := cfg.Verify.Found
+	cfg.Verify.Found = func(d *verify.Difference) error {
+		if found != nil {
+			return found(d)
+		}
+		return nil // The Watcher announces what is stored.
+	}
+	return &Rounds{cfg: cfg}
+}
+
+// Why returns why nothing is compared at present, empty if something is, or the next round is not due.
+func (r *Rounds) Why() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.why
+}
+
+func (r *Rounds) set(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.why = why
+}
+
+var (
+	errNotLeading = errors.New("this process does not lead any more")
+	errEnded      = errors.New("the round has ended")
+)
+
+// Run compares until ctx is done.
+func (r *Rounds) Run(ctx context.Context) {
+	told, pause := "", tryAfter
+	for ctx.Err() == nil {
+		if r.awaitSteady(ctx) != nil {
+			return
+		}
+		r.set("")
+		began := time.Now()
+		err := r.round(ctx)
+		r.cfg.Watcher.Nudge()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			told, pause = "", tryAfter
+			_ = r.await(ctx, began) // The loop ends if it does.
+			continue
+		case errors.Is(err, errNotLeading):
+			continue
+		}
+		r.set(err.Error())
+		if told != err.Error() {
+			told = err.Error()
+			r.cfg.Observer.Log(slog.LevelWarn, "the link cannot be verified at present", slog.String(keyCause, told))
+		}
+		_ = mongo.Pause(ctx, pause)
+		pause = min(2*pause, tryMost)
+	}
+}
+
+// awaitSteady waits until this process leads, and the link is steady.
+func (r *Rounds) awaitSteady(ctx context.Context) error {
+	for {
+		switch st := r.cfg.State(); {
+		case st.Steady:
+			return nil
+		case st.Leads:
+			r.set("the link is not steady")
+		default:
+			r.set(errNotLeading.Error())
+		}
+		if err := mongo.Pause(ctx, steadyPoll); err != nil {
+			return err
+		}
+	}
+}
+
+// await waits until the next round is due: after a quarter of the time, if a collection is not
+// verified.
+func (r *Rounds) await(ctx context.Context, began time.Time) error {
+	for {
+		passed := time.Since(began)
+		if passed >= r.cfg.Every || passed >= r.cfg.Every/4 && r.cfg.Watcher.wants() {
+			return nil
+		}
+		if err := mongo.Pause(ctx, min(r.cfg.Every/8, time.Second)); err != nil {
+			return err
+		}
+	}
+}
+
+// round goes on with the stored round, or runs another one, as long as this process leads.
+func (r *Rounds) round(ctx context.Context) error {
+	cfg := r.cfg.Verify
+	inner, err := pace.New(pace.Config{BytesPerSecond: r.cfg.Budget.BytesPerSecond, Source: cfg.Source, Target: cfg.Target})
+	if err != nil {
+		return err
+	}
+	cfg.Pacer = newPacer(inner, r.cfg.Budget.Share, func() bool { return r.cfg.State().Steady })
+	cfg.Progress = &verify.Progress{Target: cfg.Target, DB: r.cfg.MetaDB, Link: r.cfg.Link, Resume: true}
+	v, err := verify.New(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	g, within := errgroup.WithContext(ctx)
+	g.Go(func() error { _ = inner.Run(within); return nil }) // It ends when the round does.
+	g.Go(func() error {
+		for r.cfg.State().Leads && within.Err() == nil {
+			_ = mongo.Pause(within, steadyPoll) // The round may have ended.
+		}
+		if within.Err() == nil {
+			return errNotLeading
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer end(errEnded)
+		_, err := v.Run(within)
+		return err
+	})
+	return g.Wait()
+}

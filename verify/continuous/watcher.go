@@ -1,0 +1,256 @@
+package continuous
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/verify/standing"
+)
+
+// tick is how often it is looked what has changed; readEvery is how often the standing is read, but at
+// most a twentieth of the time.
+const (
+	tick         = 500 * time.Millisecond
+	readEvery    = 5 * time.Second
+	readShare    = 20
+	flushTimeout = 2 * time.Second
+)
+
+// WatcherConfig configures a Watcher.
+type WatcherConfig struct {
+	// Store has what is known.
+	Store standing.Store
+	// State returns what the link does.
+	State func() State
+	// Foreign returns the collections that something else has written to, by their names at the
+	// source, and when it last did by the target's clock. May be nil.
+	Foreign func() map[oplog.Namespace]time.Time
+	// Observer receives events. May be nil.
+	Observer event.Observer
+}
+
+// Watcher knows what is verified of the link that this process leads.
+type Watcher struct {
+	cfg   WatcherConfig
+	nudge chan struct{}
+
+	mu sync.Mutex // guards the rest
+	// pending are collections to be marked, and why.
+	pending map[oplog.Namespace]string
+	known   *standing.Standing
+
+	// The rest belongs to Run.
+
+	// touched are the foreign writes that are marked.
+	touched map[oplog.Namespace]time.Time
+	// told are the differences that were announced, by collection; nil before the first look.
+	told map[oplog.Namespace]standing.Differing
+	// faults are the collections that could not be compared, and why.
+	faults map[oplog.Namespace]string
+	// broken is the last error that was logged.
+	broken string
+}
+
+// NewWatcher returns a Watcher. It does no I/O.
+func NewWatcher(cfg WatcherConfig) *Watcher {
+	return &Watcher{cfg: cfg, nudge: make(chan struct{}, 1), pending: map[oplog.Namespace]string{}, touched: map[oplog.Namespace]time.Time{}}
+}
+
+// Known returns the newest standing, nil if none was read since this process leads.
+func (w *Watcher) Known() *standing.Standing {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.known
+}
+
+// Changed has a collection marked as not verified, by its name at the source. It does no I/O.
+func (w *Watcher) Changed(sourceNS oplog.Namespace, why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending[sourceNS] = why
+}
+
+// Nudge has the standing read at the next tick.
+func (w *Watcher) Nudge() {
+	select {
+	case w.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// wants reports whether a collection has to be compared soon.
+func (w *Watcher) wants() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.pending) > 0 || w.known != nil && len(w.known.Unverified) > 0
+}
+
+// Run watches until ctx is done.
+func (w *Watcher) Run(ctx context.Context) {
+	var next time.Time
+	for mongo.Pause(ctx, tick) == nil {
+		if !w.cfg.State().Leads {
+			w.forget()
+			next = time.Time{}
+			continue
+		}
+		changed, err := w.mark(ctx)
+		select {
+		case <-w.nudge:
+			changed = true
+		default:
+		}
+		if changed || !time.Now().Before(next) {
+			began := time.Now()
+			if err == nil {
+				err = w.read(ctx)
+			}
+			next = time.Now().Add(max(readEvery, readShare*time.Since(began)))
+		}
+		w.said(ctx, err)
+	}
+	// What has diverged may be why the link ends.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	if w.cfg.State().Leads || len(w.taken()) > 0 {
+		_, _ = w.mark(last) // The next leader finds most of it again.
+	}
+}
+
+func (w *Watcher) said(ctx context.Context, err error) {
+	text := ""
+	if err != nil && ctx.Err() == nil {
+		text = err.Error()
+	}
+	if text != "" && text != w.broken {
+		w.cfg.Observer.Log(slog.LevelWarn, "what is verified of the link cannot be read or stored", slog.String(keyCause, text))
+	}
+	w.broken = text
+}
+
+// forget forgets everything: another process leads.
+func (w *Watcher) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known, w.told, w.faults = nil, nil, nil
+	clear(w.touched)
+}
+
+// taken returns what is to be marked.
+func (w *Watcher) taken() map[oplog.Namespace]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.pending)
+}
+
+// mark stores marks.
+func (w *Watcher) mark(ctx context.Context) (changed bool, err error) {
+	for ns, why := range w.taken() {
+		if err := w.cfg.Store.Mark(ctx, why, ns); err != nil {
+			return changed, err
+		}
+		w.mu.Lock()
+		delete(w.pending, ns)
+		w.mu.Unlock()
+		w.cfg.Observer.Tell(Unverified{NS: ns, Why: why})
+		changed = true
+	}
+	if w.cfg.Foreign == nil {
+		return changed, nil
+	}
+	now := w.cfg.Foreign()
+	for ns, last := range now {
+		if !last.After(w.touched[ns]) {
+			continue
+		}
+		if err := w.cfg.Store.Touched(ctx, ns, last); err != nil {
+			return changed, err
+		}
+		if _, known := w.touched[ns]; !known {
+			w.cfg.Observer.Tell(Unverified{NS: ns, Why: "something else has written to it"})
+		}
+		w.touched[ns] = last
+		changed = true
+	}
+	maps.DeleteFunc(w.touched, func(ns oplog.Namespace, _ time.Time) bool { _, still := now[ns]; return !still })
+	return changed, nil
+}
+
+// read reads the standing, and announces what is new.
+func (w *Watcher) read(ctx context.Context) error {
+	s := &w.cfg.Store
+	now, err := standing.Read(ctx, s.Target, s.DB, s.Link)
+	if err != nil {
+		return err
+	}
+	before := w.Known()
+	w.mu.Lock()
+	w.known = &now
+	w.mu.Unlock()
+	w.announce(before, &now)
+	return nil
+}
+
+// announce announces what has changed since the last look. What was known before this process led was
+// announced by another one, and is only summed up.
+func (w *Watcher) announce(before, now *standing.Standing) {
+	first := w.told == nil
+	told := make(map[oplog.Namespace]standing.Differing, len(now.Differing))
+	for i := range now.Differing {
+		d := &now.Differing[i]
+		told[d.SourceNS] = *d
+		if !first {
+			w.differs(d)
+		}
+	}
+	for _, ns := range slices.Sorted(maps.Keys(w.told)) {
+		if old := w.told[ns]; told[ns].Differences < old.Differences {
+			w.cfg.Observer.Tell(Cleared{NS: old.NS, Cleared: old.Differences - told[ns].Differences, Left: told[ns].Differences})
+		}
+	}
+	w.told = told
+	if first && now.Differences > 0 {
+		w.cfg.Observer.Tell(Known{Differences: now.Differences, Namespaces: len(now.Differing)})
+	}
+	if before != nil && before.AsOf == nil && now.AsOf != nil {
+		w.cfg.Observer.Tell(Verified{AsOf: now.AsOf.Wall(), Collections: now.Verified, Differences: now.Differences})
+	}
+	faults := make(map[oplog.Namespace]string, len(now.Unchecked))
+	for _, c := range now.Unchecked {
+		faults[c.SourceNS] = c.Why
+		if !first && w.faults[c.SourceNS] != c.Why {
+			w.cfg.Observer.Log(slog.LevelWarn, "a collection could not be verified", slog.String(keyNS, string(c.NS)), slog.String(keyCause, c.Why))
+		}
+	}
+	w.faults = faults
+}
+
+// differs announces the differences of a collection that were not known before.
+func (w *Watcher) differs(d *standing.Differing) {
+	old := w.told[d.SourceNS]
+	var found []standing.Found
+	for _, f := range d.Found {
+		if !slices.Contains(old.Found, f) {
+			found = append(found, f)
+		}
+	}
+	if len(found) == 0 && d.Differences <= old.Differences {
+		return
+	}
+	more := max(0, d.Differences-old.Differences-int64(len(found)))
+	shown := min(len(found), mostTold)
+	for i := range found[:shown] {
+		w.cfg.Observer.Tell(Differs{NS: d.NS, Found: found[i]})
+	}
+	if more += int64(len(found) - shown); more > 0 {
+		w.cfg.Observer.Tell(Known{NS: d.NS, Differences: cmp.Or(d.Differences, more), Namespaces: 1})
+	}
+}

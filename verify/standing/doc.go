@@ -1,0 +1,29 @@
+// Package standing keeps what is known of a link's verification: which collections of the target
+// were compared with the source, as of which consistent cut, and what differed. Whoever compares
+// writes it (package verify, for the command and for a link that verifies itself); status, cutover
+// and the page read it.
+//
+//	verify ── round, ranges, results ──▶ ┌──────────────────────┐
+//	                                     │ verified (metadata)  │ ──▶ [Read] ──▶ [Standing]
+//	guard, resync, divergences ─ marks ─▶└──────────────────────┘
+//
+// # Verified as of
+//
+// A result says that a collection was compared at cuts of which the oldest is Result.First. Each range
+// was equal at a cut that is not older, but for the differences that the result counts. A link is
+// verified as of the oldest First of all collections that count. It is not verified as long as one
+// of them has no result, or was marked since: something else has written to it, it is copied again,
+// or an operation met what it cannot have met at the source.
+//
+// Each verification is a round: it lists the collections, and compares them all. A collection counts
+// once a round is complete that had listed it when it began. One that is made or renamed later counts
+// from the next round on, so that frequent DDL commands do not leave a link unverified for ever; until
+// then Standing.New counts it. A collection that is dropped no longer counts from the next listing on.
+//
+// # Who writes
+//
+// Two verifications may run at the same time. A result replaces none that is of a newer cut. A result
+// is an observation of both sides at its cuts, and true whoever leads the link now, so a process that
+// has lost the lease can store nothing that is wrong. A range counts for the ranges that its own
+// verification has stored.
+package standing

@@ -1,0 +1,195 @@
+package standing
+
+import (
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	// MostFound is how many differences of a collection are listed; all are counted.
+	MostFound = 50
+	// mostText limits the text of an _id or a name, in bytes.
+	mostText = 200
+)
+
+// Cut is a consistent cut: see verify.Cut.
+type Cut struct {
+	Source bson.Timestamp `bson:"source"`
+	Target bson.Timestamp `bson:"target"`
+	// At is when its commit was acknowledged, by the clock of the process that made it.
+	At time.Time `bson:"at"`
+}
+
+// Wall is the time as of which the target was the source: that of the source's entry, or of the
+// commit if that is earlier. A source that writes nothing has an entry every 10 seconds.
+func (c *Cut) Wall() time.Time {
+	source := time.Unix(int64(c.Source.T), 0).UTC()
+	if at := c.At.UTC(); at.Before(source) {
+		return at
+	}
+	return source
+}
+
+// Tally counts documents.
+type Tally struct {
+	// SourceDocs and TargetDocs were read, Equal of them are the same on both sides.
+	SourceDocs int64 `json:"sourceDocuments"`
+	TargetDocs int64 `json:"targetDocuments"`
+	EqualDocs  int64 `json:"equalDocuments"`
+	// Bytes are those of the source's documents.
+	Bytes   int64 `json:"bytes"`
+	Missing int64 `json:"missing"`
+	Extra   int64 `json:"extra"`
+	Differs int64 `json:"differs"`
+	Order   int64 `json:"order"`
+}
+
+// Differences returns how many there are.
+func (t *Tally) Differences() int64 { return t.Missing + t.Extra + t.Differs + t.Order }
+
+// Add adds another tally.
+func (t *Tally) Add(more *Tally) {
+	t.SourceDocs += more.SourceDocs
+	t.TargetDocs += more.TargetDocs
+	t.EqualDocs += more.EqualDocs
+	t.Bytes += more.Bytes
+	t.Missing += more.Missing
+	t.Extra += more.Extra
+	t.Differs += more.Differs
+	t.Order += more.Order
+}
+
+// Found is a difference. It has no values.
+type Found struct {
+	// Kind is that of verify.Difference.
+	Kind string `bson:"kind"`
+	// ID is a document's _id as extended JSON, cut if it is long; empty for a catalog.
+	ID string `bson:"id,omitempty"`
+	// Name is that of an index or option; What says how that differs.
+	Name string `bson:"name,omitempty"`
+	What string `bson:"what,omitempty"`
+}
+
+// NewFound returns a difference with texts that are cut.
+func NewFound(kind, id, name, what string) Found {
+	return Found{Kind: kind, ID: short(id), Name: short(name), What: what}
+}
+
+func short(text string) string {
+	if len(text) <= mostText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostText], "") + "…"
+}
+
+// Range is a range that is compared.
+type Range struct {
+	Tally Tally `bson:"tally"`
+	First *Cut  `bson:"first,omitempty"`
+	Last  *Cut  `bson:"last,omitempty"`
+}
+
+// Pass is a comparison of a collection that has not ended.
+type Pass struct {
+	// Made identifies its ranges, as another verification may replace them. Round is that of
+	// the verification.
+	Made  bson.ObjectID `bson:"made"`
+	Round int64         `bson:"round"`
+	// Source and Target are the UUIDs of the collections.
+	Source bson.Binary     `bson:"source"`
+	Target bson.Binary     `bson:"target"`
+	How    string          `bson:"how"`
+	Ranges []bson.RawValue `bson:"ranges"`
+	// Done are the ranges that are compared, by index.
+	Done map[string]Range `bson:"done"`
+	// Found are the differences so far, the first of them; More counts the others.
+	Found []Found `bson:"found"`
+	More  int64   `bson:"more"`
+}
+
+// Result is a comparison of a collection that has ended.
+type Result struct {
+	Round int64  `bson:"round"`
+	Type  string `bson:"type"`
+	How   string `bson:"how"`
+	// First and Last are the oldest and the newest cut at which anything was compared.
+	First Cut `bson:"first"`
+	Last  Cut `bson:"last"`
+	// At is when it ended.
+	At time.Time `bson:"at"`
+	// TargetUUID is that of the target's collection.
+	TargetUUID bson.Binary `bson:"targetUUID"`
+	Tally      Tally       `bson:"tally"`
+	// Catalog counts the differences of existence, options and indexes.
+	Catalog int64 `bson:"catalog"`
+	// Found are the first differences.
+	Found []Found `bson:"found"`
+}
+
+// Differences returns how many there are.
+func (r *Result) Differences() int64 { return r.Tally.Differences() + r.Catalog }
+
+// Fault says why a collection could not be compared.
+type Fault struct {
+	Why   string    `bson:"why"`
+	Round int64     `bson:"round"`
+	At    time.Time `bson:"at"`
+}
+
+// Mark says since when a collection is not known to be the source's, whatever was compared before.
+type Mark struct {
+	// Target is the cluster time of the target up to which something may have changed it.
+	Target bson.Timestamp `bson:"target"`
+	Why    string         `bson:"why"`
+	At     time.Time      `bson:"at"`
+}
+
+// document is what the metadata have of a collection, by its name at the source.
+type document struct {
+	ID string `bson:"_id"`
+	// NS is its name on the target.
+	NS oplog.Namespace `bson:"ns"`
+	// Source is the UUID of the source's collection, zero for a view and for one that only the target
+	// has.
+	Source bson.Binary `bson:"source"`
+	// Joined is the first round that had listed it when it began, 0 if none has.
+	Joined int64   `bson:"joined"`
+	Is     *Result `bson:"is,omitempty"`
+	Fault  *Fault  `bson:"fault,omitempty"`
+	Mark   *Mark   `bson:"mark,omitempty"`
+	Pass   *Pass   `bson:"pass,omitempty"`
+}
+
+// marked reports whether the collection was marked after its result.
+func (d *document) marked() bool {
+	return d.Mark != nil && (d.Is == nil || oplog.CompareTimestamps(d.Is.First.Target, d.Mark.Target) <= 0)
+}
+
+// Round is a verification of all collections. Its document has the _id LINK//round: no database has
+// an empty name.
+type Round struct {
+	// N is its number, from 1 on; Complete is the newest one that is complete, 0 for none.
+	N        int64 `bson:"n"`
+	Complete int64 `bson:"complete"`
+	// Began is a cut of when it began, At the time of that.
+	Began Cut       `bson:"began"`
+	At    time.Time `bson:"at"`
+	// Listed is how many collections there were.
+	Listed int64 `bson:"listed"`
+	// Last is the newest complete one.
+	Last *Ended `bson:"last,omitempty"`
+}
+
+// Ended is a round that is complete.
+type Ended struct {
+	Began Cut       `bson:"began"`
+	From  time.Time `bson:"from"`
+	To    time.Time `bson:"to"`
+}
+
+// Open reports whether the round is not complete.
+func (r *Round) Open() bool { return r.N > r.Complete }

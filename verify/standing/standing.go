@@ -1,0 +1,273 @@
+package standing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// mostListed limits the lists of a Standing.
+const mostListed = 100
+
+// Standing is what is known of a link's verification. The zero value is that of one that was never
+// verified.
+type Standing struct {
+	// AsOf is the oldest cut at which anything that counts was compared last, nil if something was
+	// not; Oldest is the collection that it is of, by its name on the target.
+	AsOf   *Cut
+	Oldest oplog.Namespace
+	// Why says why AsOf is nil.
+	Why string
+	// Collections is how many count, Verified how many of them are verified; New is how many were
+	// made since the round began, and count from the next one on.
+	Collections, Verified, New int
+	// Unverified are those that count and are not, Unchecked those that could not be compared the last
+	// time, the first of each. Differing have differences.
+	Unverified, Unchecked []Collection
+	MoreUnverified        int
+	Differing             []Differing
+	// Differences counts all that are known, Kinds by kind.
+	Differences int64
+	Kinds       map[string]int64
+	// Round is the newest one, Done is how many of its collections it has compared, Bytes how many
+	// bytes of the source's documents the newest results are of.
+	Round Round
+	Done  int
+	Bytes int64
+}
+
+// Collection is a collection, and why it is listed.
+type Collection struct {
+	NS, SourceNS oplog.Namespace
+	Why          string
+	Since        time.Time
+}
+
+// Differing is a collection with differences.
+type Differing struct {
+	NS, SourceNS oplog.Namespace
+	Differences  int64
+	// AsOf is the cut of the comparison, nil while that has not ended. Found are the first ones.
+	AsOf  *Cut
+	Found []Found
+}
+
+// Read reads what is known of a link's verification from its metadata in a target, and what else
+// they have that says that something was changed since.
+func Read(ctx context.Context, target mongo.Caller, db, link string) (Standing, error) {
+	s := Store{Target: target, DB: db, Link: link}
+	round, docs, err := s.load(ctx)
+	if err != nil {
+		return Standing{}, err
+	}
+	var since since
+	if since.touched, err = foreign(ctx, target, db, link); err != nil {
+		return Standing{}, err
+	}
+	links, err := checkpoint.New(checkpoint.Config{Target: target, DB: db, Link: link})
+	if err != nil {
+		return Standing{}, err
+	}
+	state, _, err := links.Load(ctx)
+	if err != nil {
+		return Standing{}, err
+	}
+	since.of(&state)
+	return sum(&round, docs, &since), nil
+}
+
+// since is what else the metadata say of what has changed since a comparison.
+type since struct {
+	// touched are the collections with foreign writes, by their names at the source, and when the
+	// last one was.
+	touched map[oplog.Namespace]time.Time
+	// leftOut are those that are copied again; copied is the time of the source as of which the link's
+	// copy is consistent, and copying reports whether it is not yet.
+	leftOut map[oplog.Namespace]bool
+	copied  bson.Timestamp
+	copying bool
+}
+
+func (s *since) of(st *checkpoint.State) {
+	s.copied = st.CopiedUntil.TS
+	s.copying = st.Copy != nil && st.Copy.Phase != checkpoint.Copied
+	s.leftOut = make(map[oplog.Namespace]bool, len(st.LeftOut))
+	for i := range st.LeftOut {
+		s.leftOut[st.LeftOut[i].NS] = true
+	}
+}
+
+// foreign returns the collections with foreign writes that nobody has dealt with, by their names at
+// the source. A state that is damaged has none: the guard says that.
+func foreign(ctx context.Context, target mongo.Caller, db, link string) (map[oplog.Namespace]time.Time, error) {
+	store := guard.Store{Target: target, DB: db, Link: link}
+	st, err := store.Read(ctx)
+	if _, damaged := errors.AsType[*metadata.DamagedError](err); damaged || err == nil && st == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	cleared, err := store.Cleared(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st.Clear(cleared)
+	touched := make(map[oplog.Namespace]time.Time, len(st.Touched))
+	for i := range st.Touched {
+		touched[st.Touched[i].Source] = st.Touched[i].Last
+	}
+	return touched, nil
+}
+
+// Texts of Standing.Why and Collection.Why.
+const (
+	whyNever    = "not compared yet"
+	whyCopying  = "it is copied again"
+	whyCopied   = "it was copied after it was compared"
+	whyForeign  = "something else has written to it"
+	whyNoRound  = "no verification of all collections is complete"
+	whyOfLinkNS = "not verified: "
+)
+
+// sum adds everything up.
+func sum(round *Round, docs map[oplog.Namespace]*document, changed *since) Standing {
+	out := Standing{Round: *round, Kinds: map[string]int64{}}
+	for _, ns := range sorted(docs) {
+		d := docs[ns]
+		if d.Pass != nil && d.Pass.Round != round.N {
+			d.Pass = nil // that of a verification which was not resumed
+		}
+		out.differences(ns, d)
+		if d.Is != nil {
+			out.Bytes += d.Is.Tally.Bytes
+			if d.Is.Round == round.N {
+				out.Done++
+			}
+		}
+		if d.Fault != nil {
+			out.Unchecked = append(out.Unchecked, Collection{NS: d.NS, SourceNS: ns, Why: d.Fault.Why, Since: d.Fault.At})
+		}
+		if d.Joined == 0 || d.Joined > max(1, round.Complete) {
+			out.New++
+			continue
+		}
+		out.Collections++
+		why, since := d.unverified(ns, changed)
+		if why != "" {
+			out.MoreUnverified++
+			out.Unverified = append(out.Unverified, Collection{NS: d.NS, SourceNS: ns, Why: why, Since: since})
+			continue
+		}
+		out.Verified++
+		if first := &d.Is.First; out.AsOf == nil || oplog.CompareTimestamps(first.Target, out.AsOf.Target) < 0 {
+			out.AsOf, out.Oldest = first, d.NS
+		}
+	}
+	out.judge()
+	return out
+}
+
+// judge says whether the link is verified as a whole, and limits the lists.
+func (s *Standing) judge() {
+	switch {
+	case s.Round.Complete == 0:
+		s.AsOf, s.Oldest, s.Why = nil, "", whyNoRound
+	case len(s.Unverified) > 0:
+		c := &s.Unverified[0]
+		s.AsOf, s.Oldest, s.Why = nil, "", whyOfLinkNS+string(c.NS)+": "+c.Why
+	case s.AsOf == nil && s.Round.Last != nil: // There is nothing to mirror.
+		began := s.Round.Last.Began
+		s.AsOf = &began
+	}
+	s.Unverified = s.Unverified[:min(len(s.Unverified), mostListed)]
+	s.MoreUnverified -= len(s.Unverified)
+	s.Unchecked = s.Unchecked[:min(len(s.Unchecked), mostListed)]
+	slices.SortStableFunc(s.Differing, func(a, b Differing) int { return cmp.Compare(b.Differences, a.Differences) })
+	s.Differing = s.Differing[:min(len(s.Differing), mostListed)]
+}
+
+// unverified returns why a collection that counts is not verified, and since when as far as that is
+// known; empty if it is.
+func (d *document) unverified(ns oplog.Namespace, changed *since) (why string, at time.Time) {
+	touched := changed.touched[ns]
+	switch {
+	case changed.copying || changed.leftOut[ns]:
+		return whyCopying, time.Time{}
+	case d.Is == nil && d.Fault != nil:
+		return d.Fault.Why, d.Fault.At
+	case d.Is == nil:
+		return whyNever, time.Time{}
+	case d.marked():
+		return d.Mark.Why, d.Mark.At
+	case oplog.CompareTimestamps(d.Is.First.Source, changed.copied) < 0:
+		return whyCopied, time.Time{}
+	// Cluster times are those of the target's primary, in seconds.
+	case !touched.IsZero() && touched.Unix() >= int64(d.Is.First.Target.T):
+		return whyForeign, touched
+	}
+	return "", time.Time{}
+}
+
+// differences adds those of a collection: of its result, and of the comparison that has not ended
+// those that are not among them.
+func (s *Standing) differences(ns oplog.Namespace, d *document) {
+	one := Differing{NS: d.NS, SourceNS: ns}
+	if d.Is != nil {
+		one.AsOf, one.Found, one.Differences = &d.Is.First, d.Is.Found, d.Is.Differences()
+		for kind, n := range map[string]int64{"missing": d.Is.Tally.Missing, "extra": d.Is.Tally.Extra, "differs": d.Is.Tally.Differs, "order": d.Is.Tally.Order, "catalog": d.Is.Catalog} {
+			if n > 0 {
+				s.Kinds[kind] += n
+			}
+		}
+	}
+	if d.Pass != nil {
+		for i := range d.Pass.Found {
+			f := &d.Pass.Found[i]
+			if slices.Contains(one.Found, *f) {
+				continue
+			}
+			if len(one.Found) < MostFound {
+				one.Found = append(slices.Clip(one.Found), *f)
+			}
+			one.Differences++
+			s.Kinds[f.kind()]++
+		}
+		if d.Is == nil || d.Is.Differences() == 0 {
+			one.Differences += d.Pass.More // more than are listed, and none of them counted yet
+		}
+	}
+	if one.Differences > 0 {
+		s.Differing = append(s.Differing, one)
+	}
+	s.Differences += one.Differences
+}
+
+// kind is that of Standing.Kinds.
+func (f *Found) kind() string {
+	switch f.Kind {
+	case "missing", "extra", "differs", "order":
+		return f.Kind
+	default:
+		return "catalog"
+	}
+}
+
+func sorted(docs map[oplog.Namespace]*document) []oplog.Namespace {
+	names := make([]oplog.Namespace, 0, len(docs))
+	for ns := range docs {
+		names = append(names, ns)
+	}
+	slices.Sort(names)
+	return names
+}

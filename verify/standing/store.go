@@ -1,0 +1,337 @@
+package standing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// statements is how many collections one command writes.
+const statements = 500
+
+// Store has what is known of a link's verification in its metadata.
+type Store struct {
+	// Target runs commands on the target's primary.
+	Target mongo.Caller
+	// DB is the metadata database.
+	DB, Link string
+}
+
+func (s *Store) id(sourceNS oplog.Namespace) string { return s.Link + "/" + string(sourceNS) }
+
+func (s *Store) roundID() string { return s.Link + "//round" }
+
+// again reports whether a command may be repeated: all of this package are idempotent.
+func again(err error) bool { return servererr.Classify(err).Passes() }
+
+// write sends a write, again after transient errors.
+func (s *Store) write(ctx context.Context, cmd mongo.Command) error {
+	cmd = metadata.Majority(cmd)
+	err := mongo.Retry{For: time.Minute, Again: again}.Do(ctx, func() error {
+		reply, err := s.Target.Call(ctx, cmd)
+		if err == nil {
+			_, err = metadata.Written(reply)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store what is verified of link %s in %s.%s of the target: %w", s.Link, s.DB, metadata.Verified, err)
+	}
+	return nil
+}
+
+// set updates one document: it sets fields, and unsets others.
+func (s *Store) set(ctx context.Context, filter func([]byte) []byte, upsert bool, fields bson.D, unset ...string) error {
+	st, err := setting(filter, upsert, fields, unset...)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, st))
+}
+
+func setting(filter func([]byte) []byte, upsert bool, fields bson.D, unset ...string) (metadata.Statement, error) {
+	doc, err := bson.Marshal(fields)
+	if err != nil {
+		return metadata.Statement{}, fmt.Errorf("store what is verified: %w", err)
+	}
+	return metadata.Statement{Filter: filter, Upsert: upsert, Change: func(dst []byte) []byte {
+		dst = bsoncore.AppendDocumentElement(dst, "$set", doc)
+		if len(unset) == 0 {
+			return dst
+		}
+		return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte {
+			for _, f := range unset {
+				dst = bsoncore.AppendStringElement(dst, f, "")
+			}
+			return dst
+		})
+	}}, nil
+}
+
+// Listed is a collection that a round has listed.
+type Listed struct {
+	NS, SourceNS oplog.Namespace
+	// Source is the UUID of the source's collection, zero for none.
+	Source oplog.UUID
+}
+
+// Head is what was known of a collection when a round began, or went on.
+type Head struct {
+	Result *Result
+	// Marked reports whether it was marked after the result.
+	Marked bool
+}
+
+// Begin begins a round, or goes on with one that is not complete, if resume is set. It records the
+// collections, and forgets those that are not listed any more. The cut is one at which they were
+// there. The result has what is known of each, by its name at the source.
+func (s *Store) Begin(ctx context.Context, listed []Listed, resume bool, cut Cut, now time.Time) (Round, map[oplog.Namespace]Head, error) {
+	round, docs, err := s.load(ctx)
+	if err != nil {
+		return round, nil, err
+	}
+	resume = resume && round.Open()
+	if !resume {
+		round.N++
+		round.Began, round.At = cut, now.UTC()
+	}
+	round.Listed = int64(len(listed))
+	joins := round.N
+	if resume {
+		joins++
+	}
+	heads, changes, err := s.join(docs, listed, joins)
+	if err != nil {
+		return round, nil, err
+	}
+	for part := range slices.Chunk(changes, statements) {
+		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, part...)); err != nil {
+			return round, nil, err
+		}
+	}
+	if err := s.forget(ctx, docs, heads); err != nil {
+		return round, nil, err
+	}
+	err = s.set(ctx, metadata.ByID(s.roundID()), true, bson.D{
+		{Key: "n", Value: round.N},
+		{Key: "complete", Value: round.Complete},
+		{Key: "began", Value: round.Began},
+		{Key: "at", Value: round.At},
+		{Key: "listed", Value: round.Listed},
+	})
+	return round, heads, err
+}
+
+// join returns what is known of the listed collections, and the changes that record those which are
+// new, or are other ones than before.
+func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins int64) (map[oplog.Namespace]Head, []metadata.Statement, error) {
+	heads := make(map[oplog.Namespace]Head, len(listed))
+	var changes []metadata.Statement
+	for _, l := range listed {
+		d := docs[l.SourceNS]
+		id := uuid(l.Source)
+		if d != nil && d.Joined > 0 && d.Source.Equal(id) && d.NS == l.NS {
+			heads[l.SourceNS] = Head{Result: d.Is, Marked: d.marked()}
+			continue
+		}
+		heads[l.SourceNS] = Head{}
+		st, err := setting(metadata.ByID(s.id(l.SourceNS)), true,
+			bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: id}, {Key: "joined", Value: joins}}, "is", "fault", "pass")
+		if err != nil {
+			return nil, nil, err
+		}
+		changes = append(changes, st)
+	}
+	return heads, changes, nil
+}
+
+// forget deletes the documents of collections that are not listed.
+func (s *Store) forget(ctx context.Context, docs map[oplog.Namespace]*document, listed map[oplog.Namespace]Head) error {
+	var gone []string
+	for ns := range docs {
+		if _, is := listed[ns]; !is {
+			gone = append(gone, s.id(ns))
+		}
+	}
+	for part := range slices.Chunk(gone, statements) {
+		if err := s.write(ctx, metadata.Delete(s.DB, metadata.Verified, metadata.AnyOf(part))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Forget forgets a collection that neither side has any more.
+func (s *Store) Forget(ctx context.Context, sourceNS oplog.Namespace) error {
+	return s.write(ctx, metadata.Delete(s.DB, metadata.Verified, metadata.ByID(s.id(sourceNS))))
+}
+
+// End completes a round, unless another one has begun.
+func (s *Store) End(ctx context.Context, r *Round, now time.Time) error {
+	return s.set(ctx, func(dst []byte) []byte {
+		return bsoncore.AppendInt64Element(metadata.ByID(s.roundID())(dst), "n", r.N)
+	}, false, bson.D{{Key: "complete", Value: r.N}, {Key: "last", Value: Ended{Began: r.Began, From: r.At, To: now.UTC()}}})
+}
+
+// Pass returns the stored pass of a collection, nil if there is none that can be read.
+func (s *Store) Pass(ctx context.Context, sourceNS oplog.Namespace) (*Pass, error) {
+	doc, err := s.find(ctx, metadata.ByID(s.id(sourceNS)))
+	if err != nil || len(doc) == 0 {
+		return nil, err
+	}
+	var d document
+	if err := bson.Unmarshal(doc[0], &d); err != nil {
+		return nil, nil //nolint:nilerr,nilnil // It is damaged, or of another release: the collection begins again.
+	}
+	return d.Pass, nil
+}
+
+// SavePass stores the ranges of a collection.
+func (s *Store) SavePass(ctx context.Context, sourceNS oplog.Namespace, p *Pass) error {
+	return s.set(ctx, metadata.ByID(s.id(sourceNS)), true, bson.D{{Key: "pass", Value: p}})
+}
+
+// SaveRange stores that range i of the pass made is compared, with the differences so far, unless
+// another verification has stored other ranges.
+func (s *Store) SaveRange(ctx context.Context, sourceNS oplog.Namespace, made bson.ObjectID, i int, r *Range, found []Found, more int64) error {
+	return s.set(ctx, func(dst []byte) []byte {
+		return bsoncore.AppendObjectIDElement(metadata.ByID(s.id(sourceNS))(dst), "pass.made", made)
+	}, false, bson.D{{Key: "pass.done." + strconv.Itoa(i), Value: r}, {Key: "pass.found", Value: found}, {Key: "pass.more", Value: more}})
+}
+
+// SaveResult stores the result of a comparison, unless there is one of a newer cut. If the source's
+// collection is another one than the round had listed, it counts from the next round on.
+func (s *Store) SaveResult(ctx context.Context, l Listed, r *Result) error {
+	return s.set(ctx, func(dst []byte) []byte {
+		dst = metadata.ByID(s.id(l.SourceNS))(dst)
+		dst = metadata.AppendDoc(dst, "is.first.target", func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte {
+				return bsoncore.AppendTimestampElement(dst, "$gt", r.First.Target.T, r.First.Target.I)
+			})
+		})
+		return bsoncore.AppendBinaryElement(dst, "source", bson.TypeBinaryUUID, l.Source[:])
+	}, false, bson.D{{Key: "is", Value: r}}, "fault", "pass")
+}
+
+// Replace records that the source's collection is another one than the round had listed: it counts
+// from the next round on.
+func (s *Store) Replace(ctx context.Context, l Listed, round int64) error {
+	return s.set(ctx, metadata.ByID(s.id(l.SourceNS)), true,
+		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass")
+}
+
+// SaveFault stores that a collection could not be compared. What was compared before stays as it is.
+func (s *Store) SaveFault(ctx context.Context, sourceNS oplog.Namespace, f *Fault) error {
+	return s.set(ctx, metadata.ByID(s.id(sourceNS)), true, bson.D{{Key: "fault", Value: f}}, "pass")
+}
+
+// Mark marks collections as not verified, by their names at the source: until they are compared at a
+// cut after now.
+func (s *Store) Mark(ctx context.Context, why string, sourceNS ...oplog.Namespace) error {
+	if len(sourceNS) == 0 {
+		return nil
+	}
+	at, err := mongo.OperationTime(ctx, s.Target)
+	if err != nil {
+		return fmt.Errorf("mark collections as not verified: %w", err)
+	}
+	mark := Mark{Target: at, Why: why, At: time.Now().UTC()}
+	changes := make([]metadata.Statement, 0, len(sourceNS))
+	for _, ns := range sourceNS {
+		st, err := setting(metadata.ByID(s.id(ns)), true, bson.D{{Key: "mark", Value: mark}})
+		if err != nil {
+			return err
+		}
+		changes = append(changes, st)
+	}
+	for part := range slices.Chunk(changes, statements) {
+		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, part...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Touched marks a collection that something else has written to, up to a time of the target's clock,
+// unless it was marked later than that.
+func (s *Store) Touched(ctx context.Context, sourceNS oplog.Namespace, last time.Time) error {
+	at, err := mongo.OperationTime(ctx, s.Target)
+	if err != nil {
+		return fmt.Errorf("mark %s as not verified: %w", sourceNS, err)
+	}
+	err = s.set(ctx, func(dst []byte) []byte {
+		return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "mark.target", func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte {
+				return bsoncore.AppendTimestampElement(dst, "$gte", uint32(last.Unix()+1), 0) //nolint:gosec // Until 2106, as all timestamps.
+			})
+		})
+	}, true, bson.D{{Key: "mark", Value: Mark{Target: at, Why: whyForeign, At: last.UTC()}}})
+	if servererr.IsDuplicateKey(err) {
+		return nil // It was marked.
+	}
+	return err
+}
+
+// fields are what of a document is read to know what is verified: all but the ranges.
+var fields = []string{
+	"ns", "source", "joined", "is", "fault", "mark", "pass.found", "pass.more", "pass.round", "n", "complete", "began", "at", "listed", "last",
+}
+
+// find reads documents with read concern majority.
+func (s *Store) find(ctx context.Context, filter func([]byte) []byte, only ...string) ([]bson.Raw, error) {
+	docs, err := mongo.Retry{For: time.Minute}.ReadAll(ctx, s.Target, nil, s.DB, metadata.Document(func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "find", metadata.Verified)
+		dst = metadata.AppendDoc(dst, "filter", filter)
+		if len(only) > 0 {
+			dst = metadata.AppendDoc(dst, "projection", func(dst []byte) []byte {
+				for _, f := range only {
+					dst = bsoncore.AppendInt32Element(dst, f, 1)
+				}
+				return dst
+			})
+		}
+		return metadata.AppendDoc(dst, "readConcern", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "level", "majority") })
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("read what is verified of link %s in %s.%s of the target: %w", s.Link, s.DB, metadata.Verified, err)
+	}
+	return docs, nil
+}
+
+// load reads everything but the ranges. A document that cannot be read counts as one of a collection
+// that was never compared.
+func (s *Store) load(ctx context.Context) (round Round, docs map[oplog.Namespace]*document, err error) {
+	list, err := s.find(ctx, metadata.Below(s.Link), fields...)
+	if err != nil {
+		return round, nil, err
+	}
+	docs = make(map[oplog.Namespace]*document, len(list))
+	for _, raw := range list {
+		id, _ := raw.Lookup("_id").StringValueOK()
+		if id == s.roundID() {
+			if bson.Unmarshal(raw, &round) != nil {
+				round = Round{} // damaged: the next verification begins from the start
+			}
+			continue
+		}
+		var d document
+		if err := bson.Unmarshal(raw, &d); err != nil {
+			d = document{ID: id}
+		}
+		docs[oplog.Namespace(strings.TrimPrefix(id, s.Link+"/"))] = &d
+	}
+	return round, docs, nil
+}
+
+func uuid(id oplog.UUID) bson.Binary { return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id[:]} }
