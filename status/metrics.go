@@ -28,6 +28,8 @@ type collector struct {
 	exact, delay, paused, cutInterval               *prometheus.Desc
 	trend, busy, bottleneck, clock                  *prometheus.Desc
 	foreign, watching                               *prometheus.Desc
+	verifiedAge, verifiedColls, verifies            *prometheus.Desc
+	differences                                     *prometheus.Desc
 }
 
 func newCollector(t *Tracker) *collector {
@@ -53,6 +55,10 @@ func newCollector(t *Tracker) *collector {
 			"Time since the newest consistent cut, which is known to be majority-committed on the target."),
 		foreign:       desc("foreign_writes_total", "Writes to mirrored namespaces of the target that the link has not made, since it was made, by kind.", "kind"),
 		watching:      desc("guard_watching", "1 while the target's oplog is watched for foreign writes, 0 while it is not."),
+		verifiedAge:   desc("verified_age_seconds", "Time since that of the source as of which everything was compared last; missing while something is not verified."),
+		verifiedColls: desc("verified_collections", "Collections that count (counted), that are verified, that could not be compared (unchecked), and that count from the next comparison on (new).", "kind"),
+		differences:   desc("verify_differences", "Differences between source and target that the last comparison of each collection has found, by kind.", "kind"),
+		verifies:      desc("verify_continuous", "1 if the link verifies itself, 0 if it does not."),
 		copyPhase:     desc("copy_phase", "1 for the current phase of the copy, 0 for the others.", "phase"),
 		copyNumber:    desc("copy_number", "Number of the copy: more than 1 if copying started again."),
 		collections:   desc("copy_collections", "Collections copied, and in total.", "kind"),
@@ -88,6 +94,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 		c.docRate, c.byteRate, c.left, c.indexes, c.failedIndexes, c.leftOut, c.lacking,
 		c.keptBack, c.deferred, c.exact, c.delay, c.paused, c.cutInterval,
 		c.trend, c.busy, c.bottleneck, c.clock, c.foreign, c.watching,
+		c.verifiedAge, c.verifiedColls, c.verifies, c.differences,
 	} {
 		out <- d
 	}
@@ -144,6 +151,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.watching, truth(g.Watching))
 		c.collectForeign(g, out)
 	}
+	c.collectVerified(s.Verified, gauge, maybe)
 	c.collectCopy(s.Copy, gauge, maybe)
 	for _, o := range []struct {
 		kind string
@@ -167,6 +175,22 @@ func (c *collector) collectSettings(s *Snapshot, gauge func(*prometheus.Desc, fl
 	gauge(c.cutInterval, s.CutIntervalSeconds)
 	if s.Control != nil && s.Control.known {
 		gauge(c.paused, truth(s.Control.Paused != nil))
+	}
+}
+
+// collectVerified makes metrics of what is verified.
+func (c *collector) collectVerified(v *Verified, gauge func(*prometheus.Desc, float64, ...string), maybe func(*prometheus.Desc, *float64)) {
+	if v == nil {
+		return
+	}
+	maybe(c.verifiedAge, v.AgeSeconds)
+	gauge(c.verifies, truth(v.Continuous))
+	gauge(c.verifiedColls, float64(v.Collections), "counted")
+	gauge(c.verifiedColls, float64(v.Verified), "verified")
+	gauge(c.verifiedColls, float64(len(v.Unchecked)), "unchecked")
+	gauge(c.verifiedColls, float64(v.New), "new")
+	for _, kind := range differenceKinds {
+		gauge(c.differences, float64(v.Kinds[kind]), kind)
 	}
 }
 

@@ -117,6 +117,9 @@ type VerifyRound struct {
 	Done        int   `json:"done"`
 }
 
+// differenceKinds are the names of Verified.Kinds.
+var differenceKinds = []string{"missing", "extra", "differs", "order", "catalog"}
+
 // Verifies makes the Tracker show what of returns. It is called before the Tracker is used.
 func (t *Tracker) Verifies(of func() Verification) { t.verification = of }
 

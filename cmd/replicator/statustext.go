@@ -33,6 +33,9 @@ func figures(s *status.Snapshot) []string {
 	if c := s.Cut; c != nil {
 		add("cut", age(c.AgeSeconds)+" old")
 	}
+	if v := s.Verified; v != nil {
+		add("verified", verifiedText(v)...)
+	}
 	add("set", whatIsSet(s.Control)...)
 	for _, n := range busiest(s.Namespaces) {
 		deferred := ""
@@ -46,6 +49,26 @@ func figures(s *status.Snapshot) []string {
 		add("namespace "+n.Namespace, phase, rateText(n.OpsPerSecond, "operations"), bytesText(n.LogBytesPerSecond), deferred)
 	}
 	return lines
+}
+
+// verifiedText says as of when everything was compared, and what differs.
+func verifiedText(v *status.Verified) []string {
+	out := []string{"not as a whole: " + cmp.Or(v.Why, "nothing was compared")}
+	if v.At != nil && v.AgeSeconds != nil {
+		out = []string{"as of " + v.At.Format(time.DateTime) + " UTC", age(*v.AgeSeconds) + " ago"}
+	}
+	out = append(out, fmt.Sprintf("%d of %d collections", v.Verified, v.Collections))
+	if v.New > 0 {
+		out = append(out, fmt.Sprintf("%d new ones", v.New))
+	}
+	if n := len(v.Unchecked); n > 0 {
+		out = append(out, fmt.Sprintf("%d could not be compared", n))
+	}
+	out = append(out, fmt.Sprintf("%d differences", v.Differences))
+	if v.Waiting != "" {
+		out = append(out, "waiting: "+v.Waiting)
+	}
+	return out
 }
 
 // busiest are the namespaces with most operations per second, without those that had none.

@@ -27,6 +27,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/status"
+	"github.com/oplogrep/replicator/verify/standing"
 	"github.com/oplogrep/replicator/web"
 )
 
@@ -64,6 +65,10 @@ func start(t *testing.T) *process {
 		Observer: p.tracker.Observe, Registry: p.registry,
 	}, p.source, target))(t)
 	p.tracker.Follow(p.link.Snapshot)
+	compared := standing.Cut{Source: bson.Timestamp{T: uint32(time.Now().Unix())}, At: time.Now()} //nolint:gosec // Until 2106.
+	p.tracker.Verifies(func() status.Verification {
+		return status.Verification{Continuous: true, Standing: &standing.Standing{AsOf: &compared, Collections: 2, Verified: 2}}
+	})
 	p.others()
 	p.run()
 	return p

@@ -102,7 +102,7 @@ func lint(t *testing.T, all map[string]described) {
 var exact = regexp.MustCompile(`^replicator_(` + strings.Join([]string{
 	"agent_.*", "applier_(cuts_dropped|deletes_empty|divergences|kept_back_.*|ops|skipped_ops)(_total)?", "consistent", "copy_(number|phase)", "cut_interval_seconds",
 	"deferred", "delay_seconds", "feedback_failures_total", "http_.*", "info", "initialsync_(docs|step).*", "kept_back_collections", "lacking",
-	"lease_(fenced_writes|leader|renewal_failures|takeovers).*", "left_out_collections", "locks_(held|lost_total|attempts_total)", "paused", "state", "verdict",
+	"lease_(fenced_writes|leader|renewal_failures|takeovers).*", "left_out_collections", "locks_(held|lost_total|attempts_total)", "paused", "state", "verdict", "verified_collections", "verify_.*",
 }, "|") + `)$`)
 
 // fleeting are metrics that are missing until something was measured long enough.

@@ -74,8 +74,10 @@ func (p *pacer) Wait(ctx context.Context, docs, bytes int) error {
 		return err
 	}
 	if pause := p.due(); pause > 0 {
-		if err := mongo.Pause(ctx, pause); err != nil {
-			return err
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 	for !p.steady() {
