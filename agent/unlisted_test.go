@@ -20,7 +20,7 @@ func TestUnlisted(t *testing.T) {
 		b.set("a=1")
 		_, result := b.work("b")
 		time.Sleep(unlistedFor - time.Second)
-		b.set("a=2") // another change does not begin the time anew
+		b.set("a=2") // another change does not restart the time
 		select {
 		case err := <-result:
 			t.Fatalf("too soon: %v", err)

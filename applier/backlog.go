@@ -234,7 +234,7 @@ func (d *dispatcher) writeKept(ctx context.Context, queue []work) error {
 	if err := d.barrier.write(ctx, s); err != nil {
 		return within(ctx, "barrier", err)
 	}
-	d.rise(s.last())
+	d.raiseFloor(s.last())
 	for i := range queue {
 		d.acknowledged(1, queue[i].wall)
 	}
@@ -329,7 +329,7 @@ func (d *dispatcher) endBuild(ctx context.Context) error {
 	if err := d.barrier.complete(ctx, span{ops: []plan.Op{b.op}}); err != nil {
 		return err
 	}
-	d.rise(b.op.At)
+	d.raiseFloor(b.op.At)
 	d.routes.forget()
 	d.applied(&b.op.Op, b.op.At.OpTime, b.wall)
 	if _, kept := d.routes.kept[b.op.Target]; kept {

@@ -87,13 +87,13 @@ func (d *dispatcher) afterBarrier(ctx context.Context, s span) error {
 	d.countAll(s.ops)
 	d.acknowledged(len(s.ops), d.wall)
 	d.barrier.tally(s.ops)
-	d.rise(s.last())
+	d.raiseFloor(s.last())
 	d.tracker.applied(d.current, len(s.ops))
 	return nil
 }
 
-// rise raises the floor: everything up to it is in the target.
-func (d *dispatcher) rise(to checkpoint.Position) {
+// raiseFloor raises the floor: everything up to it is in the target.
+func (d *dispatcher) raiseFloor(to checkpoint.Position) {
 	if to.Compare(d.floor) > 0 {
 		d.floor = to
 	}
@@ -119,7 +119,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 	// Many small operations take more memory than their bytes in the log.
 	if t.Bytes+int64(t.Count)*opOverhead > d.cfg.WindowBytes {
 		if d.isCrossed(t.OpTime) {
-			return 1, d.loose(ctx, t)
+			return 1, d.oneByOne(ctx, t)
 		}
 		d.logNotAtomic(t.OpTime, t.Count, "it is larger than the writers' window")
 		return 1, d.chunks(ctx, t)
@@ -134,12 +134,12 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 	case first.announced:
 		// Lanes announced it while transactions were relaxed, and only their positions
 		// show which part of it is in the target.
-		return 1, d.loose(ctx, t)
+		return 1, d.oneByOne(ctx, t)
 	case !first.direct && !first.spans && (d.isKept(&first.ops[0]) || len(first.ops) <= d.cfg.CoalesceWindow && first.bytes <= int64(d.cfg.FlushBytes)):
 		return 1, d.whole(ctx, &first)
 	case d.isCrossed(t.OpTime):
 		d.logNotAtomic(t.OpTime, t.Count, "what an earlier attempt had begun reaches beyond it")
-		return 1, d.loose(ctx, t)
+		return 1, d.oneByOne(ctx, t)
 	case first.direct:
 		d.logNotAtomic(t.OpTime, t.Count, "it writes to collections that transactions cannot write to")
 		return 1, d.chunks(ctx, t)
@@ -435,7 +435,7 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	if err := d.barrier.complete(ctx, s); err != nil {
 		return err
 	}
-	d.rise(at)
+	d.raiseFloor(at)
 	d.routes.forget()
 	d.applied(op, at.OpTime, d.wall)
 	d.tracker.applied(d.current, 1)

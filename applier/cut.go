@@ -36,8 +36,8 @@ type cuts struct {
 	// its way: no other is made then.
 	made        chan checkpoint.Cut
 	unconfirmed atomic.Bool
-	// unheard means that the last cut was not confirmed, for an error. It belongs to confirmLoop.
-	unheard bool
+	// confirmFailed means that the last cut was not confirmed, for an error. It belongs to confirmLoop.
+	confirmFailed bool
 	// confirmed notifies the dispatcher of the end of that way, and that the metadata are
 	// prepared.
 	confirmed chan struct{}
@@ -216,17 +216,17 @@ func (a *Applier) confirm(ctx context.Context, c checkpoint.Cut) {
 		// The attempt ends.
 	case err != nil:
 		a.metrics.cutsDropped.Inc()
-		if !a.cuts.unheard {
+		if !a.cuts.confirmFailed {
 			a.cfg.Observer.Log(slog.LevelWarn, "a consistent cut was not confirmed by the target, and is not told; the next one follows",
 				slog.String(keyOpTime, c.Source.String()), slog.String(keyCause, err.Error()))
 		}
-		a.cuts.unheard = true
+		a.cuts.confirmFailed = true
 	case !there:
 		a.metrics.cutsDropped.Inc()
 		a.cfg.Observer.Log(slog.LevelInfo, "a failover of the target has taken back a consistent cut, which was not told; the next one follows",
 			slog.String(keyOpTime, c.Source.String()))
 	default:
-		a.cuts.unheard = false
+		a.cuts.confirmFailed = false
 		a.metrics.cuts.Inc()
 		a.stats.cuts.Add(1)
 		a.cfg.OnCut(c)

@@ -268,7 +268,7 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 		case t.Kind == txn.KindTransaction && !d.cfg.Relaxed:
 			return d.transaction(ctx, items)
 		default:
-			return 1, d.loose(ctx, t)
+			return 1, d.oneByOne(ctx, t)
 		}
 	}
 	op := &item.Entry.Op
@@ -285,9 +285,9 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 	return 1, d.dispatch(ctx, &o)
 }
 
-// loose hands out the operations of a group that need not be atomic, one by one, because
+// oneByOne hands out the operations of a group that need not be atomic, one by one, because
 // they may not fit into memory.
-func (d *dispatcher) loose(ctx context.Context, t *txn.Transaction) error {
+func (d *dispatcher) oneByOne(ctx context.Context, t *txn.Transaction) error {
 	n := int64(0)
 	var o routed
 	for op, err := range t.Ops() {

@@ -245,7 +245,7 @@ func (d *dispatcher) reroute(ctx context.Context, at checkpoint.Position, change
 			return err
 		}
 	}
-	d.rise(at)
+	d.raiseFloor(at)
 	d.routes.changed(change)
 	if change.Len() == 0 {
 		return nil

@@ -1,10 +1,10 @@
 // Package cutover says whether a link can be cut over: whether applications can leave its
 // source and use its target instead, now.
 //
-//	process that leads ── status.Snapshot.Readiness ──┐
-//	or metadata ───────── Stored ─────────────────────┤
+//	process that leads ── status.Snapshot.Readiness ──────┐
+//	or metadata ───────── Stored ─────────────────────────┤
 //	both servers ──────── preflight.Cutover, FromFinding ─┼──▶ Report ── Waive ──▶ ready, or not
-//	deferred indexes ──── Indexes, at a consistent cut ─┘
+//	deferred indexes ──── Indexes, at a consistent cut ───┘
 //
 // Every precondition has a value and, where it is not of now, an age. What is not known counts as
 // not met. An operator may waive some of them, by name ([Waivable]), but none on which the

@@ -1,5 +1,5 @@
 // Package guard finds foreign writes: those to mirrored namespaces of the target that the link
-// has not made. Nothing else may write there, and a write that nobody notices shows only at
+// has not made. Nothing else may write there. Without the guard such a write would show only at
 // cutover, if at all.
 //
 //	target's oplog ──▶ [Guard.Run], without the flushes of links ──▶ [Watch.See] ──▶ foreign writes
@@ -27,14 +27,14 @@
 // # Where it starts
 //
 // [State] is stored in the metadata with the entry up to which the oplog was examined. The next
-// leader continues there. If the target's oplog does not reach back that far, what is between
-// was not watched: a [Gap], which is said. Commands before [State.CommandsFrom] are not judged: a
+// leader continues there. If the target's oplog begins later, the time between was not watched: a
+// [Gap], which is logged and shown. Commands before [State.CommandsFrom] are not judged: a
 // process that did not announce them may have sent them, one of an earlier release, or with the
 // guard off.
 //
 // # What it does not find
 //
-//   - A command of somebody else on a collection while the link executes one of the same kind on
+//   - A command of another client on a collection while the link executes one of the same kind on
 //     it, or has sent one whose outcome is unknown.
 //   - A delete without a session from a collection that is capped or has an index that expires
 //     on the target. The target's indexes do not expire documents before cutover.

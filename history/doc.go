@@ -1,6 +1,6 @@
 // Package history keeps what a link has done in the last 24 hours: the figures that matter,
-// and what happened. Who looks at a link in the morning was not there at three o'clock, and
-// the process that was may have ended since.
+// and what happened. An operator who looks at a link in the morning can see what happened in the
+// night, even if the process that ran it then has ended.
 //
 //	samples, one a second ──▶ ┌─────────┐ ── View ────▶ charts: 1 h, 6 h or 24 h
 //	events ─────────────────▶ │ History │ ── Events ──▶ the timeline
@@ -28,8 +28,8 @@
 // # The document
 //
 // It has the rings in 16 bits a point (exact to a thousandth), compressed, and the last events: less than 100
-// KB. It is no data of the link: if it is damaged, or of a format that is not known, that is said, and
-// it is written anew. A leader writes it only over one of its own term or an earlier one, so that a
+// KB. It is no data of the link: if it is damaged, or of an unknown format, that is logged, and
+// it is written again. A leader writes it only over one of its own term or an earlier one, so that a
 // process that has lost the link does not destroy what its successor has written: see
 // [Store.Write].
 package history

@@ -29,7 +29,7 @@ const (
 )
 
 // DamagedError reports a stored history that cannot be used. It is no data of the link:
-// it is begun anew.
+// it is started over.
 type DamagedError struct {
 	Link string
 	Err  error

@@ -103,7 +103,7 @@ func (l *events) add(e Event) (Event, bool) {
 	return e, true
 }
 
-// burst returns the count of a message, begun anew if it is old.
+// burst returns the count of a message, started over if it is old.
 func (l *events) burst(message string, now time.Time) *burst {
 	if l.often == nil || len(l.often) >= mostNames && l.often[message] == nil {
 		l.often = map[string]*burst{}

@@ -91,7 +91,7 @@ func TestStore(t *testing.T) {
 		t.Errorf("damaged: %v %v", s, err)
 	}
 	must.Succeed(t, write(t, store, lagging(5), 1))
-	is("written anew", 5)
+	is("written again", 5)
 	change(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 9) })
 	if _, err := store.Read(ctx); err == nil {
 		t.Error("another format was read")

@@ -32,7 +32,7 @@ func choose(ctx context.Context, r *syncsource.Resolver, least oplog.OpTime) (sy
 func warnBlind(id *origin.Identity, o event.Observer) {
 	if id.Blind() {
 		o.Log(slog.LevelWarn,
-			"the initial-sync id of the member that is copied may not be seen: if it is filled anew meanwhile, that is not noticed",
+			"the initial-sync id of the member that is copied may not be seen: if it is resynced meanwhile, that is not noticed",
 			slog.String(keyHost, id.Host), slog.String(keyGrant, origin.GrantSyncID))
 	}
 }

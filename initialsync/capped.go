@@ -48,13 +48,13 @@ func (c *Copier) bound(ctx context.Context, planned []*collection) error {
 func (c *Copier) copyRange(ctx context.Context, l lane, p part) error {
 	coll, r := p.coll, p.r
 	whole := coll.capped && c.cfg.NoHoles
-	for anew := whole && coll.started; ; anew = true {
-		if anew {
+	for again := whole && coll.started; ; again = true {
+		if again {
 			if err := c.makeAgain(ctx, coll); err != nil {
 				return fmt.Errorf("make %s for %s again: %w", coll.to, coll.doc.NS, err)
 			}
 			c.board.discarded(coll, &r)
-			c.cfg.Observer.Log(slog.LevelInfo, "capped collection copied anew: its copy was interrupted, and what the source pushed out meanwhile cannot be deleted",
+			c.cfg.Observer.Log(slog.LevelInfo, "capped collection copied again: its copy was interrupted, and what the source pushed out meanwhile cannot be deleted",
 				slog.String(keyNS, string(coll.doc.NS)), slog.Int64(keyDocs, r.Docs))
 			r.At, r.Docs, r.Bytes = nil, 0, 0
 		}

@@ -36,7 +36,7 @@ const (
 // is not consistent, or the source is known not to have that beginning.
 //
 // If the disk had failed, so that the oplog is no longer spooled, it returns true once it can be
-// written to again: the spool has to be opened anew for that.
+// written to again: the spool has to be opened again for that.
 func (l *Log) Drained(ctx context.Context, delay time.Duration, at func() (cp checkpoint.Progress, copying bool)) (bool, error) {
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()

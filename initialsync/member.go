@@ -104,7 +104,7 @@ func (m *Members) Choose(ctx context.Context, link *checkpoint.Link) (mongo.Call
 	if m.away.total > m.cfg.Wait || isChanged(why) && m.cfg.Direct {
 		return nil, &NoMemberError{For: m.away.total, Err: failed}
 	}
-	return nil, fmt.Errorf("%w; the copy begins anew if this lasts for another %s: %w", ErrNoMember, (m.cfg.Wait - m.away.total).Round(time.Second), failed)
+	return nil, fmt.Errorf("%w; the copy starts over if this lasts for another %s: %w", ErrNoMember, (m.cfg.Wait - m.away.total).Round(time.Second), failed)
 }
 
 // begin forgets what is known of the members if another copy has begun.

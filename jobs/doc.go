@@ -1,18 +1,18 @@
-// Package jobs has the named locks of what an operator starts on a target, and of which two
-// of a kind must not meet: a resync of a collection; later a repair and a cutover of a link.
+// Package jobs takes the named locks of jobs that an operator starts on a target and that must not
+// run concurrently: a resync of a collection; later a repair and a cutover of a link.
 // They are slow locks (package lease/locks) in the target's metadata database, so they
 // concern all links into that target, and what operators run with "replicator lease exec".
 //
 // # Names
 //
-//	namespace/DB.COLLECTION   who changes one collection of the target as a whole
-//	database/DB               who begins to do so with one of its collections
-//	operation/LINK            reserved: who does something with a link as a whole, for as long as that takes
+//	namespace/DB.COLLECTION   a job that changes a whole collection of the target
+//	database/DB               a job that is about to do so with one of its collections
+//	operation/LINK            reserved: a job that concerns a whole link
 //
 // A job on a collection takes the lock of the database, then that of the collection, and
 // unlocks the first one ([Want.Under]). So jobs on two collections of one database run at the
-// same time. Who works on a database as a whole takes the database's lock and keeps it: no
-// job begins then. It waits for each of its collections' locks in turn, those of jobs that
+// same time. A job on a whole database takes the database's lock and keeps it: no
+// other job begins then. It waits for each of its collections' locks in turn, those of jobs that
 // had begun before.
 //
 // # Owners
@@ -23,7 +23,7 @@
 //	resync of link dr, term 7
 //
 // A process that leads in a later term takes up the locks of earlier ones; a process that was deposed
-// cannot take them back. What no request needs any more is unlocked by the first attempt of the next leader.
+// cannot take them back. A lock that no request needs any more is unlocked by the first attempt of the next leader.
 //
 //	        Take                       Release
 //	free ─────────▶ this leader's ─────────────────▶ free

@@ -137,9 +137,9 @@ Read the exit code, then the last line of the log: it says what failed, on what,
 
 | code | what happened | what to do |
 |---|---|---|
-| 5 | Another process runs this link now. | Do not restart: that would take the link back. Make sure that only one process is started. |
-| 6 | The link cannot continue from its checkpoint, or ten copies in one run became void. | Do what the message says. Usually: give the source a larger oplog, then copy again under a new ` + "`--link`" + ` with ` + "`--drop-existing`" + `. |
-| 7 | The target differs from what the link wrote to it. | Find out what else writes to the target. The message names the collection, the ` + "`_id`" + ` and the entry. |
+| 5 | Only with ` + "`--once`" + `: another process has the link. | Nothing, if that process is meant to run it. Without ` + "`--once`" + ` this one stands by; with ` + "`--takeover`" + ` it takes the link over. |
+| 6 | The link cannot continue from its checkpoint, ten copies in one run became void, or the link was cut over. | Do what the message says. Usually: give the source a larger oplog, then copy again under a new ` + "`--link`" + ` with ` + "`--drop-existing`" + `. |
+| 7 | The target differs from what the link wrote to it, or, with ` + "`--guard=stop`" + `, something else writes to it. | Find out what else writes to the target ([foreign writes](foreign-writes.md)). The message names the collection and, where there is one, the ` + "`_id`" + ` and the entry. |
 | 8 | A server cannot be reached, or refuses the login or a privilege. | Fix that, then start the link again. See [privileges.md](privileges.md). |
 | 9 | A startup check failed, or the link cannot run with these settings or this spool. | Do what the ` + "`FAIL`" + ` lines, or the message, say. |
 | 10 | The link was stopped before it had applied everything it had read. | Start it again: it resumes from its checkpoint. |

@@ -21,7 +21,7 @@ const played = 8
 var notMoody = map[string]string{
 	"drain":         "the file has where exactly a link is stopped",
 	"target-errors": "counts by a fail point how often a command is refused",
-	"resync-phases": "waits for a phase that the link has passed already if it had to begin anew",
+	"resync-phases": "waits for a phase that the link has passed already if it had to start over",
 }
 
 // TestMoods plays scenarios again while both sets answer in unusual but legal ways. The

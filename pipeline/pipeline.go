@@ -71,7 +71,7 @@ type Pipeline struct {
 	// open from one attempt to the next.
 	log *initialsync.Log
 	// copies counts the copies that this run has started: a restart by an operator
-	// starts counting anew.
+	// starts to count again.
 	copies int64
 	// requests reads the operators' requests, concurrently with all other work.
 	requests *request.Store

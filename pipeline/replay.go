@@ -26,7 +26,7 @@ func (a *attempt) openQueue(soft context.Context, src checkpoint.Source, st chec
 			return err
 		}
 		a.until, a.log, a.spool, a.release = until, p.log, p.log.Spool(), p.log.Spool().Release
-		if a.copy == nil { // otherwise, fetching starts anew by itself
+		if a.copy == nil { // otherwise, fetching starts again by itself
 			p.overflow = p.newOverflow(soft, a, st)
 		}
 		return nil

@@ -172,7 +172,7 @@ func ddlOn(r *rand.Rand, n int) string {
 	return ""
 }
 
-// replaceMember removes a secondary of the source and adds a member, which is synced anew.
+// replaceMember removes a secondary of the source and adds a member, which is synced again.
 func (w *world) replaceMember(ctx context.Context, r *rand.Rand) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -86,7 +86,7 @@ func TestMerge(t *testing.T) {
 }
 
 // TestMergeKeptBack: while a collection of the link waits for an index build, its position
-// does not advance, so that a part is merged afterwards. It is not copied anew for that.
+// does not advance, so that a part is merged afterwards. It is not copied again for that.
 func TestMergeKeptBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startTarget(t), "kept")

@@ -203,7 +203,7 @@ func (t *Tracker) silence(s *Snapshot) time.Duration {
 func (t *Tracker) problemList() []Problem {
 	list := make([]Problem, 0, len(t.problems))
 	for _, p := range t.problems {
-		// Fields are made anew for each event, so that they can be shared.
+		// Fields are made again for each event, so that they can be shared.
 		q := *p
 		q.FirstAt, q.LastAt = p.FirstAt.UTC(), p.LastAt.UTC()
 		list = append(list, q)

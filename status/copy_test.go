@@ -127,7 +127,7 @@ func TestConsistent(t *testing.T) {
 		{name: "replayed, not checked", copied: &checkpoint.Copy{Phase: checkpoint.Replaying, Stop: at(6)}, applied: at(9), until: at(6)},
 		{name: "done", copied: &checkpoint.Copy{Phase: checkpoint.Copied, Stop: at(6)}, applied: at(9), until: at(6), consistent: true, told: true},
 		{name: "done long ago", copied: &checkpoint.Copy{Phase: checkpoint.Copied, Stop: at(6)}, applied: at(9), consistent: true, told: true},
-		{name: "done, with documents copied anew", copied: &checkpoint.Copy{Phase: checkpoint.Copied, Stop: at(6)}, applied: at(9), until: at(12)},
+		{name: "done, with documents copied again", copied: &checkpoint.Copy{Phase: checkpoint.Copied, Stop: at(6)}, applied: at(9), until: at(12)},
 		{name: "done, nothing known", copied: &checkpoint.Copy{Phase: checkpoint.Copied, Stop: at(6)}, until: at(6)},
 	} {
 		tr := newTracker(t, Config{})

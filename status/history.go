@@ -214,7 +214,7 @@ func (k *keeper) read(ctx context.Context, into func(*history.History, *history.
 	case isDamaged:
 		if !k.damaged {
 			k.damaged = true
-			k.say("the history of the link cannot be used, and begins anew", damaged)
+			k.say("the history of the link cannot be used, and starts over", damaged)
 		}
 	case err != nil:
 		k.failed(ctx, err)

@@ -208,7 +208,7 @@ func TestHistoryOutlivesProcesses(t *testing.T) {
 	})
 }
 
-// TestDamagedHistory: what cannot be used is said once, is begun anew, and stops nothing.
+// TestDamagedHistory: what cannot be used is said once, is started over, and stops nothing.
 func TestDamagedHistory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

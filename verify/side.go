@@ -83,7 +83,7 @@ func again(err error) bool {
 	}
 }
 
-// retry repeats a read after transient errors. Make builds the command anew for each try.
+// retry repeats a read after transient errors. Make builds the command for each try.
 func (s *side) retry(ctx context.Context, try func() error) error {
 	return mongo.Retry{For: time.Minute, Again: again}.Do(ctx, try)
 }

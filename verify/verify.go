@@ -26,7 +26,7 @@ const (
 	keyCause = "cause"
 )
 
-// mostRestarts is how often a collection is compared anew, because it was dropped, made or
+// mostRestarts is how often a collection is compared again, because it was dropped, made or
 // renamed meanwhile.
 const mostRestarts = 5
 

@@ -1,4 +1,4 @@
-// Package web serves everything that replicator says and takes over HTTP, on one port.
+// Package web is the HTTP server of a process: status, events, metrics, requests of operators, the page.
 //
 //	              ┌────────┐  GET  /            the page, /fleet
 //	Link ───────▶ │        │       /status      one Snapshot, as JSON

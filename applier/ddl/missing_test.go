@@ -27,7 +27,7 @@ c src.$cmd {"drop": "late"}`, ""},
 c src.$cmd {"renameCollection": "src.gone", "to": "src.late"}
 c src.$cmd {"renameCollection": "src.late", "to": "src.later"}
 c src.$cmd {"drop": "later"}`, ""},
-	{"made anew", `
+	{"made again", `
 c src.$cmd {"renameCollection": "src.gone", "to": "src.late"}
 c src.$cmd {"create": "late", "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}`, ""},
 	{"replaced", `

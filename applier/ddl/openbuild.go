@@ -101,7 +101,7 @@ func (s *step) openBuilds(ctx context.Context, which filter) ([]openBuild, error
 }
 
 // OpenBuilds returns the head starts of earlier attempts that the log has neither committed
-// nor aborted, to be run again: the target continues a build, or builds it anew.
+// nor aborted, to be run again: the target continues a build, or builds it again.
 func (e *Executor) OpenBuilds(ctx context.Context) ([]*HeadStart, error) {
 	s := e.separate(&oplog.Op{Kind: oplog.KindCommand, Command: oplog.CommandStartIndexBuild})
 	open, err := s.openBuilds(ctx, ofLink(s.cfg.Link))

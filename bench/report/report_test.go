@@ -97,7 +97,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(html)); diff != "" {
-		t.Errorf("%s (-want +got; -rewrite writes it anew):\n%s", file, diff)
+		t.Errorf("%s (-want +got; -rewrite writes it again):\n%s", file, diff)
 	}
 	two, err := page([]*result.Report{sample(), sample()})
 	if err != nil {

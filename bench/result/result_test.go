@@ -27,7 +27,7 @@ func golden(t *testing.T, name, got string) {
 	}
 	want := must.Get(os.ReadFile(file))(t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got; -rewrite writes it anew):\n%s", file, diff)
+		t.Errorf("%s (-want +got; -rewrite writes it again):\n%s", file, diff)
 	}
 }
 

@@ -33,7 +33,7 @@ type Deltas struct {
 	// Dotted changes a field whose name modifiers cannot express, so that it takes
 	// a pipeline.
 	Dotted float64 `json:"dotted"`
-	// Text writes the text anew.
+	// Text writes a new text.
 	Text float64 `json:"text"`
 }
 

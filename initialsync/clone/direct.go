@@ -61,7 +61,7 @@ func (w *writer) replaceAll(ctx context.Context, docs []*document) error {
 	for i := range list {
 		again, err := w.unordered(ctx, &list[i])
 		if spelled, ok := errors.AsType[*spelledError](err); ok {
-			spelled.doc.anew = true
+			spelled.doc.deleteFirst = true
 			// Replacing a document twice is idempotent.
 			return w.replaceAll(ctx, docs)
 		}

@@ -16,11 +16,11 @@ import (
 type verdict uint8
 
 const (
-	end     verdict = iota // of the attempt
-	again                  // the same flush, later
-	smaller                // less at once
-	upserts                // the same flush, as upserts: a document exists already
-	anew                   // the same flush, with a document deleted before it is written
+	end         verdict = iota // of the attempt
+	again                      // the same flush, later
+	smaller                    // less at once
+	upserts                    // the same flush, as upserts: a document exists already
+	deleteFirst                // the same flush, with a document deleted before it is written
 )
 
 // errThere reports a document that the target already has.
@@ -48,7 +48,7 @@ func judge(err error) verdict {
 		return upserts
 	}
 	if _, spelled := errors.AsType[*spelledError](err); spelled {
-		return anew
+		return deleteFirst
 	}
 	if _, crowded := errors.AsType[*crowdedError](err); crowded {
 		return smaller
@@ -67,7 +67,7 @@ func judge(err error) verdict {
 // refusal classifies a refused statement: errThere, a *spelledError, a *UniqueError, or
 // an error that judge knows.
 func refusal(ns oplog.Namespace, e *mongo.WriteError, doc *document) error {
-	if servererr.IsImmutableField(&e.Error) && doc != nil && !doc.anew {
+	if servererr.IsImmutableField(&e.Error) && doc != nil && !doc.deleteFirst {
 		return &spelledError{doc, &e.Error}
 	}
 	if !servererr.IsDuplicateKey(&e.Error) {

@@ -31,9 +31,9 @@ type document struct {
 	record int64
 	// insert: an insert stores it unchanged; replace: a replacement does.
 	insert, replace bool
-	// anew means that the target's document of this _id must be deleted first, as its
+	// deleteFirst means that the target's document of this _id must be deleted first, as its
 	// _id is spelled differently.
-	anew bool
+	deleteFirst bool
 }
 
 // documentBytes is the memory of a document struct.

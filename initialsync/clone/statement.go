@@ -57,7 +57,7 @@ func commands(to oplog.Namespace, docs []*document, upsert, ordered bool) []comm
 		}
 	}
 	for _, d := range special {
-		if d.anew {
+		if d.deleteFirst {
 			add("delete", "deletes", d, deleteOf(d))
 		}
 		add("update", "updates", d, upsertOf(d))

@@ -169,9 +169,9 @@ func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
 		}
 		w.logReplaced(len(f.docs))
 		return w.transact(ctx, f, true)
-	case anew:
+	case deleteFirst:
 		spelled, _ := errors.AsType[*spelledError](err)
-		spelled.doc.anew = true
+		spelled.doc.deleteFirst = true
 		return w.transact(ctx, f, true)
 	case smaller:
 		switch len(f.docs) {

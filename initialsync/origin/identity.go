@@ -181,11 +181,11 @@ func Check(ctx context.Context, member mongo.Caller, was Identity) error {
 		return &ChangedError{was.Host, fmt.Sprintf("it rolled back (its rollback id was %d and is %d)", was.RBID, is.RBID)}
 	case is.Unread || was.Unread:
 		if is.SyncMark != was.SyncMark && is.SyncMark != "" && was.SyncMark != "" {
-			return &ChangedError{was.Host, fmt.Sprintf("its data was copied anew, or it is another member (the UUID of its local.%s was %s and is %s)",
+			return &ChangedError{was.Host, fmt.Sprintf("its data was copied again, or it is another member (the UUID of its local.%s was %s and is %s)",
 				syncIDs, was.SyncMark, is.SyncMark)}
 		}
 	case is.SyncID.Type != was.SyncID.Type || !bytes.Equal(is.SyncID.Value, was.SyncID.Value):
-		return &ChangedError{was.Host, fmt.Sprintf("its data was copied anew, or it is another member (its initial-sync id was %s and is %s)",
+		return &ChangedError{was.Host, fmt.Sprintf("its data was copied again, or it is another member (its initial-sync id was %s and is %s)",
 			shown(was.SyncID), shown(is.SyncID))}
 	}
 	return nil

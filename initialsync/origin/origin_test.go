@@ -154,7 +154,7 @@ func TestIdentity(t *testing.T) {
 		{"not to be listed", []any{secondary, no, id("1")}, ""},
 		{"not to be read", []any{secondary, mark(listed), no}, ""},
 		{"not to be read, rolled back", []any{secondary, listed, no, `{"rbid": 4}`}, "+rollback id was 3 and is 4"},
-		{"not to be read, filled anew", []any{secondary, mark(other), no}, "+copied anew"},
+		{"not to be read, resynced", []any{secondary, mark(other), no}, "+copied again"},
 		{"not to be read, without the collection", []any{secondary, mark(found()), no}, "+and is none"},
 		{"neither to be listed nor read", []any{mark(secondary), no, no}, ""},
 		{"neither to be listed nor read, rolled back", []any{secondary, no, no, `{"rbid": 4}`}, "+rollback id"},
@@ -258,10 +258,10 @@ func TestSet(t *testing.T) {
 				for _, do := range []func() error{func() error { return m.Stop(ctx) }, m.Wipe, m.Start, func() error { return set.AwaitReady(ctx) }} {
 					must.Succeed(t, do())
 				}
-				eventually(t, "it is seen that the member was filled anew", func() bool {
+				eventually(t, "it is seen that the member was resynced", func() bool {
 					err := Check(ctx, member, was)
 					if err == nil {
-						t.Fatal("a member that was filled anew is as it was")
+						t.Fatal("a member that was resynced is as it was")
 					}
 					_, changed := errors.AsType[*ChangedError](err)
 					return changed

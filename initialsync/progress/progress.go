@@ -39,7 +39,7 @@ type Collection struct {
 	// the target.
 	Gone bool
 	// Again means that a part of it was copied from another member, and that it is created
-	// and copied anew. Only a Planned one is.
+	// and copied again. Only a Planned one is.
 	Again bool
 	// ByID means that it is read in the order of _id: what was copied of it in another
 	// order was lost with a member.

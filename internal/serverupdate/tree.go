@@ -131,7 +131,7 @@ func (n *node) bytes() []byte {
 }
 
 // appendValue appends the value. The elements of an array that changed are
-// numbered anew, as the server writes them.
+// renumbered, as the server writes them.
 func (n *node) appendValue(dst []byte) []byte {
 	if !n.opened || !n.dirty {
 		return append(dst, n.raw...)

@@ -28,7 +28,7 @@
 // the lock's ID nor the holder's ping has moved and the store has had no election; the time is
 // counted by the store's clock and by that of the process that waits. It overtakes exactly the
 // acquisition that it saw. A claim whose reply comes after a break in the pings has not got the lock,
-// whatever the reply says: it is unlocked, and sent anew with another ID.
+// whatever the reply says: it is unlocked, and sent again with another ID.
 //
 // A [Lock] has a context. It ends when the process could not ping for so long that others may
 // soon overtake it, counted from when the last successful ping was sent; or when the pinger
@@ -62,7 +62,7 @@
 //     follows it, and a command that was sent before, are covered by fencing alone.
 //   - Liveness: while the store is up, somebody who wants it gets a lock that ends within its TTL
 //     and two intervals after its process is gone, within an interval after its release. A slow lock whose process is gone is free 15 min later, plus a ping and a retry; at once if it was
-//     closed. An election of the store begins that time anew. The store's clock counts for locks
+//     closed. An election of the store restarts that time. The store's clock counts for locks
 //     that end: where a new primary's is ahead, they end earlier, with it.
 //   - Fault tolerance: whether the reply to an acquisition, an unlock or a ping was lost before or
 //     after it was executed makes no difference. What could not be unlocked is tried again

@@ -117,9 +117,6 @@ func NewManager(cfg Config) *Manager {
 	}
 }
 
-// Process returns the id of the process.
-func (m *Manager) Process() string { return m.cfg.Process }
-
 // Lock is a lock that this process has.
 type Lock struct {
 	m      *Manager

@@ -174,7 +174,7 @@ func TestNobodyCoordinates(t *testing.T) {
 		f.find(true).kill()
 		time.Sleep(5 * time.Minute)
 		if n := counts(f.owners()); len(n) != 3 || len(f.owners()) != 30 || f.starts() != starts {
-			t.Errorf("%v, %d began anew", n, f.starts()-starts)
+			t.Errorf("%v, %d started over", n, f.starts()-starts)
 		}
 		f.store.Fail(nil)
 		time.Sleep(2 * prompt)
@@ -201,7 +201,7 @@ func TestStoreAway(t *testing.T) {
 				f.away(func(context.Context, string) (bool, error) { return false, errCut })
 				time.Sleep(5 * time.Second)
 				if n := len(f.owners()); n != 40 || f.starts() != starts {
-					t.Errorf("%d go on, %d began anew", n, f.starts()-starts)
+					t.Errorf("%d go on, %d started over", n, f.starts()-starts)
 				}
 				time.Sleep(d - 5*time.Second)
 				if n := len(f.owners()); (n == 40) != (name == "Short") || n != 40 && n != 0 {
@@ -214,7 +214,7 @@ func TestStoreAway(t *testing.T) {
 				}
 				time.Sleep(30 * time.Second)
 				if n, _ := moved(before, f.even(4)); n != 0 || name == "Short" && f.starts() != starts {
-					t.Errorf("%d moved, %d began anew", n, f.starts()-starts)
+					t.Errorf("%d moved, %d started over", n, f.starts()-starts)
 				}
 			})
 		})
@@ -241,7 +241,7 @@ func TestBoardAway(t *testing.T) {
 			f.board.Fail(nil)
 			time.Sleep(30 * time.Second)
 			if n, _ := moved(before, f.even(3)); n != 0 || f.starts() != starts {
-				t.Errorf("%d moved, %d began anew", n, f.starts()-starts)
+				t.Errorf("%d moved, %d started over", n, f.starts()-starts)
 			}
 		})
 	}

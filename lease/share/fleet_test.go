@@ -45,7 +45,7 @@ type fleet struct {
 	// running is who works on a partition, began since when, ended when it stopped last.
 	running      map[string]string
 	began, ended map[string]time.Time
-	// gaps is how long partitions stood still that began anew, unless it is nil.
+	// gaps is how long partitions stood still that started over, unless it is nil.
 	gaps    []time.Duration
 	terms   map[string]int64
 	started int

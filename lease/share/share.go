@@ -67,7 +67,7 @@ type Config struct {
 	// Work returns before, it is called again with the same term after a time that doubles, from
 	// RetryMin to RetryMax. If it returned an error, for the MoveAfter-th time, the member
 	// refuses the partition for ten minutes, and twice as long each further time: another one
-	// gets it, if one takes it. A Work that ran for RetryMax begins to count anew.
+	// gets it, if one takes it. A Work that ran for RetryMax starts to count again.
 	Work func(ctx context.Context, partition string, term int64) error
 	// Defaults: 1 s, 1 min, 5.
 	RetryMin, RetryMax time.Duration

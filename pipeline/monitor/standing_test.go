@@ -11,7 +11,7 @@ import (
 )
 
 // TestStanding: a link advances by what it applies and copies, not by a copy that is
-// started anew.
+// started again.
 func TestStanding(t *testing.T) {
 	t.Parallel()
 	at := func(s uint32) oplog.OpTime { return oplog.NewOpTime(s, 1, 1) }

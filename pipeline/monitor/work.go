@@ -53,7 +53,7 @@ const (
 	// mostNamespaces is how many namespaces are counted one by one. Beyond twice that number,
 	// those that had the fewest operations lately are summed up.
 	mostNamespaces = 1000
-	// rateOver is how often a rate begins anew: it is that of the time since the last
+	// rateOver is how often a rate starts over: it is that of the time since the last
 	// beginning but one, so of one to two such times.
 	rateOver = 5 * time.Second
 )

@@ -90,7 +90,7 @@ func TestCopyKilled(t *testing.T) {
 
 // atPoints are the moods of the sets: a link is killed at one command of all, and
 // that no document is copied twice is told of that kill alone.
-var atPoints = mongosim.NoMoods("a link is killed at a command that was counted, and nothing else may make it begin anew")
+var atPoints = mongosim.NoMoods("a link is killed at a command that was counted, and nothing else may make it start over")
 
 // point is where a link is killed: at the n-th command, never if that is 0. Answered
 // tells that the command is carried out.
@@ -323,7 +323,7 @@ type process struct {
 	mu sync.Mutex // guards the rest
 	// commands were sent, with sent documents of the copy, as long as that goes on;
 	// replaced were told of as such, and discarded as of a capped collection that was
-	// copied anew.
+	// copied again.
 	commands, sent, replaced, discarded int
 	copying                             bool
 	killedAt                            string
@@ -357,7 +357,7 @@ func (p *process) told(e event.Event) {
 		switch docs := event.Attr(e, "docs"); {
 		case e.Message() == "documents were copied again":
 			p.replaced += int(docs.Int64())
-		case strings.HasPrefix(e.Message(), "capped collection copied anew: "):
+		case strings.HasPrefix(e.Message(), "capped collection copied again: "):
 			p.discarded += int(docs.Int64())
 		}
 	case monitor.Consistent:

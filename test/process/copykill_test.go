@@ -230,7 +230,7 @@ func TestEndCopy(t *testing.T) {
 		t.Error("everything was copied, whatever the limit is")
 	}
 
-	// It goes on, with a copy that it does not begin anew, on another machine.
+	// It goes on, with a copy that it does not start over, on another machine.
 	h.insert("late", 1, 3, 100)
 	h.newSpool()
 	l = h.start("--writers=4", "--flush-docs=50", slowly)

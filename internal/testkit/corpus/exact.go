@@ -54,7 +54,7 @@ func (p *proof) steady() *memstore.Store {
 
 // fits reports whether a delta may have been computed from a document: what it
 // removes, replaces or changes inside is there, and of the kind that it says.
-// What it inserts may be there, since a field that moves is inserted anew.
+// What it inserts may be there, since a field that moves is inserted again.
 func fits(d *update.ObjectDiff, doc bson.Raw) bool {
 	for _, name := range d.Deletes {
 		if _, ok := rawbson.Lookup(doc, name); !ok {

@@ -172,7 +172,7 @@ func (d *differences) byID(want, got *CollectionState) {
 	if slices.EqualFunc(want.Documents, got.Documents, func(a, b bson.Raw) bool { return bytes.Equal(a, b) }) {
 		return
 	}
-	// Sorted anew: how text in _ids sorts may differ from server to server.
+	// Sorted again: how text in _ids sorts may differ from server to server.
 	compare := func(a, b bson.Raw) int { return bsonorder.Compare(idOf(a), idOf(b), nil) }
 	w, g := slices.SortedStableFunc(slices.Values(want.Documents), compare), slices.SortedStableFunc(slices.Values(got.Documents), compare)
 	for (len(w) > 0 || len(g) > 0) && !d.full() {

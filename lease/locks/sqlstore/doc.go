@@ -13,7 +13,7 @@
 //	lockpings  process, ping
 //
 // Times are milliseconds since 1970 in UTC, by the server's clock, whatever the time zone of a
-// session. A row of locks is never deleted, and must not be: its term would begin anew, and the
+// session. A row of locks is never deleted, and must not be: its term would start over, and the
 // fencing with it. Names, processes and who have at most 1,000 bytes, why 8,000; PostgreSQL also wants valid
 // UTF-8 without zeros.
 //

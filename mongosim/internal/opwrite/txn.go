@@ -57,9 +57,6 @@ type Prepared struct {
 	At      oplog.OpTime
 }
 
-// ReadAt returns the timestamp of the transaction's snapshot.
-func (t *Txn) ReadAt() bson.Timestamp { return t.readAt }
-
 // View shows the snapshot with the transaction's own changes.
 func (t *Txn) View() storage.View { return t.unit.View() }
 

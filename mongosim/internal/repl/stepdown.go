@@ -172,10 +172,3 @@ func (n *Node) Freeze(d time.Duration) error {
 	}
 	return nil
 }
-
-// RBID returns the rollback id, which increases with each rollback.
-func (n *Node) RBID() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.rbid
-}

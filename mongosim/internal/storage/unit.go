@@ -59,10 +59,6 @@ func (u *Unit) Keep() { u.kept = true }
 // Open reports whether the unit can still commit.
 func (u *Unit) Open() bool { return !u.ended }
 
-// ReadTimestamp returns the time of the unit's snapshot; for one that reads the
-// newest state, the newest commit when it began.
-func (u *Unit) ReadTimestamp() bson.Timestamp { return unpacked(u.readTS) }
-
 // Relax makes the unit's inserts and updates disregard the constraints of all
 // indexes but that on _id, as the server's appliers do during an initial sync:
 // entries are stored as logged.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
-	"github.com/oplogrep/replicator/mongosim/internal/repl"
 )
 
 // The keys of what is logged.
@@ -192,11 +191,6 @@ func (s *Server) CallOn(ctx context.Context, c *Conn, cmd bson.Raw) bson.Raw {
 		return nil
 	}
 	return out.Body
-}
-
-// Hooks returns the hooks that the node must call.
-func (s *Server) Hooks() repl.Hooks {
-	return repl.Hooks{SteppedUp: s.SteppedUp, SteppedDown: s.SteppedDown, RolledBack: s.RolledBack}
 }
 
 // SteppedUp creates the collections of a primary and takes over the former
