@@ -30,7 +30,7 @@ import (
 )
 
 type agentCommand struct {
-	Start   agentStartCommand   `cmd:"" default:"withargs" help:"Run links of a file, and share them with the other agents that have this file."`
+	Start   agentStartCommand   `cmd:"" default:"withargs" help:"Run the links of a file, shared with the other agents that use the same file."`
 	Status  agentStatusCommand  `cmd:"" help:"Show which process has which link, and why."`
 	Drain   agentDrainCommand   `cmd:"" help:"Have the other processes take the links of one."`
 	Undrain agentUndrainCommand `cmd:"" help:"Give a process links again."`

@@ -20,7 +20,7 @@ import (
 type askFlags struct {
 	linkFlags
 	Why    string        `placeholder:"TEXT" settings:"no" help:"The reason, kept with the request."`
-	NoWait bool          `settings:"no" help:"Do not wait for what becomes of it."`
+	NoWait bool          `settings:"no" help:"Do not wait for the outcome."`
 	Within time.Duration `default:"30s" settings:"no" help:"How long to wait. The request stays."`
 }
 

@@ -106,7 +106,7 @@ type runFlags struct {
 	CheckpointInterval time.Duration `group:"Writing" default:"100ms" help:"Minimum time between two checkpoints."`
 	CutInterval        time.Duration `group:"Writing" default:"10s" help:"Minimum time between two consistent cuts. 0: only on request."`
 
-	Guard string `group:"Writing" default:"alarm" enum:"alarm,stop,off" help:"Writes of others to the mirrored namespaces of the target: report them (alarm), end with exit code 7 (stop), do not look for them (off)."`
+	Guard string `group:"Writing" default:"alarm" enum:"alarm,stop,off" help:"Reaction to foreign writes, those of others to mirrored namespaces of the target: report them (alarm), end with exit code 7 (stop), do not look for them (off)."`
 
 	Verify       string        `group:"Verifying" default:"off" enum:"off,continuous" help:"Compare source and target over and over while the link is steady (continuous)."`
 	VerifyEvery  time.Duration `group:"Verifying" default:"1m" help:"Minimum time from the beginning of one comparison of everything to that of the next; a fourth of it if a collection is not verified."`
@@ -124,9 +124,9 @@ type runFlags struct {
 	Feedback       string `group:"Feedback" default:"auto" enum:"auto,member,document,none" help:"How to report the link's position to the source. auto: as a member, if there is one for this link (replicator member add)."`
 	FeedbackMember int    `group:"Feedback" default:"-1" placeholder:"ID" help:"_id of the member to report as."`
 
-	LeaseTTL   time.Duration `group:"Running" name:"lease-ttl" default:"10s" help:"How long the process that leads has the link's lease without renewing it."`
+	LeaseTTL   time.Duration `group:"Running" name:"lease-ttl" default:"10s" help:"How long the link's lease lasts unless the process that leads renews it."`
 	LeaseRenew time.Duration `group:"Running" name:"lease-renew" default:"2s" help:"Time between two renewals: at most a fourth of --lease-ttl."`
-	SpoolWait  time.Duration `group:"Running" default:"5m" help:"How long a process that cannot read on leaves the link to one that may: with the only spool that has the oplog."`
+	SpoolWait  time.Duration `group:"Running" default:"5m" help:"How long a process that stands by leaves the link to another one, if only the spool of that one has the oplog that is needed next."`
 	Takeover   bool          `group:"Running" help:"Take the link over at once from the process that leads, which then stands by."`
 	Once       bool          `group:"Running" help:"Do not stand by: end with exit code 5 while another process leads, or once one does."`
 

@@ -13,7 +13,7 @@ import (
 
 type guardCommand struct {
 	linkFlags
-	Clear bool `settings:"no" help:"Say that what was found up to now is as it should be. What is printed is what is cleared."`
+	Clear bool `settings:"no" help:"Record that the writes that are printed have been dealt with."`
 	JSON  bool `help:"Print one JSON object per line."`
 }
 

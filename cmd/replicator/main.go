@@ -13,17 +13,17 @@ import (
 // commands are those of the command line.
 type commands struct {
 	Run      runCommand         `cmd:"" help:"Mirror a replica set into another one by applying the source's oplog."`
-	Status   statusCommand      `cmd:"" help:"Show how links are, in a sentence each: as the process says that runs them, or their metadata."`
+	Status   statusCommand      `cmd:"" help:"Show the verdict of each link in one sentence, from the process that runs it or from its metadata."`
 	Agent    agentCommand       `cmd:"" help:"Run many links in one process, and share them with other processes."`
 	Resync   resyncCommand      `cmd:"" help:"Copy one collection of a link again, while the rest continues."`
 	Throttle throttleCommand    `cmd:"" help:"Limit how fast a link copies and applies, or show the limits."`
-	Pause    pauseCommand       `cmd:"" help:"Pause a link: it copies and applies nothing until it is resumed, and reads on."`
+	Pause    pauseCommand       `cmd:"" help:"Pause a link: nothing is copied or applied until it is resumed. The source's oplog is still read."`
 	Resume   resumeCommand      `cmd:"" help:"Resume a link that is paused."`
-	Events   eventsCommand      `cmd:"" help:"Print what was asked of a link, by whom, and what became of it; and who leads it."`
-	Cut      cutCommand         `cmd:"" help:"Print the newest consistent cut of a link: a time of the target at which it is the source as of an entry."`
+	Events   eventsCommand      `cmd:"" help:"Print the requests of operators to a link with their outcomes, and the changes of its leader."`
+	Cut      cutCommand         `cmd:"" help:"Print the newest consistent cut of a link: a cluster time of the target at which it equals the source as of an entry."`
 	Cutover  cutoverCommand     `cmd:"" help:"Check whether applications can be moved from the source of a link to its target now (--dry-run), prove that it has everything (--drain), and end the link (--commit)."`
 	Verify   verifyCommand      `cmd:"" help:"Compare source and target: collections, options, indexes, and every document byte for byte."`
-	Guard    guardCommand       `cmd:"" help:"Print the namespaces of the target that something else has written to."`
+	Guard    guardCommand       `cmd:"" help:"Print the namespaces of the target with foreign writes: those that the link has not made."`
 	Links    linksCommand       `cmd:"" help:"List the links of a target, with their positions."`
 	Lease    leaseCommand       `cmd:"" help:"Show the leases and locks in a target, release one, or run a command with one."`
 	Oplog    oplogCommand       `cmd:"" help:"Print or follow an oplog, of a server or from a BSON file."`
