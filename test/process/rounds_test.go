@@ -23,7 +23,7 @@ const (
 	roundTTL, roundRenew = 2 * time.Second, 400 * time.Millisecond
 	// far is a limit that only a process exceeds that does not get there at all, slack how
 	// much later than it should a process may lead on a loaded machine.
-	far, slack = time.Minute, 10 * time.Second
+	far, slack = time.Minute, 40 * time.Second
 )
 
 // kinds are the kinds of rounds.
