@@ -28,7 +28,7 @@ SEQUENTIAL = /(applier/plan|internal/serverupdate|internal/testkit/memstore|oplo
 UNRACED_IN = applier applier/ddl bench cmd/replicator-lab initialsync/clone internal/testkit/transcript pipeline
 UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBenchProcesses \
 	TestBuildOutlastsOplog TestCopiedTooLarge TestCopies TestDialects TestDrainedOutlastsOplog \
-	TestHugeDocuments TestIndexCollations TestMemory TestOplogIsLeftToItsSpool TestOverflowFull \
+	TestFullCannotLie TestHugeDocuments TestIndexCollations TestMemory TestOplogIsLeftToItsSpool TestOverflowFull \
 	TestOverflowKills TestOverflowRefused TestOverflowToldToEnd TestPartTooStale TestRatio TestRestartOutlastsOplog \
 	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog
 

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/status"
 )
@@ -32,7 +33,20 @@ import (
 // stay so. What is a matter of milliseconds is not in it; TestKnownWithinTenSeconds has the times.
 func TestStatusCannotLie(t *testing.T) {
 	t.Parallel()
+	playTruths(t, func(file string) bool { return !strings.HasSuffix(file, "-full") })
+}
+
+// TestFullCannotLie plays those of these files that write a hundred megabytes to fill something.
+func TestFullCannotLie(t *testing.T) {
+	t.Parallel()
+	race.Skip(t, "writing a hundred megabytes takes minutes")
+	playTruths(t, func(file string) bool { return strings.HasSuffix(file, "-full") })
+}
+
+func playTruths(t *testing.T, want func(file string) bool) {
+	t.Helper()
 	files, err := filepath.Glob("testdata/truth/*")
+	files = slices.DeleteFunc(files, func(file string) bool { return !want(file) })
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}

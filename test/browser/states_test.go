@@ -106,12 +106,12 @@ func states() []given {
 			"state", "failed", "stages", stages(0, 0, 0, 0, 0, 0, 0),
 		)},
 		{name: "paused", state: state(
-			"verdict", verdict("paused", "attention", "Paused since 13:44:12 UTC by mira: “replace the disk of dr1”. The pause may last 25 h more.", "replicator resume --link dr --target …", 18*time.Minute),
+			"verdict", verdict("paused", "attention", "Paused since 13:44:12 UTC by mira: “replace the disk of dr1”. The pause may last 25 h more.", "replicator resume --link dr --target 'mongodb://dr1.backup:27017,dr2.backup:27017,dr3.backup:27017/?replicaSet=dr0'", 18*time.Minute),
 			"control.paused", object{"since": ago(18 * time.Minute), "by": "mira", "why": "replace the disk of dr1", "mayLastSeconds": 90300},
 			"latency", nil, "rates", nil,
 		)},
 		{name: "resyncing", state: state(
-			"verdict", verdict("resync-failed", "broken", "2 collections could not be copied again, and the target is not consistent of them: shop.carts, shop.audit: no space left on the target.", "replicator resync --link dr --namespace shop.carts …", time.Hour),
+			"verdict", verdict("resync-failed", "broken", "2 collections could not be copied again, and the target is not consistent of them: shop.carts, shop.audit: no space left on the target.", "replicator resync --link dr --target 'mongodb://dr1.backup:27017,dr2.backup:27017,dr3.backup:27017/?replicaSet=dr0' --namespace shop.carts", time.Hour),
 			"consistent", false, "consistentAt", missing, "exactAt", nil, "namespacesRest.waiting", 211, "namespacesRest.ops", 88123,
 			"+leftOut", []any{object{"namespace": "shop.carts", "failed": "no space left"}, object{"namespace": "shop.audit", "failed": "no space left"}, object{"namespace": "crm.a"}, object{"namespace": "crm.b"}, object{"namespace": "crm.c"}},
 		)},
