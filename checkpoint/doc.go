@@ -94,6 +94,8 @@
 //	links   {_id: LINK, version, routing, of or absent,
 //	         instance, term, holder, writes, lease,  see package lease
 //	         source: {...}, writers, fingerprint,
+//	         filters: {include, exclude, map, usersAndRoles, reversed} or absent,
+//	         over: {at, by, source: {ts, t}, reverse: {start: {ts, t}, wall, target: {id, set}, filters} or absent} or absent,
 //	         applied: {ts, t}, wall, fetchFrom: {ts, t},
 //	         copiedUntil: {ts, t} or absent, copy: {...} or absent,
 //	         consistent: false or true; absent without a copy if nothing is left out,

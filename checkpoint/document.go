@@ -76,6 +76,9 @@ func (l *linkDoc) marshal(name string) bson.Raw {
 		dst = appendSource(dst, l.Source)
 		dst = bsoncore.AppendInt32Element(dst, "writers", int32(l.Writers))
 		dst = bsoncore.AppendStringElement(dst, "fingerprint", l.Fingerprint)
+		if l.Filters != nil {
+			dst = appendFilters(dst, l.Filters)
+		}
 		dst = appendCheckpoint(dst, l.Applied, l.AppliedWall, l.FetchFrom)
 		if !l.CopiedUntil.IsNull() {
 			dst = metadata.AppendOpTime(dst, "copiedUntil", l.CopiedUntil)
@@ -135,6 +138,7 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	l.LeftOut = readLeftOut(r)
 	l.KeptBack = readKeptBack(r)
 	l.Over = readOver(r)
+	l.Filters = readFilters(r)
 	writers := r.Int64("writers")
 	if writers < 1 || writers > MaxWriters {
 		r.Fault("writers", fmt.Sprintf("a number between 1 and %d", MaxWriters))

@@ -30,6 +30,9 @@ func TestDocuments(t *testing.T) {
 		want.Applied, want.FetchFrom = opTimes().Draw(t, "applied"), opTimes().Draw(t, "fetchFrom")
 		want.Routing = int(rapid.Int32().Draw(t, "routing"))
 		want.AppliedWall = rapid.Int64().Draw(t, "wall")
+		if rapid.Bool().Draw(t, "filters") {
+			want.Filters = filters().Draw(t, "filters")
+		}
 		if rapid.Bool().Draw(t, "exact") {
 			want.CopiedUntil = oplog.OpTime{}
 		}
@@ -53,6 +56,21 @@ func TestDocuments(t *testing.T) {
 		gotLane := must.Get(readLane("a", lane.marshal()))(t)
 		if diff := cmp.Diff(lane, gotLane, cmp.AllowUnexported(laneDoc{})); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+func filters() *rapid.Generator[*Filters] {
+	return rapid.Custom(func(t *rapid.T) *Filters {
+		list := func(name string) []string {
+			if !rapid.Bool().Draw(t, name) {
+				return nil
+			}
+			return rapid.SliceOfN(rapid.StringMatching(`.+`), 1, 3).Draw(t, name)
+		}
+		return &Filters{
+			Include: list("include"), Exclude: list("exclude"), Map: list("map"),
+			UsersAndRoles: rapid.Bool().Draw(t, "users"), Reversed: rapid.Bool().Draw(t, "reversed"),
 		}
 	})
 }

@@ -20,6 +20,17 @@ type Over struct {
 	By string
 	// Source is the source's optime as of which the target was the source.
 	Source oplog.OpTime
+	// Reverse is the way back, nil if there is none.
+	Reverse *Reverse
+}
+
+// Same reports whether both are the same end of a link, and not one that another process has
+// written.
+func (o *Over) Same(p *Over) bool {
+	if o.Reverse == nil || p.Reverse == nil {
+		return o.Reverse == p.Reverse && o.At.Equal(p.At) && o.By == p.By && o.Source == p.Source
+	}
+	return o.At.Equal(p.At) && o.By == p.By && o.Source == p.Source && o.Reverse.Start == p.Reverse.Start
 }
 
 // OverError reports that a link was cut over: nobody may acquire its lease.
@@ -46,7 +57,11 @@ func (h *Link) End(ctx context.Context, o Over) error {
 				return metadata.AppendDoc(dst, fieldOver, func(dst []byte) []byte {
 					dst = bsoncore.AppendDateTimeElement(dst, "at", o.At.UnixMilli())
 					dst = bsoncore.AppendStringElement(dst, "by", o.By)
-					return metadata.AppendOpTime(dst, "source", o.Source)
+					dst = metadata.AppendOpTime(dst, "source", o.Source)
+					if o.Reverse != nil {
+						dst = appendReverse(dst, o.Reverse)
+					}
+					return dst
 				})
 			})
 		}, func(*mongo.Txn) error { return nil })
@@ -86,7 +101,7 @@ func readOver(r *metadata.Reader) *Over {
 	if !ok {
 		return nil
 	}
-	o := &Over{At: time.UnixMilli(sub.Date("at")).UTC(), By: sub.Text("by"), Source: sub.OpTime("source", false)}
+	o := &Over{At: time.UnixMilli(sub.Date("at")).UTC(), By: sub.Text("by"), Source: sub.OpTime("source", false), Reverse: readReverse(sub)}
 	r.Take(sub)
 	return o
 }

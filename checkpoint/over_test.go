@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
@@ -21,22 +24,25 @@ func TestEnd(t *testing.T) {
 	if over := must.Get(s.Over(ctx))(t); over != nil {
 		t.Errorf("a link that goes on: %+v", over)
 	}
-	o := Over{At: time.UnixMilli(1_700_000_000_123).UTC(), By: "ann@db1", Source: ot(100)}
+	o := Over{At: time.UnixMilli(1_700_000_000_123).UTC(), By: "ann@db1", Source: ot(100), Reverse: &Reverse{
+		Start: ot(7), Wall: 7000, Target: Source{ReplicaSetID: bson.RawValue{Type: bson.TypeInt32, Value: []byte{1, 0, 0, 0}}, SetName: "b", RBID: -1},
+		Filters: Filters{Include: []string{"a"}, Map: []string{"a=b"}, Reversed: true},
+	}}
 	must.Succeed(t, h.End(ctx, o))
 	must.Succeed(t, h.End(ctx, o))
-	if got := must.Get(s.Over(ctx))(t); got == nil || *got != o {
+	if got := must.Get(s.Over(ctx))(t); got == nil || !cmp.Equal(*got, o) {
 		t.Errorf("it has ended: %+v", got)
 	}
 	st, found, err := s.Load(ctx)
-	if err != nil || !found || st.Over == nil || *st.Over != o || st.Writers != 2 {
+	if err != nil || !found || st.Over == nil || !cmp.Equal(*st.Over, o) || st.Writers != 2 {
 		t.Errorf("%+v, %v", st, err)
 	}
 	standing, found, err := s.Look(ctx, lease.NewWatch(""))
-	if err != nil || !found || standing.Over == nil || *standing.Over != o {
+	if err != nil || !found || standing.Over == nil || !cmp.Equal(*standing.Over, o) {
 		t.Errorf("%+v, %v", standing, err)
 	}
 	_, err = s.Acquire(ctx, 0)
-	if gone, is := errors.AsType[*OverError](err); !is || gone.Over != o || !strings.Contains(err.Error(), "was cut over at 2023-11-14 22:13:20 UTC by ann@db1: applications use its target") {
+	if gone, is := errors.AsType[*OverError](err); !is || !cmp.Equal(gone.Over, o) || !strings.Contains(err.Error(), "was cut over at 2023-11-14 22:13:20 UTC by ann@db1: applications use its target") {
 		t.Errorf("acquired: %v", err)
 	}
 	doc := must.Get(metadata.FindOne(ctx, g, "replicator", metadata.Links, metadata.ByID(s.Link())))(t)

@@ -75,6 +75,9 @@ type State struct {
 	// Fingerprint is that of the settings that must not change during the life of a
 	// link (filters, renames, policies).
 	Fingerprint string
+	// Filters are the lists that the fingerprint is of, nil if an earlier release has not recorded
+	// them.
+	Filters *Filters
 	// Applied, AppliedWall and FetchFrom are the checkpoint: everything up to
 	// Applied is in the target, reading begins at FetchFrom.
 	Applied     oplog.OpTime

@@ -31,6 +31,9 @@ type CommitConfig struct {
 	MetaDB string
 	// Process identifies this process in leases.
 	Process string
+	// NoReverse ends the link without a way back: a link from the target to the source would begin
+	// with a copy.
+	NoReverse bool
 }
 
 const (
@@ -45,7 +48,7 @@ const (
 // writes are refused, verifies under the lease that nothing was applied after the drain, and
 // records the end in the link's document, in one majority write. That write is the commit point:
 //
-//	drain ──▶ take the lease over ──▶ nothing after the drain, block still on? ──▶ end ──▶ committed
+//	drain ──▶ take the lease over ──▶ nothing after the drain, block still on? ──▶ end, with Arm ──▶ committed
 //	  │                │                              │ no                          │
 //	  ▼                ▼                              ▼                             ▼ outcome unknown
 //	the link goes on: it was not touched, or a process that stands by takes it up   read whether it has ended
@@ -79,7 +82,7 @@ func Commit(ctx context.Context, cfg *CommitConfig) (checkpoint.Over, Drained, e
 	}()
 	o := checkpoint.Over{At: time.Now().UTC().Truncate(time.Millisecond), By: cfg.Drain.By, Source: drained.Cut.Source}
 	leading, over := keeper.Lead(ctx)
-	err = cfg.end(leading, store, &drained, o)
+	err = cfg.end(leading, store, &drained, &o)
 	over()
 	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
@@ -92,7 +95,7 @@ func Commit(ctx context.Context, cfg *CommitConfig) (checkpoint.Over, Drained, e
 	defer enough()
 	switch is, unread := store.Over(after); {
 	case unread != nil || is == nil:
-	case *is == o:
+	case is.Same(&o):
 		return o, drained, nil
 	default: // another process has ended it meanwhile
 		return *is, drained, &checkpoint.OverError{Link: cfg.Drain.Link, Over: *is}
@@ -112,7 +115,7 @@ func (cfg *CommitConfig) open() (*checkpoint.Store, *lease.Keeper, error) {
 }
 
 // end takes the lease over, and ends the link if it is as it was drained.
-func (cfg *CommitConfig) end(ctx context.Context, store *checkpoint.Store, drained *Drained, o checkpoint.Over) error {
+func (cfg *CommitConfig) end(ctx context.Context, store *checkpoint.Store, drained *Drained, o *checkpoint.Over) error {
 	link, err := store.AcquireBy(ctx, 0, lease.Claim{TTL: lease.DefaultTTL, Why: "cutover", TakeOver: true})
 	if err != nil {
 		return err
@@ -129,7 +132,12 @@ func (cfg *CommitConfig) end(ctx context.Context, store *checkpoint.Store, drain
 	if err := cfg.Drain.frozen(ctx, ErrThawed); err != nil {
 		return err
 	}
-	if err := link.End(ctx, o); err != nil {
+	if !cfg.NoReverse {
+		if o.Reverse, err = Arm(ctx, &ArmConfig{Target: cfg.Target, Link: link, Cut: drained.Cut}); err != nil {
+			return err
+		}
+	}
+	if err := link.End(ctx, *o); err != nil {
 		return fmt.Errorf("%w: %w", ErrUncertain, err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
@@ -37,7 +38,7 @@ func leading(t *testing.T, target mongo.Caller, name string) (*checkpoint.Store,
 	ctx := t.Context()
 	s := must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: name}))(t)
 	must.Succeed(t, s.Create(ctx, checkpoint.State{
-		Writers: 1, Applied: ot(90), AppliedWall: 90_000, FetchFrom: ot(90), Source: checkpoint.Source{SetName: "rs0"},
+		Writers: 1, Applied: ot(90), AppliedWall: 90_000, FetchFrom: ot(90), Source: checkpoint.Source{SetName: "rs0"}, Filters: &checkpoint.Filters{},
 	}))
 	h := must.Get(s.Acquire(ctx, 0))(t)
 	l, next := h.Lane(0), checkpoint.Position{OpTime: ot(100)}
@@ -51,6 +52,11 @@ func leading(t *testing.T, target mongo.Caller, name string) (*checkpoint.Store,
 func committer(t *testing.T, target mongo.Caller, name string, p *play) *cutover.CommitConfig {
 	t.Helper()
 	p.t = t
+	set := target
+	if c, is := target.(*crash); is {
+		set = c.Caller
+	}
+	p.target = must.Get(replset.NewestEntry(t.Context(), set, replset.Local))(t).OpTime.TS
 	return &cutover.CommitConfig{
 		Drain:  cutover.DrainConfig{Source: p, Cuts: p, Link: name, By: "me", Within: time.Minute, Said: func(string) {}},
 		Target: target, MetaDB: "replicator", Process: "the operator's",
@@ -63,7 +69,7 @@ func ended(t *testing.T, s *checkpoint.Store) *checkpoint.Over {
 	t.Helper()
 	over := must.Get(s.Over(t.Context()))(t)
 	_, err := s.Acquire(t.Context(), 0)
-	if gone, is := errors.AsType[*checkpoint.OverError](err); is != (over != nil) || is && gone.Over != *over || over == nil && err != nil {
+	if gone, is := errors.AsType[*checkpoint.OverError](err); is != (over != nil) || is && !gone.Over.Same(over) || over == nil && err != nil {
 		t.Errorf("the end is %+v, and acquiring it: %v", over, err)
 	}
 	return over
@@ -83,16 +89,16 @@ func TestCommit(t *testing.T) {
 	if err := h.Check(ctx); !errors.Is(err, lease.ErrFenced) {
 		t.Errorf("the process that led: %v", err)
 	}
-	if got := ended(t, s); got == nil || *got != over {
+	if got := ended(t, s); got == nil || !got.Same(&over) {
 		t.Errorf("ended: %+v, want %+v", got, over)
 	}
 	standing, found, err := s.Look(ctx, lease.NewWatch(""))
-	if err != nil || !found || standing.Over == nil || *standing.Over != over || !standing.Lease.Free {
+	if err != nil || !found || standing.Over == nil || !standing.Over.Same(&over) || !standing.Lease.Free {
 		t.Errorf("a process that stands by sees %+v, %v", standing, err)
 	}
 	asked := len(p.asked)
 	again, _, err := cutover.Commit(ctx, committer(t, target, "dr", p))
-	if gone, is := errors.AsType[*checkpoint.OverError](err); !is || gone.Link != "dr" || again != over || len(p.asked) != asked {
+	if gone, is := errors.AsType[*checkpoint.OverError](err); !is || gone.Link != "dr" || !again.Same(&over) || len(p.asked) != asked {
 		t.Errorf("again: %+v, %v, and the source was asked %v", again, err, p.asked[asked:])
 	}
 }
@@ -214,7 +220,7 @@ func TestCommitCrashes(t *testing.T) {
 		}
 		again, err := commitOnce(committer(t, target, one.name, ready()))
 		gone, is := errors.AsType[*checkpoint.OverError](err)
-		if is != (over != nil) || is && (gone.Over != *over || again != *over) || !is && err != nil {
+		if is != (over != nil) || is && (!gone.Over.Same(over) || !again.Same(over)) || !is && err != nil {
 			t.Errorf("%s: committed again, after %+v: %v", one.name, over, err)
 		}
 		if ended(t, one.store) == nil {

@@ -31,6 +31,8 @@ type play struct {
 	asked  []string
 	// took is how long a cut takes.
 	took time.Duration
+	// target is when, by the target, cuts are made.
+	target bson.Timestamp
 }
 
 func next[T any](list *[]T) T {
@@ -81,7 +83,7 @@ func (p *play) NextCut(ctx context.Context, by, _ string, within time.Duration, 
 		said("it is paused")
 		return checkpoint.Cut{}, request.ErrNoCut
 	}
-	return checkpoint.Cut{Source: oplog.NewOpTime(at, 1, 7), Target: bson.Timestamp{T: 5, I: 1}}, mongo.Pause(ctx, max(p.took, 1))
+	return checkpoint.Cut{Source: oplog.NewOpTime(at, 1, 7), Target: p.target}, mongo.Pause(ctx, max(p.took, 1))
 }
 
 const noted = `{"ok":1,"operationTime":{"$timestamp":{"t":100,"i":1}}}`
@@ -117,7 +119,7 @@ func TestDrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &tt.play
-				p.t, p.took = t, time.Second
+				p.t, p.took, p.target = t, time.Second, bson.Timestamp{T: 5, I: 1}
 				var said []string
 				d, err := cutover.Drain(t.Context(), &cutover.DrainConfig{
 					Source: p, Cuts: p, Link: "dr", By: "me", WritesStopped: tt.stopped, Within: time.Minute, Said: func(why string) { said = append(said, why) },

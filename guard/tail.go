@@ -92,7 +92,7 @@ func (g *Guard) tail(ctx context.Context, until oplog.OpTime) error {
 	}
 	cfg := g.link.Config()
 	reader, err := fetcher.NewReader(fetcher.ReaderConfig{
-		AwaitTime: g.cfg.Await, Without: flushes(cfg.DB, cfg.Link, g.link, until),
+		AwaitTime: g.cfg.Await, Without: Flushes(cfg.DB, cfg.Link, lanesOf(g.link), until),
 	})
 	if err != nil {
 		return err
@@ -126,31 +126,10 @@ func (g *Guard) primary(ctx context.Context) (string, error) {
 	return host, nil
 }
 
-// flushes is the filter of the entries that a link's lanes write, and of what every link writes all
-// the time: flushes, whose first statement moves a lane, checkpoints of other links, and updates of
-// their documents in the metadata. It does not match the entry but.
-func flushes(db, link string, h *checkpoint.Link, but oplog.OpTime) bson.Raw {
-	lanes := checkpoint.Sessions(db, link, h.Instance(), h.State().Writers)
-	lanes = lanes[:len(lanes)-1] // The link's own session advances the checkpoint: where the oplog is examined up to.
-	ids := bsoncore.NewArrayBuilder()
-	for _, lane := range lanes {
-		_, id := lane.Lookup("id").Binary()
-		ids.AppendBinary(bson.TypeBinaryUUID, id)
-	}
-	doc := bsoncore.NewDocumentBuilder
-	another := doc().AppendString("$ne", link).Build()
-	const first = "o.applyOps.0."
-	some := bsoncore.NewArrayBuilder().
-		AppendDocument(doc().AppendDocument("lsid.id", doc().AppendArray("$in", ids.Build()).Build()).Build()).
-		AppendDocument(doc().AppendString("ns", "admin.$cmd").AppendString(first+"ns", db+"."+metadata.Lanes).Build()).
-		AppendDocument(doc().AppendString("ns", "admin.$cmd").AppendString(first+"ns", db+"."+metadata.Links).
-			AppendString(first+"op", "u").AppendDocument(first+"o2._id", another).Build()).
-		AppendDocument(doc().AppendString("op", "u").
-			AppendDocument("ns", doc().AppendString("$gte", db+".").AppendString("$lt", db+"/").Build()). // The slash follows the dot.
-			AppendDocument("o2._id", another).Build()).
-		Build()
-	return bson.Raw(doc().
-		AppendDocument("ts", doc().AppendTimestamp("$ne", but.TS.T, but.TS.I).Build()).
-		AppendArray("$or", some).
-		Build())
+// lanesOf returns the sessions of a link's lanes. Its own session is not among them: it advances the
+// checkpoint, and so tells how far the oplog is examined.
+func lanesOf(h *checkpoint.Link) []bson.Raw {
+	cfg := h.Config()
+	all := checkpoint.Sessions(cfg.DB, cfg.Link, h.Instance(), h.State().Writers)
+	return all[:len(all)-1]
 }

@@ -43,6 +43,8 @@ type Config struct {
 	MetaDB string
 	// Scope says what is mirrored and under which names. Required.
 	Scope resync.Scope
+	// Filters are the lists that Scope was made from, for the link's document; nil to leave them out.
+	Filters *checkpoint.Filters
 
 	// StartAt is where a new link starts that does not copy: after the newest entry that is
 	// not later. Default: now.

@@ -376,10 +376,8 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 	if err := p.checkLink(st, src); err != nil {
 		return err
 	}
-	if st.Routing != applier.Routing {
-		if err := link.SetRouting(ctx, applier.Routing); err != nil {
-			return err
-		}
+	if err := p.record(ctx, link, st); err != nil {
+		return err
 	}
 	ahead, err := p.resize(ctx, link)
 	if err != nil {
@@ -441,7 +439,7 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 	if err != nil || found {
 		return err
 	}
-	st := checkpoint.State{Source: src, Writers: p.cfg.Writers, Routing: applier.Routing, Fingerprint: p.cfg.Fingerprint()}
+	st := checkpoint.State{Source: src, Writers: p.cfg.Writers, Routing: applier.Routing, Fingerprint: p.cfg.Fingerprint(), Filters: p.cfg.Filters}
 	if p.cfg.Copy.Wanted {
 		c, wall, err := p.beginCopy(ctx)
 		if err != nil {

@@ -21,6 +21,9 @@ func (s *Scope) Fingerprint() string {
 	list("include", s.include.texts)
 	list("exclude", s.exclude.texts)
 	list("map", s.maps.texts())
+	if s.cfg.Reversed {
+		b = append(b, "reversed\n"...)
+	}
 	b = fmt.Appendf(b, "users and roles %v\nmetadata %q\n", s.cfg.UsersAndRoles, s.cfg.MetaDB)
 	const enough = 16 // bytes; there is no adversary who searches for collisions
 	sum := sha256.Sum256(b)
@@ -41,6 +44,9 @@ func (s *Scope) Describe() string {
 	}
 	if s.cfg.UsersAndRoles {
 		text += ", with users and roles"
+	}
+	if s.cfg.Reversed && (!s.include.empty() || !s.exclude.empty() || len(s.maps.texts()) > 0) {
+		text = "the other way of: " + text
 	}
 	return text
 }

@@ -184,6 +184,7 @@ func drawConfig(t *rapid.T) Config {
 		Exclude:       rapid.SliceOfN(excluded, 0, 3).Draw(t, "exclude"),
 		Map:           rapid.SliceOfN(renaming, 0, 3).Draw(t, "map"),
 		UsersAndRoles: rapid.Bool().Draw(t, "users"),
+		Reversed:      rapid.Bool().Draw(t, "reversed"),
 		MetaDB:        "meta",
 	}
 }
@@ -241,6 +242,33 @@ func TestTargetsAreDifferent(t *testing.T) {
 	if accepted == 0 || refused == 0 {
 		t.Errorf("%d scopes accepted, %d refused", accepted, refused)
 	}
+}
+
+// What a link mirrors, a link the other way mirrors back to where it came from.
+func TestReversed(t *testing.T) {
+	all := universe()
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := drawConfig(t)
+		s, err := New(cfg)
+		if err != nil {
+			t.Skip(err)
+		}
+		cfg.Reversed = !cfg.Reversed
+		back := must.Get(New(cfg))(t)
+		if back.Fingerprint() == s.Fingerprint() {
+			t.Fatal("both ways have the same fingerprint")
+		}
+		for _, ns := range all {
+			to, ok := s.Target(ns)
+			from, is := back.Source(ns)
+			if ok != is || to != from {
+				t.Fatalf("%s goes to %q, %v, and the other way comes from %q, %v", ns, to, ok, from, is)
+			}
+			if again, ok := back.Target(to); to != "" && (!ok || again != ns) {
+				t.Fatalf("%s goes to %s, and back to %q", ns, to, again)
+			}
+		}
+	})
 }
 
 // Scopes with the same fingerprint decide the same, and order and repetition do not

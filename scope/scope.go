@@ -22,6 +22,9 @@ type Config struct {
 	Map []string
 	// UsersAndRoles adds admin.system.users and admin.system.roles.
 	UsersAndRoles bool
+	// Reversed means that the lists are those of a link the other way: what they call the source is the
+	// target, and the other way round.
+	Reversed bool
 	// MetaDB is the metadata database, which is mirrored neither from nor to.
 	// Empty means DefaultMetaDB.
 	MetaDB string
@@ -89,6 +92,14 @@ func New(cfg Config) (*Scope, error) {
 // database name alone, goes where the database goes; see TargetDB. The result is not a
 // view of ns, and ns is not retained.
 func (s *Scope) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
+	if s.cfg.Reversed {
+		return s.backward(ns)
+	}
+	return s.forward(ns)
+}
+
+// forward returns where the lists send a namespace.
+func (s *Scope) forward(ns oplog.Namespace) (oplog.Namespace, bool) {
 	if a, ok := s.cache.get(ns); ok {
 		return a.target, a.mirrored
 	}
@@ -101,6 +112,13 @@ func (s *Scope) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
 // TargetDB returns where a database goes, except collections that are renamed
 // individually. It returns false if nothing of the database is mirrored.
 func (s *Scope) TargetDB(db string) (string, bool) {
+	if s.cfg.Reversed {
+		return s.backwardDB(db)
+	}
+	return s.forwardDB(db)
+}
+
+func (s *Scope) forwardDB(db string) (string, bool) {
 	if !s.mayHold(db) {
 		return "", false
 	}
@@ -110,7 +128,10 @@ func (s *Scope) TargetDB(db string) (string, bool) {
 // TargetDBs returns all databases, in order, that collections of a source database can
 // go to: none if nothing of it is mirrored.
 func (s *Scope) TargetDBs(db string) []string {
-	first, ok := s.TargetDB(db)
+	if s.cfg.Reversed {
+		return s.backwardDBs(db)
+	}
+	first, ok := s.forwardDB(db)
 	if !ok {
 		return nil
 	}
@@ -127,22 +148,13 @@ func (s *Scope) TargetDBs(db string) []string {
 // Source returns the namespace that goes to a namespace of the target, false if none
 // does: the inverse of Target.
 func (s *Scope) Source(target oplog.Namespace) (oplog.Namespace, bool) {
-	if coll, ok := strings.CutPrefix(target.Collection(), bucketsPrefix); ok {
-		from, ok := s.Source(oplog.NewNamespace(target.DB(), coll))
-		if !ok {
-			return "", false
-		}
-		return from.Buckets(), true
+	if s.cfg.Reversed {
+		return s.forward(target)
 	}
-	for _, from := range s.maps.sources(target) {
-		if to, ok := s.Target(from); ok && to == target {
-			return from, true
-		}
-	}
-	return "", false
+	return s.backward(target)
 }
 
-// decide is Target without the cache. Its argument is not a view.
+// decide is forward without the cache. Its argument is not a view.
 func (s *Scope) decide(ns oplog.Namespace) (oplog.Namespace, bool) {
 	db, coll, dotted := strings.Cut(string(ns), ".")
 	buckets, isBuckets := strings.CutPrefix(coll, bucketsPrefix)
@@ -152,7 +164,7 @@ func (s *Scope) decide(ns oplog.Namespace) (oplog.Namespace, bool) {
 	case db == "" || s.isNever(db) || coll == systemProfile:
 		return "", false
 	case !dotted:
-		to, ok := s.TargetDB(db)
+		to, ok := s.forwardDB(db)
 		return oplog.Namespace(to), ok
 	case coll == "" || isBuckets && buckets == "":
 		return "", false
@@ -163,7 +175,7 @@ func (s *Scope) decide(ns oplog.Namespace) (oplog.Namespace, bool) {
 		}
 		return to.Buckets(), true
 	case followsDB(coll):
-		to, ok := s.TargetDB(db)
+		to, ok := s.forwardDB(db)
 		if !ok {
 			return "", false
 		}

@@ -35,6 +35,7 @@ type cutoverCommand struct {
 	MaxLag          time.Duration `settings:"no" default:"10s" help:"How far the target may lag."`
 	RequireVerified time.Duration `settings:"no" default:"1h" help:"How long ago everything may have been compared last, without a difference (replicator verify --link, run --verify=continuous)."`
 	WritesStopped   bool          `settings:"no" help:"The operator's word that nobody writes to the source: its write block is not needed."`
+	Reverse         string        `settings:"no" default:"arm" enum:"arm,none" help:"arm: --commit records where a link the other way begins without a copy, or does not commit. none: there is no way back."`
 	Waive           []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, foreign-writes, lacking or verified."`
 	Address         string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
 	TLSCA           string        `name:"tls-ca" settings:"no" placeholder:"FILE" help:"PEM file with the authorities to trust, where the process serves HTTPS. Default: the system's."`

@@ -20,7 +20,7 @@ func (c *cutoverCommand) commit(ctx context.Context, out cli.Output, source *dri
 	over := checkpoint.Over{}
 	if err == nil {
 		over, _, err = cutover.Commit(ctx, &cutover.CommitConfig{
-			Drain: *c.drainConfig(out, source, store), Target: store.Target(), MetaDB: c.MetadataDB, Process: lease.NewProcess(""),
+			Drain: *c.drainConfig(out, source, store), Target: store.Target(), MetaDB: c.MetadataDB, Process: lease.NewProcess(""), NoReverse: c.Reverse == "none",
 		})
 	}
 	if gone, is := errors.AsType[*checkpoint.OverError](err); is {

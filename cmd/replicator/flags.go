@@ -343,6 +343,7 @@ func checkAddress(flag, address string) error {
 func (f *runFlags) pipeline(p *plan) pipeline.Config {
 	cfg := pipeline.Config{
 		Link: f.Link, MetaDB: f.MetadataDB, Scope: p.scope,
+		Filters: &checkpoint.Filters{Include: f.Include, Exclude: f.Exclude, Map: f.Map, UsersAndRoles: f.UsersAndRoles},
 		StartAt: f.StartAt.at, Copy: f.copying(),
 		Await: f.Await, Rules: f.rules(p.source),
 		Memory: f.linkMemory(int64(f.Memory)), BatchOps: f.BatchOps, BatchBytes: int64(f.BatchBytes), Delay: f.Delay, SpillDir: f.SpillDir,

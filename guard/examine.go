@@ -1,0 +1,84 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// ErrNotReached reports that an oplog does not reach back to where it is to be examined from.
+var ErrNotReached = errors.New("the oplog does not reach back that far")
+
+// Flushes is the filter of the entries that a link's lanes write, and of what every link writes all
+// the time: flushes, whose first statement moves a lane, checkpoints of other links, and updates of
+// their documents in the metadata. It does not match the entry but.
+func Flushes(db, link string, lanes []bson.Raw, but oplog.OpTime) bson.Raw {
+	ids := bsoncore.NewArrayBuilder()
+	for _, lane := range lanes {
+		_, id := lane.Lookup("id").Binary()
+		ids.AppendBinary(bson.TypeBinaryUUID, id)
+	}
+	doc := bsoncore.NewDocumentBuilder
+	another := doc().AppendString("$ne", link).Build()
+	const first = "o.applyOps.0."
+	some := bsoncore.NewArrayBuilder().
+		AppendDocument(doc().AppendDocument("lsid.id", doc().AppendArray("$in", ids.Build()).Build()).Build()).
+		AppendDocument(doc().AppendString("ns", "admin.$cmd").AppendString(first+"ns", db+"."+metadata.Lanes).Build()).
+		AppendDocument(doc().AppendString("ns", "admin.$cmd").AppendString(first+"ns", db+"."+metadata.Links).
+			AppendString(first+"op", "u").AppendDocument(first+"o2._id", another).Build()).
+		AppendDocument(doc().AppendString("op", "u").
+			AppendDocument("ns", doc().AppendString("$gte", db+".").AppendString("$lt", db+"/").Build()). // The slash follows the dot.
+			AppendDocument("o2._id", another).Build()).
+		Build()
+	return bson.Raw(doc().
+		AppendDocument("ts", doc().AppendTimestamp("$ne", but.TS.T, but.TS.I).Build()).
+		AppendArray("$or", some).
+		Build())
+}
+
+// Examine examines the oplog of a set after the entry from.At, up to an entry that a majority has, by
+// one read: for a time in which little but flushes was written. It returns the writes of that time
+// that are foreign, and the state then. Without is the filter of the entries that are not read, nil
+// for none. The error wraps ErrNotReached if the oplog does not reach back to from.At.
+func Examine(ctx context.Context, set mongo.Caller, cfg WatchConfig, from State, upTo oplog.OpTime, without bson.Raw) ([]Write, State, error) {
+	oldest, err := replset.OldestEntry(ctx, set)
+	if err == nil && oplog.CompareTimestamps(oldest.OpTime.TS, from.At.TS) > 0 {
+		err = fmt.Errorf("%w: it begins with %s", ErrNotReached, oldest.OpTime)
+	}
+	if err != nil {
+		return nil, from, fmt.Errorf("examine the oplog after %s: %w", from.At, err)
+	}
+	doc := bsoncore.NewDocumentBuilder
+	filter := doc().AppendDocument("ts", doc().AppendTimestamp("$gt", from.At.TS.T, from.At.TS.I).AppendTimestamp("$lte", upTo.TS.T, upTo.TS.I).Build())
+	if without != nil {
+		filter = filter.AppendArray("$nor", bsoncore.NewArrayBuilder().AppendDocument(bsoncore.Document(without)).Build())
+	}
+	body := doc().AppendString("find", "oplog.rs").AppendDocument("filter", filter.Build()).
+		AppendDocument("readConcern", doc().AppendString("level", "majority").Build()).Build()
+	docs, err := mongo.Retry{}.ReadAll(ctx, set, nil, "local", bson.Raw(body))
+	if err != nil {
+		return nil, from, fmt.Errorf("examine the oplog after %s: %w", from.At, err)
+	}
+	w := NewWatch(cfg, from)
+	var found []Write
+	for _, raw := range docs {
+		var e oplog.Entry
+		if err := e.Parse(raw); err != nil {
+			return nil, from, fmt.Errorf("examine the oplog after %s: %w", from.At, err)
+		}
+		writes, err := w.See(ctx, &e)
+		if err != nil {
+			return nil, from, err
+		}
+		found = append(found, writes...)
+	}
+	return found, w.State(), nil
+}
