@@ -22,6 +22,9 @@ type Over struct {
 	Source oplog.OpTime
 	// Reverse is the way back, nil if there is none.
 	Reverse *Reverse
+	// Promoted is set if the source was gone, and the target promoted: Source is then how far the
+	// target has it.
+	Promoted *Promoted
 }
 
 // Same reports whether both are the same end of a link, and not one that another process has
@@ -33,6 +36,23 @@ func (o *Over) Same(p *Over) bool {
 	return o.At.Equal(p.At) && o.By == p.By && o.Source == p.Source && o.Reverse.Start == p.Reverse.Start
 }
 
+// Promoted is what is known of the end of a link whose source was gone.
+type Promoted struct {
+	// Wall is the source's clock at Source, in milliseconds since the epoch.
+	Wall int64
+	// Exact means that the target was the source as of Source. Otherwise some lanes have applied
+	// operations that come after it, up to Furthest.
+	Exact    bool
+	Furthest oplog.OpTime
+	// Open is how many transactions were begun up to Source, and not known to be committed: nothing
+	// of them was applied.
+	Open int64
+	// Heard is the newest entry that the source was heard to have, null if that is not known, at
+	// HeardAt by the clock of the process that heard it.
+	Heard   oplog.OpTime
+	HeardAt time.Time
+}
+
 // OverError reports that a link was cut over: nobody may acquire its lease.
 type OverError struct {
 	Link string
@@ -40,6 +60,11 @@ type OverError struct {
 }
 
 func (e *OverError) Error() string {
+	if e.Over.Promoted != nil {
+		return fmt.Sprintf("link %q was promoted at %s by %s: its source was gone, and applications use its target, which has the source up to %s; "+
+			"nothing later of the source is applied. List what only the source has: replicator rewind; then mirror the target to it by a new link",
+			e.Link, e.Over.At.UTC().Format("2006-01-02 15:04:05 UTC"), e.Over.By, e.Over.Source)
+	}
 	return fmt.Sprintf("link %q was cut over at %s by %s: applications use its target, which was the source as of %s; nothing later of the source is applied",
 		e.Link, e.Over.At.UTC().Format("2006-01-02 15:04:05 UTC"), e.Over.By, e.Over.Source)
 }
@@ -61,7 +86,7 @@ func (h *Link) End(ctx context.Context, o Over) error {
 					if o.Reverse != nil {
 						dst = appendReverse(dst, o.Reverse)
 					}
-					return dst
+					return o.Promoted.append(dst)
 				})
 			})
 		}, func(*mongo.Txn) error { return nil })
@@ -101,7 +126,44 @@ func readOver(r *metadata.Reader) *Over {
 	if !ok {
 		return nil
 	}
-	o := &Over{At: time.UnixMilli(sub.Date("at")).UTC(), By: sub.Text("by"), Source: sub.OpTime("source", false), Reverse: readReverse(sub)}
+	o := &Over{At: time.UnixMilli(sub.Date("at")).UTC(), By: sub.Text("by"), Source: sub.OpTime("source", false), Reverse: readReverse(sub), Promoted: readPromoted(sub)}
 	r.Take(sub)
 	return o
+}
+
+const fieldPromoted = "promoted"
+
+// append appends the field of a promotion, if there was one.
+func (p *Promoted) append(dst []byte) []byte {
+	if p == nil {
+		return dst
+	}
+	return metadata.AppendDoc(dst, fieldPromoted, func(dst []byte) []byte {
+		dst = bsoncore.AppendDateTimeElement(dst, "wall", p.Wall)
+		dst = bsoncore.AppendBooleanElement(dst, "exact", p.Exact)
+		dst = metadata.AppendOpTime(dst, "furthest", p.Furthest)
+		dst = bsoncore.AppendInt64Element(dst, "open", p.Open)
+		if p.Heard.IsNull() {
+			return dst
+		}
+		dst = metadata.AppendOpTime(dst, "heard", p.Heard)
+		return bsoncore.AppendDateTimeElement(dst, "heardAt", p.HeardAt.UnixMilli())
+	})
+}
+
+// readPromoted reads the promotion of a link that has ended, nil if there was none.
+func readPromoted(r *metadata.Reader) *Promoted {
+	sub, ok := r.Doc(fieldPromoted, true)
+	if !ok {
+		return nil
+	}
+	p := &Promoted{
+		Wall: sub.Date("wall"), Exact: sub.Bool("exact"), Furthest: sub.OpTime("furthest", false), Open: sub.Int64("open"),
+		Heard: sub.OpTime("heard", true),
+	}
+	if !p.Heard.IsNull() {
+		p.HeardAt = time.UnixMilli(sub.Date("heardAt")).UTC()
+	}
+	r.Take(sub)
+	return p
 }

@@ -35,6 +35,9 @@ const (
 // before it, no more entries come in. Then it returns true too, or an error if the target
 // is not consistent, or the source is known not to have that beginning.
 //
+// With a relay log, that little is left is no reason: the oplog is read through it for as long as
+// the disk takes it.
+//
 // If the disk had failed, so that the oplog is no longer spooled, it returns true once it can be
 // written to again: the spool has to be opened again for that.
 func (l *Log) Drained(ctx context.Context, delay time.Duration, at func() (cp checkpoint.Progress, copying bool)) (bool, error) {
@@ -57,7 +60,7 @@ func (l *Log) Drained(ctx context.Context, delay time.Duration, at func() (cp ch
 		_, last, ok := l.spool.Bounds()
 		cp, copying := at()
 		lag := time.Duration(int64(last.TS.T)-int64(cp.FetchFrom.TS.T)) * time.Second
-		if !copying && (!ok || lag <= delay+nearlyDrained && (delay > 0 || l.spool.AllRead()) && time.Since(l.resumed) >= drainTime) {
+		if !copying && l.cfg.Relay == 0 && (!ok || lag <= delay+nearlyDrained && (delay > 0 || l.spool.AllRead()) && time.Since(l.resumed) >= drainTime) {
 			return drained()
 		}
 		if !ok || cp.Durable.Before(last) {

@@ -56,6 +56,8 @@ type Log struct {
 	// have then.
 	resumed time.Time
 	missing oplog.OpTime
+	// salvaged means that the spool is only read: nothing of it is deleted.
+	salvaged bool
 }
 
 // LogConfig says how much of the oplog is kept.
@@ -66,6 +68,9 @@ type LogConfig struct {
 	Dir string
 	// Limit and MinFree are those of [spool.Config].
 	Limit, MinFree int64
+	// Relay is the size of a relay log in bytes, 0 for none: then a consistent link that keeps up
+	// is read through the spool too.
+	Relay int64
 	// Memory returns the spool's share of memory, which depends on what else the process
 	// does: Start and Serves call it. Nil means the default of [spool.Config].
 	Memory func() int64
@@ -305,14 +310,24 @@ func (l *Log) open(c *checkpoint.Copy) error {
 }
 
 func (l *Log) openSpool(id string) (*spool.Spool, error) {
+	cfg := l.spoolConfig(id)
+	return spool.Open(cfg)
+}
+
+func (l *Log) spoolConfig(id string) spool.Config {
 	cfg := spool.Config{
 		Dir: l.dir, ID: id, Limit: l.cfg.Limit, MinFree: l.cfg.MinFree,
 		Observer: l.cfg.Observer, Registry: l.cfg.Registry,
 	}
+	if l.cfg.Relay > 0 {
+		// Only whole files can be removed.
+		cfg.SegmentBytes = max(min(mostRelayFile, l.cfg.Relay/8), leastRelayFile)
+		cfg.Limit = max(cfg.Limit, l.cfg.Relay)
+	}
 	if l.cfg.Memory != nil {
 		cfg.Memory = l.cfg.Memory()
 	}
-	return spool.Open(cfg)
+	return cfg
 }
 
 // Read sends the spool's content on out, and what is stored meanwhile, until head is
@@ -372,6 +387,9 @@ func sendUntil(ctx context.Context, until oplog.OpTime, in <-chan oplog.Reply, o
 // begin to read. If they cannot be deleted, the next call tries that again, and it is no error
 // for a consistent link.
 func (l *Log) Forget(from oplog.OpTime) error {
+	if l.salvaged {
+		return nil
+	}
 	l.fetch.From = from
 	err := l.spool.Forget(from)
 	switch {

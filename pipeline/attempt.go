@@ -205,6 +205,9 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	if a.overflow != nil {
 		loops = append(loops, a.overflow.loop)
 	}
+	if a.log != nil && a.p.cfg.RelayBytes > 0 {
+		loops = append(loops, a.p.heardLoop)
+	}
 	return a.p.alongside(ctx, a.link, func(ctx context.Context) error { return a.stages(ctx, soft) }, loops...)
 }
 
@@ -252,6 +255,10 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	if !a.p.catchesUp {
 		// Entries that the delay still withholds then are dropped.
 		defer context.AfterFunc(soft, func() {
+			if a.p.drainsRelay(ctx, a) {
+				a.end(errDrain)
+				return
+			}
 			if a.log != nil || a.p.cfg.part != nil { // what is on disk is not applied anyway, and a part goes on later
 				a.leave()
 			}

@@ -99,6 +99,8 @@ var rules = []struct {
 	{"write that acquires the lease not sent in time", is(mongo.ErrTooLate), Verdict{Action: Retry}},
 	{"number of writers changed, or a copy began", is(lease.ErrSpent), Verdict{Action: Retry}},
 	{"source is another replica set", is(checkpoint.ErrOtherSource), Verdict{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},
+	{"link was promoted", wasPromoted, Verdict{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. replicator rewind lists what only the source has; then a new link with --drop-existing, from this target to it, copies it anew."}},
+	{"target is not consistent, or leaves collections out", func(err error) bool { return errors.Is(err, ErrNotCopied) || errors.Is(err, ErrLeavesOut) }, Verdict{Action: Exit, Code: ExitCheck, Hint: "Such a target is not the source at any time. --accept-left-out promotes it without the collections that are named."}},
 	{"link was cut over", as[*checkpoint.OverError], Verdict{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. To mirror in the other direction make a new link, with a new copy."}},
 	{"link created concurrently", is(checkpoint.ErrExists), Verdict{Action: Retry}},
 	{"settings differ from the link's", is(ErrSettings), Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was created with, or a new --link with a new copy."}},
@@ -160,6 +162,12 @@ func Classify(err error) Verdict {
 		}
 	}
 	return Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Only what the checkpoint covers counts as applied. If the message makes no sense, report it."}
+}
+
+// wasPromoted reports whether a link has ended because its source was gone.
+func wasPromoted(err error) bool {
+	over, ok := errors.AsType[*checkpoint.OverError](err)
+	return ok && over.Over.Promoted != nil
 }
 
 // isLogin reports whether a login was refused. A server that cannot read its users

@@ -56,6 +56,11 @@ type Config struct {
 	// Copy says how a new link copies the existing data.
 	Copy initialsync.Options
 
+	// RelayBytes is the size of the relay log, in bytes, 0 for none: what was read and is not durable
+	// on the target is on disk then, in Copy.SpoolDir, also while the target keeps up. A target
+	// that does not may take more, up to Copy.SpoolBytes.
+	RelayBytes int64
+
 	// Await is how long a member waits for new entries before it returns an empty
 	// reply. Default 5 s.
 	Await time.Duration
@@ -134,6 +139,8 @@ type Config struct {
 	// mirrorMember is the _id of the source's member that represents the mirror, -1 for
 	// none.
 	mirrorMember int
+	// salvaged means that there is no source: the oplog is what is on disk.
+	salvaged bool
 	// part, if not nil, says that the link is a part of another one.
 	part *part
 	// slots are shared with the parts of the link.
@@ -186,6 +193,9 @@ func (c *Config) validate() error {
 		errs = append(errs, fmt.Errorf("memory: %d bytes: want %d or more", c.Memory, MinMemory))
 	}
 	errs = append(errs, c.Copy.Validate(), c.Lease.validate())
+	if c.RelayBytes < 0 || c.RelayBytes > 0 && c.Copy.SpoolDir == "" {
+		errs = append(errs, fmt.Errorf("relay log: %d bytes, and no folder for a spool", c.RelayBytes))
+	}
 	if c.CutInterval < 0 {
 		errs = append(errs, fmt.Errorf("time between two cuts: %s is negative", c.CutInterval))
 	}

@@ -18,6 +18,7 @@ func (p *Pipeline) newLog() *initialsync.Log {
 	cfg := &p.cfg
 	return initialsync.NewLog(initialsync.LogConfig{
 		Link: cfg.Link, Dir: cfg.Copy.SpoolDir, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree,
+		Relay:      cfg.RelayBytes,
 		Memory:     func() int64 { return p.memory().buffer },
 		SourceWait: cfg.Copy.SourceWait, Run: p.monitor.Fetch,
 		Observer: cfg.Observer, Registry: cfg.Registry,

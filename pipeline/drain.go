@@ -46,6 +46,9 @@ func (p *Pipeline) hasUnapplied() bool { return p.monitor.Progress().Applied.Bef
 
 // hasSpooled reports whether there are unapplied entries on disk.
 func (p *Pipeline) hasSpooled() bool {
+	if p.relayDrained {
+		return false // what was stored was sent on
+	}
 	return p.log.Spool() != nil && p.monitor.Gaps().Copying || p.log.HasUnapplied(p.monitor.Progress().Applied)
 }
 

@@ -143,6 +143,11 @@ func (o *overflow) reason(s *standstill, now time.Time) string {
 	stands := s.look(now, o.queue.Stats(), o.hasRead())
 	delay := o.p.cfg.Delay
 	switch {
+	case o.p.cfg.RelayBytes > 0 && (o.why == "" || !o.p.log.Storing()):
+		if o.why != "" {
+			o.p.monitor.Spools(nil, "")
+		}
+		return relayAgain
 	case delay > 0 && o.p.monitor.MostLag() <= delay+overflowLate:
 		return "" // it waits on purpose
 	case o.why != "" && o.p.log.Storing():
@@ -278,6 +283,10 @@ func (o *overflow) start(fetch fetcher.Config, why string) error {
 		return err
 	}
 	o.why = why
+	if why == relayAgain {
+		o.p.relaysAgain()
+		return nil
+	}
 	o.p.monitor.Spools(o.p.log.Spool(), why)
 	o.p.cfg.Observer.Log(slog.LevelWarn, "the oplog is spooled to disk until the target has caught up",
 		slog.String(keyWhy, why), slog.String(keyFrom, fetch.From.String()), slog.String(keyDir, o.p.log.Dir()))
@@ -286,6 +295,10 @@ func (o *overflow) start(fetch fetcher.Config, why string) error {
 
 // notSpooled announces that the oplog cannot be spooled: the link goes on without that.
 func (p *Pipeline) notSpooled(err error) {
+	if p.cfg.RelayBytes > 0 {
+		p.notRelayed(err)
+		return
+	}
 	p.cfg.Observer.Log(slog.LevelWarn, "the oplog should be spooled, but cannot be: it is read when the target has room", slog.Any(keyError, err))
 }
 

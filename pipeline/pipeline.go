@@ -89,6 +89,10 @@ type Pipeline struct {
 	// begin again within one.
 	overflow               *overflow
 	standsSince, spoolNext time.Time
+	// relayNext is when the relay log may be tried again; relayDrained means that all of it was sent
+	// on before the run ends.
+	relayNext    time.Time
+	relayDrained bool
 	// cutNow asks the applier for a consistent cut; nil for a part, which makes none. It has room
 	// for one request.
 	cutNow chan struct{}
@@ -118,7 +122,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	p.guard = p.newGuard()
 	p.monitor = monitor.New(monitor.Config{
 		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Await: cfg.Await, Waits: &p.waits, Held: p.isHeld, Observer: cfg.Observer,
-		CutInterval: cfg.CutInterval, Registry: cfg.Registry,
+		CutInterval: cfg.CutInterval, RelayBytes: cfg.RelayBytes, Registry: cfg.Registry,
 	})
 	p.newKeeper()
 	p.log = p.newLog()

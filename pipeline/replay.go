@@ -16,10 +16,15 @@ import (
 func (a *attempt) openQueue(soft context.Context, src checkpoint.Source, st checkpoint.State, until oplog.OpTime) error {
 	p := a.p
 	p.overflow = nil
+	if p.cfg.salvaged {
+		a.until, a.log, a.spool, a.release = until, p.log, p.log.Spool(), p.log.Spool().Release
+		return nil
+	}
 	spooled, err := p.log.Serves(st.Copy, p.readFrom(st))
 	if err != nil {
 		return err
 	}
+	spooled = spooled || p.relays(soft, st)
 	fetch := p.fetchConfig(src, st)
 	if spooled {
 		if err := p.log.Start(p.run, soft, st.Copy, fetch); err != nil {

@@ -1,6 +1,10 @@
 package resync
 
-import "github.com/oplogrep/replicator/oplog"
+import (
+	"slices"
+
+	"github.com/oplogrep/replicator/oplog"
+)
 
 // Scope decides which collections are mirrored, and under which names.
 type Scope interface {
@@ -24,6 +28,14 @@ func (m *Manager) Scope() Scope {
 		_, out := leftOut[ns]
 		return !out
 	}}
+}
+
+// Without returns the subset of all without these collections.
+func Without(all Scope, out []oplog.Namespace) Scope {
+	if len(out) == 0 {
+		return all
+	}
+	return subset{Scope: all, has: func(ns oplog.Namespace) bool { return !slices.Contains(out, ns) }}
 }
 
 // ScopeOf returns the subset of all that belongs to a part.

@@ -11,7 +11,7 @@ import (
 // TestCovers: what the files may be needed for is known without reading all of them.
 func TestCovers(t *testing.T) {
 	t.Parallel()
-	cfg := Config{Dir: t.TempDir(), segmentBytes: 500}
+	cfg := Config{Dir: t.TempDir(), SegmentBytes: 500}
 	covers := func(n int, want bool) {
 		t.Helper()
 		if got, err := Covers(cfg.Dir, at(n)); err != nil || got != want {

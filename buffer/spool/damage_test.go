@@ -63,7 +63,7 @@ func (m image) with(name string, b []byte) image {
 func sample(t testing.TB, sync bool) (image, []oplog.Reply) {
 	t.Helper()
 	dir := t.TempDir()
-	s := mustOpen(t, Config{Dir: dir, segmentBytes: 1000})
+	s := mustOpen(t, Config{Dir: dir, SegmentBytes: 1000})
 	var replies []oplog.Reply
 	for n := 1; n <= 12; n += 2 {
 		r := reply(t, 10, n, n+1)
@@ -91,7 +91,7 @@ type lostEnd struct{ offset, bytes, entries int64 }
 func found(t testing.TB, dir string, m image, replies []oplog.Reply) (begin, n int, lost []lostEnd, err error) {
 	t.Helper()
 	m.write(t, dir)
-	s, err := openTest(t, Config{Dir: dir, segmentBytes: 1000, Observer: func(e event.Event) {
+	s, err := openTest(t, Config{Dir: dir, SegmentBytes: 1000, Observer: func(e event.Event) {
 		if e.Message() == "unfinished end of the spool cut off" {
 			number := func(key string) int64 { return event.Attr(e, key).Int64() }
 			lost = append(lost, lostEnd{number(keyOffset), number(keyBytes), number(keyEntries)})
@@ -321,7 +321,7 @@ func FuzzOpen(f *testing.F) {
 
 // writeUntilKilled is the process of TestKill. It never returns.
 func writeUntilKilled(dir string) {
-	s, err := Open(Config{Dir: dir, ID: "x", segmentBytes: 200_000, MinFree: 1})
+	s, err := Open(Config{Dir: dir, ID: "x", SegmentBytes: 200_000, MinFree: 1})
 	if err != nil {
 		say(err)
 		os.Exit(1)
@@ -375,7 +375,7 @@ func TestKill(t *testing.T) {
 			}
 		}
 		_ = cmd.Wait()
-		s := mustOpen(t, Config{Dir: dir, ID: "x", segmentBytes: 200_000})
+		s := mustOpen(t, Config{Dir: dir, ID: "x", SegmentBytes: 200_000})
 		got, err := drain(t, s)
 		if err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ func (m *model) numbers() (list []int) {
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{cfg: Config{
-			Dir: t.TempDir(), segmentBytes: rapid.Int64Range(300, 3000).Draw(rt, "segment"), Memory: rapid.Int64Range(1, 8000).Draw(rt, "memory"),
+			Dir: t.TempDir(), SegmentBytes: rapid.Int64Range(300, 3000).Draw(rt, "segment"), Memory: rapid.Int64Range(1, 8000).Draw(rt, "memory"),
 		}, next: 1}
 		var err error
 		if m.s, err = openTest(t, m.cfg); err != nil {

@@ -25,7 +25,7 @@ func TestPeek(t *testing.T) {
 	}
 	nothing := [2]oplog.OpTime{}
 	want(t, "an empty folder", peek("a"), nothing)
-	s := mustOpen(t, Config{Dir: dir, ID: "a", segmentBytes: 1})
+	s := mustOpen(t, Config{Dir: dir, ID: "a", SegmentBytes: 1})
 	want(t, "an empty spool", peek("a"), nothing)
 	for n := 1; n <= 4; n++ {
 		storeAll(t, s, reply(t, 10, n))

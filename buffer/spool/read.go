@@ -190,6 +190,13 @@ func (s *Spool) AllRead() bool {
 	return s.reading && s.read.index == s.next
 }
 
+// AllSent reports whether Read runs and has sent everything that is stored.
+func (s *Spool) AllSent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reading && s.read.index == s.next && s.account.Stats().Replies == 0
+}
+
 // mayRead returns the record to read next, and reports whether there is one, and memory
 // for it.
 func (s *Spool) mayRead(c *cursor) (h head, at place, ok bool, err error) {

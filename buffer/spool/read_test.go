@@ -17,7 +17,7 @@ import (
 func TestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		s := mustOpen(t, Config{Dir: t.TempDir(), segmentBytes: 500})
+		s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 500})
 		must.Succeed(t, s.Start(at(3)))
 		r := &running{Spool: s, t: t, out: make(chan oplog.Reply), done: make(chan error, 1)}
 		go func() { r.done <- s.Read(ctx, r.out) }()
@@ -66,7 +66,7 @@ func TestRead(t *testing.T) {
 // TestRunAgain: reading ends with its context at any point, and resumes elsewhere.
 func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := mustOpen(t, Config{Dir: t.TempDir(), segmentBytes: 500})
+		s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 500})
 		why := errors.New("the attempt is over")
 		for i := range 5 {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -115,7 +115,7 @@ func TestRunAgain(t *testing.T) {
 
 // TestParts: a large reply is stored in parts, which fit into memory one by one.
 func TestParts(t *testing.T) {
-	s := mustOpen(t, Config{Dir: t.TempDir(), segmentBytes: 6 * mib})
+	s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 6 * mib})
 	storeAll(t, s, reply(t, 200, 1), reply(t, 100_000, sequence(2, 200)...), reply(t, 5*mib, 201), reply(t, 0, sequence(202, 20_000)...))
 	got, err := drain(t, s)
 	want(t, "the end", err, nil)

@@ -51,7 +51,7 @@ func TestFull(t *testing.T) {
 				x := setup{d: newHardware()}
 				var err error
 				x.s, err = open(Config{
-					Dir: t.TempDir(), ID: "x", Limit: 10_000, segmentBytes: 5000, Observer: l.observe, Registry: reg,
+					Dir: t.TempDir(), ID: "x", Limit: 10_000, SegmentBytes: 5000, Observer: l.observe, Registry: reg,
 				}, x.d.disk(syscall.ENOSPC))
 				if err != nil {
 					t.Fatal(err)

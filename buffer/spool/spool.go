@@ -42,12 +42,12 @@ type Config struct {
 	// half, are reserved for the record being read.
 	Memory int64
 
+	// SegmentBytes is the size of a file. Zero means 64 MiB, but at most an eighth of
+	// Limit: only whole files can be removed.
+	SegmentBytes int64
+
 	Observer event.Observer
 	Registry prometheus.Registerer
-
-	// segmentBytes is the size of a file. Zero means 64 MiB, but at most an eighth of
-	// Limit: only whole files can be removed.
-	segmentBytes int64
 }
 
 func (c *Config) setDefaults() {
@@ -57,8 +57,8 @@ func (c *Config) setDefaults() {
 	if c.MinFree == 0 {
 		c.MinFree = defaultMinFree
 	}
-	if c.segmentBytes == 0 {
-		c.segmentBytes = max(min(defaultSegment, c.Limit/8), minSegment)
+	if c.SegmentBytes == 0 {
+		c.SegmentBytes = max(min(defaultSegment, c.Limit/8), minSegment)
 	}
 	if c.Memory == 0 {
 		c.Memory = buffer.DefaultLimit
@@ -132,6 +132,8 @@ type Spool struct {
 	// last is the last entry ever stored, null if there is none.
 	last           oplog.OpTime
 	bytes, entries int64
+	// newest is when the last record was received, zero before the first one.
+	newest time.Time
 	// full is since when there has been no room, zero while there is, and why.
 	full time.Time
 	why  string
@@ -221,9 +223,11 @@ func (s *Spool) close(removes bool) error {
 	}
 	if removes {
 		// The lock file is removed while it is locked: takeLock detects this.
-		faults = append(faults, clearFiles(s.cfg.Dir), remove(filepath.Join(s.cfg.Dir, lockName)))
+		faults = append(faults, clearFiles(s.cfg.Dir), remove(filepath.Join(s.cfg.Dir, heardName)), remove(filepath.Join(s.cfg.Dir, lockName)))
 	}
-	faults = append(faults, s.lock.Close())
+	if s.lock != nil {
+		faults = append(faults, s.lock.Close())
+	}
 	if removes {
 		_ = os.Remove(s.cfg.Dir) // fails if other files are in it
 	}
@@ -283,6 +287,13 @@ func (s *Spool) Stats() buffer.Stats {
 	return st
 }
 
+// Size returns how many bytes are on disk. It does not touch the disk.
+func (s *Spool) Size() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
+}
+
 // DiskStats is the state of the spool on disk.
 type DiskStats struct {
 	// Bytes are on disk, of Limit. Free is the number of free bytes of the disk, -1 if
@@ -293,6 +304,8 @@ type DiskStats struct {
 	// Full means that there is no room, for the reason Why.
 	Full bool
 	Why  string
+	// Newest is when the last entry was received, the zero time if that is not known.
+	Newest time.Time
 }
 
 // Disk returns the state of the spool on disk.
@@ -306,7 +319,7 @@ func (s *Spool) Disk() DiskStats {
 	first, last, _ := s.bounds()
 	return DiskStats{
 		Bytes: s.bytes, Limit: s.cfg.Limit, Free: free, Entries: s.entries, First: first, Last: last,
-		Full: !s.full.IsZero(), Why: s.why,
+		Full: !s.full.IsZero(), Why: s.why, Newest: s.newest,
 	}
 }
 

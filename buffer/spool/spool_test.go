@@ -23,7 +23,7 @@ import (
 // TestStoreThenRead follows a copy: the oplog is stored while documents are copied,
 // then read, over several processes.
 func TestStoreThenRead(t *testing.T) {
-	cfg := Config{Dir: t.TempDir(), segmentBytes: 2000}
+	cfg := Config{Dir: t.TempDir(), SegmentBytes: 2000}
 	s := mustOpen(t, cfg)
 	if _, _, ok := s.Bounds(); ok {
 		t.Error("a new spool has entries")
@@ -47,7 +47,7 @@ func TestStoreThenRead(t *testing.T) {
 }
 
 func TestStart(t *testing.T) {
-	s := mustOpen(t, Config{Dir: t.TempDir(), segmentBytes: 1000})
+	s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 1000})
 	must.Succeed(t, s.Start(at(5)))
 	_, err := drain(t, s, reply(t, 0, 6))
 	if !errors.Is(err, ErrOrder) || !strings.Contains(err.Error(), "the first entry is 1000:6 t1, want 1000:5 t1") {
@@ -139,7 +139,7 @@ func TestInUse(t *testing.T) {
 
 func TestAnotherID(t *testing.T) {
 	dir := t.TempDir()
-	s := mustOpen(t, Config{Dir: dir, ID: "link/1", segmentBytes: 200})
+	s := mustOpen(t, Config{Dir: dir, ID: "link/1", SegmentBytes: 200})
 	storeAll(t, s, reply(t, 0, 1), reply(t, 0, 2), reply(t, 0, 3))
 	must.Succeed(t, s.Close())
 	must.Succeed(t, os.WriteFile(filepath.Join(dir, "mine.txt"), []byte("keep"), 0o600))
@@ -155,7 +155,7 @@ func TestAnotherID(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	dir := t.TempDir()
-	s := mustOpen(t, Config{Dir: dir, segmentBytes: 700})
+	s := mustOpen(t, Config{Dir: dir, SegmentBytes: 700})
 	for n := 1; n <= 20; n++ {
 		storeAll(t, s, reply(t, 100, n))
 	}
@@ -197,7 +197,7 @@ func TestForget(t *testing.T) {
 func TestForgetUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		s := mustOpen(t, Config{Dir: t.TempDir(), segmentBytes: 700, Memory: 100})
+		s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 700, Memory: 100})
 		for n := 1; n <= 20; n++ {
 			storeAll(t, s, reply(t, 100, n))
 		}
@@ -278,7 +278,7 @@ func TestMemoryChanges(t *testing.T) {
 }
 
 func TestCommands(t *testing.T) {
-	s := mustOpen(t, Config{Dir: t.TempDir(), segmentBytes: 1000})
+	s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 1000})
 	collect := func(after int, until bson.Timestamp) (list []int, err error) {
 		err = s.Commands(t.Context(), at(after), until, func(e *oplog.Entry) error {
 			list = append(list, int(e.OpTime.TS.I))

@@ -367,7 +367,7 @@ func (w *writer) stored(g *segment, h *head, n *incoming) {
 	w.bytes += h.size()
 	w.entries += int64(h.entries)
 	w.next++
-	w.last = h.last
+	w.last, w.newest = h.last, h.received
 	if w.unsynced.IsZero() {
 		w.unsynced = time.Now()
 	}
@@ -384,7 +384,7 @@ func (w *writer) stored(g *segment, h *head, n *incoming) {
 // segmentFor returns the segment for a record of this size.
 func (w *writer) segmentFor(size int64) (*segment, error) {
 	if w.file != nil {
-		if g := w.current; g.records == 0 || g.size+size <= w.cfg.segmentBytes {
+		if g := w.current; g.records == 0 || g.size+size <= w.cfg.SegmentBytes {
 			return g, nil
 		}
 		if err := w.finish(); err != nil {

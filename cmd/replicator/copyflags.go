@@ -22,6 +22,8 @@ type copyFlags struct {
 	SpoolDir   string   `placeholder:"DIR" help:"Directory for the spool: oplog entries that cannot be applied yet. Each link has a subdirectory. Default: replicator/spool in the user's cache directory."`
 	SpoolBytes cli.Size `default:"64GiB" help:"Size limit of the spool. At the limit, reading the oplog pauses."`
 	SpoolFree  cli.Size `default:"1GiB" help:"Space that the spool leaves free on its disk."`
+	//nolint:lll // A tag cannot be broken.
+	RelayLog cli.Size `default:"0" placeholder:"SIZE" help:"Keep what was read and is not yet durable on the target on disk too, in --spool-dir, in about this size: replicator promote needs it once the source is gone. 0: no relay log."`
 
 	MaxBytesPerSecond cli.Size      `default:"0" placeholder:"SIZE" help:"Limit of the copy. 0: no limit. replicator throttle changes it while the link runs."`
 	MaxOpsPerSecond   int64         `default:"0" placeholder:"N" help:"The same, in documents."`
@@ -42,6 +44,7 @@ func (f *copyFlags) sizes() []sizeRange {
 		{"range-bytes", f.RangeBytes, 1 << 20, 1 << 45},
 		{"spool-bytes", f.SpoolBytes, 256 << 20, 1 << 50},
 		{"spool-free", f.SpoolFree, 16 << 20, 1 << 50},
+		{"relay-log", f.RelayLog, 0, 1 << 50},
 		{"max-bytes-per-second", f.MaxBytesPerSecond, 0, 1 << 45},
 	}
 }
@@ -82,6 +85,9 @@ func (f *runFlags) spoolDir() string {
 // likely to lack its unit.
 const leastSpeed = 1 << 10
 
+// leastRelay is the smallest size of a relay log.
+const leastRelay = 16 << 20
+
 // checkSpeed refuses a limit with which the copy would never end.
 func checkSpeed(n int64) error {
 	if n > 0 && n < leastSpeed {
@@ -109,6 +115,12 @@ func (f *runFlags) checkCopy() error {
 		if _, err := os.UserCacheDir(); err != nil {
 			faults = append(faults, fmt.Errorf("--spool-dir is missing, and the user has no cache directory: %w", err))
 		}
+	}
+	if f.RelayLog > 0 && f.RelayLog < leastRelay {
+		faults = append(faults, fmt.Errorf("--relay-log: %s is less than %s; 0 means that there is none", f.RelayLog, cli.Size(leastRelay)))
+	}
+	if f.RelayLog > 0 && f.spoolDir() == "" {
+		faults = append(faults, errors.New("--relay-log needs a directory: give --spool-dir"))
 	}
 	if f.wantsCopy() && (f.Link == "." || f.Link == "..") {
 		faults = append(faults, fmt.Errorf("--link: %q cannot be the name of a directory of the spool", f.Link))

@@ -51,6 +51,10 @@ func (c *cutoverCommand) printOver(out cli.Output, o *checkpoint.Over) error {
 
 // overText says that a link has ended.
 func overText(o *checkpoint.Over) string {
+	if o.Promoted != nil {
+		return fmt.Sprintf("promoted at %s by %s: the source was gone, the target has it up to %s, and nothing later is applied",
+			o.At.UTC().Format("2006-01-02 15:04:05 UTC"), printable.Text(o.By), o.Source)
+	}
 	return fmt.Sprintf("cut over at %s by %s: the target was the source as of %s, and nothing later is applied",
 		o.At.UTC().Format("2006-01-02 15:04:05 UTC"), printable.Text(o.By), o.Source)
 }

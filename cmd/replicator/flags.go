@@ -136,6 +136,9 @@ type runFlags struct {
 	LogFormat    string        `group:"Running" default:"auto" enum:"auto,text,json" help:"auto: text on a terminal, JSON otherwise."`
 	Progress     string        `group:"Running" default:"auto" enum:"auto,terminal,lines,json,none" help:"How to show the progress of a copy. auto: in place on a terminal, in lines otherwise."`
 	LogLevel     string        `group:"Running" default:"info" enum:"debug,info,warn,error" help:"Minimum level to log."`
+
+	// sourceless means that --source may be missing.
+	sourceless bool
 }
 
 // plan is a checked set of runFlags.
@@ -156,8 +159,9 @@ func (f *runFlags) check() (*plan, error) {
 		}
 	}
 	var err error
-	p.source, err = f.parse()
-	keep(err)
+	if p.source, err = f.parse(); f.Source != "" || !f.sourceless {
+		keep(err)
+	}
 	p.target, err = parseDeployment("target", f.TargetLogin.config(f.Target, f.SelectionTimeout))
 	keep(err)
 	switch {
@@ -344,7 +348,7 @@ func (f *runFlags) pipeline(p *plan) pipeline.Config {
 	cfg := pipeline.Config{
 		Link: f.Link, MetaDB: f.MetadataDB, Scope: p.scope,
 		Filters: &checkpoint.Filters{Include: f.Include, Exclude: f.Exclude, Map: f.Map, UsersAndRoles: f.UsersAndRoles},
-		StartAt: f.StartAt.at, Copy: f.copying(),
+		StartAt: f.StartAt.at, Copy: f.copying(), RelayBytes: int64(f.RelayLog),
 		Await: f.Await, Rules: f.rules(p.source),
 		Memory: f.linkMemory(int64(f.Memory)), BatchOps: f.BatchOps, BatchBytes: int64(f.BatchBytes), Delay: f.Delay, SpillDir: f.SpillDir,
 		Writers: f.Writers, Relaxed: f.Transactions == "relaxed", ReportDivergence: f.OnDivergence == "report",
@@ -369,6 +373,9 @@ func (f *runFlags) pipeline(p *plan) pipeline.Config {
 // over the connection string.
 func (f *runFlags) rules(source *driver.Options) syncsource.Rules {
 	r := syncsource.Rules{MaxLag: f.MaxLag, Pinned: f.SyncSource, Delay: f.Delay}
+	if source == nil {
+		return r
+	}
 	said := source.ReadPreference()
 	switch {
 	case f.ReadPreference != "auto":

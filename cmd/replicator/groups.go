@@ -14,4 +14,5 @@ var groups = []kong.Group{
 	{Key: "Feedback", Title: "Reporting to the source:"},
 	{Key: "HTTP", Title: "HTTP:"},
 	{Key: "Running", Title: "Running:"},
+	{Key: "Promotion", Title: "Promotion:"},
 }

@@ -29,6 +29,8 @@ type Config struct {
 	Delay time.Duration
 	// CutInterval is the minimum time between two consistent cuts, 0 if none is made by itself.
 	CutInterval time.Duration
+	// RelayBytes is the size of the relay log, 0 if there is to be none.
+	RelayBytes int64
 	// Await is how long the source may wait before it answers without an entry. Default 5 s.
 	Await time.Duration
 	// Waits tracks the commands to both clusters.
@@ -68,6 +70,8 @@ type Monitor struct {
 	// spoolWhy is why the attempt's spool is used, empty for that of a copy, or one that an
 	// earlier process has left.
 	spoolWhy string
+	// relayOff is why there is no relay log although there is to be one, empty if there is.
+	relayOff string
 	// attempt is the present or last one, number attempts; resting means that it has
 	// ended: the source's state does not matter.
 	attempt  Attempt
@@ -244,13 +248,25 @@ func (m *Monitor) Spools(s *spool.Spool, why string) {
 	m.attempt.Spool, m.spoolWhy = s, why
 }
 
+// Relays records why there is no relay log although there is to be one, empty if there is.
+func (m *Monitor) Relays(off string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.relayOff = off
+}
+
 // IsSpooled reports whether the oplog is spooled, and whether what is spooled follows what the
 // present attempt has in memory.
 func (m *Monitor) IsSpooled() (spooled, follows bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	spooled = m.attempt.Spool != nil
+	spooled = m.attempt.Spool != nil && !m.keepsUp(m.attempt.Spool)
 	return spooled, spooled && m.attempt.Queue != nil && !m.resting
+}
+
+// keepsUp reports whether a spool is a relay log within its size that has been read to its end.
+func (m *Monitor) keepsUp(s *spool.Spool) bool {
+	return m.cfg.RelayBytes > 0 && m.attempt.Queue == nil && s.AllRead() && s.Size() <= m.cfg.RelayBytes
 }
 
 // KeptBack returns the collections that wait for an index build.

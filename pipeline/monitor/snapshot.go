@@ -53,6 +53,12 @@ type Snapshot struct {
 	Copy *Copy
 	// Spool is the state of the spool on disk, nil if it is not in use.
 	Spool *spool.DiskStats
+	// RelayBytes is the size of the relay log, 0 if there is to be none. KeepsUp means that Spool is
+	// a relay log, and within that: the target keeps up. RelayOff is why there is none although
+	// there is to be one.
+	RelayBytes int64
+	KeepsUp    bool
+	RelayOff   string
 	// Lacking lists the views and indexes that the target does not have at all, as read
 	// last.
 	Lacking ddl.Lacking
@@ -165,6 +171,7 @@ func (m *Monitor) Snapshot() Snapshot {
 		Cut: m.cut, CutInterval: m.cfg.CutInterval, Lacking: m.lacking, Deferred: m.deferred, Window: m.window, Fetched: m.source.Last,
 		SourceSet: a.Set, SourceHost: m.source.Host, Source: m.source.Metadata, HeardAt: m.source.HeardAt,
 		SilentAfter: m.silentAfter(), Blocked: m.source.Blocked,
+		RelayBytes: m.cfg.RelayBytes, KeepsUp: a.Spool != nil && m.keepsUp(a.Spool), RelayOff: m.relayOff,
 		Lag: m.lag(), Delay: m.cfg.Delay, LastError: m.err, LastErrorAt: m.errAt,
 	}
 	if m.state == Standby {

@@ -1,0 +1,71 @@
+package spool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// heardName is the file with what was heard of the source.
+const heardName = "heard.json"
+
+// Heard is what was heard of the source: its newest entry, whether it was read or not. It is
+// kept next to the files, for the time when the source cannot be asked any more.
+type Heard struct {
+	// OpTime is that of the newest entry that a member was heard to have, Member is which one.
+	OpTime oplog.OpTime
+	Member string
+	// At is when it was heard, by this machine's clock.
+	At time.Time
+}
+
+// heardJSON is a Heard in its file.
+type heardJSON struct {
+	T      uint32    `json:"t"`
+	I      uint32    `json:"i"`
+	Term   int64     `json:"term"`
+	Member string    `json:"member"`
+	At     time.Time `json:"at"`
+}
+
+// NoteHeard writes it into the folder of a spool, in place of what was heard before. It is not
+// synced: kill -9 of the process loses nothing, a power failure loses what was heard last.
+func NoteHeard(dir string, h Heard) error {
+	text, err := json.Marshal(heardJSON{h.OpTime.TS.T, h.OpTime.TS.I, h.OpTime.Term, h.Member, h.At.UTC()})
+	path := filepath.Join(dir, heardName)
+	if err == nil {
+		err = os.WriteFile(path+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("spool: note what was heard of the source: %w", err)
+	}
+	return nil
+}
+
+// ReadHeard returns what was noted last, false if nothing was, or if it cannot be read: it was
+// then never of use, or a power failure has torn it.
+func ReadHeard(dir string) (Heard, bool, error) {
+	text, err := os.ReadFile(filepath.Join(dir, heardName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Heard{}, false, nil
+	}
+	if err != nil {
+		return Heard{}, false, fmt.Errorf("spool: read what was heard of the source: %w", err)
+	}
+	var h heardJSON
+	if json.Unmarshal(text, &h) != nil || h.T == 0 {
+		return Heard{}, false, nil
+	}
+	return Heard{oplog.OpTime{TS: bson.Timestamp{T: h.T, I: h.I}, Term: h.Term}, h.Member, h.At}, true, nil
+}

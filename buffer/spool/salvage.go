@@ -1,0 +1,118 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// errSalvaged is why nothing is stored into a spool that was opened by Salvage.
+var errSalvaged = errors.New("the spool is only read")
+
+// Cut says where the readable part of the files ends before their end.
+type Cut struct {
+	// File and Offset are where, in bytes.
+	File   string
+	Offset int64
+	// Bytes are there from there on, in this file and in those after it, and cannot be read.
+	Bytes int64
+	Why   error
+}
+
+// Salvage opens what is on disk to read it, for a reader that cannot get the entries elsewhere:
+// it changes no file, removes none, and takes what comes before the first damage, a torn end
+// included, as the content. It returns where that ends, nil if all can be read. With lock, it
+// returns ErrInUse while another spool uses the folder; without, files may be removed while they
+// are read. A folder that does not exist, or has the files of another ID, is empty.
+func Salvage(cfg Config, lock bool) (*Spool, *Cut, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, nil, err
+	}
+	s := &Spool{
+		cfg: cfg, room: roomOf(cfg.Memory), disk: disk{open: os.OpenFile, write: (*os.File).WriteAt, sync: (*os.File).Sync, free: freeBytes},
+		woken: make(chan struct{}, 1), forgot: make(chan struct{}, 1), closed: make(chan struct{}),
+		broken: errSalvaged,
+	}
+	there, err := Found(cfg.Dir)
+	if err == nil && there && lock {
+		s.lock, err = takeLock(filepath.Join(cfg.Dir, lockName), os.OpenFile)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("spool: open %s: %w", cfg.Dir, err)
+	}
+	cut, err := s.salvage()
+	if err != nil {
+		if s.lock != nil {
+			_ = s.lock.Close()
+		}
+		return nil, nil, fmt.Errorf("spool: open %s: %w", cfg.Dir, err)
+	}
+	s.metrics = newMetrics(cfg.Registry, s)
+	return s, cut, nil
+}
+
+// salvage takes in the files up to the first damage.
+func (s *Spool) salvage() (*Cut, error) {
+	list, err := listFiles(s.cfg.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for i, g := range list {
+		p, size, err := readPreamble(g.path)
+		if err != nil {
+			return cutAt(list[i:], 0, err), nil
+		}
+		if p.err == nil && p.id != s.cfg.ID {
+			return nil, nil // of another link, or of another copy
+		}
+		why := p.err
+		switch {
+		case why != nil:
+		case p.number != g.number:
+			why = fmt.Errorf("its preamble says that it is file %s", fileName(p.number))
+		case i > 0 && g.number != list[i-1].number+1:
+			why = fmt.Errorf("the file before it is missing: %s", fileName(g.number-1))
+		case i > 0 && p.previous != s.last:
+			why = fmt.Errorf("it continues after entry %s, but the file before it ends with %s", p.previous, s.last)
+		}
+		if why != nil {
+			return cutAt(list[i:], 0, why), nil
+		}
+		g.preamble, g.seed, g.size, g.last, g.index = p.size(), p.sum, size, p.previous, s.next
+		at, torn, err := g.scan(p.previous)
+		if why = torn; why == nil {
+			why = err
+		}
+		s.keep(g, max(at, g.preamble))
+		if why != nil {
+			return cutAt(list[i:], at, why), nil
+		}
+	}
+	return nil, nil
+}
+
+// keep takes in a file up to an offset.
+func (s *Spool) keep(g *segment, size int64) {
+	g.size = size
+	if g.records > 0 || s.last.IsNull() {
+		s.last = g.last
+	}
+	s.segments = append(s.segments, g)
+	s.next += g.records
+	s.entries += g.entries
+	s.bytes += g.size
+}
+
+// cutAt returns where the first of the files cannot be read any further.
+func cutAt(list []*segment, at int64, why error) *Cut {
+	c := &Cut{File: list[0].path, Offset: at, Why: why, Bytes: -at}
+	for _, g := range list {
+		if info, err := os.Stat(g.path); err == nil {
+			c.Bytes += info.Size()
+		}
+	}
+	return c
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// promoteCommand ends a link whose source is gone.
+type promoteCommand struct {
+	Config configFile `placeholder:"FILE" help:"YAML settings file of the link, as for run."`
+
+	runFlags
+
+	DryRun        bool          `group:"Promotion" settings:"no" help:"Say what the recovery point would be, and change nothing."`
+	SourceIsGone  bool          `group:"Promotion" settings:"no" help:"The operator's word that nobody uses the source any more: it is not asked, or may answer."`
+	AcceptLeftOut bool          `group:"Promotion" settings:"no" help:"Promote although collections are being copied again: they are not as of the recovery point."`
+	AskFor        time.Duration `group:"Promotion" settings:"no" default:"5s" help:"How long to wait for an answer of the source."`
+	JSON          bool          `group:"Promotion" name:"json" settings:"no" help:"Print one JSON object."`
+}
+
+// Help is what promote --help says before the flags.
+func (*promoteCommand) Help() string {
+	return "Give it the settings of run: the same file, or the same flags. On the machine of the process that led last it has that one's relay log. " +
+		"Running processes of the link need not be stopped: they lose the lease, and end. It may be stopped at any time, and run again. See docs/promote.md."
+}
+
+// Run asks the source, promotes, and prints the recovery point.
+func (c *promoteCommand) Run(ctx context.Context, out cli.Output, known *settings) error {
+	c.sourceless = true
+	p, err := c.check()
+	if err == nil && c.Source == "" && !c.SourceIsGone {
+		err = errors.New("--source is missing: it is asked whether it is gone; --source-is-gone is your word for it")
+	}
+	if err == nil && c.AskFor < time.Second {
+		err = fmt.Errorf("--ask-for: %s is less than 1s", c.AskFor)
+	}
+	if err != nil {
+		return cli.Usage(err)
+	}
+	m, err := c.processMemory(known.environ)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	defer m.apply()()
+	p.pipeline.Memory = m.total
+	if err := c.ask(ctx, out, p); err != nil {
+		return err
+	}
+	target, err := driver.Open(ctx, p.target)
+	if err != nil {
+		return cli.Connect(fmt.Errorf("connect to the target: %w", err))
+	}
+	defer target.Close()
+	renewals, err := driver.Open(ctx, p.target)
+	if err != nil {
+		return cli.Connect(fmt.Errorf("connect to the target: %w", err))
+	}
+	defer renewals.Close()
+	cfg := &pipeline.PromoteConfig{
+		Pipeline: p.pipeline, By: operator(), DryRun: c.DryRun, AcceptLeftOut: c.AcceptLeftOut,
+		Said: func(text string) { out.Complain("%s: %s.", c.Link, printable.Text(text)) },
+	}
+	cfg.Pipeline.Lease.Process, cfg.Pipeline.Lease.Target = lease.NewProcess(""), renewals
+	r, err := pipeline.Promote(ctx, cfg, target)
+	if err != nil {
+		return cli.Stopped(ctx, linkError{fmt.Errorf("promote: %w", err)})
+	}
+	specs, err := ddl.ReadDeferred(ctx, target, c.MetadataDB, c.Link)
+	if err != nil {
+		out.Complain("%s: cannot read which options are deferred: %s.", c.Link, printable.Text(err.Error()))
+	}
+	return c.print(out, &r, len(specs))
+}
+
+// ask returns an error if the source is not gone: a primary of it answers.
+func (c *promoteCommand) ask(ctx context.Context, out cli.Output, p *plan) error {
+	if c.Source == "" {
+		return nil
+	}
+	options, err := parseDeployment("source", c.SourceLogin.config(c.Source, c.AskFor))
+	if err != nil {
+		return cli.Usage(err)
+	}
+	source, err := driver.Open(ctx, options)
+	if err != nil {
+		out.Complain("%s: the source cannot be asked: %s.", c.Link, printable.Text(err.Error()))
+		return nil
+	}
+	defer source.Close()
+	limited, cancel := context.WithTimeout(ctx, 2*c.AskFor)
+	defer cancel()
+	answers, primary := askMembers(limited, source, p.source.Hosts())
+	for _, text := range answers {
+		out.Complain("%s: %s.", c.Link, printable.Text(text))
+	}
+	switch {
+	case primary != "" && !c.SourceIsGone && !c.DryRun:
+		return &cli.Error{
+			Err: fmt.Errorf("promote: the source is not gone: %s", primary), Code: cli.ExitFailed,
+			Hint: "Nothing was changed. Use replicator cutover, which loses nothing (docs/cutover.md). If nobody can or may use the source any more, give --source-is-gone.",
+		}
+	case primary == "" && len(answers) > 0 && !c.DryRun:
+		out.Complain("%s: members of the source can be read: replicator run reads from them what they have committed; what that has applied, promote keeps.", c.Link)
+	}
+	return nil
+}
+
+// askMembers asks a source, and returns a sentence for each member that answers, and that of a
+// primary, if there is one.
+func askMembers(ctx context.Context, source *driver.Set, seeds []string) (answers []string, primary string) {
+	hello := bson.D{{Key: "hello", Value: 1}}
+	reply, err := order(ctx, source, "admin", hello)
+	is, _ := reply.Lookup("isWritablePrimary").BooleanOK()
+	if _, refused := errors.AsType[*driver.AuthError](err); refused {
+		return nil, "it answers, and refuses the login: " + err.Error()
+	}
+	if err == nil && is {
+		host, _ := reply.Lookup("me").StringValueOK()
+		return nil, "its primary " + host + " answers"
+	}
+	for _, host := range unique(append(source.Seeds(), seeds...)) {
+		reply, err := order(ctx, mongo.Bounded{Caller: source.Member(host), Limit: 2 * time.Second}, "admin", hello)
+		if err != nil {
+			continue
+		}
+		answers = append(answers, "member "+host+" of the source answers")
+		if is, _ := reply.Lookup("isWritablePrimary").BooleanOK(); is {
+			primary = "its primary " + host + " answers"
+		}
+	}
+	return answers, primary
+}
+
+func unique(list []string) (out []string) {
+	seen := map[string]bool{}
+	for _, s := range list {
+		if k := strings.ToLower(s); !seen[k] {
+			seen[k] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}

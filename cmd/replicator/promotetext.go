@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// print prints the recovery point. Deferred is how many options are deferred.
+func (c *promoteCommand) print(out cli.Output, r *pipeline.Recovery, deferred int) error {
+	var err error
+	if c.JSON {
+		err = json.NewEncoder(out.Results).Encode(recoveryJSON(r, deferred))
+	} else {
+		err = writeRecovery(out.Results, r, deferred)
+	}
+	if err != nil {
+		return fmt.Errorf("print the recovery point: %w", err)
+	}
+	return nil
+}
+
+// writeRecovery writes the recovery point as text.
+func writeRecovery(w io.Writer, r *pipeline.Recovery, deferred int) error {
+	var b []byte
+	say := func(format string, args ...any) { b = fmt.Appendf(b, format+"\n", args...) }
+	if r.Over == nil {
+		say("Link %s was not promoted: this is what would be.", r.Link)
+	} else {
+		say("Link %s was promoted at %s by %s.", r.Link, r.Over.At.UTC().Format("2006-01-02 15:04:05 UTC"), printable.Text(r.Over.By))
+	}
+	at := fmt.Sprintf("%s (%s, by the source's clock)", r.At, clock(r.Wall))
+	if r.Exact() {
+		say("Recovery point: exact up to %s. All lanes are there, and none is further.", at)
+	} else {
+		say("Recovery point: NOT EXACT. The target has everything up to %s, and of what follows what these lanes have applied:", at)
+		for _, a := range r.Ahead {
+			name := "lane " + strconv.Itoa(a.Lane)
+			if a.Lane < 0 {
+				name = "the barrier"
+			}
+			doubt := ""
+			if a.Announced {
+				doubt = ", the last of it perhaps not"
+			}
+			say("  %s: its operations up to %s, number %d%s", name, a.At.OpTime, a.At.Op, doubt)
+		}
+	}
+	for _, ns := range r.LeftOut {
+		say("Not as of that: %s, which was being copied again.", printable.Text(string(ns)))
+	}
+	sayLog(say, r)
+	sayMissing(say, r)
+	if deferred > 0 {
+		say("Deferred: %d indexes and collections have options that the target gets now: docs/runbook.md#deferred-options.", deferred)
+	}
+	if r.Over != nil {
+		say("The processes of the link end by themselves, with exit code 6. If the source comes back, keep applications away from it, and run replicator rewind.")
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+// sayLog says what the relay log had.
+func sayLog(say func(string, ...any), r *pipeline.Recovery) {
+	switch {
+	case r.Dir == "":
+		say("Relay log: no directory is given (--spool-dir).")
+	case r.Log.Last.IsNull():
+		say("Relay log: there is none in %s.%s", printable.Text(r.Dir), elsewhere(r))
+	default:
+		say("Relay log: %s has the entries from %s to %s.", printable.Text(r.Dir), r.Log.First, r.Log.Last)
+	}
+	if cut := r.Log.Cut; cut != nil {
+		say("Relay log: %s cannot be read from byte %d on (%s): %d bytes are lost.", printable.Text(cut.File), cut.Offset, printable.Text(cut.Why.Error()), cut.Bytes)
+	}
+}
+
+// elsewhere says where a relay log may be.
+func elsewhere(r *pipeline.Recovery) string {
+	if r.Holder == "" {
+		return ""
+	}
+	return " " + printable.Text(r.Holder) + " led last: if it had one, it is on that machine."
+}
+
+// sayMissing says what is known of what is missing.
+func sayMissing(say func(string, ...any), r *pipeline.Recovery) {
+	heard, when := heardOf(r)
+	n, counted := r.MissingAtMost()
+	switch {
+	case heard.IsNull():
+		say("Missing: how far the source had got is not known.")
+	case !heard.After(r.At):
+		say("Missing: nothing that was heard of. The source was heard of up to %s, at %s; what it wrote after that is not known.", heard, clock(when.UnixMilli()))
+	case counted:
+		say("Missing: at most %d entries that were heard of, from within a second: the source was heard of up to %s, at %s; what it wrote after that is not known.",
+			n, heard, clock(when.UnixMilli()))
+	default:
+		say("Missing: entries of up to %d s that were heard of; how many is not known. The source was heard of up to %s, at %s; what it wrote after that is not known.",
+			max(1, int64(heard.TS.T)-int64(r.At.TS.T)), heard, clock(when.UnixMilli()))
+	}
+	for i := range r.Open {
+		t := &r.Open[i]
+		kind := "a transaction without a known commit"
+		if t.Prepared {
+			kind = "a transaction that was prepared, and may have been committed"
+		}
+		say("Not applied: %s, begun at %s (%s), %d operations so far on %s.", kind, t.First, clock(t.Wall), t.Ops, names(t.Namespaces))
+	}
+}
+
+func heardOf(r *pipeline.Recovery) (oplog.OpTime, time.Time) {
+	switch {
+	case r.Over != nil && r.Over.Promoted != nil:
+		return r.Over.Promoted.Heard, r.Over.Promoted.HeardAt
+	case r.Log.Heard == nil:
+		return oplog.OpTime{}, time.Time{}
+	}
+	return r.Log.Heard.OpTime, r.Log.Heard.At
+}
+
+func names(list []oplog.Namespace) string {
+	text := ""
+	for i, ns := range list {
+		if i > 0 {
+			text += ", "
+		}
+		text += printable.Text(string(ns))
+	}
+	return text
+}
+
+// clock formats milliseconds since the epoch.
+func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000 UTC") }
+
+// recoveryJSON is the recovery point as JSON.
+func recoveryJSON(r *pipeline.Recovery, deferred int) map[string]any {
+	at := func(o oplog.OpTime) any {
+		if o.IsNull() {
+			return nil
+		}
+		return map[string]any{"t": o.TS.T, "i": o.TS.I, "term": o.Term}
+	}
+	ahead, open := []any{}, []any{}
+	for _, a := range r.Ahead {
+		ahead = append(ahead, map[string]any{"lane": a.Lane, "at": at(a.At.OpTime), "op": a.At.Op, "announced": a.Announced})
+	}
+	for i := range r.Open {
+		t := &r.Open[i]
+		open = append(open, map[string]any{
+			"first": at(t.First), "wall": time.UnixMilli(t.Wall).UTC(), "ops": t.Ops, "namespaces": t.Namespaces, "prepared": t.Prepared,
+		})
+	}
+	heard, when := heardOf(r)
+	out := map[string]any{
+		"link": r.Link, "promoted": r.Over != nil, "at": at(r.At), "wall": time.UnixMilli(r.Wall).UTC(), "exact": r.Exact(), "ahead": ahead,
+		"open": open, "durable": at(r.Durable), "heard": at(heard), "leftOut": r.LeftOut, "deferred": deferred,
+		"relayLog": map[string]any{"dir": r.Dir, "first": at(r.Log.First), "last": at(r.Log.Last), "cut": r.Log.Cut != nil},
+	}
+	if !heard.IsNull() {
+		out["heardAt"] = when.UTC()
+	}
+	if n, ok := r.MissingAtMost(); ok {
+		out["missingAtMost"] = n
+	}
+	return out
+}

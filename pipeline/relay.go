@@ -1,0 +1,87 @@
+package pipeline
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+)
+
+// relayAgain is why an attempt that reads into memory is followed by one that reads through the
+// relay log: see docs/adr/0047-a-relay-log-and-promotion.md.
+const relayAgain = "the relay log can be written again"
+
+// heardEvery is how often what was heard of the source is kept.
+const heardEvery = time.Second
+
+// relays reports whether the next attempt reads through the relay log: whether there is to be
+// one, and its folder can be written to. Otherwise the link goes on from memory, and tries again.
+func (p *Pipeline) relays(soft context.Context, st checkpoint.State) bool {
+	if p.cfg.RelayBytes == 0 || soft.Err() != nil || time.Now().Before(p.relayNext) {
+		return false
+	}
+	if err := p.log.Prepare(st.Copy); err != nil {
+		p.notRelayed(err)
+		return false
+	}
+	p.monitor.Relays("")
+	return true
+}
+
+// notRelayed announces that there is no relay log at present.
+func (p *Pipeline) notRelayed(err error) {
+	p.relayNext = time.Now().Add(overflowAgain)
+	p.monitor.Relays(err.Error())
+	p.cfg.Observer.Log(slog.LevelWarn, "the relay log cannot be written: what is read and not durable on the target is in memory only", slog.Any(keyError, err))
+}
+
+// relaysAgain announces that there is one again.
+func (p *Pipeline) relaysAgain() {
+	p.relayNext = time.Time{}
+	p.monitor.Relays("")
+	p.cfg.Observer.Log(slog.LevelInfo, relayAgain, slog.String(keyDir, p.log.Dir()))
+}
+
+// drainsRelay reports, once soft is done, whether the attempt has got everything that the relay
+// log has. That is so if it had read all of it: what is only on disk is not applied by a drain.
+func (p *Pipeline) drainsRelay(ctx context.Context, a *attempt) bool {
+	if a.log == nil || p.cfg.RelayBytes == 0 || p.monitor.Gaps().Copying || !a.log.AwaitSent(ctx) {
+		return false
+	}
+	p.relayDrained = true
+	return true
+}
+
+// heardLoop keeps what was heard of the source next to the relay log, until ctx is done: the
+// newest entry that a member has, which may not have been read, or not be committed.
+func (p *Pipeline) heardLoop(ctx context.Context) error {
+	tick := time.NewTicker(heardEvery)
+	defer tick.Stop()
+	var last spool.Heard
+	for {
+		if h := p.heard(); h.OpTime.After(last.OpTime) || h.At.Sub(last.At) >= heardEvery && !h.OpTime.Before(last.OpTime) {
+			if err := p.log.NoteHeard(h); err == nil {
+				last = h
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// heard returns the newest entry that a member of the source was heard to have.
+func (p *Pipeline) heard() spool.Heard {
+	s := p.monitor.Snapshot()
+	h := spool.Heard{OpTime: s.Source.Applied, Member: s.Source.Host, At: s.HeardAt}
+	for _, m := range p.watcher.View().Members {
+		if m.Up() && !m.Stranger && m.Applied.After(h.OpTime) {
+			h = spool.Heard{OpTime: m.Applied, Member: m.Host, At: time.Now()}
+		}
+	}
+	return h
+}
