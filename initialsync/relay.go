@@ -51,7 +51,7 @@ type Salvaged struct {
 	First, Last oplog.OpTime
 	// Cut says where the files cannot be read any further, nil if they can be to their end.
 	Cut *spool.Cut
-	// Heard is what was heard of the source, nil if that is not known.
+	// Heard is what was heard of the source, Last or later, nil if nothing was.
 	Heard *spool.Heard
 }
 
@@ -75,6 +75,9 @@ func (l *Log) Salvage(instance string, c *checkpoint.Copy, from oplog.OpTime, lo
 	found := Salvaged{Cut: cut}
 	if h, ok, unread := spool.ReadHeard(l.dir); unread == nil && ok {
 		found.Heard = &h
+	}
+	if last := s.Disk(); !last.Last.IsNull() && (found.Heard == nil || last.Last.After(found.Heard.OpTime)) {
+		found.Heard = &spool.Heard{OpTime: last.Last, At: last.Newest}
 	}
 	ok := false
 	if found.First, found.Last, ok = s.Bounds(); ok {

@@ -179,6 +179,9 @@ func (pr *promotion) await(ctx context.Context) {
 	if pr.look.Lease.Free || pr.look.Lease.Record.Grant.ID.IsZero() {
 		return
 	}
+	if _, ok, err := pr.open(ctx, pr.look.Instance, pr.state, false); ok && err == nil {
+		return // all that was read is on disk
+	}
 	pr.say("%s leads the link: it is asked to apply what it has, for %s at most", pr.rec.Holder, pr.cfg.LeaderWait)
 	if _, err := pr.p.requests.NextCut(ctx, pr.cfg.By, "the source is gone, and the target is promoted", pr.cfg.LeaderWait, nil); err != nil {
 		pr.say("it has not said that it has applied everything (%v): the link is taken over", err)

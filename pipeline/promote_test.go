@@ -1,12 +1,20 @@
 package pipeline_test
 
 import (
+	"errors"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -69,4 +77,146 @@ func (o *overflowing) equalNow() error {
 		o.t.Error(report.String())
 	}
 	return err
+}
+
+// TestPromoteLanesAhead: without a relay log, lanes that are further than the checkpoint are named;
+// with it, all of them get to the same entry.
+func TestPromoteLanesAhead(t *testing.T) {
+	t.Parallel()
+	o := newRelayed(t)
+	o.links["a"].drain(nil)
+	o.awaitEnd(o.links["a"])
+	o.cfg.CheckpointInterval = time.Hour
+	must.Succeed(t, o.start("b"))
+	durable := must.Get(o.metadata())(t)
+	before, _, err := durable.Load(t.Context())
+	must.Succeed(t, err)
+	o.write(3)
+	last := o.newest()
+	must.Succeed(t, o.untilOf(o.links["b"], "all of it to be applied", func() bool { return !o.links["b"].p.Snapshot().Log.Applied.Before(last) }))
+	o.links["b"].stop(pipeline.ErrStopped)
+	o.awaitEnd(o.links["b"])
+	without := must.Get(o.promote(func(c *pipeline.PromoteConfig) { c.DryRun, c.Pipeline.Copy.SpoolDir = true, t.TempDir() }))(t)
+	if without.Exact() || !without.At.Equal(before.Applied) || len(without.Ahead) == 0 {
+		t.Errorf("without a relay log: exact %v up to %s, ahead %v, want %s", without.Exact(), without.At, without.Ahead, before.Applied)
+	}
+	for _, a := range without.Ahead {
+		if !a.At.OpTime.After(without.At) || a.At.OpTime.After(last) {
+			t.Errorf("lane %d is said to be at %s", a.Lane, a.At)
+		}
+	}
+	got := must.Get(o.promote(nil))(t)
+	if !got.Exact() || !got.At.Equal(last) {
+		t.Errorf("with a relay log: exact %v up to %s, want %s", got.Exact(), got.At, last)
+	}
+	must.Succeed(t, o.equalNow())
+}
+
+// TestPromoteOpenTransaction: the beginning of a transaction at the end of the relay log is not
+// applied, and is told of.
+func TestPromoteOpenTransaction(t *testing.T) {
+	t.Parallel()
+	o := newRelayed(t)
+	o.write(1)
+	must.Succeed(t, o.caughtUp(o.links["a"]))
+	o.links["a"].stop(pipeline.ErrStopped)
+	o.awaitEnd(o.links["a"])
+	at := o.append(t, func(last oplog.OpTime) bson.D {
+		return bson.D{
+			{Key: "op", Value: "c"},
+			{Key: "ns", Value: "admin.$cmd"},
+			{Key: "o", Value: bson.D{{Key: "applyOps", Value: bson.A{bson.D{
+				{Key: "op", Value: "i"}, {Key: "ns", Value: "db.c"}, {Key: "o", Value: bson.D{{Key: "_id", Value: "open"}}}, {Key: "o2", Value: bson.D{{Key: "_id", Value: "open"}}},
+			}}}, {Key: "partialTxn", Value: true}}},
+			{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}, {Key: "uid", Value: bson.Binary{Data: make([]byte, 32)}}}},
+			{Key: "txnNumber", Value: int64(1)},
+			{Key: "prevOpTime", Value: bson.D{{Key: "ts", Value: bson.Timestamp{}}, {Key: "t", Value: int64(-1)}}},
+		}
+	})
+	for range 2 { // what was promoted has the same recovery point
+		got := must.Get(o.promote(nil))(t)
+		if !got.Exact() || !got.At.Equal(at) || len(got.Open) != 1 || got.Open[0].Ops != 1 || !got.Open[0].First.Equal(at) || got.Open[0].Namespaces[0] != "db.c" {
+			t.Errorf("exact %v up to %s, open %+v, want %s", got.Exact(), got.At, got.Open, at)
+		}
+		if n := got.Over.Promoted.Open; n != 1 {
+			t.Errorf("%d open transactions are recorded", n)
+		}
+	}
+	must.Succeed(t, o.equalNow())
+}
+
+// append appends an entry to the relay log of a link that does not run.
+func (o *overflowing) append(t *testing.T, entry func(last oplog.OpTime) bson.D) oplog.OpTime {
+	t.Helper()
+	store := must.Get(o.metadata())(t)
+	link, _, err := store.Look(t.Context(), lease.NewWatch("x"))
+	must.Succeed(t, err)
+	dirs := must.Get(filepath.Glob(filepath.Join(o.spool, "*")))(t)
+	files := must.Get(spool.Open(spool.Config{Dir: dirs[0], ID: "mirror/" + link.Instance, MinFree: 1}))(t)
+	_, last, _ := files.Bounds()
+	ts := bson.Timestamp{T: last.TS.T, I: last.TS.I + 1}
+	raw := must.Get(bson.Marshal(append(entry(last), bson.E{Key: "ts", Value: ts}, bson.E{Key: "t", Value: last.Term}, bson.E{Key: "v", Value: int64(2)}, bson.E{Key: "wall", Value: time.Now()})))(t)
+	in := make(chan oplog.Reply, 1)
+	in <- oplog.Reply{Entries: []oplog.Entry{must.Get(oplog.ParseEntry(raw))(t)}, Bytes: int64(len(raw)), Received: time.Now()}
+	close(in)
+	must.Succeed(t, files.Store(t.Context(), in))
+	must.Succeed(t, files.Close())
+	return oplog.OpTime{TS: ts, Term: last.Term}
+}
+
+// TestPromoteRefuses: a link that goes on, or has ended otherwise, is not promoted; and one that was
+// promoted does not go on.
+func TestPromoteRefuses(t *testing.T) {
+	t.Parallel()
+	o := newRelayed(t)
+	other := must.Get(scope.New(scope.Config{Exclude: []string{"x"}}))(t)
+	if _, err := o.promote(func(c *pipeline.PromoteConfig) { c.Pipeline.Scope = other }); !errors.Is(err, pipeline.ErrSettings) {
+		t.Errorf("with other settings: %v", err)
+	}
+	if _, err := o.promote(func(c *pipeline.PromoteConfig) { c.Pipeline.Link = "none" }); !errors.Is(err, checkpoint.ErrNoLink) {
+		t.Errorf("of another link: %v", err)
+	}
+	o.links["a"].drain(nil)
+	o.awaitEnd(o.links["a"])
+	must.Get(o.promote(nil))(t)
+	must.Succeed(t, o.start("b"))
+	o.awaitEnd(o.links["b"])
+	over, ok := errors.AsType[*checkpoint.OverError](o.links["b"].err)
+	if !ok || over.Over.Promoted == nil || pipeline.Classify(over).Code != pipeline.ExitResync || !strings.Contains(over.Error(), "replicator rewind") {
+		t.Errorf("it goes on after that, or ends with %v", o.links["b"].err)
+	}
+}
+
+// TestRelayDrains: a drain applies what the relay log has.
+func TestRelayDrains(t *testing.T) {
+	t.Parallel()
+	o := newRelayed(t)
+	o.write(3)
+	last := o.newest()
+	must.Succeed(t, o.untilOf(o.links["a"], "it to be read", func() bool {
+		s := o.links["a"].p.Snapshot().Spool
+		return s != nil && !s.Last.Before(last)
+	}))
+	o.links["a"].drain(nil)
+	o.awaitEnd(o.links["a"])
+	if err := o.links["a"].err; err != nil {
+		t.Errorf("the drain ended with %v", err)
+	}
+	must.Succeed(t, o.equalNow())
+}
+
+// TestRelayWithoutDisk: a directory that cannot be used costs the link nothing but the relay log.
+func TestRelayWithoutDisk(t *testing.T) {
+	t.Parallel()
+	o := newRelayed(t)
+	o.links["a"].drain(nil)
+	o.awaitEnd(o.links["a"])
+	o.cfg.Copy.SpoolFree = 1 << 60
+	must.Succeed(t, o.start("b"))
+	o.write(2)
+	must.Succeed(t, o.caughtUp(o.links["b"]))
+	if s := o.links["b"].p.Snapshot(); s.RelayOff == "" || s.Spool != nil {
+		t.Errorf("relay log off for %q, spool %v", s.RelayOff, s.Spool)
+	}
+	must.Succeed(t, o.equalNow())
 }

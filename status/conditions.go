@@ -157,6 +157,16 @@ var conditions = []condition{
 		means: "What was read of the source goes to the spool, and the disk does not take it. The oplog is not read meanwhile, and the source may delete what has not been read.",
 	},
 	{
+		name: "relay-off", level: Attention, window: true, holds: relayOff,
+		next:  says("Mend the disk of --spool-dir, or make room on it. It is tried again every 30 s."),
+		means: "A relay log is asked for (`--relay-log`), and its directory cannot be written to. The link goes on from memory, as without one. If the source is lost now, what is not durable on the target yet is lost with this process.",
+	},
+	{
+		name: "relay-over", level: Attention, window: true, holds: relayOver,
+		next:  says("Find out what the target waits for. A larger --relay-log takes more before this is said."),
+		means: "What was read and is not durable on the target takes more than `--relay-log`. Nothing is lost or dropped: it grows up to `--spool-bytes`, and only then reading pauses (verdict spool-full).",
+	},
+	{
 		name: "target-waits", level: Attention, window: true, holds: waitsFor("target"),
 		next:  says("Look at the target: db.currentOp(), its disk, its flow control."),
 		means: "A command on the target has had no reply for more than five seconds. The link waits; nothing is lost.",

@@ -95,6 +95,12 @@ type Spool struct {
 	Full        bool     `json:"full"`
 	Why         string   `json:"why,omitempty"`
 	FullSeconds *float64 `json:"fullSeconds,omitempty"`
+	// RelayBytes is the size of the relay log that this is, 0 if it is none. KeepsUp means that the
+	// target keeps up, and that it is within that. NewestSeconds is how long ago the last entry was
+	// received, nil if none was.
+	RelayBytes    int64    `json:"relayBytes,omitempty"`
+	KeepsUp       bool     `json:"keepsUp,omitempty"`
+	NewestSeconds *float64 `json:"newestSeconds,omitempty"`
 }
 
 // Pace is what slows the copy down.
@@ -124,8 +130,14 @@ func (t *Tracker) addCopy(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 		}
 		s.Copy = NewCopy(c)
 	}
+	s.RelayOff = p.RelayOff
 	if p.Spool != nil {
 		s.Spool = spoolOf(p.Spool)
+		s.Spool.RelayBytes, s.Spool.KeepsUp = p.RelayBytes, p.KeepsUp
+		if at := p.Spool.Newest; !at.IsZero() {
+			age := seconds(max(0, now.Sub(at)))
+			s.Spool.NewestSeconds = &age
+		}
 		if s.Spool.Full && !t.fullSince.IsZero() {
 			full := seconds(now.Sub(t.fullSince))
 			s.Spool.FullSeconds = &full

@@ -103,6 +103,8 @@ type Snapshot struct {
 	Copy *Copy `json:"copy,omitempty"`
 	// Spool is the part of the log that is on disk, nil where there is none.
 	Spool *Spool `json:"spool,omitempty"`
+	// RelayOff is why there is no relay log although there is to be one.
+	RelayOff string `json:"relayOff,omitempty"`
 
 	Buffer     Buffer     `json:"buffer"`
 	Applier    Applier    `json:"applier"`

@@ -176,7 +176,7 @@ func (t *Tracker) bottleneck(s *Snapshot, p *monitor.Snapshot) *Bottleneck {
 
 // hasBacklog reports whether there is more to apply than what is in flight.
 func (s *Snapshot) hasBacklog() bool {
-	return s.leads() && (s.is(monitor.CatchingUp) || s.Buffer.Full || s.Spool != nil || s.Copy != nil && s.Copy.Phase == string(checkpoint.Replaying))
+	return s.leads() && (s.is(monitor.CatchingUp) || s.Buffer.Full || s.spools() || s.Copy != nil && s.Copy.Phase == string(checkpoint.Replaying))
 }
 
 // slower says what is slower than what the source writes.

@@ -244,6 +244,26 @@ func starting(after, until time.Duration) symptom {
 	}
 }
 
+// spools reports whether what was read waits on disk.
+func (s *Snapshot) spools() bool { return s.Spool != nil && !s.Spool.KeepsUp }
+
+// relayOff holds while there is no relay log although there is to be one.
+func relayOff(s *Snapshot) (string, time.Time) {
+	if s.RelayOff == "" || !s.leads() {
+		return "", time.Time{}
+	}
+	return "The relay log is not written: " + s.RelayOff + ". What was read and is not durable on the target is in memory only.", time.Time{}
+}
+
+// relayOver holds while the relay log is larger than it is to be.
+func relayOver(s *Snapshot) (string, time.Time) {
+	if s.Spool == nil || s.Spool.RelayBytes == 0 || s.Spool.Bytes <= s.Spool.RelayBytes || !s.leads() {
+		return "", time.Time{}
+	}
+	return fmt.Sprintf("The relay log is full: it has %s MiB, more than --relay-log (%s MiB), and goes on up to %s MiB. The target does not keep up.",
+		mebibytes(s.Spool.Bytes), mebibytes(s.Spool.RelayBytes), mebibytes(s.Spool.LimitBytes)), time.Time{}
+}
+
 func spoolFull(s *Snapshot) (string, time.Time) {
 	if s.Spool == nil || !s.Spool.Full {
 		return "", time.Time{}
@@ -337,7 +357,7 @@ func notConsistent(s *Snapshot) (string, time.Time) {
 // catchingUp holds while the link catches up and the target sets the pace, or does not.
 func catchingUp(target bool) symptom {
 	return func(s *Snapshot) (string, time.Time) {
-		if !s.is(monitor.CatchingUp) || target != (s.Buffer.Full || s.Spool != nil) {
+		if !s.is(monitor.CatchingUp) || target != (s.Buffer.Full || s.spools()) {
 			return "", time.Time{}
 		}
 		out := "Catching up" + s.because()

@@ -164,6 +164,12 @@ var scenarios = map[string]scenario{
 	"spool-full": in(func(s *monitor.Snapshot, _ time.Time) {
 		s.State, s.Spool = monitor.CatchingUp, &spool.DiskStats{Full: true, Why: "its limit of 20 GiB is reached"}
 	}),
+	"relay-off": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.RelayBytes, s.RelayOff = 64<<20, "open the spool in /var/spool/replicator: read-only file system"
+	}),
+	"relay-over": in(func(s *monitor.Snapshot, _ time.Time) {
+		s.State, s.RelayBytes, s.Spool = monitor.CatchingUp, 64<<20, &spool.DiskStats{Bytes: 80 << 20, Limit: 64 << 30}
+	}),
 	"target-waits": in(waiting("target", false)),
 	"source-waits": in(waiting("source", false)),
 	"clocks": in(func(s *monitor.Snapshot, _ time.Time) {

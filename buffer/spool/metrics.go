@@ -33,6 +33,16 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 		first, _, _ := s.bounds()
 		return float64(first.TS.T)
 	})
+	gauge("newest_entry_time_seconds", "When the newest entry on disk was written at the source, in seconds since 1970, 0 if there is none.", func() float64 {
+		_, last, _ := s.bounds()
+		return float64(last.TS.T)
+	})
+	gauge("newest_entry_age_seconds", "How long ago an entry was stored last, 0 if none was.", func() float64 {
+		if s.newest.IsZero() {
+			return 0
+		}
+		return time.Since(s.newest).Seconds()
+	})
 	gauge("held_bytes", "Bytes of memory that were read back, or came in, and are not applied.", func() float64 { return float64(s.account.Stats().Held) })
 	gauge("full_age_seconds", "How long there has been no room, 0 while there is.", func() float64 {
 		if s.full.IsZero() {

@@ -323,7 +323,7 @@ func (s *Spool) takeIn(g *segment, isLast bool) error {
 	}
 	g.size = at
 	if g.records > 0 {
-		s.last = g.last
+		s.last, s.newest = g.last, g.newest
 	}
 	s.segments = append(s.segments, g)
 	s.next += g.records
@@ -386,7 +386,7 @@ func (g *segment) add(h *head) {
 	}
 	g.records++
 	g.entries += int64(h.entries)
-	g.last = h.last
+	g.last, g.newest = h.last, h.received
 }
 
 // cut cuts the last file where a record is torn, unless later records prove that it had

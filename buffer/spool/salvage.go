@@ -98,7 +98,7 @@ func (s *Spool) salvage() (*Cut, error) {
 func (s *Spool) keep(g *segment, size int64) {
 	g.size = size
 	if g.records > 0 || s.last.IsNull() {
-		s.last = g.last
+		s.last, s.newest = g.last, g.newest
 	}
 	s.segments = append(s.segments, g)
 	s.next += g.records

@@ -169,6 +169,8 @@ type segment struct {
 	// index is the number of its first record.
 	index       int64
 	first, last oplog.OpTime
+	// newest is when its last record was received.
+	newest time.Time
 }
 
 // end is the number of the record after the segment.

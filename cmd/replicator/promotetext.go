@@ -162,7 +162,7 @@ func recoveryJSON(r *pipeline.Recovery, deferred int) map[string]any {
 	heard, when := heardOf(r)
 	out := map[string]any{
 		"link": r.Link, "promoted": r.Over != nil, "at": at(r.At), "wall": time.UnixMilli(r.Wall).UTC(), "exact": r.Exact(), "ahead": ahead,
-		"open": open, "durable": at(r.Durable), "heard": at(heard), "leftOut": r.LeftOut, "deferred": deferred,
+		"open": open, "heard": at(heard), "leftOut": r.LeftOut, "deferred": deferred,
 		"relayLog": map[string]any{"dir": r.Dir, "first": at(r.Log.First), "last": at(r.Log.Last), "cut": r.Log.Cut != nil},
 	}
 	if !heard.IsNull() {
