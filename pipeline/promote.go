@@ -70,25 +70,49 @@ type promotion struct {
 // transactions only; without one, the target has what the lanes have. Nothing is deleted from disk.
 // To call it again is always right: a link that was promoted has the same recovery point.
 func Promote(ctx context.Context, cfg *PromoteConfig, target Cluster) (Recovery, error) {
-	pr, err := newPromotion(ctx, cfg, target)
+	var pr *promotion
+	done := false
+	again := mongo.Retry{For: findWithin, Again: func(err error) bool { return Classify(err).Action == Retry }}
+	err := again.Do(ctx, func() (err error) {
+		if pr, err = newPromotion(ctx, cfg, target); err != nil {
+			return err
+		}
+		done, err = pr.found(ctx)
+		return errors.Join(err, pr.p.log.Close())
+	})
+	if err != nil || done {
+		return pr.result(err)
+	}
+	defer pr.p.log.Close() //nolint:errcheck // It was only read.
+	return pr.result(pr.run(ctx))
+}
+
+// findWithin is how long the target may not answer before anything is known of the link.
+const findWithin = 30 * time.Second
+
+func (pr *promotion) result(err error) (Recovery, error) {
 	if err != nil {
 		return Recovery{}, err
 	}
-	defer pr.p.log.Close() //nolint:errcheck // It was only read.
+	return pr.rec, nil
+}
+
+// found reports whether there is nothing to do for a link as it was found.
+func (pr *promotion) found(ctx context.Context) (done bool, err error) {
 	switch over := pr.state.Over; {
 	case over != nil && over.Promoted == nil:
-		return Recovery{}, &checkpoint.OverError{Link: cfg.Pipeline.Link, Over: *over}
+		return true, &checkpoint.OverError{Link: pr.cfg.Pipeline.Link, Over: *over}
 	case over != nil:
 		pr.recorded(ctx, over)
-		return pr.rec, nil
+		return true, nil
 	}
 	if err := pr.may(); err != nil {
-		return Recovery{}, err
+		return true, err
 	}
-	if cfg.DryRun {
-		return pr.preview(ctx)
+	if pr.cfg.DryRun {
+		return true, pr.preview(ctx)
 	}
-	return pr.run(ctx)
+	return false, nil
 }
 
 func newPromotion(ctx context.Context, cfg *PromoteConfig, target Cluster) (*promotion, error) {
@@ -152,7 +176,7 @@ func (pr *promotion) say(format string, args ...any) {
 }
 
 // run promotes the link.
-func (pr *promotion) run(ctx context.Context) (Recovery, error) {
+func (pr *promotion) run(ctx context.Context) error {
 	p := pr.p
 	p.run = ctx
 	pr.await(ctx)
@@ -167,10 +191,7 @@ func (pr *promotion) run(ctx context.Context) (Recovery, error) {
 	err := pr.lead(leading)
 	over()
 	p.release(ctx)
-	if err != nil {
-		return Recovery{}, err
-	}
-	return pr.rec, nil
+	return err
 }
 
 // await lets the process that leads apply what it has in memory, for a while: without a relay log

@@ -67,10 +67,13 @@ type OpenTxn struct {
 func (r *Recovery) Exact() bool { return len(r.Ahead) == 0 }
 
 // MissingAtMost returns how many entries the source was heard to have after S, at most; false if
-// that cannot be told: the increments of timestamps count within a second only.
+// that cannot be told: the increments of timestamps count within a second only, and what could not
+// be read of the relay log is not known.
 func (r *Recovery) MissingAtMost() (n uint32, ok bool) {
 	h := r.heard()
 	switch {
+	case r.Log.Cut != nil:
+		return 0, false
 	case h.IsNull() || !h.After(r.At):
 		return 0, !h.IsNull()
 	case h.Term != r.At.Term || h.TS.T != r.At.TS.T:
@@ -145,11 +148,11 @@ func (pr *promotion) recorded(ctx context.Context, over *checkpoint.Over) {
 
 // preview returns what the recovery point would be. It changes nothing, and locks nothing: a
 // process that runs the link may go on meanwhile.
-func (pr *promotion) preview(ctx context.Context) (Recovery, error) {
+func (pr *promotion) preview(ctx context.Context) error {
 	st := pr.state
 	found, ok, err := pr.open(ctx, pr.look.Instance, st, false)
 	if err != nil {
-		return Recovery{}, err
+		return err
 	}
 	at := st.Applied
 	if ok && found.Last.After(at) {
@@ -157,7 +160,7 @@ func (pr *promotion) preview(ctx context.Context) (Recovery, error) {
 	}
 	pr.rec.set(&st, at)
 	pr.rec.Wall = st.AppliedWall
-	return pr.rec, pr.known(ctx, &st)
+	return pr.known(ctx, &st)
 }
 
 // known finds out what is known of transactions that were begun up to S and not applied, and the

@@ -82,6 +82,7 @@ func flagTable(pemFile, secret, dir string) []flagRow {
 		{flag: "spool-dir=/s", want: []string{"Pipeline.Copy.SpoolDir=/s/l", "Preflight.SpoolDir=/s/l"}},
 		{flag: "spool-bytes=2GiB", want: []string{"Pipeline.Copy.SpoolBytes=2147483648", "Preflight.SpoolBytes=2147483648"}},
 		{flag: "spool-free=2GiB", want: []string{"Pipeline.Copy.SpoolFree=2147483648", "Preflight.SpoolFree=2147483648"}},
+		{flag: "relay-log=256MiB", want: []string{"Pipeline.RelayBytes=268435456"}},
 		{flag: "max-bytes-per-second=4MiB", want: []string{"Pipeline.Copy.BytesPerSecond=4194304"}},
 		{flag: "max-ops-per-second=5", want: []string{"Pipeline.Copy.OpsPerSecond=5"}},
 		{flag: "source-wait=6h", want: []string{"Pipeline.Copy.SourceWait=6h0m0s"}},

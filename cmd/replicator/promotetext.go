@@ -98,6 +98,9 @@ func sayMissing(say func(string, ...any), r *pipeline.Recovery) {
 	switch {
 	case heard.IsNull():
 		say("Missing: how far the source had got is not known.")
+	case r.Log.Cut != nil:
+		say("Missing: the entries in what cannot be read of the relay log; how many is not known. The source was heard of up to %s, at %s; what it wrote after that is not known.",
+			heard, clock(when.UnixMilli()))
 	case !heard.After(r.At):
 		say("Missing: nothing that was heard of. The source was heard of up to %s, at %s; what it wrote after that is not known.", heard, clock(when.UnixMilli()))
 	case counted:
