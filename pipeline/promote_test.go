@@ -125,7 +125,7 @@ func TestPromoteOpenTransaction(t *testing.T) {
 	must.Succeed(t, o.caughtUp(o.links["a"]))
 	o.links["a"].stop(pipeline.ErrStopped)
 	o.awaitEnd(o.links["a"])
-	at := o.append(t, func(last oplog.OpTime) bson.D {
+	at := o.append(t, func() bson.D {
 		return bson.D{
 			{Key: "op", Value: "c"},
 			{Key: "ns", Value: "admin.$cmd"},
@@ -150,7 +150,7 @@ func TestPromoteOpenTransaction(t *testing.T) {
 }
 
 // append appends an entry to the relay log of a link that does not run.
-func (o *overflowing) append(t *testing.T, entry func(last oplog.OpTime) bson.D) oplog.OpTime {
+func (o *overflowing) append(t *testing.T, entry func() bson.D) oplog.OpTime {
 	t.Helper()
 	store := must.Get(o.metadata())(t)
 	link, _, err := store.Look(t.Context(), lease.NewWatch("x"))
@@ -159,7 +159,7 @@ func (o *overflowing) append(t *testing.T, entry func(last oplog.OpTime) bson.D)
 	files := must.Get(spool.Open(spool.Config{Dir: dirs[0], ID: "mirror/" + link.Instance, MinFree: 1}))(t)
 	_, last, _ := files.Bounds()
 	ts := bson.Timestamp{T: last.TS.T, I: last.TS.I + 1}
-	raw := must.Get(bson.Marshal(append(entry(last), bson.E{Key: "ts", Value: ts}, bson.E{Key: "t", Value: last.Term}, bson.E{Key: "v", Value: int64(2)}, bson.E{Key: "wall", Value: time.Now()})))(t)
+	raw := must.Get(bson.Marshal(append(entry(), bson.E{Key: "ts", Value: ts}, bson.E{Key: "t", Value: last.Term}, bson.E{Key: "v", Value: int64(2)}, bson.E{Key: "wall", Value: time.Now()})))(t)
 	in := make(chan oplog.Reply, 1)
 	in <- oplog.Reply{Entries: []oplog.Entry{must.Get(oplog.ParseEntry(raw))(t)}, Bytes: int64(len(raw)), Received: time.Now()}
 	close(in)

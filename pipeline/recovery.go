@@ -172,7 +172,7 @@ func (pr *promotion) known(ctx context.Context, st *checkpoint.State) error {
 		return nil
 	}
 	if err := log.Spool().Start(st.FetchFrom); err != nil {
-		return nil //nolint:nilerr // What is there begins later: nothing is known.
+		return nil // what is there begins later: nothing is known
 	}
 	open := newOpenTxns(pr.p.cfg.SpillDir)
 	defer open.assembler.Close() //nolint:errcheck // Nothing was kept.

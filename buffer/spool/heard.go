@@ -17,6 +17,8 @@ import (
 // heardName is the file with what was heard of the source.
 const heardName = "heard.json"
 
+var errNothingHeard = errors.New("spool: what was heard of the source cannot be read")
+
 // Heard is what was heard of the source: its newest entry, whether it was read or not. It is
 // kept next to the files, for the time when the source cannot be asked any more.
 type Heard struct {
@@ -53,8 +55,7 @@ func NoteHeard(dir string, h Heard) error {
 	return nil
 }
 
-// ReadHeard returns what was noted last, false if nothing was, or if it cannot be read: it was
-// then never of use, or a power failure has torn it.
+// ReadHeard returns what was noted last, false if nothing was.
 func ReadHeard(dir string) (Heard, bool, error) {
 	text, err := os.ReadFile(filepath.Join(dir, heardName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,8 +65,8 @@ func ReadHeard(dir string) (Heard, bool, error) {
 		return Heard{}, false, fmt.Errorf("spool: read what was heard of the source: %w", err)
 	}
 	var h heardJSON
-	if json.Unmarshal(text, &h) != nil || h.T == 0 {
-		return Heard{}, false, nil
+	if err := json.Unmarshal(text, &h); err != nil || h.T == 0 { // torn by a power failure
+		return Heard{}, false, errors.Join(err, errNothingHeard)
 	}
 	return Heard{oplog.OpTime{TS: bson.Timestamp{T: h.T, I: h.I}, Term: h.Term}, h.Member, h.At}, true, nil
 }

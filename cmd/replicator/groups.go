@@ -15,4 +15,5 @@ var groups = []kong.Group{
 	{Key: "HTTP", Title: "HTTP:"},
 	{Key: "Running", Title: "Running:"},
 	{Key: "Promotion", Title: "Promotion:"},
+	{Key: "Rewind", Title: "What only the old source has:"},
 }

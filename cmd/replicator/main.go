@@ -23,6 +23,7 @@ type commands struct {
 	Cut      cutCommand         `cmd:"" help:"Print the newest consistent cut of a link: a cluster time of the target at which it equals the source as of an entry."`
 	Cutover  cutoverCommand     `cmd:"" help:"Check whether applications can be moved from the source of a link to its target now (--dry-run), prove that it has everything (--drain), and end the link (--commit)."`
 	Promote  promoteCommand     `cmd:"" help:"The source is gone: apply what the relay log has, end the link, and say up to where the target has the source."`
+	Rewind   rewindCommand      `cmd:"" help:"The source of a promoted link is back: list the writes that only it has, as JSON documents."`
 	Verify   verifyCommand      `cmd:"" help:"Compare source and target: collections, options, indexes, and every document byte for byte."`
 	Guard    guardCommand       `cmd:"" help:"Print the namespaces of the target with foreign writes: those that the link has not made."`
 	Links    linksCommand       `cmd:"" help:"List the links of a target, with their positions."`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/internal/cli"
@@ -131,14 +132,11 @@ func heardOf(r *pipeline.Recovery) (oplog.OpTime, time.Time) {
 }
 
 func names(list []oplog.Namespace) string {
-	text := ""
+	texts := make([]string, len(list))
 	for i, ns := range list {
-		if i > 0 {
-			text += ", "
-		}
-		text += printable.Text(string(ns))
+		texts[i] = printable.Text(string(ns))
 	}
-	return text
+	return strings.Join(texts, ", ")
 }
 
 // clock formats milliseconds since the epoch.

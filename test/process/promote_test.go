@@ -144,6 +144,42 @@ func (p *promotion) run(t *testing.T) {
 		t.Errorf("not exact: %v", got.Ahead)
 	}
 	p.prove(t, &got)
+	if len(p.source.Members()) == 1 {
+		p.rewind(t, got.At.opTime(), settings)
+	}
+}
+
+// rewind checks that the source, once it is back, has its writes after the recovery point listed.
+func (p *promotion) rewind(t *testing.T, at oplog.OpTime, settings []string) {
+	t.Helper()
+	want := 0
+	for _, raw := range p.longest(at) {
+		if e := must.Get(oplog.ParseEntry(raw))(t); e.OpTime.After(at) {
+			want += len(touchedOps(t, &e))
+		}
+	}
+	must.Succeed(t, p.source.Members()[0].Start())
+	must.Get(p.source.AwaitPrimary(t.Context()))(t)
+	var out, said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), p.program, slices.Concat([]string{"rewind", "--source", p.source.URI(), "--target", p.target.URI(), "--link", link}, settings)...)
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err := cmd.Run()
+	exit, _ := errors.AsType[*exec.ExitError](err)
+	differ := 0
+	for line := range strings.Lines(out.String()) {
+		var l struct{ Same bool }
+		must.Succeed(t, json.Unmarshal([]byte(line), &l))
+		if !l.Same {
+			differ++
+		}
+	}
+	if n := strings.Count(out.String(), "\n"); n != want {
+		t.Errorf("%d writes are listed as lost, and %d are:\n%s%s", n, want, out.String(), said.String())
+	}
+	if differ == 0 && err != nil || differ > 0 && (exit == nil || exit.ExitCode() != 4) {
+		t.Errorf("%d documents differ, and it ended with %v:\n%s", differ, err, said.String())
+	}
+	t.Logf("%d writes are lost, of %d documents that differ", want, differ)
 }
 
 // found opens the accounts.
@@ -225,7 +261,7 @@ func (p *promotion) interrupted(t *testing.T, settings []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(p.rnd.Int64N(int64(700*time.Millisecond))))
 	defer cancel()
-	err := p.command(ctx, settings).Run() //nolint:contextcheck // its end is the kill
+	err := p.command(ctx, settings).Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && ctx.Err() == nil && ok {
 		t.Errorf("it ended by itself: %v", exit)
 	}
@@ -327,20 +363,29 @@ func (p *promotion) prove(t *testing.T, r *recovery) {
 // touched adds the documents that an entry changes.
 func touched(t *testing.T, all map[string]bool, e *oplog.Entry) {
 	t.Helper()
-	add := func(op *oplog.Op) {
+	for _, op := range touchedOps(t, e) {
+		all[fmt.Sprintf("%s %s", op.NS.Collection(), op.ID)] = true
+	}
+}
+
+// touchedOps are the operations of an entry on the bank.
+func touchedOps(t *testing.T, e *oplog.Entry) (ops []oplog.Op) {
+	t.Helper()
+	add := func(op oplog.Op) {
 		if op.NS.DB() == bankDB {
-			all[fmt.Sprintf("%s %s", op.NS.Collection(), op.ID)] = true
+			ops = append(ops, op)
 		}
 	}
 	if e.Command != oplog.CommandApplyOps {
-		add(&e.Op)
-		return
+		add(e.Op)
+		return ops
 	}
 	group := must.Get(e.ApplyOps())(t)
 	for op, err := range group.Ops() {
 		must.Succeed(t, err)
-		add(&op)
+		add(op)
 	}
+	return ops
 }
 
 // longest returns the oplog of the member of the source that has the recovery point and the most
