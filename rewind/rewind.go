@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 )
@@ -201,30 +202,64 @@ func find(ctx context.Context, c mongo.Caller, ns oplog.Namespace, id bson.RawVa
 	if err != nil {
 		return nil, err
 	}
-	reply, err := mongo.Reads(c).Call(ctx, mongo.Command{DB: ns.DB(), Body: body})
-	if err != nil {
-		return nil, err
-	}
-	b, err := mongo.ReadBatch(reply)
-	if err != nil || len(b.Docs) == 0 {
-		return nil, err
-	}
-	return b.Docs[0], nil
+	var doc bson.Raw
+	err = again.Do(ctx, func() error {
+		reply, err := mongo.Reads(c).Call(ctx, mongo.Command{DB: ns.DB(), Body: body})
+		if err != nil {
+			return err
+		}
+		b, err := mongo.ReadBatch(reply)
+		if doc = nil; len(b.Docs) > 0 {
+			doc = b.Docs[0]
+		}
+		return err
+	})
+	return doc, err
 }
 
+// again repeats reads that fail for a while.
+var again = mongo.Retry{For: 30 * time.Second, Again: func(err error) bool {
+	kind := servererr.Classify(err)
+	return mongo.Passes(err) || kind == servererr.Lost || kind == servererr.NotPrimary
+}}
+
 // read calls each with the entries of a member's oplog from a time on, until there are no more, or
-// each says so. What is not majority-committed is read too: only this source has it.
+// each says so. What is not majority-committed is read too: only this source has it. After an error
+// that passes it reads on from the last entry.
 func read(ctx context.Context, member mongo.Caller, from bson.Timestamp, each func(bson.Raw) (bool, error)) error {
+	t := tail{member: mongo.Reads(member), from: from, each: each}
+	for {
+		before := t.from
+		err := again.Do(ctx, func() error { return t.read(ctx) })
+		if t.failed != nil || err == nil || t.from == before {
+			return errors.Join(t.failed, err)
+		}
+	}
+}
+
+// tail reads an oplog.
+type tail struct {
+	member mongo.Caller
+	// from is the time to read from; had means that each has had that entry.
+	from bson.Timestamp
+	had  bool
+	each func(bson.Raw) (bool, error)
+	// failed is an error of each.
+	failed error
+}
+
+// read reads to the end, unless an error of the member ends it earlier.
+func (t *tail) read(ctx context.Context) error {
 	cmd := bson.D{
 		{Key: "find", Value: "oplog.rs"},
-		{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gte", Value: from}}}}},
+		{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gte", Value: t.from}}}}},
 	}
-	for {
+	for resumes := t.had; ; resumes = false {
 		body, err := bson.Marshal(cmd)
 		if err != nil {
 			return err
 		}
-		reply, err := mongo.Reads(member).Call(ctx, mongo.Command{DB: "local", Body: body})
+		reply, err := t.member.Call(ctx, mongo.Command{DB: "local", Body: body})
 		if err != nil {
 			return fmt.Errorf("read the old source's oplog: %w", err)
 		}
@@ -232,14 +267,35 @@ func read(ctx context.Context, member mongo.Caller, from bson.Timestamp, each fu
 		if err != nil {
 			return fmt.Errorf("read the old source's oplog: %w", err)
 		}
-		for _, doc := range b.Docs {
-			if more, err := each(doc); err != nil || !more {
-				return err
-			}
+		if resumes && len(b.Docs) == 0 {
+			t.failed = ErrTooOld
+			return nil
 		}
-		if b.Cursor == 0 {
+		if more := t.take(b.Docs, resumes); !more || b.Cursor == 0 {
 			return nil
 		}
 		cmd = bson.D{{Key: "getMore", Value: b.Cursor}, {Key: "collection", Value: "oplog.rs"}}
 	}
+}
+
+// take passes entries on, and reports whether there may be more. If it resumes, the first one was
+// passed on before.
+func (t *tail) take(docs []bson.Raw, resumes bool) (more bool) {
+	for _, doc := range docs {
+		s, i, _ := doc.Lookup("ts").TimestampOK()
+		at := bson.Timestamp{T: s, I: i}
+		if resumes && at != t.from {
+			t.failed = ErrTooOld
+			return false
+		}
+		if resumes {
+			resumes = false
+			continue
+		}
+		if more, t.failed = t.each(doc); t.failed != nil || !more {
+			return false
+		}
+		t.from, t.had = at, true
+	}
+	return true
 }

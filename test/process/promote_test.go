@@ -49,8 +49,8 @@ func TestPromote(t *testing.T) {
 		t.Skip("it starts many processes: not with -short")
 	}
 	program := build(t)
-	first := number(t, "REPLICATOR_SEED", 1)
-	for seed := first; seed < first+number(t, "REPLICATOR_PROMOTE_SEEDS", 6); seed++ {
+	first := number(t, "REPLICATOR_SEED", 2)
+	for seed := first; seed < first+number(t, "REPLICATOR_PROMOTE_SEEDS", 3); seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) {
 			h := &harness{
 				TB: t, program: program, rnd: rand.New(rand.NewPCG(uint64(seed), 20)),
