@@ -40,13 +40,13 @@ func (s *sides) run(on mongo.Caller, db string, cmd bson.D) {
 	}
 }
 
-func (s *sides) insert(on mongo.Caller, db, coll string, ids ...any) {
+func (s *sides) insert(on mongo.Caller, db string, ids ...any) {
 	s.t.Helper()
 	docs := bson.A{}
 	for _, id := range ids {
 		docs = append(docs, bson.D{{Key: "_id", Value: id}, {Key: "v", Value: 1}})
 	}
-	s.run(on, db, bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: docs}})
+	s.run(on, db, bson.D{{Key: "insert", Value: "a"}, {Key: "documents", Value: docs}})
 }
 
 func update(coll string, id any, set bson.D) bson.D {
@@ -91,13 +91,13 @@ func (s *sides) list(after oplog.OpTime, change func(*Config)) ([]string, Summar
 func TestList(t *testing.T) {
 	t.Parallel()
 	s := newSides(t)
-	s.insert(s.source, "shop", "a", "old", "gone")
-	s.insert(s.target, "store", "a", "old", "gone")
+	s.insert(s.source, "shop", "old", "gone")
+	s.insert(s.target, "store", "old", "gone")
 	after := s.newest()
-	s.insert(s.source, "shop", "a", "new")
-	s.insert(s.source, "other", "a", "x")
-	s.insert(s.source, "shop", "a", "both")
-	s.insert(s.target, "store", "a", "both")
+	s.insert(s.source, "shop", "new")
+	s.insert(s.source, "other", "x")
+	s.insert(s.source, "shop", "both")
+	s.insert(s.target, "store", "both")
 	s.run(s.source, "shop", update("a", "old", bson.D{{Key: "v", Value: 2}}))
 	s.run(s.source, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "gone"}}}, {Key: "limit", Value: 1}}}}})
 	must.Succeed(t, mongo.NewSession(s.source, mongo.NewSessionID(), 1).InTxn(t.Context(), false, func(txn *mongo.Txn) error {
@@ -137,7 +137,7 @@ func TestList(t *testing.T) {
 func TestListRefuses(t *testing.T) {
 	t.Parallel()
 	s := newSides(t)
-	s.insert(s.source, "shop", "a", "x")
+	s.insert(s.source, "shop", "x")
 	at := s.newest()
 	early := at
 	early.TS.T -= 1000
