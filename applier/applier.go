@@ -131,6 +131,9 @@ type Config struct {
 	// OnCut is called with each cut once it is majority-committed, and at the start with the
 	// newest one that an earlier run has made. It may be nil, and must not block.
 	OnCut func(checkpoint.Cut)
+	// Repairs are documents to be made the same as the source's. One that was received is
+	// answered before Run returns. Nil means none.
+	Repairs <-chan *Repair
 	// Release is called with the Bytes of each batch once all of it is applied, from
 	// several goroutines. It may be nil, and must not block.
 	Release func(bytes int64)
@@ -329,6 +332,7 @@ type lane interface {
 	Session() *mongo.Session
 	Position() checkpoint.Position
 	Announced() checkpoint.Position
+	Stay(ctx context.Context, txn *mongo.Txn) error
 	Move(ctx context.Context, txn *mongo.Txn, next checkpoint.Position) error
 	MoveWith(ctx context.Context, txn *mongo.Txn, next checkpoint.Position, cmds []mongo.Command, each func(i int, reply bson.Raw) error) error
 	Moved(next checkpoint.Position)

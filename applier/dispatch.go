@@ -43,6 +43,8 @@ type dispatcher struct {
 	// backlog is what waits for index builds. It counts as one more lane.
 	backlog backlog
 	shares  shares
+	// repairing is what operators have asked to be rewritten.
+	repairing repairing
 	// ready are operations for each lane that have not been handed over yet, all of the
 	// batch current.
 	ready   [][]work
@@ -86,6 +88,7 @@ func newDispatcher(a *Applier) *dispatcher {
 	st := a.link.State()
 	d.last, d.lastWall, d.furthest = st.Applied, st.AppliedWall, st.Furthest()
 	d.inDoubt = st.FetchFrom.Before(st.Applied) // until it is known
+	d.repairing.alone = d.last
 	d.ended = !a.meetsCopy()
 	d.routes.init(a)
 	return d
@@ -101,6 +104,7 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 	defer d.early.end()
 	d.backlog.begin(ctx)
 	defer d.endBacklog()
+	defer d.endRepair()
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
@@ -121,6 +125,7 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 		case <-d.cuts.confirmed:
 		case <-d.cfg.CutNow:
 			d.cuts.asked = true
+		case d.repairing.now = <-d.repairs():
 		case b, ok := <-in:
 			d.stats.meter.Enter(metric.Busy)
 			if !ok {
@@ -139,14 +144,22 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 		if err := d.hold(ctx); err != nil {
 			return err
 		}
-		// The lanes may have been ahead of the log until now, and a next batch may be far.
-		if err := d.resume(ctx); err != nil {
-			return err
-		}
-		if err := d.cutIfAsked(ctx); err != nil {
+		if err := d.between(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// between does what is done between two batches.
+func (d *dispatcher) between(ctx context.Context) error {
+	// The lanes may have been ahead of the log until now, and a next batch may be far.
+	if err := d.resume(ctx); err != nil {
+		return err
+	}
+	if err := d.cutIfAsked(ctx); err != nil {
+		return err
+	}
+	return d.repairIfAsked(ctx)
 }
 
 // prepare reads what earlier attempts have left.
@@ -215,6 +228,7 @@ func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 	}
 	var err error
 	if b.Individually {
+		d.repairing.alone = b.Last
 		for i := range b.Items {
 			if err = d.individually(ctx, &b.Items[i]); err != nil {
 				return err

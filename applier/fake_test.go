@@ -77,6 +77,8 @@ func (l *fakeLane) Move(context.Context, *mongo.Txn, checkpoint.Position) error 
 	return nil
 }
 
+func (l *fakeLane) Stay(context.Context, *mongo.Txn) error { return nil }
+
 func (l *fakeLane) MoveWith(ctx context.Context, txn *mongo.Txn, _ checkpoint.Position, cmds []mongo.Command, each func(int, bson.Raw) error) error {
 	return txn.CallAll(ctx, cmds, each)
 }
