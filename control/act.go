@@ -28,6 +28,8 @@ func (c *Controller) act(ctx context.Context, r *request.Record) error {
 		return c.again(ctx, r)
 	case request.Cut:
 		return c.cut(ctx, r)
+	case request.Repair:
+		return c.repair(ctx, r)
 	default:
 		return c.level(ctx, r)
 	}

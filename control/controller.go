@@ -46,6 +46,8 @@ type Config struct {
 	Applied func() oplog.OpTime
 	// Cuts makes the consistent cuts of the link.
 	Cuts Cuts
+	// Repairs rewrites documents.
+	Repairs Repairs
 	// SetLevel sets the level of the log, empty for the one of the start. May be nil.
 	SetLevel func(level string)
 	Observer event.Observer

@@ -19,9 +19,10 @@ func (p *Pipeline) newControl() {
 		}
 		return
 	}
+	p.newRepairs()
 	p.control = control.New(control.Config{
 		Requests: p.requests, Target: p.target, Applied: func() oplog.OpTime { return p.monitor.Progress().Applied },
-		Cuts: p, SetLevel: p.cfg.SetLogLevel, Observer: p.cfg.Observer,
+		Cuts: p, Repairs: p.repairs.Manager, SetLevel: p.cfg.SetLogLevel, Observer: p.cfg.Observer,
 	})
 	p.brake = p.control.Brake()
 }
@@ -35,6 +36,7 @@ func (p *Pipeline) beginControl(ctx context.Context) (end func()) {
 	ctx, stop := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { p.control.Run(ctx) })
+	running.Go(func() { p.repairs.run(ctx) })
 	return func() {
 		stop(nil)
 		running.Wait()

@@ -40,6 +40,7 @@ type Pipeline struct {
 	// the whole link, nil for a part that is being merged.
 	control *control.Controller
 	brake   *control.Brake
+	repairs *repairs // nil for a part
 	// accepted is when this process got the lease by an offer, nil if it did not.
 	accepted atomic.Pointer[time.Time]
 
@@ -70,8 +71,7 @@ type Pipeline struct {
 	// log is the oplog of a copy that is not consistent, or not drained, yet. It stays
 	// open from one attempt to the next.
 	log *initialsync.Log
-	// copies counts the copies that this run has started: a restart by an operator
-	// starts to count again.
+	// copies counts the copies that this run has started.
 	copies int64
 	// requests reads the operators' requests, concurrently with all other work.
 	requests *request.Store

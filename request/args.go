@@ -116,12 +116,8 @@ func (r *Record) Again() (a AgainArgs, err error) {
 	}
 	all := a.All()
 	for _, ns := range all {
-		db, coll, _ := strings.Cut(string(ns), ".")
-		switch {
-		case db == "" || coll == "":
-			return a, fmt.Errorf("%q is not of the form DB.COLLECTION", ns)
-		case db == "admin" || db == "local" || db == "config":
-			return a, fmt.Errorf("%q belongs to the server", ns)
+		if err := checkNamespace(string(ns)); err != nil {
+			return a, err
 		}
 	}
 	if len(all) == 0 || len(all) > mostNamespaces {
@@ -156,6 +152,8 @@ func (r *Record) Check() error {
 		_, err = r.Level()
 	case Cut:
 		_, err = r.Within()
+	case Repair:
+		_, err = r.Repair()
 	default:
 		names := make([]string, 0, len(Kinds()))
 		for _, k := range Kinds() {

@@ -24,10 +24,12 @@ const (
 	LogLevel Kind = "logLevel"
 	// Cut makes a consistent cut.
 	Cut Kind = "cut"
+	// Repair rewrites documents of a collection from the source.
+	Repair Kind = "repair"
 )
 
 // Kinds are the kinds that this release knows.
-func Kinds() []Kind { return []Kind{Pause, Resume, Throttle, Again, LogLevel, Cut} }
+func Kinds() []Kind { return []Kind{Pause, Resume, Throttle, Again, LogLevel, Cut, Repair} }
 
 // The states of a Record, in addition to Asked, Done and Failed.
 const (

@@ -1,0 +1,180 @@
+package repair
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
+)
+
+const (
+	// cutPoll is the time between two looks for a newer cut.
+	cutPoll = 200 * time.Millisecond
+	// staleCuts is how many cuts may become too old to be read.
+	staleCuts = 5
+	// mostNamed is how many documents an outcome names.
+	mostNamed = 3
+)
+
+// prove compares the documents of both sides at a consistent cut that is later than everything
+// that was written. The cut is majority-committed, so what is found there stays.
+func (j *job) prove(ctx context.Context, ids []bson.RawValue) error {
+	j.say(request.Working, "%s; waits for a later consistent cut to compare them", j.summary())
+	after := j.sum.Target
+	for n := 0; ; n++ {
+		cut, err := j.laterCut(ctx, after)
+		if err != nil {
+			return err
+		}
+		different, err := j.compare(ctx, ids, &cut)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			return j.proved(different, &cut)
+		case n == staleCuts || !isStale(err):
+			return &failure{fmt.Sprintf("%s; but they could not be compared at a later cut: %v; run replicator verify", j.summary(), err)}
+		}
+		after = cut.Target
+	}
+}
+
+// isStale reports whether a comparison may succeed at a newer cut.
+func isStale(err error) bool {
+	return again(err) || errors.Is(err, errChanged) || servererr.IsSnapshotTooOld(err) || servererr.IsSnapshotUnavailable(err)
+}
+
+// proved returns what came out of the comparison.
+func (j *job) proved(different []bson.RawValue, cut *checkpoint.Cut) error {
+	if len(different) > 0 {
+		return &failure{fmt.Sprintf("%s: %d documents of %s, %s, at a cut as of %s%s", request.StillDiffers, len(different), j.target, named(different), cut.Source, j.refusals())}
+	}
+	// Documents that were refused may be the same by now: the source has changed them.
+	j.proof = fmt.Sprintf("the same as the source's at a cut as of %s", cut.Source)
+	return nil
+}
+
+// named names some of the documents.
+func named(ids []bson.RawValue) string {
+	var texts []string
+	for _, id := range ids[:min(len(ids), mostNamed)] {
+		texts = append(texts, "_id "+show(id))
+	}
+	if len(ids) > mostNamed {
+		texts = append(texts, "…")
+	}
+	return strings.Join(texts, ", ")
+}
+
+// refusals says which documents were refused.
+func (j *job) refusals() string {
+	var texts []string
+	for i := range j.refused[:min(len(j.refused), mostNamed)] {
+		texts = append(texts, fmt.Sprintf("; _id %s: %s", show(j.refused[i].id), j.refused[i].why))
+	}
+	return strings.Join(texts, "")
+}
+
+// laterCut waits for a cut after a time of the target, and after everything that was read from the
+// source.
+func (j *job) laterCut(ctx context.Context, after bson.Timestamp) (checkpoint.Cut, error) {
+	asked, until := time.Time{}, time.Now().Add(j.m.cfg.Patience)
+	for {
+		cut, why := j.m.cfg.Cuts.NewestCut()
+		if oplog.CompareTimestamps(cut.Target, after) > 0 && !cut.Source.Before(j.sum.Source) {
+			return cut, nil
+		}
+		if time.Now().After(until) {
+			return cut, &failure{fmt.Sprintf("%s; but no later cut was made within %s to compare them: %s; run replicator verify", j.summary(), j.m.cfg.Patience, cmp.Or(why, "what was read is not applied yet"))}
+		}
+		if time.Since(asked) >= cutAgain {
+			j.m.cfg.Cuts.Cut()
+			asked = time.Now()
+		}
+		if err := mongo.Pause(ctx, cutPoll); err != nil {
+			return cut, err
+		}
+	}
+}
+
+// compare returns which documents differ at a cut.
+func (j *job) compare(ctx context.Context, ids []bson.RawValue, cut *checkpoint.Cut) (different []bson.RawValue, err error) {
+	source, target := j.m.cfg.Source, j.m.cfg.Target
+	before, err := j.uuids(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for from := 0; from < len(ids); {
+		n := min(len(ids)-from, groupDocs)
+		want, err := smaller(&n, func(n int) ([]bson.Raw, error) { return byIDs(ctx, source, j.source, ids[from:from+n], cut.Source.TS) })
+		if err != nil {
+			return nil, err
+		}
+		got, err := byIDs(ctx, target, j.target, ids[from:from+n], cut.Target)
+		if errors.Is(err, applier.ErrRepairSize) && n > 1 {
+			n = 1
+			if want, err = byIDs(ctx, source, j.source, ids[from:from+n], cut.Source.TS); err == nil {
+				got, err = byIDs(ctx, target, j.target, ids[from:from+n], cut.Target)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		different = append(different, unlike(want, got)...)
+		from += n
+	}
+	// What was dropped since the cut has read as empty.
+	now, err := j.uuids(ctx)
+	if err == nil && now != before {
+		err = errChanged
+	}
+	return different, err
+}
+
+// smaller reads fewer documents until they fit one reply.
+func smaller(n *int, read func(n int) ([]bson.Raw, error)) ([]bson.Raw, error) {
+	for {
+		docs, err := read(*n)
+		if !errors.Is(err, applier.ErrRepairSize) || *n == 1 {
+			return docs, err
+		}
+		*n /= 2
+	}
+}
+
+// uuids returns the UUIDs of the collection on both sides, one after the other.
+func (j *job) uuids(ctx context.Context) (both [2]oplog.UUID, err error) {
+	if both[0], _, err = uuidOf(ctx, j.m.cfg.Source, j.source); err == nil {
+		both[1], _, err = uuidOf(ctx, j.m.cfg.Target, j.target)
+	}
+	if errors.Is(err, errGone) {
+		err = errChanged
+	}
+	return both, err
+}
+
+// unlike returns the _ids of documents that only one of the sides has, byte for byte.
+func unlike(a, b []bson.Raw) []bson.RawValue {
+	var ids []bson.RawValue
+	for _, list := range [][2][]bson.Raw{{a, b}, {b, a}} {
+		for _, doc := range list[0] {
+			if !slices.ContainsFunc(list[1], func(o bson.Raw) bool { return bytes.Equal(o, doc) }) {
+				ids = append(ids, idOf(doc))
+			}
+		}
+	}
+	return distinct(ids)
+}
