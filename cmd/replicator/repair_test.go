@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/request"
+	"github.com/oplogrep/replicator/verify"
+)
+
+func reportLine(t *testing.T, kind verify.Kind, ns string, id any) string {
+	t.Helper()
+	d := map[string]any{"kind": kind, "namespace": "t" + ns, "sourceNamespace": ns}
+	if id != nil {
+		d["idBSON"] = must.Get(bson.Marshal(bson.D{{Key: "_id", Value: id}}))(t)
+	}
+	return string(must.Get(json.Marshal(d))(t)) + "\n"
+}
+
+// TestRepairReport: each document of a report is in one request, no request is too large, and what
+// a repair does not remove is named with the command that does.
+func TestRepairReport(t *testing.T) {
+	t.Parallel()
+	var report strings.Builder
+	for i := range 3000 {
+		report.WriteString(reportLine(t, verify.Differs, "d.a", bson.ObjectID{byte(i), byte(i >> 8)}))
+	}
+	report.WriteString(reportLine(t, verify.Missing, "d.b", "x"))
+	report.WriteString(reportLine(t, verify.Extra, "d.b", "y"))
+	report.WriteString(reportLine(t, verify.Extra, "d.b", "y"))
+	for _, k := range []verify.Kind{verify.Order, verify.OfCollection, verify.OfIndex, verify.OfOption, verify.OfView} {
+		report.WriteString(reportLine(t, k, "d.c", nil))
+	}
+	report.WriteString(`{"kind":"summary","result":"different"}` + "\n")
+	w := must.Get(parseRepairs(strings.NewReader(report.String())))(t)
+	all := must.Get(w.requests())(t)
+	count := map[string]int{}
+	for i := range all {
+		text := must.Get(json.Marshal(all[i]))(t)
+		r := request.Record{Kind: request.Repair, Args: text}
+		if err := r.Check(); err != nil || len(text) > request.MostRepairBytes {
+			t.Errorf("request %d has %d bytes: %v", i, len(text), err)
+		}
+		if all[i].Target != "t"+all[i].Namespace {
+			t.Errorf("%s is %s", all[i].Namespace, all[i].Target)
+		}
+		count[all[i].Namespace] += len(all[i].IDs)
+	}
+	if count["d.a"] != 3000 || count["d.b"] != 2 || len(count) != 2 || len(all) > 20 || len(w.others) != 5 {
+		t.Errorf("%v in %d requests, %d others", count, len(all), len(w.others))
+	}
+	for i := range w.others {
+		if r := w.others[i].remedy("l"); !strings.Contains(r, "resync --link l --namespace d.c") && w.others[i].kind != verify.OfView {
+			t.Errorf("%s: %s", w.others[i].kind, r)
+		}
+	}
+	for text, want := range map[string]string{
+		"{": "line 1", `{"kind":"new"}`: "not known", `{"kind":"missing","namespace":"a.b","sourceNamespace":"a.b"}`: "idBSON",
+		`{"kind":"missing"}`: "without its namespaces",
+	} {
+		if _, err := parseRepairs(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestRepairFlags: what cannot be meant is refused.
+func TestRepairFlags(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		c    repairCommand
+		want string
+	}{
+		{repairCommand{}, "--from"},
+		{repairCommand{From: "x", Namespace: "a.b"}, "leave the other flags out"},
+		{repairCommand{Namespace: "a.b", ID: []string{"1"}, FromID: "1", ToID: "2"}, "either"},
+		{repairCommand{Namespace: "a.b", FromID: "1"}, "--to-id"},
+		{repairCommand{Namespace: "a"}, "DB.COLLECTION"},
+		{repairCommand{Namespace: "a.b", ID: []string{"abc"}}, "quotes"},
+		{repairCommand{Namespace: "a.b", ID: []string{"[1]"}}, "not an _id"},
+		{repairCommand{Namespace: "a.b", ID: []string{`1, "x": 2`}}, "not an _id"},
+		{repairCommand{From: "/nowhere"}, "no such file"},
+	} {
+		if _, err := tt.c.plan(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want %q", tt.c, err, tt.want)
+		}
+	}
+	c := repairCommand{Namespace: "a.b", ID: []string{"1", `"x"`, `{"$oid": "0123456789abcdef01234567"}`}}
+	w := must.Get(c.plan())(t)
+	if len(w.list) != 1 || len(w.list[0].ids) != 3 {
+		t.Errorf("%+v", w)
+	}
+}
+
+// answers is a board whose requests end as a test says.
+type answers struct {
+	ends  []request.Record
+	asked int
+}
+
+func (a *answers) Ask(context.Context, request.Ask) (request.Record, error) {
+	a.asked++
+	return request.Record{ID: strconv.Itoa(a.asked - 1), State: request.Asked}, nil
+}
+
+func (a *answers) Get(_ context.Context, id string) (request.Record, error) {
+	var n int
+	_, err := fmt.Sscan(id, &n)
+	return a.ends[n], err
+}
+
+// TestRepairVerdict: the exit code says whether everything is the same.
+func TestRepairVerdict(t *testing.T) {
+	t.Parallel()
+	end := func(state, outcome string) request.Record { return request.Record{State: state, Outcome: outcome} }
+	done, differs := end(request.Done, "ok"), end(request.Failed, request.StillDiffers+": x")
+	failed, refused := end(request.Failed, "no cut"), end(request.Refused, "capped")
+	for _, tt := range []struct {
+		ends   []request.Record
+		others bool
+		want   int
+	}{
+		{[]request.Record{done, done}, false, cli.ExitOK},
+		{[]request.Record{done, done}, true, cli.ExitFailed},
+		{[]request.Record{failed, differs, done}, false, cli.ExitFailed},
+		{[]request.Record{failed, done}, true, cli.ExitUnexpected},
+		{[]request.Record{refused}, false, cli.ExitUnexpected},
+	} {
+		var out bytes.Buffer
+		w := repairWatch{board: &answers{ends: tt.ends}, link: "l", out: cli.Output{Results: &out}}
+		err := w.run(t.Context(), make([]request.RepairArgs, len(tt.ends)), tt.others)
+		got := cli.ExitOK
+		if e, ok := errors.AsType[*cli.Error](err); ok {
+			got = e.Code
+		}
+		if got != tt.want || strings.Count(out.String(), "\n") != len(tt.ends) {
+			t.Errorf("%v: %d, want %d: %s", tt.ends, got, tt.want, out.String())
+		}
+	}
+}
