@@ -23,6 +23,20 @@ type Batch struct {
 	// last is the newest optime written, if wrote.
 	last  oplog.OpTime
 	wrote bool
+	// refuse, if not nil, returns the refusal of writes to a namespace.
+	refuse func(ns oplog.Namespace) error
+}
+
+// Refuse sets what is asked before each write to a namespace: its error refuses the write. Nil
+// refuses none.
+func (b *Batch) Refuse(refuse func(ns oplog.Namespace) error) { b.refuse = refuse }
+
+// allowed returns the refusal of a write to a namespace.
+func (b *Batch) allowed(ns oplog.Namespace) error {
+	if b.refuse == nil {
+		return nil
+	}
+	return b.refuse(ns)
 }
 
 var _ Ops = (*Batch)(nil)
@@ -92,6 +106,9 @@ func unlogged(ns oplog.Namespace) bool { return strings.HasPrefix(string(ns), "l
 // write commits what change does and the entry at the next timestamp; in the
 // database local nothing is logged.
 func (b *Batch) write(e *entry, change func(u *storage.Unit) error) error {
+	if err := b.allowed(e.ns); err != nil {
+		return err
+	}
 	if unlogged(e.ns) {
 		if change == nil {
 			return nil

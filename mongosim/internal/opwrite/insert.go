@@ -21,6 +21,9 @@ func (b *Batch) Insert(coll *storage.Collection, docs []bson.Raw, stmts []Stmt) 
 	if stmts != nil && len(stmts) != len(docs) {
 		return 0, servererr.New(servererr.InternalError, "%d statements for %d documents", len(stmts), len(docs))
 	}
+	if err := b.allowed(coll.NS); err != nil {
+		return 0, err
+	}
 	var session *Session
 	prev := nullOpTime
 	if len(stmts) > 0 && stmts[0].Session != nil {

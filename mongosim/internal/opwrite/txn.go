@@ -27,6 +27,19 @@ type Txn struct {
 	// prepared is the optime of the prepare entry, the zero value before.
 	prepared oplog.OpTime
 	ended    bool
+	// refuse is that of the present command: see Batch.Refuse.
+	refuse func(ns oplog.Namespace) error
+}
+
+// Refuse sets what is asked before each write of the commands that follow: see Batch.Refuse.
+func (t *Txn) Refuse(refuse func(ns oplog.Namespace) error) { t.refuse = refuse }
+
+// allowed returns the refusal of a write to a namespace.
+func (t *Txn) allowed(ns oplog.Namespace) error {
+	if t.refuse == nil {
+		return nil
+	}
+	return t.refuse(ns)
 }
 
 var _ Ops = (*Txn)(nil)
@@ -86,6 +99,9 @@ func (t *Txn) Insert(coll *storage.Collection, docs []bson.Raw, _ []Stmt) (n int
 	if err := t.writable(coll); err != nil {
 		return 0, err
 	}
+	if err := t.allowed(coll.NS); err != nil {
+		return 0, err
+	}
 	for n, doc := range docs {
 		id, err := documentID(doc)
 		if err != nil {
@@ -112,6 +128,9 @@ func (t *Txn) Update(coll *storage.Collection, old storage.Record, up Update, _ 
 	if err != nil || !changed {
 		return err
 	}
+	if err := t.allowed(coll.NS); err != nil {
+		return err
+	}
 	return t.add(e, t.unit.Update(coll.UUID, old.ID, up.Post))
 }
 
@@ -124,12 +143,18 @@ func (t *Txn) Delete(coll *storage.Collection, old storage.Record, _ Stmt, _ Ima
 	if err != nil {
 		return err
 	}
+	if err := t.allowed(coll.NS); err != nil {
+		return err
+	}
 	return t.add(&entry{op: "d", ns: coll.NS, ui: coll.UUID, o: storage.IDDocument(id)}, t.unit.Delete(coll.UUID, old.ID))
 }
 
 // Create makes a collection; see Ops.
 func (t *Txn) Create(ns oplog.Namespace, options, idIndex bson.Raw) (*storage.Collection, error) {
 	if err := t.open(); err != nil {
+		return nil, err
+	}
+	if err := t.allowed(ns); err != nil {
 		return nil, err
 	}
 	id := t.p.cfg.NewUUID()
@@ -154,6 +179,9 @@ func (t *Txn) CreateIndexes(coll *storage.Collection, specs []bson.Raw) error {
 	if coll.Len() > 0 && !t.created[coll.UUID] {
 		return servererr.New(servererr.OperationNotSupportedInTransaction,
 			"Cannot create new indexes on non-empty collection %s in a multi-document transaction.", coll.NS)
+	}
+	if err := t.allowed(coll.NS); err != nil {
+		return err
 	}
 	for _, spec := range specs {
 		spec = clone(spec)

@@ -43,6 +43,9 @@ func (b *Batch) changeOne(e *entry, stmt Stmt, kind Image, image bson.Raw, chang
 	if s == nil {
 		return b.write(e, change)
 	}
+	if err := b.allowed(e.ns); err != nil {
+		return err
+	}
 	prev, err := b.link(s)
 	if err != nil {
 		return err
@@ -117,6 +120,9 @@ func (b *Batch) DeleteMany(coll *storage.Collection, old []storage.Record) error
 }
 
 func (b *Batch) deleteGroup(coll *storage.Collection, old []storage.Record) error {
+	if err := b.allowed(coll.NS); err != nil {
+		return err
+	}
 	at, err := b.reserve(len(old))
 	if err != nil {
 		return err

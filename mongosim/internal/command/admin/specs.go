@@ -36,6 +36,10 @@ func adminSpecs() []dispatch.Spec {
 			Name: "appendOplogNote", AdminOnly: true, Writes: true, Run: runAppendOplogNote,
 			Check: dispatch.NeedsCluster("appendOplogNote"),
 		},
+		{
+			Name: "setUserWriteBlockMode", AdminOnly: true, Writes: true, Run: runSetUserWriteBlockMode,
+			Check: dispatch.NeedsCluster("setUserWriteBlockMode"),
+		},
 		{Name: "applyOps", Writes: true, Run: runApplyOps, Check: dispatch.NeedsCluster("applyOps")},
 		{Name: "shutdown", AdminOnly: true, Secondary: dispatch.AnyMember, Run: runShutdown, Check: dispatch.NeedsCluster("shutdown")},
 

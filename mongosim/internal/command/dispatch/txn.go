@@ -298,6 +298,7 @@ func (r *Request) Write(ctx context.Context, out *Reply, fn func(opwrite.Ops) er
 	if r.InTxn() {
 		return r.withTxn(func(b *opwrite.Batch, t *opwrite.Txn) error {
 			out.Wrote = b.LastOpTime()
+			t.Refuse(r.userWrites(b.View()))
 			return fn(t)
 		})
 	}
@@ -311,6 +312,7 @@ func (r *Request) WriteBatch(ctx context.Context, out *Reply, fn func(*opwrite.B
 		changed, ended := r.Server.Config.Store.Changed(), r.Server.Sessions.next()
 		err := r.Server.Config.Path.Write(func(b *opwrite.Batch) error {
 			out.Buf = out.Buf[:start]
+			b.Refuse(r.userWrites(b.View()))
 			before := b.LastOpTime()
 			err := fn(b)
 			// A command that failed without effect has no write concern to wait
