@@ -26,7 +26,7 @@ func (s *Store) Acquire(ctx context.Context, after int64) (*Link, error) {
 func (s *Store) AcquireBy(ctx context.Context, after int64, claim lease.Claim) (*Link, error) {
 	before, err := s.bounded().readLink(ctx)
 	if err == nil {
-		err = s.over(&before)
+		err = s.open(&before)
 	}
 	if err != nil {
 		return nil, s.wrap(err, "acquire its lease")
@@ -45,7 +45,7 @@ func (s *Store) acquire(ctx context.Context, before linkDoc, after int64, claim 
 	}
 	link, err := readLink(s.cfg.Link, doc)
 	if err == nil {
-		err = s.over(&link) // another process may have ended it since it was read
+		err = s.open(&link) // another process may have ended it since it was read
 	}
 	if err != nil {
 		return nil, s.wrap(err, "read it in term %d", held.Term())

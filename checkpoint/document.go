@@ -137,7 +137,7 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	l.Copy = readCopy(r)
 	l.LeftOut = readLeftOut(r)
 	l.KeptBack = readKeptBack(r)
-	l.Over = readOver(r)
+	l.Over, l.Converting = readOver(r), readConverting(r)
 	l.Filters = readFilters(r)
 	writers := r.Int64("writers")
 	if writers < 1 || writers > MaxWriters {

@@ -73,12 +73,13 @@ const fieldOver = "over"
 
 // End ends the link for ever, with write concern majority: from then on Acquire returns an
 // *OverError, in this process and in all others, and releases that do not know the format refuse
-// the link. The lease stays as it is: nothing may be applied under it any more. It is idempotent.
+// the link, and ends a conversion. The lease stays as it is: nothing may be applied under it any more. It is idempotent.
 func (h *Link) End(ctx context.Context, o Over) error {
 	return h.locked(ctx, func() error {
 		return h.update(ctx, func(dst []byte) []byte {
+			dst = metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, fieldConverting, "") })
 			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
-				dst = bsoncore.AppendInt32Element(dst, "version", Version)
+				dst = bsoncore.AppendInt32Element(dst, "version", ended)
 				return metadata.AppendDoc(dst, fieldOver, func(dst []byte) []byte {
 					dst = bsoncore.AppendDateTimeElement(dst, "at", o.At.UnixMilli())
 					dst = bsoncore.AppendStringElement(dst, "by", o.By)
@@ -107,14 +108,6 @@ func (s *Store) Over(ctx context.Context) (*Over, error) {
 		return nil, s.wrap(err, "read whether it has ended")
 	}
 	return link.Over, nil
-}
-
-// over returns an *OverError if the link has ended.
-func (s *Store) over(link *linkDoc) error {
-	if link.Over == nil {
-		return nil
-	}
-	return &OverError{Link: s.cfg.Link, Over: *link.Over}
 }
 
 // readOver reads the end of a link.

@@ -23,11 +23,15 @@ var (
 	ErrOtherSource = errors.New("the source is another replica set than the link was made for")
 )
 
-// Version is the newest format of the documents that this package writes: that of links
-// that were cut over. It also reads the older ones.
-const Version = 4
+// Version is the newest format of the documents that this package writes. It also reads the older
+// ones.
+const Version = halfway
 
 const (
+	// halfway is the format of links whose deferred options are being converted.
+	halfway = 5
+	// ended is the format of links that were cut over.
+	ended = 4
 	// keeping is the format of links with collections that are kept back.
 	keeping = 3
 	// plain is the format of links without collections that are kept back.
@@ -96,6 +100,8 @@ type State struct {
 	KeptBack []KeptBack
 	// Over is the end of the link, nil if it goes on.
 	Over *Over
+	// Converting says who converts its deferred options, nil for nobody.
+	Converting *Converting
 	// Lanes are the positions of the writers' lanes. A lane that has not moved has the
 	// position {Applied at the link's creation, AllOps}.
 	Lanes []Position

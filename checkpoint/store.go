@@ -35,6 +35,9 @@ type Config struct {
 	// nothing is written to lanes or to the link's document once that lease is over. May be
 	// nil, for leases that have no end.
 	Keeper *lease.Keeper
+	// Converts is the ID of the cutover that this process carries out, empty for none: see
+	// Link.Convert.
+	Converts string
 	// Observer receives the link's events. May be nil.
 	Observer event.Observer
 	// Registry gets the metrics. May be nil.
@@ -128,8 +131,9 @@ type Standing struct {
 	Copy      *Copy
 	FetchFrom oplog.OpTime
 	Instance  string
-	// Over is the end of the link, nil if it goes on.
-	Over *Over
+	// Over is the end of the link, nil if it goes on; Converting says who converts its deferred options.
+	Over       *Over
+	Converting *Converting
 }
 
 // Look reads the link for a process that waits for its lease; it returns false if there is
@@ -147,7 +151,9 @@ func (s *Store) Look(ctx context.Context, watch *lease.Watch) (Standing, bool, e
 		watch.Blink()
 		return Standing{}, false, s.wrap(err, "read its lease")
 	}
-	return Standing{Lease: seen, Copy: link.Copy, FetchFrom: link.FetchFrom, Instance: link.lease.Instance, Over: link.Over}, true, nil
+	return Standing{
+		Lease: seen, Copy: link.Copy, FetchFrom: link.FetchFrom, Instance: link.lease.Instance, Over: link.Over, Converting: link.Converting,
+	}, true, nil
 }
 
 // readLink reads the link's document, without the lanes.

@@ -8,70 +8,32 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/metadata"
-	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
 )
 
-// ErrWritten reports that the link has applied something after the drain, or leaves a collection
-// out.
-var ErrWritten = errors.New("the link has gone on since the drain")
-
-// ErrUncertain reports that the last write of Commit has failed, and that it may have been executed
-// nevertheless.
-var ErrUncertain = errors.New("it is not known whether the link has ended")
-
-// CommitConfig configures Commit.
-type CommitConfig struct {
-	// Drain is how the link is drained first.
-	Drain DrainConfig
-	// Target runs commands on the target's primary. MetaDB is the metadata database.
-	Target mongo.Caller
-	MetaDB string
-	// Process identifies this process in leases.
-	Process string
-	// NoReverse ends the link without a way back: a link from the target to the source would begin
-	// with a copy.
-	NoReverse bool
-}
-
 const (
-	// releaseWithin is how long Commit tries to give the lease back, which ends by itself.
+	// releaseWithin is how long the lease is tried to be given back, which ends by itself.
 	releaseWithin = 2 * time.Second
-	// settleWithin is how long it tries to find out what became of the last write.
-	settleWithin = 10 * time.Second
+	// settleWithin is how long it is tried to find out what became of the last write.
+	settleWithin = 30 * time.Second
 )
 
-// Commit drains the link and ends it: no process applies anything of the source to the target any
-// more. It takes the link's lease over, so that the process that leads stands by and its late
-// writes are refused, verifies under the lease that nothing was applied after the drain, and
-// records the end in the link's document, in one majority write. That write is the commit point:
-//
-//	drain ──▶ take the lease over ──▶ nothing after the drain, block still on? ──▶ end, with Arm ──▶ committed
-//	  │                │                              │ no                          │
-//	  ▼                ▼                              ▼                             ▼ outcome unknown
-//	the link goes on: it was not touched, or a process that stands by takes it up   read whether it has ended
-//
-// Until then an error, or a crash of this process, leaves the link running: its lease ends by
-// itself. After it the link stays ended, whatever happens to this process. Commit does not change
-// the write block of the source. An error that wraps *checkpoint.OverError means that the link has
-// ended, one that wraps ErrUncertain that it may have; after any other it goes on. To call Commit
-// again is always right: if the link has ended, that is a *checkpoint.OverError.
-func Commit(ctx context.Context, cfg *CommitConfig) (checkpoint.Over, Drained, error) {
-	store, keeper, err := cfg.open()
+// leading runs do with the link's lease, taken over from the process that leads: that one stands by,
+// and its late writes are refused.
+func (w *work) leading(ctx context.Context, do func(ctx context.Context, link *checkpoint.Link) error) error {
+	keeper := lease.NewKeeper(lease.KeeperConfig{
+		Target: w.cfg.Target, DB: w.cfg.MetaDB, Collection: metadata.Links, ID: w.rec.Link, Holder: w.cfg.Process,
+	})
+	store, err := checkpoint.New(checkpoint.Config{
+		Target: w.cfg.Target, DB: w.cfg.MetaDB, Link: w.rec.Link, Process: w.cfg.Process, Keeper: keeper, Converts: w.rec.ID,
+	})
 	if err != nil {
-		return checkpoint.Over{}, Drained{}, err
-	}
-	switch over, err := store.Over(ctx); {
-	case err != nil:
-		return checkpoint.Over{}, Drained{}, err
-	case over != nil:
-		return *over, Drained{}, &checkpoint.OverError{Link: cfg.Drain.Link, Over: *over}
-	}
-	drained, err := Drain(ctx, &cfg.Drain)
-	if err != nil {
-		return checkpoint.Over{}, drained, err
+		return err
 	}
 	renewing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var renewal sync.WaitGroup
@@ -80,65 +42,192 @@ func Commit(ctx context.Context, cfg *CommitConfig) (checkpoint.Over, Drained, e
 		stop(nil)
 		renewal.Wait()
 	}()
-	o := checkpoint.Over{At: time.Now().UTC().Truncate(time.Millisecond), By: cfg.Drain.By, Source: drained.Cut.Source}
 	leading, over := keeper.Lead(ctx)
-	err = cfg.end(leading, store, &drained, &o)
+	link, err := store.AcquireBy(leading, 0, lease.Claim{TTL: lease.DefaultTTL, Why: "cutover", TakeOver: true})
+	if err == nil {
+		err = do(leading, link)
+	}
 	over()
 	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
 	_ = keeper.Release(giving) // otherwise the lease ends by itself
-	if err == nil {
-		return o, drained, nil
+	return err
+}
+
+// commit converts the deferred options and ends the link, under its lease:
+//
+//	take the lease over ──▶ nothing after the drain? ──▶ convert ──▶ arm ──▶ source still stopped? ──▶ end
+//	                          │ no                       │ crash: nobody applies anything until the  │
+//	                          ▼                          │ cutover goes on, or is cancelled          ▼ outcome unknown
+//	                the link goes on                     ▼                                read whether it has ended
+//
+// Who cancels says so in the record, and takes the lease then. So a process that has begun to convert
+// in the record, has the lease, and finds the record as it left it, can be cancelled only by losing the
+// lease: it cannot end the link any more then.
+func (w *work) commit(ctx context.Context) (*checkpoint.Over, error) {
+	if !w.rec.Began(record.Convert) {
+		if err := w.begin(ctx, record.Convert); err != nil {
+			return nil, err
+		}
+	}
+	err := w.leading(ctx, func(ctx context.Context, link *checkpoint.Link) error {
+		if err := w.still(ctx); err != nil {
+			return &StepError{record.Convert, err}
+		}
+		if err := w.unchanged(link); err != nil {
+			if link.State().Converting == nil {
+				err = &aheadError{err} // nothing was converted
+			}
+			return &StepError{record.Convert, err}
+		}
+		if !w.rec.Has(record.Convert) {
+			if err := w.convert(ctx, link); err != nil {
+				return &StepError{record.Convert, err}
+			}
+		}
+		return w.end(ctx, link)
+	})
+	if gone, is := errors.AsType[*checkpoint.OverError](err); is {
+		return &gone.Over, nil
+	}
+	if err != nil && !errors.Is(err, ErrUncertain) {
+		return nil, err
 	}
 	// The reply to the last write may be lost.
 	after, enough := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer enough()
-	switch is, unread := store.Over(after); {
-	case unread != nil || is == nil:
-	case is.Same(&o):
-		return o, drained, nil
-	default: // another process has ended it meanwhile
-		return *is, drained, &checkpoint.OverError{Link: cfg.Drain.Link, Over: *is}
+	switch over, unread := w.cfg.over(after); {
+	case unread != nil && err == nil:
+		return nil, &StepError{record.Commit, fmt.Errorf("%w: %w", ErrUncertain, unread)}
+	case unread != nil:
+		return nil, &StepError{record.Commit, err}
+	case over == nil:
+		return nil, &StepError{record.Commit, fmt.Errorf("it was not executed: %w", errors.Unwrap(err))}
+	default:
+		return over, nil
 	}
-	return checkpoint.Over{}, drained, err
 }
 
-// open returns the link's store, with a lease that ends unless it is renewed.
-func (cfg *CommitConfig) open() (*checkpoint.Store, *lease.Keeper, error) {
-	keeper := lease.NewKeeper(lease.KeeperConfig{
-		Target: cfg.Target, DB: cfg.MetaDB, Collection: metadata.Links, ID: cfg.Drain.Link, Holder: cfg.Process,
-	})
-	store, err := checkpoint.New(checkpoint.Config{
-		Target: cfg.Target, DB: cfg.MetaDB, Link: cfg.Drain.Link, Process: cfg.Process, Keeper: keeper,
-	})
-	return store, keeper, err
-}
-
-// end takes the lease over, and ends the link if it is as it was drained.
-func (cfg *CommitConfig) end(ctx context.Context, store *checkpoint.Store, drained *Drained, o *checkpoint.Over) error {
-	link, err := store.AcquireBy(ctx, 0, lease.Claim{TTL: lease.DefaultTTL, Why: "cutover", TakeOver: true})
-	if err != nil {
+// refresh reads the record again, where the outcome of a change was not known.
+func (w *work) refresh(ctx context.Context) error {
+	r, err := w.records.Get(ctx, w.rec.Link)
+	switch {
+	case err != nil:
 		return err
+	case r == nil || r.ID != w.rec.ID:
+		return record.ErrChanged
 	}
-	s := link.State()
+	w.rec = r
+	return nil
+}
+
+// still returns an error if another process has changed the record.
+func (w *work) still(ctx context.Context) error {
+	r, err := w.records.Get(ctx, w.rec.Link)
+	if err == nil && (r == nil || r.Save != w.rec.Save) {
+		err = record.ErrChanged
+	}
+	return err
+}
+
+// aheadError reports a link that has to be drained again.
+type aheadError struct{ error }
+
+// Unwrap returns the reason.
+func (e *aheadError) Unwrap() error { return e.error }
+
+// unchanged returns an error if the link is not as it was drained.
+func (w *work) unchanged(link *checkpoint.Link) error {
+	s, drained := link.State(), w.drained()
 	if n := len(s.LeftOut) + len(s.KeptBack); n > 0 {
 		return fmt.Errorf("%w: %d collections are being copied again, or wait for an index build", ErrWritten, n)
 	}
 	for _, at := range slices.Concat([]checkpoint.Position{s.Barrier, s.Announced}, s.Lanes, s.LanesAnnounced) {
-		if at.OpTime.After(drained.Cut.Source) {
-			return fmt.Errorf("%w: the target has %s, and was drained at %s", ErrWritten, at.OpTime, drained.Cut.Source)
+		if at.OpTime.After(drained) {
+			return fmt.Errorf("%w: the target has %s, and was drained at %s", ErrWritten, at.OpTime, drained)
 		}
 	}
-	if err := cfg.Drain.frozen(ctx, ErrThawed); err != nil {
+	return nil
+}
+
+// convert records in the link's document that the options are being converted, then converts them.
+func (w *work) convert(ctx context.Context, link *checkpoint.Link) error {
+	c := checkpoint.Converting{ID: w.rec.ID, By: w.cfg.Drain.By, Since: now()}
+	if err := link.Convert(ctx, c); err != nil {
 		return err
 	}
-	if !cfg.NoReverse {
-		if o.Reverse, err = Arm(ctx, &ArmConfig{Target: cfg.Target, Link: link, Cut: drained.Cut}); err != nil {
+	n, err := Convert(ctx, w.converting(link))
+	if err != nil {
+		return err
+	}
+	if err := w.change(ctx, func(r *record.Record) { r.End(record.Convert, fmt.Sprintf("%d indexes were converted", n), now()) }); err != nil {
+		return err
+	}
+	w.tell()
+	return nil
+}
+
+func (w *work) converting(link *checkpoint.Link) *ConvertConfig {
+	c := &ConvertConfig{Target: w.cfg.Target, MetaDB: w.cfg.MetaDB, Link: w.rec.Link, Said: w.cfg.Drain.Said}
+	if link != nil {
+		c.Fence = link
+	}
+	return c
+}
+
+// end ends the link: that write is the commit point.
+func (w *work) end(ctx context.Context, link *checkpoint.Link) error {
+	o := checkpoint.Over{At: now(), By: w.cfg.Drain.By, Source: w.drained()}
+	if w.rec.Options.Reverse != record.NoReverse {
+		err := w.step(ctx, record.Arm, func(ctx context.Context, _ *record.Record) (outcome string, err error) {
+			if w.cfg.Armed != nil {
+				defer w.cfg.Armed(ctx)
+			}
+			o.Reverse, err = Arm(ctx, &ArmConfig{
+				Target: w.cfg.Target, Link: link, Cut: checkpoint.Cut{Source: w.drained(), Target: w.rec.Drained.Cut},
+			})
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("a link back may begin after %s of the target", o.Reverse.Start), nil
+		})
+		if err != nil {
 			return err
 		}
 	}
-	if err := link.End(ctx, *o); err != nil {
-		return fmt.Errorf("%w: %w", ErrUncertain, err)
+	if err := w.stopped(ctx); err != nil {
+		return &StepError{record.Commit, err}
+	}
+	if err := w.begin(ctx, record.Commit); err != nil {
+		return err
+	}
+	if err := link.End(ctx, o); err != nil {
+		return &endError{err}
 	}
 	return nil
+}
+
+// endError is an ErrUncertain with its reason.
+type endError struct{ err error }
+
+func (e *endError) Error() string      { return ErrUncertain.Error() + ": " + e.err.Error() }
+func (e *endError) Unwrap() error      { return e.err }
+func (*endError) Is(target error) bool { return target == ErrUncertain }
+
+// stopped returns an error if writes to the source are not stopped any more, or were not meanwhile.
+func (w *work) stopped(ctx context.Context) error {
+	d := w.draining()
+	if err := d.frozen(ctx, ErrThawed); err != nil {
+		return err
+	}
+	if m := w.rec.Options.Freeze; m != record.Block && m != record.Quiet {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	ns, _, err := writesAfter(ctx, w.cfg.Drain.Source, bson.Timestamp{T: w.rec.Drained.T, I: w.rec.Drained.I})
+	if err == nil && ns != "" {
+		err = fmt.Errorf("%w: the source's oplog has a write to %s after the drain", ErrWritten, ns)
+	}
+	return err
 }

@@ -12,7 +12,15 @@
 //
 // Nothing is written for that, neither to the source nor to the target.
 //
-// [Drain] proves, once writes to the source are blocked, that the target has everything, and
-// [Commit] ends the link: until its last write the link goes on, whatever fails; after it no process
-// applies anything of the source any more. Neither changes the source's write block.
+// [Run] carries a cutover out, [Resume] goes on with one that was interrupted, and [Cancel] takes it back.
+// The record (package record) says how far it is; the link's document says whether its deferred options are
+// being converted, and whether it has ended:
+//
+//	the link goes on                      nobody applies anything          it has ended
+//	check ──▶ freeze ──▶ drain ──▶ verify ──▶ convert ──▶ arm ──▶ commit ──▶ thaw ──▶ expire
+//	             └──────────┴─────────┴──────────┴─────────┴─ Cancel
+//
+// Each step may be interrupted anywhere, and is done again then. [Drain] proves, once writes to the source are
+// stopped, that the target has everything. [Convert] and [Revert] convert the deferred options, also without
+// a source.
 package cutover

@@ -10,7 +10,6 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -92,15 +91,19 @@ func Drain(ctx context.Context, cfg *DrainConfig) (Drained, error) {
 			break
 		}
 		at := fmt.Sprintf("the target has everything up to %s, the source's last entry is %d:%d", d.Cut.Source, last.T, last.I)
-		if cfg.Said != nil {
-			cfg.Said(at)
-		}
+		cfg.say(at)
 		if limited.Err() != nil {
 			return Drained{}, fmt.Errorf("waited %s: %s: %w", cfg.Within, at, limited.Err())
 		}
 	}
 	d.Took = time.Since(begun)
 	return d, cfg.frozen(ctx, ErrThawed)
+}
+
+func (cfg *DrainConfig) say(what string) {
+	if cfg.Said != nil {
+		cfg.Said(what)
+	}
 }
 
 // frozen returns an error if the source's write block is needed, and is not on.
@@ -152,11 +155,7 @@ func (cfg *DrainConfig) note(ctx context.Context) (at bson.Timestamp, err error)
 		return at, err
 	}
 	// Another note does no harm, so a lost reply is not a reason to stop.
-	again := func(err error) bool {
-		kind := servererr.Classify(err)
-		return mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary
-	}
-	err = mongo.Retry{For: cfg.Within, Again: again}.Do(ctx, func() error {
+	err = mongo.Retry{For: cfg.Within, Again: passing}.Do(ctx, func() error {
 		reply, err := cfg.Source.Call(ctx, mongo.Command{DB: "admin", Body: body})
 		if err != nil {
 			return err

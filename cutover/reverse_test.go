@@ -4,11 +4,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
@@ -28,15 +30,48 @@ func insert(t *testing.T, target mongo.Caller, db, coll string, id int) {
 	write(t, target, db, bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}}})
 }
 
+// leading creates a link at second 90, acquires its lease, and applies up to second 100.
+func leading(t *testing.T, target mongo.Caller, name string) (*checkpoint.Store, *checkpoint.Link) {
+	t.Helper()
+	ctx := t.Context()
+	s := must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: name}))(t)
+	must.Succeed(t, s.Create(ctx, checkpoint.State{
+		Writers: 1, Applied: ot(90), AppliedWall: 90_000, FetchFrom: ot(90), Source: checkpoint.Source{SetName: "rs0"}, Filters: &checkpoint.Filters{},
+	}))
+	h := must.Get(s.Acquire(ctx, 0))(t)
+	l, next := h.Lane(0), checkpoint.Position{OpTime: ot(100)}
+	txn := l.Session().Begin()
+	must.Succeed(t, txn.End(ctx, true, l.Move(ctx, txn, next)))
+	l.Moved(next)
+	return s, h
+}
+
+// endOf ends the link of that name as of second 100, after do, and returns its end.
+func endOf(t *testing.T, target mongo.Caller, name, reverse string, do ...func()) (*checkpoint.Over, error) {
+	t.Helper()
+	p := &play{t: t, notes: []any{noted}, cuts: []uint32{100}, target: must.Get(replset.NewestEntry(t.Context(), target, replset.Local))(t).OpTime.TS}
+	for _, f := range do {
+		f()
+	}
+	_, err := cutover.Run(t.Context(), &cutover.Config{
+		Drain:  cutover.DrainConfig{Source: p, Cuts: p, Link: name, By: "me", Within: time.Minute},
+		Target: target, MetaDB: "replicator", Process: "the operator's",
+	}, &record.Options{Freeze: record.Stopped, Reverse: reverse})
+	if err != nil {
+		return nil, err
+	}
+	return must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: name}))(t).Over(t.Context())
+}
+
 // TestArm: the way back begins at an entry after which nothing of the link follows, and what is
 // mirrored the other way is what the link mirrors.
 func TestArm(t *testing.T) {
 	t.Parallel()
-	target := open(t)
+	target := open(t, "5.0")
 	s, h := leading(t, target, "dr")
 	must.Succeed(t, h.SetFilters(t.Context(), checkpoint.Filters{Include: []string{"shop"}, Map: []string{"shop=store"}}))
 	insert(t, target, "other", "c", 1) // it is not mirrored
-	over, _, err := cutover.Commit(t.Context(), committer(t, target, "dr", ready()))
+	over, err := endOf(t, target, "dr", "arm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +86,7 @@ func TestArm(t *testing.T) {
 	}
 	// Without it there is none.
 	s, _ = leading(t, target, "one-way")
-	cfg := committer(t, target, "one-way", ready())
-	cfg.NoReverse = true
-	if _, _, err := cutover.Commit(t.Context(), cfg); err != nil || must.Get(s.Over(t.Context()))(t).Reverse != nil {
+	if _, err := endOf(t, target, "one-way", record.NoReverse); err != nil || must.Get(s.Over(t.Context()))(t).Reverse != nil {
 		t.Errorf("without a way back: %v", err)
 	}
 }
@@ -77,7 +110,7 @@ func (everything) Source(ns oplog.Namespace) (oplog.Namespace, bool) { return ns
 // cut, by a document or a command, or if it is not known what it mirrors.
 func TestArmRefused(t *testing.T) {
 	t.Parallel()
-	target := open(t)
+	target := open(t, "5.0")
 	for name, tt := range map[string]struct {
 		do   func()
 		want string
@@ -90,9 +123,7 @@ func TestArmRefused(t *testing.T) {
 	} {
 		insert(t, target, "shop", "a", 7+len(name))
 		s, h := leading(t, target, name)
-		cfg := committer(t, target, name, ready())
-		tt.do()
-		_, _, err := cutover.Commit(t.Context(), cfg)
+		_, err := endOf(t, target, name, "arm", tt.do)
 		if !errors.Is(err, cutover.ErrWritten) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %s", name, err, tt.want)
 		}
@@ -103,7 +134,7 @@ func TestArmRefused(t *testing.T) {
 	}
 	s := must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: "earlier"}))(t)
 	must.Succeed(t, s.Create(t.Context(), checkpoint.State{Writers: 1, Applied: ot(90), FetchFrom: ot(90), Source: checkpoint.Source{SetName: "rs0"}}))
-	if _, _, err := cutover.Commit(t.Context(), committer(t, target, "earlier", ready())); !errors.Is(err, cutover.ErrNoWayBack) {
+	if _, err := endOf(t, target, "earlier", "arm"); !errors.Is(err, cutover.ErrNoWayBack) {
 		t.Errorf("a link of an earlier release: %v", err)
 	}
 }

@@ -102,6 +102,7 @@ var rules = []struct {
 	{"link was promoted", wasPromoted, Verdict{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. replicator rewind lists what only the source has; then a new link with --drop-existing, from this target to it, copies it anew."}},
 	{"target is not consistent, or leaves collections out", func(err error) bool { return errors.Is(err, ErrNotCopied) || errors.Is(err, ErrLeavesOut) }, Verdict{Action: Exit, Code: ExitCheck, Hint: "Such a target is not the source at any time. --accept-left-out promotes it without the collections that are named."}},
 	{"link was cut over", as[*checkpoint.OverError], Verdict{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. To mirror in the other direction make a new link, with a new copy."}},
+	{"cutover converts the deferred options", as[*checkpoint.ConvertingError], Verdict{Action: Exit, Code: ExitFenced, Hint: "Go on with the cutover, or take it back: replicator cutover --resume, or --cancel. Without --once this process waits for that."}},
 	{"link created concurrently", is(checkpoint.ErrExists), Verdict{Action: Retry}},
 	{"settings differ from the link's", is(ErrSettings), Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was created with, or a new --link with a new copy."}},
 	{"metadata of another release", as[*checkpoint.VersionError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},

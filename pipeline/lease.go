@@ -119,6 +119,12 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 		leading, over := p.keeper.Lead(ctx)
 		err := p.whileReading(leading, func() error { return p.attempts(leading, soft) })
 		over()
+		_, converting := errors.AsType[*checkpoint.ConvertingError](err)
+		if converting && ctx.Err() == nil && !p.cfg.Lease.Once && soft.Err() == nil {
+			p.resyncs.Reset()
+			p.startOver()
+			continue
+		}
 		superseded := errors.Is(err, lease.ErrFenced) || errors.Is(err, lease.ErrHeld)
 		if !isLost(err) || ctx.Err() != nil || p.cfg.Lease.Once && superseded {
 			p.release(ctx)
@@ -194,6 +200,11 @@ func (p *Pipeline) standBy(ctx, soft context.Context) error {
 			return nil
 		case seen.Over != nil:
 			return &checkpoint.OverError{Link: p.cfg.Link, Over: *seen.Over}
+		case seen.Converting != nil && p.cfg.Lease.Once:
+			return &checkpoint.ConvertingError{Link: p.cfg.Link, Converting: *seen.Converting}
+		case seen.Converting != nil:
+			p.holdStill(&seen)
+			free.taken()
 		default:
 			p.seen(&seen)
 			if p.mayAcquire(ctx, &seen, free) {
@@ -251,6 +262,17 @@ func (p *Pipeline) seen(s *checkpoint.Standing) {
 		Process: r.Holder, Term: r.Term, Since: r.Grant.Granted.Time(), Until: r.Grant.Expires.Time(), Why: r.Grant.Why, Renews: !r.Grant.ID.IsZero(),
 		Offers: r.Grant.Offered,
 	})
+}
+
+// holdStill records that a cutover converts the deferred options of the link: until it goes on, or is
+// taken back, nothing may be applied, also if the process that converts has died.
+func (p *Pipeline) holdStill(s *checkpoint.Standing) {
+	if !s.Lease.Free {
+		p.seen(s)
+		return
+	}
+	p.term = max(p.term, s.Lease.Record.Term)
+	p.monitor.Vacant(s.Lease.Record.Term, (&checkpoint.ConvertingError{Link: p.cfg.Link, Converting: *s.Converting}).Error())
 }
 
 // mayAcquire reports whether this process should acquire the lease now.

@@ -22,28 +22,34 @@ import (
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
-// cutoverCommand says whether a link can be cut over, drains it, and ends it.
+// cutoverCommand cuts a link over, and says whether it can be.
 type cutoverCommand struct {
 	linkFlags
 	Source      string     `placeholder:"URI" help:"The source: connection string of a replica set."`
 	SourceLogin loginFlags `embed:"" prefix:"source-"`
 
-	DryRun          bool          `settings:"no" help:"Check every precondition of a cutover, and change nothing. The cutover itself is done by hand: docs/cutover.md."`
-	Drain           bool          `settings:"no" help:"Once writes to the source are blocked: wait until the target has everything, and prove it."`
-	Commit          bool          `settings:"no" help:"Drain, then end the link for ever: no process applies anything of the source any more."`
-	Within          time.Duration `settings:"no" default:"1m" help:"How long --drain and --commit wait for the link."`
+	DryRun          bool          `settings:"no" help:"Check every precondition of a cutover, and change nothing."`
+	Drain           bool          `settings:"no" help:"Once writes to the source are blocked: wait until the target has everything, and prove it. The link goes on."`
+	Resume          bool          `settings:"no" help:"Go on with a cutover that was interrupted."`
+	Cancel          bool          `settings:"no" help:"Take a cutover back that has not passed its commit point: the source takes writes again, and the link goes on."`
+	Status          bool          `settings:"no" help:"Print the steps of the link's newest cutover, and who works on it."`
+	FreezeCommand   string        `settings:"no" placeholder:"CMD" help:"A shell command that stops the applications' writes to the source, in place of its write block."`
+	ThawCommand     string        `settings:"no" placeholder:"CMD" help:"The command that lets them write again, if the cutover is cancelled."`
+	AwaitQuiet      bool          `settings:"no" help:"Wait until nobody has written to the source for five seconds, in place of its write block."`
+	ThawSource      bool          `settings:"no" help:"After the commit point lift the block of the old source."`
+	Within          time.Duration `settings:"no" default:"1m" help:"How long to wait for writes to stop, and for the link."`
 	MaxLag          time.Duration `settings:"no" default:"10s" help:"How far the target may lag."`
 	RequireVerified time.Duration `settings:"no" default:"1h" help:"How long ago everything may have been compared last, without a difference (replicator verify --link, run --verify=continuous)."`
 	WritesStopped   bool          `settings:"no" help:"The operator's word that nobody writes to the source: its write block is not needed."`
-	Reverse         string        `settings:"no" default:"arm" enum:"arm,none" help:"arm: --commit records where a link the other way begins without a copy, or does not commit. none: there is no way back."`
+	Reverse         string        `settings:"no" default:"arm" enum:"arm,none" help:"arm: record where a link the other way begins without a copy, or do not end the link. none: there is no way back."`
 	Waive           []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, foreign-writes, lacking or verified."`
 	Address         string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
 	TLSCA           string        `name:"tls-ca" settings:"no" placeholder:"FILE" help:"PEM file with the authorities to trust, where the process serves HTTPS. Default: the system's."`
 	JSON            bool          `name:"json" settings:"no" help:"Print one JSON object."`
 }
 
-// Run checks, drains or commits, prints, and returns an error if the link is not ready, not drained,
-// or not committed.
+// Run does what the flags say, prints it, and returns an error if the link is not ready, not drained, or
+// not cut over.
 func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 	from, faults := c.check()
 	ask, err := newAsker(c.TLSCA)
@@ -60,8 +66,10 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 	switch {
 	case c.Drain:
 		return c.drain(ctx, out, source, store)
-	case c.Commit:
-		return c.commit(ctx, out, source, store)
+	case c.Status:
+		return c.printRecord(ctx, out, store)
+	case !c.DryRun:
+		return c.move(ctx, out, source, store, state, ask)
 	}
 	report, err := c.report(ctx, source, store, state, ask)
 	if err != nil {
@@ -75,11 +83,17 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 
 // check returns the source, and the faults of the flags.
 func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
-	if modes := count(c.DryRun, c.Drain, c.Commit); modes != 1 {
-		faults = append(faults, errors.New("give one of --dry-run, --drain and --commit: docs/cutover.md has the steps of a cutover"))
+	if count(c.DryRun, c.Drain, c.Resume, c.Cancel, c.Status) > 1 {
+		faults = append(faults, errors.New("give one of --dry-run, --drain, --resume, --cancel and --status, or none for a cutover"))
 	}
-	if !c.DryRun && len(c.Waive) > 0 {
-		faults = append(faults, errors.New("--waive: only with --dry-run"))
+	if (c.Resume || c.Cancel || c.Status || c.Drain) && len(c.Waive) > 0 {
+		faults = append(faults, errors.New("--waive: only with --dry-run, or where a cutover begins"))
+	}
+	if count(c.WritesStopped, c.FreezeCommand != "", c.AwaitQuiet) > 1 {
+		faults = append(faults, errors.New("give one of --writes-stopped, --freeze-command and --await-quiet"))
+	}
+	if c.ThawCommand != "" && c.FreezeCommand == "" {
+		faults = append(faults, errors.New("--thaw-command: only with --freeze-command"))
 	}
 	if c.Within < time.Second || c.Within > request.MostCutWait {
 		faults = append(faults, fmt.Errorf("--within: %s is not between 1s and %s", c.Within, request.MostCutWait))
@@ -128,7 +142,7 @@ func (c *cutoverCommand) report(ctx context.Context, source *driver.Set, store *
 		return nil, err
 	}
 	servers, err := preflight.Cutover(ctx, preflight.CutoverConfig{
-		Source: source, Target: target, Link: c.Link, MetaDB: c.MetadataDB, Convert: databasesOf(specs), WritesStopped: c.WritesStopped,
+		Source: source, Target: target, Link: c.Link, MetaDB: c.MetadataDB, Convert: databasesOf(specs), WritesStopped: !c.blocks(),
 	}, nil)
 	if err != nil {
 		return nil, linkError{err}

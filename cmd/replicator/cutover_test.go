@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +13,9 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -153,22 +153,27 @@ func TestCutoverDrain(t *testing.T) {
 	said(t, pipeline.ExitResync, `link "test" follows set src`, nil, append(drain, "--source="+c.target.URI(), "--writes-stopped")...)
 }
 
-// TestCutoverCommit: a link that is committed ends in the process that runs it, which says why, and in
-// one that stands by; it is not started again, and every command says so.
-func TestCutoverCommit(t *testing.T) {
+// move are the arguments of a cutover of the link.
+func (c *cutoverLink) move(more ...string) []string {
+	return append(append([]string{"cutover"}, c.args[3:]...), more...)
+}
+
+// TestCutoverRun: a cutover blocks the source, restores unique indexes, and ends the link in the
+// process that runs it, which says why, and in one that stands by; it is not started again, and every
+// command says so.
+func TestCutoverRun(t *testing.T) {
 	c := startCutoverLink(t)
-	commit := append([]string{"cutover", "--commit"}, c.args[3:len(c.args)-1]...)
 	other := startLink(t, append(uris(c.source, c.target), "--await=100ms", "--listen=none")...)
 	other.await("state changed", "to", "standby")
-	said(t, cli.ExitFailed, `commit: writes to the source are not blocked`, nil, commit...)
+	said(t, cli.ExitFailed, `not ready for a cutover: verified`, nil, c.move()...)
 	docs := make([]any, 300)
 	for i := range docs {
 		docs[i] = bson.D{{Key: "_id", Value: 1000 + i}}
 	}
 	insert(t, c.source, "shop", "b", docs...)
-	insert(t, c.source, "config", "user_writes_critical_sections", bson.D{{Key: "_id", Value: ""}, {Key: "blockUserWrites", Value: true}})
-	over := `cut over at \d{4}-.* UTC by .*@.*: the target was the source as of \d+:\d+ t\d+, and nothing later is applied`
-	first := said(t, cli.ExitOK, "^"+over+`\.\nThe processes of the link end by themselves`, nil, commit...)
+	awaitCount(t, c.target, "shop", "b", 300)
+	c.check(map[string]status.Standing{"verified": status.Waived}, "--waive=verified")
+	said(t, cli.ExitOK, `^Link test is cut over: applications can use the target\. Nobody could write for \d+\.\d\d s\.\nThe old source stays blocked; nothing of it is applied any more\.\n`, nil, c.move("--waive=verified")...)
 	if code := c.end(); code != pipeline.ExitResync || !strings.Contains(c.log.String(), `link \"test\" was cut over at `) {
 		t.Errorf("the process that ran it: code %d\n%s", code, &c.log)
 	}
@@ -178,18 +183,40 @@ func TestCutoverCommit(t *testing.T) {
 	if n := countDocs(t, c.target, "shop", "b"); n != 300 {
 		t.Errorf("%d documents", n)
 	}
-	if again := said(t, cli.ExitOK, over, nil, commit...); again != first {
-		t.Errorf("again: %s, first %s", again, first)
+	if text := tell(t, c.target, "shop", bson.D{{Key: "listIndexes", Value: "a"}}).String(); !strings.Contains(text, `"unique": true`) {
+		t.Errorf("the target's indexes are %s", text)
 	}
-	insert(t, c.source, "shop", "b", bson.D{{Key: "_id", Value: 1}})
+	write := must.Get(bson.Marshal(bson.D{{Key: "insert", Value: "b"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}}}))(t)
+	refused := must.Get(client.Open(t, driver.Config{URI: c.source.URI()}).Call(t.Context(), mongo.Command{DB: "shop", Body: write}))(t)
+	if !strings.Contains(refused.String(), "User writes blocked") {
+		t.Errorf("the old source takes writes: %s", refused)
+	}
+	over := `cut over at \d{4}-.* UTC by .*@.*: the target was the source as of \d+:\d+ t\d+, and nothing later is applied`
+	said(t, cli.ExitOK, over, nil, c.move()...)
+	said(t, cli.ExitFailed, "passed its commit point", nil, c.move("--cancel")...)
+	said(t, cli.ExitOK, `^Link test: the cutover that .* is done, at step expire .*\ncheck .*\nfreeze .*writes of users are blocked\ndrain .*\nconvert .*1 indexes were converted\narm .*\ncommit .*\nexpire `, nil, c.move("--status")...)
 	said(t, pipeline.ExitResync, `was cut over at (.|\n)*make a new link`, nil, append([]string{"run", "--once"}, uris(c.source, c.target)...)...)
-	said(t, pipeline.ExitResync, `was cut over at `, nil, append([]string{"cutover", "--dry-run"}, commit[2:]...)...)
+	said(t, pipeline.ExitResync, `was cut over at `, nil, c.move("--dry-run")...)
 	on := "--target=" + c.target.URI()
 	said(t, cli.ExitOK, `^test  good: Cut over at .* UTC by .*: applications use the target`, nil, "status", on, "--max-lag=1s")
 	said(t, cli.ExitOK, over, nil, "links", on)
-	if n := countDocs(t, c.target, "shop", "b"); n != 300 {
-		t.Errorf("%d documents: the old source was applied", n)
-	}
+}
+
+// TestCutoverCancel: documents that violate a unique index stop a cutover; its message says how to go
+// on, the link stands still meanwhile, and goes on once the cutover is cancelled.
+func TestCutoverCancel(t *testing.T) {
+	c := startCutoverLink(t)
+	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: 9}, {Key: "email", Value: "x"}})
+	waive := "--waive=verified,deferred-indexes,foreign-writes"
+	c.check(map[string]status.Standing{"verified": status.Waived, "deferred-indexes": status.Waived, "foreign-writes": status.Waived}, waive)
+	said(t, cli.ExitFailed, `cutover of link test: convert: .*index email_1 of shop\.a cannot become unique(.|\n)*--resume --link test … goes on; replicator cutover --cancel --link test … takes it back`, nil, c.move(waive)...)
+	said(t, cli.ExitOK, `at step convert \(begun (.|\n)*Nobody works on it\.`, nil, c.move("--status")...)
+	said(t, cli.ExitFailed, `a cutover of the link is under way`, nil, c.move(waive)...)
+	said(t, cli.ExitFailed, `(?i)cutover`, nil, c.move("--dry-run")...)
+	said(t, cli.ExitOK, `^The cutover of link test is cancelled: `, nil, c.move("--cancel")...)
+	said(t, cli.ExitFailed, `no cutover of the link is under way`, nil, c.move("--resume")...)
+	insert(t, c.source, "shop", "b", bson.D{{Key: "_id", Value: 1}})
+	awaitCount(t, c.target, "shop", "b", 1)
 }
 
 // TestCutoverUnrenewed: whether a process runs a link that renews no lease is not known.
@@ -210,7 +237,10 @@ func TestCutoverFlags(t *testing.T) {
 	source, target := twoSets(t)
 	on := []string{"cutover", "--source=" + source.URI(), "--target=" + target.URI(), "--link=test"}
 	for _, tt := range []struct{ flag, want string }{
-		{"--max-lag=10s", "give one of --dry-run, --drain and --commit"},
+		{"--dry-run --cancel", "give one of --dry-run, --drain, --resume, --cancel and --status"},
+		{"--writes-stopped --await-quiet", "give one of --writes-stopped, --freeze-command and --await-quiet"},
+		{"--thaw-command=true", "--thaw-command: only with --freeze-command"},
+		{"--resume --waive=verified", "--waive: only with --dry-run, or where a cutover begins"},
 		{"--within=10ms", "--within: 10ms is not between 1s and 24h0m0s"},
 		{"--max-lag=0s", "--max-lag: 0s is not more than 0"},
 		{"--waive=lag", `--waive: "lag" cannot be waived; only deferred-indexes, divergences, foreign-writes, lacking, verified can`},
@@ -218,7 +248,7 @@ func TestCutoverFlags(t *testing.T) {
 		{"--source=", "--source is missing"},
 		{"--dry-run", "there is no link test"},
 	} {
-		if code, stdout, stderr := invoke(t, nil, append(on, tt.flag)...); code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, tt.want) {
+		if code, stdout, stderr := invoke(t, nil, append(on, strings.Fields(tt.flag)...)...); code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%s: code %d, %s%s", tt.flag, code, stdout, stderr)
 		}
 	}
@@ -250,19 +280,6 @@ func TestCutoverText(t *testing.T) {
 	}
 	err := c.judge(r)
 	if code, hint := explain(err); code != cli.ExitFailed || !strings.Contains(hint, "docs/cutover.md") || err.Error() != "link dr is not ready for a cutover: lag, deferred-indexes" {
-		t.Errorf("%v, code %d, %s", err, code, hint)
-	}
-}
-
-// TestCutoverUncertain: where it is not known whether the link has ended, the message says so, even
-// if the command was interrupted, and the source is not to be unblocked.
-func TestCutoverUncertain(t *testing.T) {
-	t.Parallel()
-	ctx, stop := context.WithCancelCause(t.Context())
-	stop(context.DeadlineExceeded)
-	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
-	err := c.undrained(ctx, fmt.Errorf("commit: %w: %w", cutover.ErrUncertain, context.DeadlineExceeded))
-	if code, hint := explain(err); code != cli.ExitUnexpected || !strings.Contains(hint, "Run the command again") || !strings.Contains(err.Error(), "not known whether the link has ended") {
 		t.Errorf("%v, code %d, %s", err, code, hint)
 	}
 }

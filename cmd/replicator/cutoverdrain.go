@@ -19,9 +19,6 @@ import (
 // unblockHint is for a drain that did not succeed: the source must not stay blocked unnoticed.
 const unblockHint = "The source stays as it is. If you do not go on, let it take writes again: db.adminCommand({setUserWriteBlockMode: 1, global: false}) on its primary."
 
-// uncertainHint is for a link that may have ended.
-const uncertainHint = "Leave the source's writes blocked, and the target unused. Run the command again: it says that the link has ended, or ends it."
-
 // drain waits until the target has everything that the source has, and prints the proof.
 func (c *cutoverCommand) drain(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store) error {
 	if err := c.sameSource(ctx, source, store); err != nil {
@@ -54,16 +51,12 @@ func (c *cutoverCommand) drainConfig(out cli.Output, source *driver.Set, store *
 func (c *cutoverCommand) undrained(ctx context.Context, err error) error {
 	what := fmt.Errorf("drain of link %s: %w", c.Link, err)
 	switch {
-	case errors.Is(err, cutover.ErrUncertain):
-		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitUnexpected, Hint: uncertainHint}
 	case errors.Is(err, cutover.ErrNotFrozen):
 		return &cli.Error{
 			Err: what, Code: cli.ExitFailed,
 			Hint: "Block them: db.adminCommand({setUserWriteBlockMode: 1, global: true}) on its primary, from 6.0 on; or stop the applications, and give --writes-stopped.",
 		}
-	case errors.Is(err, cutover.ErrNoWayBack):
-		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitFailed, Hint: "The link goes on. Without a way back: --reverse=none. " + unblockHint}
-	case errors.Is(err, cutover.ErrThawed), errors.Is(err, cutover.ErrWritten):
+	case errors.Is(err, cutover.ErrThawed):
 		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "The target may lack what was written since, and the link goes on. Stop all writes, then run the command again."}
 	case errors.Is(err, request.ErrNoCut), errors.Is(err, context.DeadlineExceeded):
 		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitFailed, Hint: unblockHint}

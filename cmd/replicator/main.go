@@ -21,7 +21,7 @@ type commands struct {
 	Resume   resumeCommand      `cmd:"" help:"Resume a link that is paused."`
 	Events   eventsCommand      `cmd:"" help:"Print the requests of operators to a link with their outcomes, and the changes of its leader."`
 	Cut      cutCommand         `cmd:"" help:"Print the newest consistent cut of a link: a cluster time of the target at which it equals the source as of an entry."`
-	Cutover  cutoverCommand     `cmd:"" help:"Check whether applications can be moved from the source of a link to its target now (--dry-run), prove that it has everything (--drain), and end the link (--commit)."`
+	Cutover  cutoverCommand     `cmd:"" help:"Move applications from the source of a link to its target: check, stop writes, drain, restore deferred options, end the link. It can be resumed, and cancelled until the link has ended."`
 	Promote  promoteCommand     `cmd:"" help:"The source is gone: apply what the relay log has, end the link, and say up to where the target has the source."`
 	Rewind   rewindCommand      `cmd:"" help:"The source of a promoted link is back: list the writes that only it has, as JSON documents."`
 	Verify   verifyCommand      `cmd:"" help:"Compare source and target: collections, options, indexes, and every document byte for byte."`

@@ -38,6 +38,9 @@ const (
 	Renames = "renames"
 	// Cuts has the newest consistent cuts of links.
 	Cuts = "cuts"
+	// Cutovers has the newest cutover of each link: see package cutover/record. Releases that do not
+	// know it ignore it; a link that may not go on meanwhile says so in its own document.
+	Cutovers = "cutovers"
 	// Guard has what is known of foreign writes to the target, and Commands the commands that links
 	// have announced to its oplog: see package guard. Releases that do not know them ignore them.
 	Guard    = "guard"
@@ -78,6 +81,7 @@ func DocumentsOf(link string) []Documents {
 		{Missing, Below(link)},
 		{Renames, ByID(link)},
 		{Cuts, ByID(link)},
+		{Cutovers, ByID(link)},
 		{Verified, Below(link)},
 		{History, ByID(link)},
 		{Guard, OfLink(link)},

@@ -1,0 +1,305 @@
+package ddl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Converter gives a target that nothing is applied to any more its deferred options, or takes them
+// back. It compares the collection "deferred" with the target, and changes what differs: so it may be
+// called again after whatever has interrupted it, and the documents of deferred are the record by
+// which conversions are undone. It is for one goroutine.
+//
+//	present, with Convert          present, with Revert
+//	unique      collMod prepareUnique, then unique: the index stays; before 6.0 it is
+//	            dropped and built again          dropped and built again
+//	absent      built                            dropped
+//	expireAfterSeconds: Expire only, once there is no way back: what the target's own
+//	            TTL monitor deletes, the source does not have deleted
+type Converter struct{ step *step }
+
+// Converted is a change of a Converter.
+type Converted struct {
+	NS oplog.Namespace
+	// Index is empty for an option of the collection.
+	Index string
+	// What was done, in words.
+	What string
+}
+
+// RefusedError reports that documents of the target violate the uniqueness of an index.
+type RefusedError struct {
+	NS    oplog.Namespace
+	Index string
+	Err   error
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("index %s of %s cannot become unique: %v", e.Index, e.NS, e.Err)
+}
+
+// Unwrap returns the target's error.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// everything is the scope of what goes by the names of the target.
+type everything struct{}
+
+// Target implements Scope.
+func (everything) Target(ns oplog.Namespace) (oplog.Namespace, bool) { return ns, true }
+
+// Source implements Scope.
+func (everything) Source(ns oplog.Namespace) (oplog.Namespace, bool) { return ns, true }
+
+// TargetDBs implements Scope.
+func (everything) TargetDBs(db string) []string { return []string{db} }
+
+// NewConverter returns a Converter for a link's target. The fence is that of the link.
+func NewConverter(ctx context.Context, target mongo.Caller, fence Fence, metaDB, link string) (*Converter, error) {
+	cat, err := catalog.Load(ctx, target, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ddl: convert the deferred options of %s: %w", link, err)
+	}
+	e, err := New(Config{Target: target, Fence: fence, Catalog: cat, Scope: everything{}, MetaDB: metaDB, Link: link})
+	if err != nil {
+		return nil, err
+	}
+	return &Converter{e.step(&oplog.Op{Kind: oplog.KindCommand}, Maybe)}, nil
+}
+
+// Convert makes indexes unique, and builds those that the target lacks; they expire nothing. It calls
+// done after each change. An index that documents violate is a *RefusedError.
+func (c *Converter) Convert(ctx context.Context, done func(Converted)) error {
+	return c.each(ctx, "convert", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+		if h.Index == "" {
+			return "", nil
+		}
+		return c.convert(ctx, coll, h)
+	})
+}
+
+// Expire makes indexes and collections expire their documents, as at the source, and forgets what was
+// deferred: the target has everything. It must not be called before nothing can be taken back.
+func (c *Converter) Expire(ctx context.Context, done func(Converted)) error {
+	err := c.each(ctx, "convert", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+		return c.expire(ctx, coll, h)
+	})
+	if err != nil {
+		return err
+	}
+	specs, err := ReadDeferred(ctx, c.step.reader, c.step.cfg.MetaDB, c.step.cfg.Link)
+	for i := 0; i < len(specs) && err == nil; i++ {
+		err = c.step.releaseIndex(ctx, specs[i].NS, specs[i].Index)
+	}
+	if err != nil {
+		return fmt.Errorf("ddl: forget what was deferred: %w", err)
+	}
+	return nil
+}
+
+// Revert takes back what Convert has done.
+func (c *Converter) Revert(ctx context.Context, done func(Converted)) error {
+	return c.each(ctx, "put back", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+		if h.Index == "" {
+			return "", nil
+		}
+		return c.revert(ctx, coll, h)
+	})
+}
+
+// each calls change for the deferred options whose collection is there, absent indexes last: they may
+// equal others that are not unique yet. A command that the server has ended because of its time limit
+// is sent again.
+func (c *Converter) each(ctx context.Context, verb string, done func(Converted), change func(context.Context, *catalog.Collection, *DeferredSpec) (string, error)) error {
+	specs, err := ReadDeferred(ctx, c.step.reader, c.step.cfg.MetaDB, c.step.cfg.Link)
+	if err != nil {
+		return fmt.Errorf("ddl: %w", err)
+	}
+	slices.SortStableFunc(specs, func(a, b DeferredSpec) int {
+		switch {
+		case a.Absent == b.Absent:
+			return 0
+		case b.Absent:
+			return -1
+		}
+		return 1
+	})
+	for i := range specs {
+		h := &specs[i]
+		coll, exists, err := c.step.cfg.Catalog.Get(ctx, h.NS)
+		if err == nil && (!exists || coll.UUID != h.UUID) {
+			continue // of an earlier collection of that name
+		}
+		what := ""
+		for err == nil {
+			if what, err = change(ctx, coll, h); !expired(err) {
+				break
+			}
+			c.step.limit = min(2*c.step.limit, endAtLast)
+			err = mongo.Pause(ctx, lookPause)
+		}
+		if err != nil {
+			return fmt.Errorf("ddl: %s %s: %w", verb, label(h), err)
+		}
+		if what != "" && done != nil {
+			done(Converted{NS: h.NS, Index: h.Index, What: what})
+		}
+	}
+	return nil
+}
+
+func label(h *DeferredSpec) string {
+	if h.Index == "" {
+		return "the options of " + string(h.NS)
+	}
+	return "index " + h.Index + " of " + string(h.NS)
+}
+
+// present returns an index of the target, nil for none.
+func (c *Converter) present(ctx context.Context, h *DeferredSpec) (fields, error) {
+	list, err := catalog.Indexes(ctx, c.step.reader, h.NS)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(list, func(doc bson.Raw) bool { return textOf(doc, "name") == h.Index })
+	if i < 0 {
+		return nil, nil
+	}
+	return split(list[i]), nil
+}
+
+// convert makes one index unique, or builds it.
+func (c *Converter) convert(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+	is, err := c.present(ctx, h)
+	if err != nil {
+		return "", err
+	}
+	spec := split(h.Spec)
+	unique, prepare := spec.truth("unique") && !is.truth("unique"), spec.truth("prepareUnique") && !is.truth("prepareUnique")
+	switch {
+	case is == nil:
+		return "built", c.build(ctx, coll, h, optionExpire)
+	case unique:
+		return c.makeUnique(ctx, coll, h)
+	case prepare:
+		return "prepared to become unique", c.modify(ctx, coll, h, field{"prepareUnique", boolValue(true)})
+	}
+	return "", nil
+}
+
+// makeUnique makes an index unique that is there.
+func (c *Converter) makeUnique(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+	err := c.modify(ctx, coll, h, field{"prepareUnique", boolValue(true)})
+	if err == nil {
+		err = c.modify(ctx, coll, h, field{"unique", boolValue(true)})
+	}
+	switch {
+	case err == nil:
+		return "made unique", nil
+	case says(err, servererr.IsNotUnique):
+		// As before: it accepts every document, as the link's lanes need it.
+		back := c.modify(ctx, coll, h, field{"prepareUnique", boolValue(false)})
+		return "", errors.Join(&RefusedError{NS: h.NS, Index: h.Index, Err: err}, back)
+	case !says(err, servererr.IsNotUnderstood) && !says(err, servererr.IsOptionRefused):
+		return "", err
+	}
+	// Before 6.0, or under its feature compatibility version.
+	if err := c.step.dropIndex(ctx, coll, h.Index); err != nil && !says(err, servererr.IsNoIndex) {
+		return "", err
+	}
+	err = c.build(ctx, coll, h, optionExpire)
+	if says(err, servererr.IsDuplicateKey) {
+		back := c.build(ctx, coll, h, h.Fields...)
+		return "", errors.Join(&RefusedError{NS: h.NS, Index: h.Index, Err: err}, back)
+	}
+	return "dropped, and built unique", err
+}
+
+// revert takes back what convert has done to one index.
+func (c *Converter) revert(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+	is, err := c.present(ctx, h)
+	switch {
+	case err != nil:
+		return "", err
+	case h.Absent && is == nil:
+		return "", nil
+	case h.Absent:
+		return "dropped", c.step.dropIndex(ctx, coll, h.Index)
+	case is == nil: // it was interrupted between the two
+		return "built without what is deferred", c.build(ctx, coll, h, h.Fields...)
+	case is.truth("unique") && slices.Contains(h.Fields, "unique"):
+		if err := c.step.dropIndex(ctx, coll, h.Index); err != nil && !says(err, servererr.IsNoIndex) {
+			return "", err
+		}
+		return "dropped, and built not unique", c.build(ctx, coll, h, h.Fields...)
+	case is.truth("prepareUnique"):
+		return "not prepared to become unique any more", c.modify(ctx, coll, h, field{"prepareUnique", boolValue(false)})
+	}
+	return "", nil
+}
+
+// expire makes an index or a collection expire its documents.
+func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+	after, expires := split(h.Spec).get(optionExpire)
+	if !expires || !slices.Contains(h.Fields, optionExpire) {
+		return "", nil
+	}
+	const what = "expires its documents"
+	if h.Index == "" {
+		m := modification{step: c.step, coll: coll, send: fields{{optionExpire, after}}}
+		return what, m.change(ctx)
+	}
+	is, err := c.present(ctx, h)
+	if err != nil {
+		return "", err
+	}
+	if _, does := is.get(optionExpire); does {
+		return "", nil
+	}
+	if is != nil {
+		err := c.modify(ctx, coll, h, field{optionExpire, after})
+		if err == nil || !says(err, servererr.IsNotUnderstood) && !says(err, servererr.IsOptionRefused) {
+			return what, err
+		}
+		// Before 5.1.
+		if err := c.step.dropIndex(ctx, coll, h.Index); err != nil && !says(err, servererr.IsNoIndex) {
+			return "", err
+		}
+	}
+	return what, c.build(ctx, coll, h)
+}
+
+// build builds an index without some fields.
+func (c *Converter) build(ctx context.Context, coll *catalog.Collection, h *DeferredSpec, without ...string) error {
+	spec := *h
+	spec.Fields = without
+	err := c.step.make(ctx, coll, []*DeferredSpec{&spec})
+	if says(err, servererr.IsIndexThere) {
+		return nil
+	}
+	return err
+}
+
+// modify changes one field of an index. It takes time in proportion to its size to make it unique.
+func (c *Converter) modify(ctx context.Context, coll *catalog.Collection, h *DeferredSpec, change field) error {
+	doc := fields{change}.appendTo(bsoncore.NewDocumentBuilder().AppendString("name", h.Index))
+	_, err := c.step.send(ctx, collModOf(coll, bson.Raw(doc.Build())))
+	return err
+}
+
+// collModOf changes an index, without a time limit.
+func collModOf(coll *catalog.Collection, index bson.Raw) change {
+	return change{
+		db: coll.NS.DB(), name: "collMod", first: coll.NS.Collection(), coll: coll, builds: true,
+		rest: fields{{"index", documentValue(index)}},
+	}
+}

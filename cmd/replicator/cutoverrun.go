@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/lease/locks"
+)
+
+// move runs a cutover, goes on with one, or cancels it, with the link's lock.
+func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store, state checkpoint.State, ask *asker) error {
+	if o := state.Over; o != nil && !c.Resume && !c.Cancel {
+		return c.ended(ctx, out, store, o)
+	}
+	if err := c.sameSource(ctx, source, store); err != nil && !is[*checkpoint.OverError](err) && !is[*checkpoint.ConvertingError](err) {
+		return cli.Stopped(ctx, linkError{err})
+	}
+	cfg := &cutover.Config{
+		Drain: *c.drainConfig(out, source, store), Target: store.Target(), MetaDB: c.MetadataDB, Process: lease.NewProcess(""),
+		Check: func(ctx context.Context) (string, error) { return c.ready(ctx, out, source, store, state, ask) },
+		Shell: func(ctx context.Context, command string, env []string) error { return shell(ctx, out, command, env) },
+		Told:  func(t record.Taken) { c.told(out, t) },
+	}
+	do, why := func(ctx context.Context) (*record.Record, error) { return cutover.Run(ctx, cfg, c.options()) }, "cutover"
+	switch {
+	case c.Resume:
+		do, why = func(ctx context.Context) (*record.Record, error) { return cutover.Resume(ctx, cfg) }, "cutover --resume"
+	case c.Cancel:
+		do, why = func(ctx context.Context) (*record.Record, error) { return cutover.Cancel(ctx, cfg) }, "cutover --cancel"
+	}
+	var r *record.Record
+	err := cutover.Locked(ctx, store.Target(), c.MetadataDB, c.Link, operator(), why, func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) },
+		func(ctx context.Context) (err error) {
+			r, err = do(ctx)
+			return err
+		})
+	if err != nil {
+		return c.unmoved(ctx, r, err)
+	}
+	return c.printMoved(out, r)
+}
+
+// ended prints the end of a link that was cut over before.
+func (c *cutoverCommand) ended(ctx context.Context, out cli.Output, store *checkpoint.Store, o *checkpoint.Over) error {
+	r, err := (&record.Store{Target: store.Target(), DB: c.MetadataDB}).Get(ctx, c.Link)
+	if err != nil {
+		return cli.Stopped(ctx, err)
+	}
+	if r.Open() {
+		return c.unmoved(ctx, r, fmt.Errorf("%w: %s", cutover.ErrUnderWay, r))
+	}
+	_, err = fmt.Fprintf(out.Results, "%s.\n", overText(o))
+	return shown(err)
+}
+
+func shown(err error) error {
+	if err != nil {
+		return fmt.Errorf("print what became of the cutover: %w", err)
+	}
+	return nil
+}
+
+// options are what the flags say of a new cutover.
+func (c *cutoverCommand) options() *record.Options {
+	o := &record.Options{Freeze: record.Block, FreezeCommand: c.FreezeCommand, ThawCommand: c.ThawCommand, ThawSource: c.ThawSource, Waived: c.Waive, Reverse: c.Reverse}
+	switch {
+	case c.WritesStopped:
+		o.Freeze = record.Stopped
+	case c.FreezeCommand != "":
+		o.Freeze = record.Command
+	case c.AwaitQuiet:
+		o.Freeze = record.Quiet
+	}
+	return o
+}
+
+// blocks reports whether the source's own write block is what stops writes.
+func (c *cutoverCommand) blocks() bool { return c.options().Freeze == record.Block }
+
+// ready checks the preconditions, and prints them if they are not met.
+func (c *cutoverCommand) ready(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store, state checkpoint.State, ask *asker) (string, error) {
+	report, err := c.report(ctx, source, store, state, ask)
+	if err != nil {
+		return "", err
+	}
+	if err := c.judge(report); err != nil {
+		if failed := c.print(out, report); failed != nil {
+			return "", failed
+		}
+		return "", err
+	}
+	return "all preconditions are met or waived", nil
+}
+
+// told prints how a step has ended.
+func (c *cutoverCommand) told(out cli.Output, t record.Taken) {
+	if t.Ended.IsZero() || c.JSON {
+		return
+	}
+	out.Complain("%-8s %s (%.2f s)", t.Step, printable.Text(t.Outcome), t.Ended.Sub(t.Started).Seconds())
+}
+
+// shell runs a command of the operator.
+func shell(ctx context.Context, out cli.Output, command string, env []string) error {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command) //nolint:gosec // it is the operator's
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = out.Complaints, out.Complaints
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", command, err)
+	}
+	return nil
+}
+
+// unmoved marks the error of a cutover that did not end: what to do depends on how far it is.
+func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err error) error {
+	if is[*cli.Error](err) {
+		return err
+	}
+	what := fmt.Errorf("cutover of link %s: %w", c.Link, err)
+	code, hint := cli.ExitUnexpected, ""
+	switch {
+	case is[*cutover.BusyError](err):
+		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "Nothing was done. replicator cutover --status says how far it is."}
+	case errors.Is(err, cutover.ErrNone), errors.Is(err, cutover.ErrCommitted) && !r.Open():
+		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "Nothing was done."}
+	case errors.Is(err, cutover.ErrUncertain):
+		hint = "Leave the source as it is, and the target unused: "
+	case errors.Is(err, cutover.ErrNoWayBack):
+		code, hint = cli.ExitFailed, "Without a way back: cancel it, and begin again with --reverse=none. "
+	case is[*ddl.RefusedError](err), errors.Is(err, cutover.ErrWritten), errors.Is(err, cutover.ErrThawed), errors.Is(err, cutover.ErrUnderWay), errors.Is(err, cutover.ErrBusy):
+		code = cli.ExitFailed
+	case ctx.Err() == nil && !r.Open():
+		return cli.Stopped(ctx, linkError{what})
+	}
+	if !r.Open() {
+		return cli.Stopped(ctx, linkError{what})
+	}
+	if r.Blocks() && !errors.Is(err, cutover.ErrUncertain) {
+		hint = "Writes to the source are stopped. " + hint
+	}
+	return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: code, Hint: hint + nextOf(r)}
+}
+
+// nextOf says how to go on with a cutover.
+func nextOf(r *record.Record) string {
+	resume, cancel := "replicator cutover --resume --link "+r.Link+" …", "replicator cutover --cancel --link "+r.Link+" …"
+	if r.Has(record.Commit) {
+		return resume + " does what is left."
+	}
+	if r.State == record.Cancelling {
+		return cancel + " goes on with taking it back."
+	}
+	return resume + " goes on; " + cancel + " takes it back."
+}
+
+// printMoved prints how a cutover has ended.
+func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record) error {
+	if c.JSON {
+		return shown(json.NewEncoder(out.Results).Encode(r))
+	}
+	if r.State == record.Cancelled {
+		_, err := fmt.Fprintf(out.Results, "The cutover of link %s is cancelled: the source takes writes as before, and the link goes on.\n", c.Link)
+		return shown(err)
+	}
+	kept := "The old source stays blocked"
+	if r.Options.ThawSource {
+		kept = "The old source takes writes again"
+	} else if r.Options.Freeze != record.Block {
+		kept = "Nobody must write to the old source"
+	}
+	_, err := fmt.Fprintf(out.Results, "Link %s is cut over: applications can use the target. Nobody could write for %.2f s.\n%s; nothing of it is applied any more.\n", c.Link, r.DowntimeSeconds, kept)
+	return shown(err)
+}
+
+// printRecord prints the newest cutover of a link, and who works on it.
+func (c *cutoverCommand) printRecord(ctx context.Context, out cli.Output, store *checkpoint.Store) error {
+	r, err := (&record.Store{Target: store.Target(), DB: c.MetadataDB}).Get(ctx, c.Link)
+	if err != nil {
+		return cli.Stopped(ctx, err)
+	}
+	if c.JSON {
+		return shown(json.NewEncoder(out.Results).Encode(r))
+	}
+	if r == nil {
+		_, err := fmt.Fprintf(out.Results, "Link %s has no cutover.\n", c.Link)
+		return shown(err)
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "Link %s: %s.\n", c.Link, printable.Text(r.String()))
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		ended := "not ended"
+		if !s.Ended.IsZero() {
+			ended = fmt.Sprintf("%.2f s", s.Ended.Sub(s.Started).Seconds())
+		}
+		fmt.Fprintf(&text, "%-8s %s  %s, by %s  %s\n", s.Step, s.Started.UTC().Format("2006-01-02 15:04:05"), ended, printable.Text(s.By), printable.Text(s.Outcome))
+	}
+	if r.Open() {
+		who, busy, err := cutover.WorksOn(ctx, store.Target(), c.MetadataDB, c.Link)
+		switch {
+		case err != nil:
+			return cli.Stopped(ctx, err)
+		case busy:
+			fmt.Fprintf(&text, "%s works on it.\n", printable.Text(holderText(who)))
+		default:
+			fmt.Fprintf(&text, "Nobody works on it. %s\n", nextOf(r))
+		}
+	}
+	_, err = fmt.Fprint(out.Results, text.String())
+	return shown(err)
+}
+
+func holderText(r locks.Record) string { return r.Who + " (" + r.Process + ")" }
+
+// overText says that a link has ended.
+func overText(o *checkpoint.Over) string {
+	if o.Promoted != nil {
+		return fmt.Sprintf("promoted at %s by %s: the source was gone, the target has it up to %s, and nothing later is applied",
+			o.At.UTC().Format("2006-01-02 15:04:05 UTC"), printable.Text(o.By), o.Source)
+	}
+	return fmt.Sprintf("cut over at %s by %s: the target was the source as of %s, and nothing later is applied",
+		o.At.UTC().Format("2006-01-02 15:04:05 UTC"), printable.Text(o.By), o.Source)
+}

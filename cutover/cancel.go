@@ -1,0 +1,96 @@
+package cutover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover/record"
+)
+
+// Cancel takes a cutover back that has not passed its commit point: the source takes writes again, the
+// options are deferred again, and the link goes on. The caller has the link's lock (Locked). It may be
+// called again after whatever interrupts it. The error wraps ErrCommitted if it is too late.
+func Cancel(ctx context.Context, cfg *Config) (*record.Record, error) {
+	w, err := cfg.work(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !w.rec.Open() {
+		if w.rec != nil && w.rec.State == record.Done {
+			return w.rec, ErrCommitted
+		}
+		return w.rec, ErrNone
+	}
+	err = w.persist(ctx, w.undo)
+	return w.rec, err
+}
+
+// undo takes everything back:
+//
+//	running ──▶ cancelling ──▶ has the link ended? ──▶ take the lease over ──▶ thaw ──▶ put options back ──▶ cancelled
+//	                              │ yes                (if options are converted)
+//	                              ▼
+//	                           running: too late
+//
+// Nobody can end the link any more once the record says that it is being cancelled and the lease was
+// taken over then: see commit.
+func (w *work) undo(ctx context.Context) error {
+	err := w.change(ctx, func(r *record.Record) {
+		r.State = record.Cancelling
+		r.Begin(record.Undo, w.cfg.Drain.By, now())
+	})
+	if err != nil {
+		return &StepError{record.Undo, err}
+	}
+	w.tell()
+	ended, err := w.cfg.over(ctx)
+	switch {
+	case err != nil:
+		return &StepError{record.Undo, err}
+	case ended != nil:
+		return w.tooLate(ctx)
+	}
+	if w.rec.Began(record.Convert) {
+		err = w.leading(ctx, w.putBack)
+		if _, is := errors.AsType[*checkpoint.OverError](err); is {
+			return w.tooLate(ctx)
+		}
+	} else {
+		err = w.thaw(ctx, w.rec)
+	}
+	if err != nil {
+		return &StepError{record.Undo, err}
+	}
+	err = w.change(ctx, func(r *record.Record) {
+		r.State, r.Ended = record.Cancelled, now()
+		r.End(record.Undo, "the source takes writes as before, and the link goes on", now())
+	})
+	if err != nil {
+		return &StepError{record.Undo, err}
+	}
+	w.tell()
+	return nil
+}
+
+// putBack lets the source take writes again, as nobody else can end the link, and defers the options
+// again before the link goes on.
+func (w *work) putBack(ctx context.Context, link *checkpoint.Link) error {
+	if err := w.thaw(ctx, w.rec); err != nil {
+		return err
+	}
+	if _, err := Revert(ctx, w.converting(link)); err != nil {
+		return err
+	}
+	return link.Reverted(ctx)
+}
+
+// tooLate goes back to a cutover that is committed.
+func (w *work) tooLate(ctx context.Context) error {
+	err := w.change(ctx, func(r *record.Record) {
+		r.State = record.Running
+		r.End(record.Undo, "it was too late", now())
+	})
+	return errors.Join(fmt.Errorf("%w: the link has ended; go on with it", ErrCommitted), err)
+}

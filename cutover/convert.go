@@ -1,0 +1,83 @@
+package cutover
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/internal/mongo"
+)
+
+// convertTry is how long a conversion is tried again while the target fails over. It is idempotent.
+const convertTry = time.Minute
+
+// ConvertConfig configures Convert, Revert and Expire.
+type ConvertConfig struct {
+	// Target runs commands on the target's primary; MetaDB is the metadata database.
+	Target       mongo.Caller
+	MetaDB, Link string
+	// Fence is the link under its lease, a *checkpoint.Link, of which nothing is applied meanwhile.
+	Fence ddl.Fence
+	// Said, if not nil, is called with what was done.
+	Said func(string)
+}
+
+// Convert makes the indexes of a target unique that are so at the source, and builds those that it
+// lacks. Before it, the link's document must say so ([checkpoint.Link.Convert]): a process that takes
+// the lease meanwhile must not apply anything. It may be called again after whatever interrupts it. An
+// error that wraps a *ddl.RefusedError names an index that documents violate.
+func Convert(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {
+	return cfg.run(ctx, (*ddl.Converter).Convert)
+}
+
+// Revert takes back what Convert has done.
+func Revert(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {
+	return cfg.run(ctx, (*ddl.Converter).Revert)
+}
+
+// Expire makes indexes and collections expire their documents, and deletes the record of what was
+// deferred. Only a link that has ended may do so: what the target deletes by itself, the source has.
+func Expire(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {
+	ended := *cfg
+	// The number of its transactions grows, so that one that a dead process has left open ends at once.
+	ended.Fence = over{mongo.NewSession(cfg.Target, mongo.SessionID("cutover", cfg.MetaDB, cfg.Link), time.Now().UnixMilli())}
+	return ended.run(ctx, (*ddl.Converter).Expire)
+}
+
+func (cfg *ConvertConfig) run(ctx context.Context, do func(*ddl.Converter, context.Context, func(ddl.Converted)) error) (int, error) {
+	n := 0
+	gate := &guard.Gate{Target: cfg.Target, DB: cfg.MetaDB, Link: cfg.Link}
+	err := mongo.Retry{For: convertTry, Again: passing}.Do(ctx, func() error {
+		c, err := ddl.NewConverter(ctx, gate, cfg.Fence, cfg.MetaDB, cfg.Link)
+		if err != nil {
+			return err
+		}
+		return do(c, ctx, func(d ddl.Converted) {
+			n++
+			if cfg.Said != nil {
+				cfg.Said(converted(d))
+			}
+		})
+	})
+	return n, err
+}
+
+func converted(d ddl.Converted) string {
+	if d.Index == "" {
+		return fmt.Sprintf("%s: %s", d.NS, d.What)
+	}
+	return fmt.Sprintf("%s: index %s: %s", d.NS, d.Index, d.What)
+}
+
+// over is the fence of a link that has ended: nobody applies anything, and nobody has its lease.
+type over struct{ session *mongo.Session }
+
+// Check implements ddl.Fence.
+func (over) Check(context.Context) error { return nil }
+
+// Within implements ddl.Fence.
+func (o over) Within(ctx context.Context, work func(txn mongo.Caller) error) error {
+	return o.session.InTxn(ctx, true, func(txn *mongo.Txn) error { return work(txn) })
+}

@@ -1,0 +1,81 @@
+package cutover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/jobs"
+	"github.com/oplogrep/replicator/lease/locks"
+	"github.com/oplogrep/replicator/lease/locks/mongostore"
+)
+
+// lockWait is how long the lock is waited for: that of a process that has died ends within that time.
+const lockWait = 20 * time.Second
+
+// BusyError reports that another process works on a cutover of the link, or on something else with it.
+type BusyError struct{ Record locks.Record }
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("another process works on the link: %s", e.Record)
+}
+
+// Locked runs do with the lock of a link as a whole ([jobs.Link]). The lock protects no data: it is for
+// people, so that two of them do not work on one cutover. It ends ten seconds after its process has
+// died. While another one has it, said is called, and the error is a *BusyError if that goes on.
+func Locked(ctx context.Context, target mongo.Caller, metaDB, link, by, why string, said func(string), do func(ctx context.Context) error) error {
+	e := locks.NewElect(locks.ElectConfig{Store: mongostore.New(target, metaDB), Who: by})
+	defer e.Close()
+	waiting, enough := context.WithCancelCause(ctx)
+	defer enough(nil)
+	limit := time.AfterFunc(lockWait, func() { enough(errLockWait) })
+	defer limit.Stop()
+	if r, busy := holder(ctx, e, link); busy {
+		said("waiting for the lock: " + r.String())
+	}
+	var result error
+	ran := false
+	err := e.Lock(waiting, jobs.Link(link), why, func(held context.Context) {
+		limit.Stop()
+		ran, result = true, do(held)
+	})
+	if ran && result != nil {
+		return result
+	}
+	if r, busy := holder(ctx, e, link); errors.Is(context.Cause(waiting), errLockWait) && !ran && busy {
+		return &BusyError{r}
+	}
+	return err
+}
+
+var errLockWait = errors.New("another process keeps the lock")
+
+// WorksOn returns who has the lock of a link, false if nobody has.
+func WorksOn(ctx context.Context, target mongo.Caller, metaDB, link string) (locks.Record, bool, error) {
+	list, err := mongostore.New(target, metaDB).List(ctx, "")
+	if err != nil {
+		return locks.Record{}, false, fmt.Errorf("read who works on link %s: %w", link, err)
+	}
+	for _, r := range list {
+		if r.Name == jobs.Link(link) && r.IsLocked() {
+			return r, true, nil
+		}
+	}
+	return locks.Record{}, false, nil
+}
+
+// holder returns who has the lock of a link.
+func holder(ctx context.Context, e *locks.Elect, link string) (locks.Record, bool) {
+	list, err := e.Locked(ctx)
+	if err != nil {
+		return locks.Record{}, false
+	}
+	for _, r := range list {
+		if r.Name == jobs.Link(link) && r.IsLocked() {
+			return r, true
+		}
+	}
+	return locks.Record{}, false
+}

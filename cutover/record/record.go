@@ -1,0 +1,181 @@
+package record
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// State is what a cutover is about.
+type State string
+
+// The states.
+const (
+	Running    State = "running"
+	Cancelling State = "cancelling"
+	Done       State = "done"
+	Cancelled  State = "cancelled"
+)
+
+// Step is the name of a step.
+type Step string
+
+// The steps, in order. Thaw lets the old source take writes again, if that is asked for; Expire restores
+// the options by which the target deletes documents by itself; Undo is the step of a
+// cancellation.
+const (
+	Check   Step = "check"
+	Freeze  Step = "freeze"
+	Drain   Step = "drain"
+	Verify  Step = "verify"
+	Convert Step = "convert"
+	Arm     Step = "arm"
+	Commit  Step = "commit"
+	Thaw    Step = "thaw"
+	Expire  Step = "expire"
+	Undo    Step = "undo"
+)
+
+// Taken is one step that was begun.
+type Taken struct {
+	Step    Step      `bson:"step"    json:"step"`
+	Started time.Time `bson:"started" json:"started"`
+	// Ended is zero until it has ended, Outcome what came of it.
+	Ended   time.Time `bson:"ended,omitempty"   json:"ended,omitzero"`
+	By      string    `bson:"by"                json:"by"`
+	Outcome string    `bson:"outcome,omitempty" json:"outcome,omitempty"`
+}
+
+// Method is how writes to the source are stopped.
+type Method string
+
+// The methods.
+const (
+	// Block is the server's write block.
+	Block Method = "block"
+	// Command is a command of the operator, which stops the applications.
+	Command Method = "command"
+	// Quiet waits until nobody writes any more.
+	Quiet Method = "quiet"
+	// Stopped is the operator's word.
+	Stopped Method = "stopped"
+)
+
+// NoReverse as Options.Reverse means that there is no way back.
+const NoReverse = "none"
+
+// Options are what a cutover was begun with. They do not change.
+type Options struct {
+	Freeze        Method   `bson:"freeze"                  json:"freeze"`
+	FreezeCommand string   `bson:"freezeCommand,omitempty" json:"freezeCommand,omitempty"`
+	ThawCommand   string   `bson:"thawCommand,omitempty"   json:"thawCommand,omitempty"`
+	ThawSource    bool     `bson:"thawSource"              json:"thawSource"`
+	Waived        []string `bson:"waived,omitempty"        json:"waived,omitempty"`
+	// Reverse is arm or none.
+	Reverse string `bson:"reverse,omitempty" json:"reverse,omitempty"`
+}
+
+// Record is the record of the newest cutover of a link.
+type Record struct {
+	Link string `bson:"_id" json:"link"`
+	// ID is that of this cutover.
+	ID      string    `bson:"id"              json:"id"`
+	State   State     `bson:"state"           json:"state"`
+	By      string    `bson:"by"              json:"by"`
+	Started time.Time `bson:"started"         json:"started"`
+	Ended   time.Time `bson:"ended,omitempty" json:"ended,omitzero"`
+	Options Options   `bson:"options"         json:"options"`
+	Steps   []Taken   `bson:"steps"           json:"steps"`
+	// Found is set if writes to the source were blocked already before the cutover: it does not
+	// lift that block.
+	Found bool `bson:"found,omitempty" json:"found,omitempty"`
+	// Frozen is when the last write was acknowledged at the latest, by the clock of the process that
+	// has stopped writes; zero before.
+	Frozen time.Time `bson:"frozen,omitempty" json:"frozen,omitzero"`
+	// Drained is the entry of the source up to which the target has everything, and nothing was
+	// written after it.
+	Drained Drained `bson:"drained,omitempty" json:"drained,omitzero"`
+	// DowntimeSeconds is the time from Frozen until applications could use the target.
+	DowntimeSeconds float64 `bson:"downtimeSeconds,omitempty" json:"downtimeSeconds,omitempty"`
+
+	// Rev counts the changes, Save identifies the last one.
+	Rev  int64         `bson:"rev"  json:"rev"`
+	Save bson.ObjectID `bson:"save" json:"-"`
+}
+
+// Drained is an optime of the source, and the time of the target of the cut that proved it.
+type Drained struct {
+	T    uint32         `bson:"t"    json:"t"`
+	I    uint32         `bson:"i"    json:"i"`
+	Term int64          `bson:"term" json:"term"`
+	Cut  bson.Timestamp `bson:"cut"  json:"cut"`
+}
+
+// Open reports whether it is neither done nor cancelled.
+func (r *Record) Open() bool { return r != nil && (r.State == Running || r.State == Cancelling) }
+
+// Last returns the step that was begun last.
+func (r *Record) Last() Taken {
+	if len(r.Steps) == 0 {
+		return Taken{Step: Check, Started: r.Started, By: r.By}
+	}
+	return r.Steps[len(r.Steps)-1]
+}
+
+// Began reports whether a step was begun, Has whether it has ended.
+func (r *Record) Began(s Step) bool { return r.find(s) >= 0 }
+
+// Has reports whether a step has ended.
+func (r *Record) Has(s Step) bool {
+	i := r.find(s)
+	return i >= 0 && !r.Steps[i].Ended.IsZero()
+}
+
+func (r *Record) find(s Step) int {
+	return slices.IndexFunc(r.Steps, func(t Taken) bool { return t.Step == s })
+}
+
+// Begin begins a step, or takes it up again in place of who has begun it before.
+func (r *Record) Begin(s Step, by string, now time.Time) {
+	if i := r.find(s); i >= 0 {
+		r.Steps[i].By, r.Steps[i].Ended, r.Steps[i].Outcome = by, time.Time{}, ""
+		return
+	}
+	r.Steps = append(r.Steps, Taken{Step: s, Started: now, By: by})
+}
+
+// End ends a step.
+func (r *Record) End(s Step, outcome string, now time.Time) {
+	if i := r.find(s); i >= 0 {
+		r.Steps[i].Ended, r.Steps[i].Outcome = now, outcome
+	}
+}
+
+// Forget forgets that a step was begun: nothing of it was done.
+func (r *Record) Forget(s Step) {
+	r.Steps = slices.DeleteFunc(r.Steps, func(t Taken) bool { return t.Step == s })
+}
+
+// Blocks reports whether the source may be blocked by this cutover.
+func (r *Record) Blocks() bool { return r.Open() && r.Began(Freeze) && !r.Found && !r.Has(Undo) }
+
+// Clone returns a copy.
+func (r *Record) Clone() *Record {
+	c := *r
+	c.Steps, c.Options.Waived = slices.Clone(r.Steps), slices.Clone(r.Options.Waived)
+	return &c
+}
+
+// String says who has begun it, when, and how far it is.
+func (r *Record) String() string {
+	last := r.Last()
+	text := fmt.Sprintf("the cutover that %s began at %s is %s, at step %s", r.By, when(r.Started), r.State, last.Step)
+	if !last.Ended.IsZero() {
+		return text + " (ended " + when(last.Ended) + " by " + last.By + ")"
+	}
+	return text + " (begun " + when(last.Started) + ", last by " + last.By + ")"
+}
+
+func when(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }

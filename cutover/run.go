@@ -1,0 +1,332 @@
+package cutover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+var (
+	// ErrWritten reports that the link has applied something after the drain, that it leaves a
+	// collection out, or that the source was written to.
+	ErrWritten = errors.New("the link has gone on since the drain")
+	// ErrUncertain reports that the write that ends the link has failed, and that it may have been
+	// executed nevertheless.
+	ErrUncertain = errors.New("it is not known whether the link has ended")
+	// ErrUnderWay reports that a cutover of the link was begun before, and is neither done nor cancelled.
+	ErrUnderWay = errors.New("a cutover of the link is under way")
+	// ErrNone reports that there is none that could go on, or be cancelled.
+	ErrNone = errors.New("no cutover of the link is under way")
+	// ErrCommitted reports that it is too late to cancel: the link has ended.
+	ErrCommitted = errors.New("the cutover has passed its commit point")
+)
+
+// StepError reports the step that has failed. The cutover can be resumed, or cancelled.
+type StepError struct {
+	Step record.Step
+	Err  error
+}
+
+func (e *StepError) Error() string { return fmt.Sprintf("%s: %v", e.Step, e.Err) }
+
+// Unwrap returns the reason.
+func (e *StepError) Unwrap() error { return e.Err }
+
+// Config configures a cutover.
+type Config struct {
+	// Drain has the source and the link, and how the link is drained. Its WritesStopped is ignored:
+	// the record says how writes were stopped.
+	Drain DrainConfig
+	// Target runs commands on the target's primary; MetaDB is the metadata database.
+	Target mongo.Caller
+	MetaDB string
+	// Process identifies this process in leases.
+	Process string
+	// Check checks the preconditions before writes are stopped; nil for none.
+	Check func(ctx context.Context) (outcome string, err error)
+	// Verify verifies what is not verified yet, with the source frozen and the target at a cut; nil
+	// for nothing.
+	Verify func(ctx context.Context, cut checkpoint.Cut) (outcome string, err error)
+	// Armed, if not nil, is called once it is known where a link back may begin, or why it cannot: a
+	// test interferes there.
+	Armed func(ctx context.Context)
+	// Shell runs a command of the operator.
+	Shell func(ctx context.Context, command string, environment []string) error
+	// Told, if not nil, is called with each step that has begun or ended.
+	Told func(record.Taken)
+}
+
+// work is a process that works on a cutover.
+type work struct {
+	cfg     *Config
+	records *record.Store
+	rec     *record.Record
+	// cut is that of the drain, as far as this process has made it.
+	cut checkpoint.Cut
+}
+
+func (cfg *Config) work(ctx context.Context) (*work, error) {
+	w := &work{cfg: cfg, records: &record.Store{Target: cfg.Target, DB: cfg.MetaDB}}
+	var err error
+	w.rec, err = w.records.Get(ctx, cfg.Drain.Link)
+	return w, err
+}
+
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// Run begins a cutover, and carries it out: see the package. The caller has the link's lock (Locked).
+// After an error the record says how far it is: Resume goes on, Cancel takes it back.
+func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, error) {
+	w, err := cfg.work(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if w.rec.Open() {
+		return w.rec, fmt.Errorf("%w: %s", ErrUnderWay, w.rec)
+	}
+	if ended, err := cfg.over(ctx); err != nil || ended != nil {
+		if err == nil {
+			err = &checkpoint.OverError{Link: cfg.Drain.Link, Over: *ended}
+		}
+		return w.rec, err
+	}
+	if cfg.Check != nil { // nothing is recorded of a link that is not ready
+		if _, err := cfg.Check(ctx); err != nil {
+			return nil, &StepError{record.Check, err}
+		}
+	}
+	r := &record.Record{
+		Link: cfg.Drain.Link, ID: bson.NewObjectID().Hex(), State: record.Running, By: cfg.Drain.By, Started: now(), Options: *o, Steps: []record.Taken{},
+	}
+	r.Begin(record.Check, cfg.Drain.By, r.Started)
+	r.End(record.Check, "all preconditions are met or waived", r.Started)
+	if err := w.records.Put(ctx, w.rec, r); err != nil {
+		return w.rec, err
+	}
+	w.rec = r
+	err = w.persist(ctx, w.carryOut)
+	return w.rec, err
+}
+
+// Resume goes on with a cutover where it is, from any machine.
+func Resume(ctx context.Context, cfg *Config) (*record.Record, error) {
+	w, err := cfg.work(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case !w.rec.Open():
+		return w.rec, ErrNone
+	case w.rec.State == record.Cancelling:
+		err = w.persist(ctx, w.undo)
+	default:
+		err = w.persist(ctx, w.carryOut)
+	}
+	return w.rec, err
+}
+
+// persistPause is the pause before a step is tried again.
+const persistPause = 250 * time.Millisecond
+
+// persist does something again while errors pass, such as those of a failover: what is done already is
+// not done again.
+func (w *work) persist(ctx context.Context, do func(ctx context.Context) error) error {
+	for begun := time.Now(); ; {
+		err := do(ctx)
+		if err == nil || ctx.Err() != nil || !passing(err) || time.Since(begun) > w.cfg.Drain.Within {
+			return err
+		}
+		w.cfg.Drain.say("trying again: " + err.Error())
+		if paused := mongo.Pause(ctx, persistPause); paused != nil {
+			return err
+		}
+		if unread := w.refresh(ctx); unread != nil {
+			return errors.Join(err, unread)
+		}
+	}
+}
+
+// passing reports whether an error passes by itself.
+func passing(err error) bool {
+	kind := servererr.Classify(err)
+	return mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary ||
+		errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrRewound) || errors.Is(err, lease.ErrBehind) || errors.Is(err, checkpoint.ErrAhead)
+}
+
+// change stores a change of the record.
+func (w *work) change(ctx context.Context, how func(r *record.Record)) error {
+	r := w.rec.Clone()
+	how(r)
+	if err := w.records.Put(ctx, w.rec, r); err != nil {
+		return err
+	}
+	w.rec = r
+	return nil
+}
+
+// step records that a step begins, does it, and records how it has ended. What do changes of the
+// record is stored with the end.
+func (w *work) step(ctx context.Context, s record.Step, do func(ctx context.Context, r *record.Record) (string, error)) error {
+	if err := w.begin(ctx, s); err != nil {
+		return err
+	}
+	r := w.rec.Clone()
+	outcome, err := do(ctx, r)
+	if err != nil {
+		return &StepError{s, err}
+	}
+	err = w.change(ctx, func(to *record.Record) {
+		*to = *r
+		to.End(s, outcome, now())
+	})
+	if err != nil {
+		return &StepError{s, err}
+	}
+	w.tell()
+	return nil
+}
+
+// begin records that a step begins.
+func (w *work) begin(ctx context.Context, s record.Step) error {
+	if err := w.change(ctx, func(r *record.Record) { r.Begin(s, w.cfg.Drain.By, now()) }); err != nil {
+		return &StepError{s, err}
+	}
+	w.tell()
+	return nil
+}
+
+func (w *work) tell() {
+	if w.cfg.Told != nil {
+		w.cfg.Told(w.rec.Last())
+	}
+}
+
+// attempts is how often the link is drained anew if it applies something after a drain.
+const attempts = 5
+
+// carryOut does what is left. Until the conversion begins the link goes on, so a process that takes a
+// cutover up stops writes again, which they are already, and drains again.
+func (w *work) carryOut(ctx context.Context) error {
+	ended, err := w.cfg.over(ctx)
+	if err != nil {
+		return err
+	}
+	for n := 1; ended == nil; n++ {
+		if !w.rec.Began(record.Convert) {
+			if err := w.approach(ctx); err != nil {
+				return err
+			}
+		}
+		ended, err = w.commit(ctx)
+		if err == nil || n == attempts || !errors.As(err, new(*aheadError)) || ctx.Err() != nil {
+			break
+		}
+		w.cfg.Drain.say(err.Error() + "; drain again")
+		if err := w.change(ctx, func(r *record.Record) { r.Forget(record.Convert) }); err != nil {
+			return &StepError{record.Drain, err}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return w.finish(ctx)
+}
+
+// approach brings the link to where it can be ended: writes stopped, and everything applied.
+func (w *work) approach(ctx context.Context) error {
+	if !w.rec.Began(record.Freeze) && w.rec.Options.Freeze == record.Block {
+		// Whose block it is must be known before there is one of ours.
+		on, err := blocked(ctx, w.cfg.Drain.Source)
+		if err != nil {
+			return &StepError{record.Freeze, fmt.Errorf("ask whether writes to the source are blocked: %w", err)}
+		}
+		if on {
+			if err := w.change(ctx, func(r *record.Record) { r.Found = true }); err != nil {
+				return &StepError{record.Freeze, err}
+			}
+		}
+	}
+	if err := w.step(ctx, record.Freeze, w.freeze); err != nil {
+		return err
+	}
+	err := w.step(ctx, record.Drain, func(ctx context.Context, r *record.Record) (string, error) {
+		drain := w.draining()
+		d, err := Drain(ctx, &drain)
+		if err != nil {
+			return "", err
+		}
+		w.cut = d.Cut
+		r.Drained = record.Drained{T: d.Cut.Source.TS.T, I: d.Cut.Source.TS.I, Term: d.Cut.Source.Term, Cut: d.Cut.Target}
+		return fmt.Sprintf("at its cluster time %d:%d the target is the source as of %s", d.Cut.Target.T, d.Cut.Target.I, d.Cut.Source), nil
+	})
+	if err != nil || w.cfg.Verify == nil {
+		return err
+	}
+	return w.step(ctx, record.Verify, func(ctx context.Context, _ *record.Record) (string, error) { return w.cfg.Verify(ctx, w.cut) })
+}
+
+// draining is how this cutover drains: the write block is asked for where it is what stops writes.
+func (w *work) draining() DrainConfig {
+	d := w.cfg.Drain
+	d.WritesStopped = w.rec.Options.Freeze != record.Block
+	return d
+}
+
+// drained is the optime up to which the target has everything.
+func (w *work) drained() oplog.OpTime {
+	d := w.rec.Drained
+	return oplog.OpTime{TS: bson.Timestamp{T: d.T, I: d.I}, Term: d.Term}
+}
+
+// finish does what follows the commit point. There is no way back: it may be done at any time later.
+func (w *work) finish(ctx context.Context) error {
+	err := w.change(ctx, func(r *record.Record) {
+		r.End(record.Commit, "the link has ended", now())
+		if r.DowntimeSeconds == 0 && !r.Frozen.IsZero() {
+			r.DowntimeSeconds = max(0, now().Sub(r.Frozen)).Seconds()
+		}
+	})
+	if err != nil {
+		return &StepError{record.Commit, err}
+	}
+	w.tell()
+	if w.rec.Options.ThawSource {
+		err := w.step(ctx, record.Thaw, func(ctx context.Context, r *record.Record) (string, error) {
+			return "the old source takes writes again", w.thaw(ctx, r)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	err = w.step(ctx, record.Expire, func(ctx context.Context, _ *record.Record) (string, error) {
+		n, err := Expire(ctx, w.converting(nil))
+		return fmt.Sprintf("%d options that expire documents were restored", n), err
+	})
+	if err != nil {
+		return err
+	}
+	return w.change(ctx, func(r *record.Record) { r.State, r.Ended = record.Done, now() })
+}
+
+// over returns the end of the link, nil if it goes on.
+func (cfg *Config) over(ctx context.Context) (*checkpoint.Over, error) {
+	store, err := checkpoint.New(checkpoint.Config{Target: cfg.Target, DB: cfg.MetaDB, Link: cfg.Drain.Link})
+	if err != nil {
+		return nil, err
+	}
+	var o *checkpoint.Over
+	err = mongo.Retry{For: settleWithin, Again: passing}.Do(ctx, func() (err error) {
+		o, err = store.Over(ctx)
+		return err
+	})
+	return o, err
+}
