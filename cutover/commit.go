@@ -210,8 +210,13 @@ func (w *work) end(ctx context.Context, link *checkpoint.Link) error {
 // endError is an ErrUncertain with its reason.
 type endError struct{ err error }
 
-func (e *endError) Error() string      { return ErrUncertain.Error() + ": " + e.err.Error() }
-func (e *endError) Unwrap() error      { return e.err }
+// Error implements error.
+func (e *endError) Error() string { return ErrUncertain.Error() + ": " + e.err.Error() }
+
+// Unwrap returns the reason.
+func (e *endError) Unwrap() error { return e.err }
+
+// Is reports whether target is ErrUncertain.
 func (*endError) Is(target error) bool { return target == ErrUncertain }
 
 // stopped returns an error if writes to the source are not stopped any more, or were not meanwhile.

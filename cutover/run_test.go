@@ -164,13 +164,13 @@ var byBlock = &record.Options{Freeze: record.Block}
 func (m *moved) indexes() string {
 	var all []string
 	for _, spec := range must.Get(catalog.Indexes(m.t.Context(), m.target, m.ns()))(m.t) {
-		text := spec.Lookup("name").StringValue()
+		text := []string{spec.Lookup("name").StringValue()}
 		for _, flag := range []string{"unique", "prepareUnique", "expireAfterSeconds"} {
 			if _, err := spec.LookupErr(flag); err == nil {
-				text += " " + flag
+				text = append(text, flag)
 			}
 		}
-		all = append(all, text)
+		all = append(all, strings.Join(text, " "))
 	}
 	slices.Sort(all)
 	return strings.Join(all, ", ")

@@ -61,9 +61,9 @@ func TestWriteBlockWaits(t *testing.T) {
 		m := newMember(t, "7.0.15")
 		m.want(t, `{insert: "c", documents: [{_id: 0}], $db: "d"}`, `{n: 1, ok: 1.0}`)
 		m.want(t, `{insert: "c", documents: [{_id: 1}], `+inTxn(sessionA, 1, true)+`, $db: "d"}`, `{n: 1, ok: 1.0}`)
-		done, end := context.WithCancel(t.Context())
+		done, end := context.WithCancelCause(t.Context())
 		go func() {
-			defer end()
+			defer end(nil)
 			m.want(t, blockWrites, ok)
 		}()
 		select {
