@@ -254,16 +254,7 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	defer stopHead(nil)
 	if !a.p.catchesUp {
 		// Entries that the delay still withholds then are dropped.
-		defer context.AfterFunc(soft, func() {
-			if a.p.drainsRelay(ctx, a) {
-				a.end(errDrain)
-				return
-			}
-			if a.log != nil || a.p.cfg.part != nil { // what is on disk is not applied anyway, and a part goes on later
-				a.leave()
-			}
-			a.end(errDrain)
-		})()
+		defer a.endWith(ctx, soft)()
 	}
 	//nolint:contextcheck // ending says when to stop, not what is stopped.
 	defer context.AfterFunc(a.ending, func() { stopHead(errDrain) })()

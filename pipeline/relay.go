@@ -44,6 +44,27 @@ func (p *Pipeline) relaysAgain() {
 	p.cfg.Observer.Log(slog.LevelInfo, relayAgain, slog.String(keyDir, p.log.Dir()))
 }
 
+// endWith ends the attempt in order once soft is done. The result ends that, and waits until it has
+// ended.
+func (a *attempt) endWith(ctx, soft context.Context) (stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	detach := context.AfterFunc(soft, func() {
+		defer close(ended)
+		// Otherwise, what is on disk is not applied anyway, and a part goes on later.
+		if !a.p.drainsRelay(ctx, a) && (a.log != nil || a.p.cfg.part != nil) {
+			a.leave()
+		}
+		a.end(errDrain)
+	})
+	return func() {
+		cancel(nil)
+		if !detach() {
+			<-ended
+		}
+	}
+}
+
 // drainsRelay reports, once soft is done, whether the attempt has got everything that the relay
 // log has. That is so if it had read all of it: what is only on disk is not applied by a drain.
 func (p *Pipeline) drainsRelay(ctx context.Context, a *attempt) bool {
