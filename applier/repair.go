@@ -140,16 +140,16 @@ func (d *dispatcher) repair(ctx context.Context, r *Repair) (Repaired, error) {
 		return out, err
 	}
 	d.handOver()
+	began := time.Now() // lanes that run out of operations wait for the source's answer, too
 	want, err := d.readSource(ctx, r)
 	switch {
 	case ctx.Err() != nil:
 		return out, context.Cause(ctx)
 	case errors.Is(err, ErrRepairSize):
-		return Repaired{State: RepairSmaller, Why: err.Error()}, nil
+		return Repaired{State: RepairSmaller, Idle: d.tracker.idleSince(began), Why: err.Error()}, nil
 	case err != nil:
-		return Repaired{Why: fmt.Sprintf("the source's documents cannot be read as of %s: %v", d.last, err)}, nil
+		return Repaired{Idle: d.tracker.idleSince(began), Why: fmt.Sprintf("the source's documents cannot be read as of %s: %v", d.last, err)}, nil
 	}
-	began := time.Now()
 	if err := d.quiesceLanes(ctx, d.last); err != nil {
 		return out, err
 	}
@@ -290,7 +290,9 @@ func (d *dispatcher) notRepaired(ctx context.Context, r *Repair, out Repaired, e
 		if _, refused := asServerError(err); commit || !refused || isPassing(err) {
 			return out, err
 		}
-		out.State = RepairRefused // the server has aborted the transaction
+		if out.State = RepairSmaller; alone { // the server has aborted the transaction
+			out.State = RepairRefused
+		}
 	}
 	return out, nil
 }

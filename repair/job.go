@@ -98,9 +98,6 @@ func (j *job) do(ctx context.Context) error {
 	if err := j.again(ctx); err != nil {
 		return err
 	}
-	if len(ids) == 0 {
-		return nil
-	}
 	return j.prove(ctx, ids)
 }
 
@@ -140,6 +137,9 @@ func (j *job) ids(ctx context.Context) ([]bson.RawValue, error) {
 		return nil, err
 	}
 	ids := distinct(slices.Concat(onSource, onTarget))
+	if len(ids) == 0 {
+		return nil, &impossible{"neither side has a document in the range; the server compares values of one type only"}
+	}
 	if max(len(onSource), len(onTarget)) > mostInRange {
 		return nil, &impossible{fmt.Sprintf("the range has more than %d documents: take a smaller one, or copy the collection again with replicator resync", mostInRange)}
 	}
@@ -153,6 +153,11 @@ func (j *job) group(ctx context.Context, ids []bson.RawValue) error {
 		out, err := j.offer(ctx, ids)
 		if err != nil {
 			return err
+		}
+		if out.State != applier.RepairDone {
+			if err := mongo.Pause(ctx, idleShare*out.Idle); err != nil {
+				return err
+			}
 		}
 		switch out.State {
 		case applier.RepairDone:

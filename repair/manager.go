@@ -115,6 +115,7 @@ func (m *Manager) Forget(id string) {
 // Run carries out repairs, one after the other, until ctx is done. What it has not ended then is
 // forgotten: the next leader finds its request.
 func (m *Manager) Run(ctx context.Context) {
+	m.clear() // what was followed after the end of the last leadership has its term
 	defer m.clear()
 	for {
 		j := m.next()
@@ -159,7 +160,7 @@ func (j *job) say(state, format string, args ...any) {
 
 // lock waits for the lock of the collection.
 func (j *job) lock(ctx context.Context, name, db string) error {
-	for {
+	for until := time.Now().Add(j.m.cfg.Patience); ; {
 		_, err := j.m.cfg.Locks.Take(j.term, jobs.Want{
 			Name: name, Under: jobs.Database(db),
 			Why: fmt.Sprintf("repair documents of %s%s", j.args.Namespace, j.reason()),
@@ -168,6 +169,9 @@ func (j *job) lock(ctx context.Context, name, db string) error {
 		case err == nil:
 			return nil
 		case isBusy:
+			if time.Now().After(until) { // other repairs wait behind this one
+				return &failure{fmt.Sprintf("its collection was not free within %s: %s", j.m.cfg.Patience, busy.Record.String())}
+			}
 			j.say(request.Working, "waits: %s", busy.Record.String())
 		default:
 			j.say(request.Working, "waits, as its lock cannot be taken: %v", err)

@@ -115,7 +115,7 @@ func (t *Tries) Wait(ctx context.Context, err error) error {
 // Pause blocks for d, with a random jitter of up to a half, or until ctx is done. The
 // jitter keeps conflicting operations from conflicting again.
 func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // spreads load, keeps no secret
+	timer := time.NewTimer(d/2 + rand.N(max(1, d))) //nolint:gosec // spreads load, keeps no secret
 	defer timer.Stop()
 	select {
 	case <-timer.C:
