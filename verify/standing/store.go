@@ -327,7 +327,7 @@ func (s *Store) load(ctx context.Context) (round Round, docs map[oplog.Namespace
 		}
 		var d document
 		if err := bson.Unmarshal(raw, &d); err != nil {
-			d = document{ID: id}
+			d = document{ID: id, Joined: 1} // it counts, and was never compared
 		}
 		docs[oplog.Namespace(strings.TrimPrefix(id, s.Link+"/"))] = &d
 	}
