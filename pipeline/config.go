@@ -141,6 +141,8 @@ type Config struct {
 	mirrorMember int
 	// salvaged means that there is no source: the oplog is what is on disk.
 	salvaged bool
+	// converts is the ID of a cutover that is taken back: its options are being converted.
+	converts string
 	// part, if not nil, says that the link is a part of another one.
 	part *part
 	// slots are shared with the parts of the link.

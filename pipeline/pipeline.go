@@ -131,7 +131,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		of = cfg.part.link
 	}
 	store, err := checkpoint.New(checkpoint.Config{
-		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Of: of, Process: p.cfg.Lease.Process, Keeper: p.keeper,
+		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Of: of, Process: p.cfg.Lease.Process, Keeper: p.keeper, Converts: cfg.converts,
 		Observer: cfg.Observer, Registry: cfg.Registry,
 	})
 	if err != nil {

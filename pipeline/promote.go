@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
@@ -136,6 +137,9 @@ func newPromotion(ctx context.Context, cfg *PromoteConfig, target Cluster) (*pro
 	}
 	pl.Writers, pl.salvaged, pl.RelayBytes, pl.CutInterval, pl.Delay = state.Writers, true, 0, 0, 0
 	pl.Guard, pl.Feedback, pl.Copy.Wanted = guard.Off, feedback.None, false
+	if c := state.Converting; c != nil { // its cutover cannot go on without the source
+		pl.converts = c.ID
+	}
 	fingerprint := pl.Fingerprint()
 	pl.Scope = resync.Without(pl.Scope, leftOut(state.LeftOut))
 	def(&pl.Lease.TTL, lease.DefaultTTL)
@@ -225,6 +229,26 @@ func (pr *promotion) lead(ctx context.Context) error {
 	}
 }
 
+// revert defers the options again that a cutover has begun to convert: indexes that are unique already
+// may refuse operations that are right.
+func (pr *promotion) revert(ctx context.Context, link *checkpoint.Link) error {
+	c := pr.state.Converting
+	if c == nil {
+		return nil
+	}
+	pr.say("%s has begun a cutover of the link, which is taken back: options are deferred again", c.By)
+	cfg := &pr.p.cfg
+	gate := &guard.Gate{Target: pr.p.target, DB: cfg.MetaDB, Link: cfg.Link}
+	converter, err := ddl.NewConverter(ctx, gate, link, cfg.MetaDB, cfg.Link)
+	if err != nil {
+		return err
+	}
+	if err := converter.Revert(ctx, func(ddl.Converted) {}); err != nil {
+		return err
+	}
+	return link.Reverted(ctx)
+}
+
 // once is one attempt.
 func (pr *promotion) once(ctx context.Context) error {
 	link, err := pr.p.acquire(ctx)
@@ -233,6 +257,9 @@ func (pr *promotion) once(ctx context.Context) error {
 	}
 	pr.state = link.State()
 	if err := pr.may(); err != nil {
+		return err
+	}
+	if err := pr.revert(ctx, link); err != nil {
 		return err
 	}
 	st := pr.state

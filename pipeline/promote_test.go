@@ -192,6 +192,24 @@ func TestPromoteRefuses(t *testing.T) {
 	}
 }
 
+// TestPromoteWhileConverting: a cutover that cannot go on without its source, and has begun to convert
+// options, does not keep the target from being promoted.
+func TestPromoteWhileConverting(t *testing.T) {
+	t.Parallel()
+	o := newRelayed(t)
+	o.links["a"].drain(nil)
+	o.awaitEnd(o.links["a"])
+	ctx := t.Context()
+	store := must.Get(checkpoint.New(checkpoint.Config{Target: connect(t, o.target.Set, theProgram), DB: "replicator", Link: "mirror"}))(t)
+	link := must.Get(store.Acquire(ctx, 0))(t)
+	must.Succeed(t, link.Convert(ctx, checkpoint.Converting{ID: "c", By: "ann", Since: time.Now()}))
+	got := must.Get(o.promote(nil))(t)
+	st, _, err := store.Load(ctx)
+	if err != nil || st.Converting != nil || st.Over == nil || !got.Exact() {
+		t.Errorf("the link is %+v, %v; promoted at %+v", st, err, got)
+	}
+}
+
 // TestRelayDrains: a drain applies what the relay log has.
 func TestRelayDrains(t *testing.T) {
 	t.Parallel()
