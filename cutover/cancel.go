@@ -49,6 +49,8 @@ func (w *work) undo(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return &StepError{record.Undo, err}
+	case ended != nil && ended.Promoted != nil:
+		return w.promoted(ctx, ended)
 	case ended != nil:
 		return w.tooLate(ctx)
 	}
@@ -90,7 +92,7 @@ func (w *work) putBack(ctx context.Context, link *checkpoint.Link) error {
 func (w *work) tooLate(ctx context.Context) error {
 	err := w.change(ctx, func(r *record.Record) {
 		r.State = record.Running
-		r.End(record.Undo, "it was too late", now())
+		r.Forget(record.Undo)
 	})
 	return errors.Join(fmt.Errorf("%w: the link has ended; go on with it", ErrCommitted), err)
 }

@@ -101,9 +101,12 @@ func (w *work) commit(ctx context.Context) (*checkpoint.Over, error) {
 		return nil, &StepError{record.Commit, fmt.Errorf("%w: %w", ErrUncertain, unread)}
 	case unread != nil:
 		return nil, &StepError{record.Commit, err}
-	case over == nil:
+	case over == nil && errors.Is(err, lease.ErrFenced):
 		return nil, &StepError{record.Commit, fmt.Errorf("it was not executed: %w", errors.Unwrap(err))}
+	case over == nil: // it may be executed later, or a majority does not have it yet
+		return nil, &StepError{record.Commit, err}
 	default:
+		w.committed = err == nil
 		return over, nil
 	}
 }
@@ -225,12 +228,12 @@ func (w *work) stopped(ctx context.Context) error {
 	if err := d.frozen(ctx, ErrThawed); err != nil {
 		return err
 	}
-	if m := w.rec.Options.Freeze; m != record.Block && m != record.Quiet {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	ns, _, err := writesAfter(ctx, w.cfg.Drain.Source, bson.Timestamp{T: w.rec.Drained.T, I: w.rec.Drained.I})
+	// Where the server does not block writes it goes on deleting expired documents, without a session.
+	m := w.rec.Options.Freeze
+	expires := m == record.Command || m == record.Stopped
+	ns, _, err := writesAfter(ctx, w.cfg.Drain.Source, bson.Timestamp{T: w.rec.Drained.T, I: w.rec.Drained.I}, expires)
 	if err == nil && ns != "" {
 		err = fmt.Errorf("%w: the source's oplog has a write to %s after the drain", ErrWritten, ns)
 	}

@@ -33,6 +33,8 @@ type play struct {
 	took time.Duration
 	// target is when, by the target, cuts are made.
 	target bson.Timestamp
+	// written are the entries of the source's oplog after the drain.
+	written string
 }
 
 func next[T any](list *[]T) T {
@@ -49,6 +51,9 @@ func (p *play) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	p.asked = append(p.asked, name)
 	switch name {
 	case "find":
+		if cmd.DB == "local" {
+			return bsongen.FromJSON(p.t, `{"ok":1,"cursor":{"id":0,"ns":"local.oplog.rs","firstBatch":[`+p.written+`]}}`), nil
+		}
 		doc := ""
 		if next(&p.blocks) {
 			doc = `{"_id":"","blockUserWrites":true}`

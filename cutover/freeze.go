@@ -77,7 +77,9 @@ func (w *work) freeze(ctx context.Context, r *record.Record) (string, error) {
 	default:
 		return "", fmt.Errorf("stop writes to the source: unknown method %q", o.Freeze)
 	}
-	r.Frozen = now()
+	if r.Frozen.IsZero() {
+		r.Frozen = now()
+	}
 	return outcome, nil
 }
 
@@ -97,6 +99,20 @@ func (w *work) thaw(ctx context.Context, r *record.Record) error {
 	return nil
 }
 
+// thawSource lets the old source of a link that has ended take writes again, whoever had stopped them.
+func (w *work) thawSource(ctx context.Context, r *record.Record) (outcome string, err error) {
+	switch o := &r.Options; {
+	case o.Freeze == record.Block:
+		if err := setBlock(ctx, w.cfg.Drain.Source, false, w.cfg.Drain.Within); err != nil {
+			return "", fmt.Errorf("let the old source take writes again: %w", err)
+		}
+		return "the old source takes writes again", nil
+	case o.Freeze == record.Command && o.ThawCommand != "":
+		return "the command that lets applications write has ended with exit code 0", w.thaw(ctx, r)
+	}
+	return "there is nothing to lift: the cutover has not blocked the old source", nil
+}
+
 // environment is what the operator's commands are given.
 func (w *work) environment(s record.Step) []string {
 	return []string{"REPLICATOR_LINK=" + w.rec.Link, "REPLICATOR_CUTOVER=" + w.rec.ID, "REPLICATOR_STEP=" + string(s)}
@@ -110,7 +126,7 @@ func (w *work) quiet(ctx context.Context) error {
 	}
 	last, said := time.Now(), ""
 	for time.Since(last) < quietFor {
-		writes, end, err := writesAfter(ctx, w.cfg.Drain.Source, since)
+		writes, end, err := writesAfter(ctx, w.cfg.Drain.Source, since, false)
 		if err != nil {
 			return err
 		}
@@ -129,12 +145,13 @@ func (w *work) quiet(ctx context.Context) error {
 }
 
 // writesAfter returns the last namespace to which the source's oplog has a write of a user after a
-// time, empty for none, and the time of its last entry.
-func writesAfter(ctx context.Context, source mongo.Caller, after bson.Timestamp) (ns string, end bson.Timestamp, err error) {
+// time, empty for none, and the time of its last entry. If the server expires documents, deletes
+// without a session do not count: those are its own.
+func writesAfter(ctx context.Context, source mongo.Caller, after bson.Timestamp, expires bool) (ns string, end bson.Timestamp, err error) {
 	body, err := bson.Marshal(bson.D{
 		{Key: "find", Value: "oplog.rs"},
 		{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: after}}}}},
-		{Key: "projection", Value: bson.D{{Key: "ts", Value: 1}, {Key: "op", Value: 1}, {Key: "ns", Value: 1}, {Key: "o.applyOps.ns", Value: 1}}},
+		{Key: "projection", Value: bson.D{{Key: "ts", Value: 1}, {Key: "op", Value: 1}, {Key: "ns", Value: 1}, {Key: "lsid", Value: 1}, {Key: "o.applyOps.op", Value: 1}, {Key: "o.applyOps.ns", Value: 1}}},
 		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "local"}}},
 	})
 	if err != nil {
@@ -150,7 +167,7 @@ func writesAfter(ctx context.Context, source mongo.Caller, after bson.Timestamp)
 		if at, ok := e.Timestamp(); ok {
 			end = at
 		}
-		for _, name := range writtenBy(doc) {
+		for _, name := range writtenBy(doc, expires) {
 			if ofUsers(name) {
 				ns = strings.Clone(name)
 			}
@@ -159,15 +176,21 @@ func writesAfter(ctx context.Context, source mongo.Caller, after bson.Timestamp)
 	return ns, end, nil
 }
 
-// writtenBy returns the namespaces that an entry writes to.
-func writtenBy(doc bson.Raw) []string {
-	op, _ := rawbson.Lookup(doc, "op")
-	if kind, _ := op.Text(); kind == "n" {
-		return nil
+// writtenBy returns the namespaces that an entry writes to, see writesAfter.
+func writtenBy(doc bson.Raw, expires bool) []string {
+	_, session := rawbson.Lookup(doc, "lsid")
+	expires = expires && !session
+	var names []string
+	add := func(doc bson.Raw) {
+		op, _ := rawbson.Lookup(doc, "op")
+		if kind, _ := op.Text(); kind == "n" || kind == "d" && expires {
+			return
+		}
+		e, _ := rawbson.Lookup(doc, "ns")
+		ns, _ := e.Text()
+		names = append(names, ns)
 	}
-	e, _ := rawbson.Lookup(doc, "ns")
-	ns, _ := e.Text()
-	names := []string{ns}
+	add(doc)
 	o, _ := rawbson.Lookup(doc, "o")
 	inner, ok := o.Document()
 	if !ok {
@@ -179,10 +202,9 @@ func writtenBy(doc bson.Raw) []string {
 		return names
 	}
 	for it := rawbson.NewIter(ops); it.Next(); {
-		op, _ := it.Document()
-		e, _ := rawbson.Lookup(op, "ns")
-		name, _ := e.Text()
-		names = append(names, name)
+		if op, ok := it.Document(); ok {
+			add(op)
+		}
 	}
 	return names
 }

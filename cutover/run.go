@@ -73,6 +73,8 @@ type work struct {
 	rec     *record.Record
 	// cut is that of the drain, as far as this process has made it.
 	cut checkpoint.Cut
+	// committed means that this process has ended the link.
+	committed bool
 }
 
 func (cfg *Config) work(ctx context.Context) (*work, error) {
@@ -235,10 +237,19 @@ func (w *work) carryOut(ctx context.Context) error {
 			return &StepError{record.Drain, err}
 		}
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case ended.Promoted != nil:
+		return w.promoted(ctx, ended)
 	}
-	return w.finish(ctx)
+	return w.finish(ctx, ended)
+}
+
+// promoted ends a cutover of a link that was promoted meanwhile: nothing of it remains to be done.
+func (w *work) promoted(ctx context.Context, ended *checkpoint.Over) error {
+	err := w.change(ctx, func(r *record.Record) { r.State, r.Ended = record.Cancelled, now() })
+	return errors.Join(&checkpoint.OverError{Link: w.cfg.Drain.Link, Over: *ended}, err)
 }
 
 // approach brings the link to where it can be ended: writes stopped, and everything applied.
@@ -288,11 +299,15 @@ func (w *work) drained() oplog.OpTime {
 }
 
 // finish does what follows the commit point. There is no way back: it may be done at any time later.
-func (w *work) finish(ctx context.Context) error {
+func (w *work) finish(ctx context.Context, ended *checkpoint.Over) error {
+	at := ended.At
+	if w.committed {
+		at = now() // the write that ended the link was acknowledged just now
+	}
 	err := w.change(ctx, func(r *record.Record) {
 		r.End(record.Commit, "the link has ended", now())
 		if r.DowntimeSeconds == 0 && !r.Frozen.IsZero() {
-			r.DowntimeSeconds = max(0, now().Sub(r.Frozen)).Seconds()
+			r.DowntimeSeconds = max(0, at.Sub(r.Frozen)).Seconds()
 		}
 	})
 	if err != nil {
@@ -300,10 +315,7 @@ func (w *work) finish(ctx context.Context) error {
 	}
 	w.tell()
 	if w.rec.Options.ThawSource {
-		err := w.step(ctx, record.Thaw, func(ctx context.Context, r *record.Record) (string, error) {
-			return "the old source takes writes again", w.thaw(ctx, r)
-		})
-		if err != nil {
+		if err := w.step(ctx, record.Thaw, w.thawSource); err != nil {
 			return err
 		}
 	}

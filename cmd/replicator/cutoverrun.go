@@ -178,9 +178,10 @@ func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record) error {
 		return shown(err)
 	}
 	kept := "The old source stays blocked"
-	if r.Options.ThawSource {
+	switch {
+	case r.Options.ThawSource && r.Options.Freeze == record.Block:
 		kept = "The old source takes writes again"
-	} else if r.Options.Freeze != record.Block {
+	case r.Options.Freeze != record.Block:
 		kept = "Nobody must write to the old source"
 	}
 	_, err := fmt.Fprintf(out.Results, "Link %s is cut over: applications can use the target. Nobody could write for %.2f s.\n%s; nothing of it is applied any more.\n", c.Link, r.DowntimeSeconds, kept)

@@ -137,12 +137,9 @@ func (r *Record) find(s Step) int {
 	return slices.IndexFunc(r.Steps, func(t Taken) bool { return t.Step == s })
 }
 
-// Begin begins a step, or takes it up again in place of who has begun it before.
+// Begin begins a step, or takes it up again: it is the last one then.
 func (r *Record) Begin(s Step, by string, now time.Time) {
-	if i := r.find(s); i >= 0 {
-		r.Steps[i].By, r.Steps[i].Ended, r.Steps[i].Outcome = by, time.Time{}, ""
-		return
-	}
+	r.Forget(s)
 	r.Steps = append(r.Steps, Taken{Step: s, Started: now, By: by})
 }
 

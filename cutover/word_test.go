@@ -1,0 +1,87 @@
+package cutover_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+)
+
+// byWord is a cutover of the link "l" whose source is p, by the operator's word that nobody writes.
+func byWord(target mongo.Caller, p *play) *cutover.Config {
+	return &cutover.Config{
+		Drain:  cutover.DrainConfig{Source: p, Cuts: p, Link: "l", By: "me", Within: time.Minute},
+		Target: target, MetaDB: "replicator", Process: "the operator's",
+	}
+}
+
+// TestWrittenAfterDrain: a write of a user to the source after the drain stops a cutover before its commit
+// point, also where only the operator says that nobody writes. Deletes by the server itself do not.
+func TestWrittenAfterDrain(t *testing.T) {
+	t.Parallel()
+	const at = `"ts":{"$timestamp":{"t":101,"i":1}}`
+	for name, tt := range map[string]struct {
+		written string
+		want    error
+	}{
+		"nothing":              {},
+		"a no-op":              {written: `{` + at + `,"op":"n","ns":""}`},
+		"an insert":            {written: `{` + at + `,"op":"i","ns":"shop.orders"}`, want: cutover.ErrWritten},
+		"an expired document":  {written: `{` + at + `,"op":"d","ns":"shop.sessions"}`},
+		"a delete by a client": {written: `{` + at + `,"op":"d","ns":"shop.sessions","lsid":{"id":1}}`, want: cutover.ErrWritten},
+		"expired documents":    {written: `{` + at + `,"op":"c","ns":"admin.$cmd","o":{"applyOps":[{"op":"d","ns":"shop.sessions"}]}}`},
+		"a transaction":        {written: `{` + at + `,"op":"c","ns":"admin.$cmd","lsid":{"id":1},"o":{"applyOps":[{"op":"d","ns":"shop.sessions"}]}}`, want: cutover.ErrWritten},
+		"of the server":        {written: `{` + at + `,"op":"u","ns":"config.transactions"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := open(t, "7.0")
+			s, _ := leading(t, target, "l")
+			p := &play{t: t, notes: []any{noted}, cuts: []uint32{100}, target: bson.Timestamp{T: 100, I: 1}, written: tt.written}
+			_, err := cutover.Run(t.Context(), byWord(target, p), &record.Options{Freeze: record.Stopped, Reverse: record.NoReverse})
+			if tt.want == nil {
+				must.Succeed(t, err)
+			} else if !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+			if over := must.Get(s.Over(t.Context()))(t); (over != nil) != (tt.want == nil) {
+				t.Errorf("the end of the link is %+v", over)
+			}
+		})
+	}
+}
+
+// TestPromotedMeanwhile: a cutover does not take the end of a promoted link for its own.
+func TestPromotedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]func(*cutover.Config) (*record.Record, error){
+		"resumed":   func(cfg *cutover.Config) (*record.Record, error) { return cutover.Resume(t.Context(), cfg) },
+		"cancelled": func(cfg *cutover.Config) (*record.Record, error) { return cutover.Cancel(t.Context(), cfg) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := open(t, "7.0")
+			_, link := leading(t, target, "l")
+			p := &play{t: t, notes: []any{noted}, cuts: []uint32{0}}
+			cfg := byWord(target, p)
+			cfg.Drain.Said = func(string) {}
+			r, err := cutover.Run(t.Context(), cfg, &record.Options{Freeze: record.Stopped})
+			if err == nil || !r.Open() {
+				t.Fatalf("the cutover is %v, %v", r, err)
+			}
+			must.Succeed(t, link.End(t.Context(), checkpoint.Over{At: time.UnixMilli(1), By: "b", Source: ot(100), Promoted: &checkpoint.Promoted{Exact: true}}))
+			r, err = again(cfg)
+			over, is := errors.AsType[*checkpoint.OverError](err)
+			if !is || over.Over.Promoted == nil || r.State != record.Cancelled || r.Has(record.Expire) {
+				t.Errorf("the cutover is %v, %v", r, err)
+			}
+		})
+	}
+}
