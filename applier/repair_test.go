@@ -354,6 +354,7 @@ func TestRepairBytes(t *testing.T) {
 	c.reaches(l.optime())
 	var want []bson.Raw
 	for _, fields := range []bson.D{
+		{{Key: "_id", Value: 2}, {Key: "v", Value: 1}},
 		{{Key: "_id", Value: int64(3)}, {Key: "v", Value: 0}},
 		{{Key: "_id", Value: 4}, {Key: "v", Value: int64(0)}},
 		{{Key: "_id", Value: 5}, {Key: "v", Value: 0}, {Key: "v", Value: 1}},
@@ -364,12 +365,12 @@ func TestRepairBytes(t *testing.T) {
 		want = append(want, must.Get(bson.Marshal(fields))(t))
 	}
 	done := make(chan Repaired, 1)
-	list := idsOf(3, 4, 5, 6, 7, bson.D{{Key: "b", Value: 5}}, "none")
+	list := idsOf(2, 3, 4, 5, 6, 7, bson.D{{Key: "b", Value: 5}}, "none")
 	c.hand(&Repair{
 		NS: "db.a", IDs: list, After: l.optime().TS, Done: func(out Repaired) { done <- out },
 		Read: func(context.Context, bson.Timestamp) ([]bson.Raw, error) { return want, nil },
 	})
-	if out := c.became(done); out.State != RepairDone || out.Rewritten != 5 || out.Inserted != 1 {
+	if out := c.became(done); out.State != RepairDone || out.Rewritten != 6 || out.Inserted != 1 {
 		t.Errorf("%+v", out)
 	}
 	got := r.target.documents(t, "db.a")
