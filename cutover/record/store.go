@@ -123,7 +123,7 @@ func written(reply bson.Raw) error {
 	switch {
 	case err != nil:
 		return err
-	case len(refused) > 0 && refused[0].Code == servererr.DuplicateKey:
+	case len(refused) > 0 && servererr.IsDuplicateKey(&refused[0].Error):
 		return ErrChanged
 	case len(refused) > 0:
 		return &refused[0].Error
