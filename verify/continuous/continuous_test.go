@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,8 +55,9 @@ func (free) Call(context.Context, mongo.Command) (bson.Raw, error) {
 func TestPacer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		steady := true
-		p := newPacer(free{}, 0.05, func() bool { return steady })
+		var steady atomic.Bool
+		steady.Store(true)
+		p := newPacer(free{}, 0.05, steady.Load)
 		began := time.Now()
 		waited := func() time.Duration {
 			t.Helper()
@@ -75,10 +77,10 @@ func TestPacer(t *testing.T) {
 		if got := waited(); got != longestPause {
 			t.Errorf("pauses %s", got)
 		}
-		steady = false
+		steady.Store(false)
 		go func() {
 			time.Sleep(time.Minute)
-			steady = true
+			steady.Store(true)
 		}()
 		if got := waited(); got < time.Minute {
 			t.Errorf("it has read after %s, %s after the beginning, while the link was not steady", got, time.Since(began))
