@@ -16,7 +16,6 @@ import (
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/memory"
-	"github.com/oplogrep/replicator/pipeline"
 )
 
 const (
@@ -76,7 +75,7 @@ func (c *Config) validate() error {
 		{c.BatchOps < 1 || c.BatchOps > batcher.MostOps, fmt.Sprintf("%d operations of a batch: not between 1 and %d", c.BatchOps, batcher.MostOps)},
 		{c.FlushDocs < 0, fmt.Sprintf("%d documents of a flush", c.FlushDocs)},
 		{c.CeilingBatch < 1, fmt.Sprintf("%d operations of a bulk write", c.CeilingBatch)},
-		{c.Memory < pipeline.MinMemory, fmt.Sprintf("a memory of %d bytes: at least %d", c.Memory, pipeline.MinMemory)},
+		{c.Memory < memory.MinLink, fmt.Sprintf("a memory of %d bytes: at least %d", c.Memory, memory.MinLink)},
 		{c.BufferBytes < buffer.MinLimit, fmt.Sprintf("a buffer of %d bytes: at least %d", c.BufferBytes, buffer.MinLimit)},
 		{c.Rate < 0, fmt.Sprintf("%g operations a second", c.Rate)},
 		{c.Duration < 0, fmt.Sprintf("for %s", c.Duration)},

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -84,7 +85,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	if err := a.openQueue(soft, src, st, until); err != nil {
 		return nil, err
 	}
-	memory := p.memory()
+	share := p.memory()
 	drain := a.ending.Done()
 	if p.catchesUp {
 		drain = soft.Done() // A drain continues to read.
@@ -92,7 +93,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	var err error
 	a.batcher, err = batcher.New(batcher.Config{
 		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: drain,
-		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: memory.txn,
+		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: share.Txn,
 		Release: a.release, Observer: p.cfg.Observer, Registry: p.cfg.Registry, Meter: &p.monitor.Gauges().Batcher,
 	})
 	if err != nil {
@@ -123,7 +124,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
 		CutEvery: p.cfg.CutInterval, CutNow: p.cutNow, OnCut: p.toldCut, Repairs: p.repairs.groups(),
 		ShareOps: p.cfg.ShareOps, ShareRest: p.cfg.ShareRest, Leave: a.left, LeaveLast: leaveLast,
-		IndexBuilds: p.cfg.Copy.IndexWorkers, IndexSlots: p.cfg.slots, WindowBytes: memory.window, Release: a.release, Brake: brake, Start: start, OnFlush: p.cfg.OnFlush,
+		IndexBuilds: p.cfg.Copy.IndexWorkers, IndexSlots: p.cfg.slots, WindowBytes: share.Window, Release: a.release, Brake: brake, Start: start, OnFlush: p.cfg.OnFlush,
 		Observer: p.cfg.Observer, Registry: p.cfg.Registry, Work: p.work(),
 	})
 	if err != nil {
@@ -150,6 +151,18 @@ func (p *Pipeline) work() applier.Work {
 	}
 }
 
+// memory returns the shares of the present attempt.
+func (p *Pipeline) memory() memory.Shares {
+	if p.cfg.part != nil {
+		return memory.SharesOfPart()
+	}
+	s := memory.SharesOf(p.cfg.Memory, p.resyncs.Running())
+	if p.cfg.WindowBytes > 0 {
+		s.Window = p.cfg.WindowBytes
+	}
+	return s
+}
+
 // readFrom returns the entry to read from.
 func (p *Pipeline) readFrom(st checkpoint.State) oplog.OpTime {
 	if !p.earlier.IsNull() && !st.Applied.Before(p.earlierFor) {
@@ -167,7 +180,7 @@ func (p *Pipeline) fetchConfig(src checkpoint.Source, st checkpoint.State) fetch
 	cfg := fetcher.Config{
 		From: p.readFrom(st), Resolver: p.resolver, Watcher: p.watcher, MirrorMember: p.cfg.mirrorMember,
 		Reader: fetcher.ReaderConfig{
-			AwaitTime: p.cfg.Await, ReplyBytes: buffer.ReplyBytes(p.memory().buffer), Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+			AwaitTime: p.cfg.Await, ReplyBytes: buffer.ReplyBytes(p.memory().Buffer), Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 			Meter: &p.monitor.Gauges().Fetcher,
 		},
 	}

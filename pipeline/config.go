@@ -67,8 +67,8 @@ type Config struct {
 	// Rules are the rules for choosing a sync source.
 	Rules syncsource.Rules
 	// Memory is the memory of the whole process, in bytes, of which the stages have shares; of
-	// a process with several links, see MemoryOf.
-	// The process sets the limit of Go's runtime. Default 320 MiB; at least MinMemory.
+	// a process with several links, see memory.OfLink.
+	// The process sets the limit of Go's runtime. Default 320 MiB; at least memory.MinLink.
 	Memory int64
 
 	// BatchOps and BatchBytes limit a batch. Defaults 5,000 and 100 MiB.
@@ -191,8 +191,8 @@ func (c *Config) validate() error {
 	if c.Writers < 1 || c.Writers > 256 {
 		errs = append(errs, fmt.Errorf("writers: %d is not from 1 to 256", c.Writers))
 	}
-	if c.Memory < MinMemory {
-		errs = append(errs, fmt.Errorf("memory: %d bytes: want %d or more", c.Memory, MinMemory))
+	if c.Memory < memory.MinLink {
+		errs = append(errs, fmt.Errorf("memory: %d bytes: want %d or more", c.Memory, memory.MinLink))
 	}
 	errs = append(errs, c.Copy.Validate(), c.Lease.validate())
 	if c.RelayBytes < 0 || c.RelayBytes > 0 && c.Copy.SpoolDir == "" {

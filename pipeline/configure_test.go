@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
@@ -48,7 +49,7 @@ func (w *world) configure(name string, args []string) error {
 				return err
 			}
 		case "memory":
-			cfg.Memory = pipeline.MinMemory
+			cfg.Memory = memory.MinLink
 		case "takeover":
 			cfg.Lease.TakeOver = true
 		case "once":

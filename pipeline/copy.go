@@ -19,7 +19,7 @@ func (p *Pipeline) newLog() *initialsync.Log {
 	return initialsync.NewLog(initialsync.LogConfig{
 		Link: cfg.Link, Dir: cfg.Copy.SpoolDir, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree,
 		Relay:      cfg.RelayBytes,
-		Memory:     func() int64 { return p.memory().buffer },
+		Memory:     func() int64 { return p.memory().Buffer },
 		SourceWait: cfg.Copy.SourceWait, Run: p.monitor.Fetch,
 		Observer: cfg.Observer, Registry: cfg.Registry,
 	})
@@ -55,7 +55,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 			},
 			Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
 			IndexesFirst: p.cfg.Copy.IndexesFirst, RangeBytes: p.cfg.Copy.RangeBytes,
-			FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, Memory: p.memory().copied,
+			FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, Memory: p.memory().Copied,
 			Enter: p.enter, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 		},
 	})

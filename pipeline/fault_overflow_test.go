@@ -13,6 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
@@ -49,7 +50,7 @@ func newLeasedOverflowing(t *testing.T, oplogMiB int64, ttl time.Duration) *over
 	alone := mongosim.NoMoods("the time at which the source loses its oplog decides")
 	w := newWorld(t, mongosim.Options{OplogBytes: oplogMiB << 20, Moods: alone}, mongosim.Options{Moods: alone})
 	o := &overflowing{world: w, spool: t.TempDir()}
-	o.cfg = pipeline.Config{Writers: 2, Memory: pipeline.MinMemory, Await: 100 * time.Millisecond}
+	o.cfg = pipeline.Config{Writers: 2, Memory: memory.MinLink, Await: 100 * time.Millisecond}
 	if ttl > 0 {
 		o.cfg.Lease = pipeline.Lease{TTL: ttl, Every: ttl / 5}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/jobs"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/lease/locks"
@@ -54,7 +55,7 @@ func (c *Config) whole() part {
 func (p *Pipeline) newResyncs() *resync.Manager {
 	cfg := resync.Config{
 		Link: p.cfg.Link, MetaDB: p.cfg.MetaDB, Target: p.target, Store: p.store, Requests: p.requests, Scope: p.cfg.Scope, Off: p.cfg.part != nil,
-		Acquire: p.acquire, Position: p.resyncPosition, Runner: p.newPart, Parallel: p.cfg.parts(), Observer: p.cfg.Observer,
+		Acquire: p.acquire, Position: p.resyncPosition, Runner: p.newPart, Parallel: memory.Parts(p.cfg.Memory), Observer: p.cfg.Observer,
 	}
 	if p.cfg.Copy.SpoolDir == "" {
 		cfg.Unable = initialsync.ErrNoSpool

@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
@@ -25,7 +26,7 @@ func newRelayed(t *testing.T) *overflowing {
 	alone := mongosim.NoMoods("what is read, and when it is durable, decides")
 	w := newWorld(t, mongosim.Options{Moods: alone}, mongosim.Options{Moods: alone})
 	o := &overflowing{world: w, spool: t.TempDir()}
-	o.cfg = pipeline.Config{Link: "mirror", MetaDB: "replicator", Writers: 3, Memory: pipeline.MinMemory, RelayBytes: 64 << 20}
+	o.cfg = pipeline.Config{Link: "mirror", MetaDB: "replicator", Writers: 3, Memory: memory.MinLink, RelayBytes: 64 << 20}
 	o.cfg.Copy.SpoolDir, o.cfg.Copy.SpoolFree = o.spool, 1
 	must.Succeed(t, o.start("a"))
 	must.Succeed(t, w.caughtUp(w.links["a"]))

@@ -42,7 +42,7 @@ func (a *attempt) openQueue(soft context.Context, src checkpoint.Source, st chec
 	if a.fetcher, err = fetcher.New(fetch); err != nil {
 		return err
 	}
-	if a.queue, err = buffer.New(buffer.Config{Limit: p.memory().buffer, Registry: p.cfg.Registry}); err != nil {
+	if a.queue, err = buffer.New(buffer.Config{Limit: p.memory().Buffer, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
 	a.release = a.queue.Release

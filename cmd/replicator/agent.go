@@ -17,6 +17,7 @@ import (
 
 	"github.com/oplogrep/replicator/agent"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/lease/locks/mongostore"
@@ -81,9 +82,9 @@ func (c *agentStartCommand) memory(environ []string) (m processMemory, perLink i
 	if m, err = memoryOf(int64(c.Memory), c.MaxLinks, environ); err != nil {
 		return m, 0, err
 	}
-	if perLink = pipeline.MemoryOf(m.total, c.MaxLinks); perLink < pipeline.MinMemory {
+	if perLink = memory.OfLink(m.total, c.MaxLinks); perLink < memory.MinLink {
 		return m, 0, fmt.Errorf("--max-links=%d: %s leaves the process %s of memory, and it needs %s for so many links: raise it, or lower --max-links",
-			c.MaxLinks, m.from, mebibytes(m.total), cli.Size(pipeline.ProcessMemory(pipeline.MinMemory, c.MaxLinks)))
+			c.MaxLinks, m.from, mebibytes(m.total), cli.Size(memory.OfProcess(memory.MinLink, c.MaxLinks)))
 	}
 	return m, perLink, nil
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/internal/testkit/must"
-	"github.com/oplogrep/replicator/pipeline"
 )
 
 const twoLinks = `
@@ -160,11 +160,11 @@ func TestAgentMemory(t *testing.T) {
 		t.Errorf("%d MiB, %d for each, %v", m.total/mib, perLink/mib, err)
 	}
 	c.MaxLinks = 7
-	if _, _, err = c.memory(nil); err == nil || !strings.Contains(err.Error(), cli.Size(pipeline.ProcessMemory(pipeline.MinMemory, 7)).String()) {
+	if _, _, err = c.memory(nil); err == nil || !strings.Contains(err.Error(), cli.Size(memory.OfProcess(memory.MinLink, 7)).String()) {
 		t.Errorf("got %v", err)
 	}
-	c.Memory = cli.Size(pipeline.ProcessMemory(pipeline.MinMemory, 7))
-	if _, perLink, err = c.memory(nil); err != nil || perLink != pipeline.MinMemory {
+	c.Memory = cli.Size(memory.OfProcess(memory.MinLink, 7))
+	if _, perLink, err = c.memory(nil); err != nil || perLink != memory.MinLink {
 		t.Errorf("%d for each, %v", perLink, err)
 	}
 	c.MaxLinks = 0

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/oplog"
@@ -44,9 +45,9 @@ func (f *runFlags) linkMemory(total int64) int64 {
 // leastMemory is the minimum of what the link and its verification need.
 func (f *runFlags) leastMemory() int64 {
 	if f.verifies() {
-		return pipeline.MinMemory + continuous.Memory
+		return memory.MinLink + continuous.Memory
 	}
-	return pipeline.MinMemory
+	return memory.MinLink
 }
 
 // budget returns what verification may take.

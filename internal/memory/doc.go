@@ -3,7 +3,7 @@
 //
 //	--memory ─────────────────┐
 //	container: 9/10 of it ────┤
-//	machine: 9/10 of it ──────┼─▶ Total ──▶ the shares of a link (package pipeline)
+//	machine: 9/10 of it ──────┼─▶ Total ──▶ Shares of a link
 //	GOMEMLIMIT ───────────────┘      └────▶ the limit of Go's runtime
 //
 // The collector's limit alone is not enough: it is soft, and cannot free what is in use.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/internal/testkit/corpus"
 	"github.com/oplogrep/replicator/internal/testkit/mirrored"
 	"github.com/oplogrep/replicator/internal/testkit/must"
@@ -75,7 +76,7 @@ func TestMirrorSettings(t *testing.T) {
 		})},
 		{"one database", scoped(scope.Config{Include: []string{"ddl", "rnd0", "txn", "ts", "prep"}})},
 		{"some collections", scoped(scope.Config{Include: []string{"rnd*.c*", "txn*.a", "uniq.*", "prep.b"}})},
-		{"small flushes", func(cfg *pipeline.Config) { cfg.FlushDocs, cfg.WindowBytes, cfg.Memory = 3, 1000, pipeline.MinMemory }},
+		{"small flushes", func(cfg *pipeline.Config) { cfg.FlushDocs, cfg.WindowBytes, cfg.Memory = 3, 1000, memory.MinLink }},
 		{"long runs", func(cfg *pipeline.Config) { cfg.CoalesceWindow, cfg.Writers = 10_000, 3 }},
 	}
 	all := scenarios(t)
