@@ -1,5 +1,5 @@
 // Package jobs takes the named locks of jobs that an operator starts on a target and that must not
-// run concurrently: a resync of a collection; later a repair and a cutover of a link.
+// run concurrently: a resync, a repair, a cutover.
 // They are slow locks (package lease/locks) in the target's metadata database, so they
 // concern all links into that target, and what operators run with "replicator lease exec".
 //
@@ -7,7 +7,7 @@
 //
 //	namespace/DB.COLLECTION   a job that changes a whole collection of the target
 //	database/DB               a job that is about to do so with one of its collections
-//	operation/LINK            reserved: a job that concerns a whole link
+//	operation/LINK            a job that concerns a whole link, such as a cutover
 //
 // A job on a collection takes the lock of the database, then that of the collection, and
 // unlocks the first one ([Want.Under]). So jobs on two collections of one database run at the
@@ -31,8 +31,8 @@
 //	     End, a crash, │     │ Take in a later term
 //	    a lost lease   ▼     │
 //	                  the link's ──────────────────▶ free
-//	                              nobody leads it for 15 min
+//	                              it has no leader for 15 min
 //
-// A leader that ends does not unlock what its link needs, as a job is not done by that. It
-// stops pinging: the next leader has the lock at once, everybody else 15 minutes later.
+// A leader that ends does not unlock what its link needs, because the job is not done. It
+// stops pinging: the next leader has the lock at once, any other process after 15 minutes.
 package jobs
