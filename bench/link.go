@@ -132,7 +132,7 @@ func same(ctx context.Context, source, target *ends.End, name string, collection
 	if err != nil {
 		return err
 	}
-	report, err := compare.Compare(ctx, compare.Cluster(source.Set), compare.Cluster(target.Set), compare.Options{Held: deferred, MetaDB: ends.MetaDB})
+	report, err := compare.Compare(ctx, compare.Cluster(source.Set), compare.Cluster(target.Set), compare.Options{Deferred: deferred, MetaDB: ends.MetaDB})
 	if err != nil {
 		return fmt.Errorf("compare the target with the source: %w", err)
 	}

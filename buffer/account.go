@@ -11,8 +11,8 @@ import (
 // The zero value is empty.
 type Account struct {
 	queue fifo[oplog.Reply]
-	// held is the number of bytes not released, queued the number of bytes not sent on.
-	held, queued int64
+	// buffered is the number of bytes not released, queued the number of bytes not sent on.
+	buffered, queued int64
 	// added and released are totals in bytes; marks are the replies that are not wholly
 	// released. Bytes are released in oplog order.
 	added, released int64
@@ -25,16 +25,16 @@ type mark struct {
 	received time.Time
 }
 
-// Admits reports whether this many more bytes may be held, given a limit of room:
-// always, if nothing is held.
+// Admits reports whether this many more bytes may be buffered, given a limit of room:
+// always, if nothing is buffered.
 func (a *Account) Admits(bytes, room int64) bool {
-	return a.held == 0 || a.held+bytes <= room
+	return a.buffered == 0 || a.buffered+bytes <= room
 }
 
 // Add appends r to the replies that wait.
 func (a *Account) Add(r oplog.Reply) {
 	a.queue.push(r)
-	a.held += r.Bytes
+	a.buffered += r.Bytes
 	a.queued += r.Bytes
 	a.added += r.Bytes
 	a.marks.push(mark{a.added, r.Received})
@@ -43,7 +43,7 @@ func (a *Account) Add(r oplog.Reply) {
 // Head returns the first waiting reply, false if there is none.
 func (a *Account) Head() (oplog.Reply, bool) { return a.queue.first() }
 
-// Sent removes the first reply from the queue. Its bytes remain held.
+// Sent removes the first reply from the queue. Its bytes remain buffered.
 func (a *Account) Sent() {
 	r, _ := a.queue.first()
 	a.queue.pop()
@@ -53,24 +53,24 @@ func (a *Account) Sent() {
 // Drop discards the waiting replies. Those sent on will still be released.
 func (a *Account) Drop() {
 	a.queue = fifo[oplog.Reply]{}
-	a.held -= a.queued
+	a.buffered -= a.queued
 	a.queued = 0
 }
 
 // Stats returns the present state.
 func (a *Account) Stats() Stats {
 	m, _ := a.marks.first()
-	return Stats{Held: a.held, Queued: a.queued, Replies: a.queue.len(), Released: a.released, Oldest: m.received}
+	return Stats{Buffered: a.buffered, Queued: a.queued, Replies: a.queue.len(), Released: a.released, Oldest: m.received}
 }
 
 // Release releases bytes of replies that were sent on.
 func (a *Account) Release(bytes int64) {
 	// Invariant: released <= added. (Not sent: a reply may be applied before Run has
 	// recorded that it was sent.)
-	if bytes < 0 || bytes > a.held {
-		panic(fmt.Sprintf("buffer: invariant: %d bytes are released, %d are held", bytes, a.held))
+	if bytes < 0 || bytes > a.buffered {
+		panic(fmt.Sprintf("buffer: invariant: %d bytes are released, %d are buffered", bytes, a.buffered))
 	}
-	a.held -= bytes
+	a.buffered -= bytes
 	a.released += bytes
 	for {
 		m, ok := a.marks.first()

@@ -17,9 +17,9 @@
 // waits for room, and the next one, which the fetcher has already read. Headroom is
 // reserved for them.
 //
-//	Invariant: held <= Limit - Headroom, or held is a single reply.
+//	Invariant: buffered <= Limit - Headroom, or a single reply is buffered.
 //
-// A larger reply passes alone, once nothing else is held; otherwise it would never pass.
+// A larger reply passes alone, once nothing else is buffered; otherwise it would never pass.
 //
 // Replies are sent in the order in which they were received, each once. After in is
 // closed, Run sends the rest and returns without waiting for its release. While there is

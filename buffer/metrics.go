@@ -19,7 +19,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 	gauge := func(name, help string, value func(s Stats) float64) {
 		metric.Computed(reg, prefix+name, help, func() float64 { return value(q.Stats()) })
 	}
-	gauge("bytes", "Bytes fetched and not applied.", func(s Stats) float64 { return float64(s.Held) })
+	gauge("bytes", "Bytes fetched and not applied.", func(s Stats) float64 { return float64(s.Buffered) })
 	gauge("queued_bytes", "Bytes fetched and not sent on.", func(s Stats) float64 { return float64(s.Queued) })
 	gauge("replies", "Replies fetched and not sent on.", func(s Stats) float64 { return float64(s.Replies) })
 	gauge("limit_bytes", "How many bytes may be fetched and not applied.", func(s Stats) float64 { return float64(s.Limit) })

@@ -16,23 +16,23 @@ type inBubble struct{ *testing.T }
 
 // model is the Queue as documented: slow and obvious.
 type model struct {
-	room    int64
-	replies int
-	in      []int64 // sizes not taken yet
-	pending []int64 // taken, but without room: none or one
-	queue   []int64
-	held    int64
-	sent    int64 // sent and not released
+	room     int64
+	replies  int
+	in       []int64 // sizes not taken yet
+	pending  []int64 // taken, but without room: none or one
+	queue    []int64
+	buffered int64
+	sent     int64 // sent and not released
 }
 
 // settle does everything that needs no other party.
 func (m *model) settle() {
 	for {
 		switch {
-		case len(m.pending) == 1 && (m.held == 0 || m.held+m.pending[0] <= m.room):
-			m.held += m.pending[0]
+		case len(m.pending) == 1 && (m.buffered == 0 || m.buffered+m.pending[0] <= m.room):
+			m.buffered += m.pending[0]
 			m.queue, m.pending = append(m.queue, m.pending[0]), nil
-		case len(m.pending) == 0 && len(m.in) > 0 && len(m.queue) < m.replies && (m.held == 0 || m.held < m.room):
+		case len(m.pending) == 0 && len(m.in) > 0 && len(m.queue) < m.replies && (m.buffered == 0 || m.buffered < m.room):
 			m.pending, m.in = m.in[:1:1], m.in[1:]
 		default:
 			return
@@ -68,11 +68,11 @@ func TestModel(t *testing.T) {
 				synctest.Wait()
 				m.settle()
 				s := q.Stats()
-				if s.Held != m.held || s.Replies != len(m.queue) || s.Held-s.Queued != m.sent {
+				if s.Buffered != m.buffered || s.Replies != len(m.queue) || s.Buffered-s.Queued != m.sent {
 					rt.Fatalf("the queue is %+v, the model %+v", s, *m)
 				}
-				if s.Held > 100 && (len(m.queue) > 1 || len(m.queue) == 1 && m.sent > 0) {
-					rt.Fatalf("%d bytes are held, of more than one reply", s.Held)
+				if s.Buffered > 100 && (len(m.queue) > 1 || len(m.queue) == 1 && m.sent > 0) {
+					rt.Fatalf("%d bytes are buffered, of more than one reply", s.Buffered)
 				}
 			}
 			take := func() {
@@ -89,7 +89,7 @@ func TestModel(t *testing.T) {
 				check()
 			}
 			release := func(n int64) {
-				m.held -= n
+				m.buffered -= n
 				m.sent -= n
 				q.Release(n)
 				check()
@@ -114,7 +114,7 @@ func TestModel(t *testing.T) {
 			if _, open := <-q.out; open {
 				rt.Fatal("out is open")
 			}
-			if s := q.Stats(); s.Held != 0 || !s.Oldest.IsZero() {
+			if s := q.Stats(); s.Buffered != 0 || !s.Oldest.IsZero() {
 				rt.Fatalf("in the end: %+v", s)
 			}
 		})

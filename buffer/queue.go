@@ -67,7 +67,7 @@ func (c *Config) validate() error {
 
 // Queue buffers replies between the fetcher and the applier.
 type Queue struct {
-	// room is the maximum of held bytes; replies is the maximum number of waiting
+	// room is the maximum of buffered bytes; replies is the maximum number of waiting
 	// replies.
 	room    int64
 	replies int
@@ -85,9 +85,9 @@ type Queue struct {
 
 // Stats is the state of a Queue at one moment.
 type Stats struct {
-	// Held is the number of bytes received and not released, Queued those of them not
+	// Buffered is the number of bytes received and not released, Queued those of them not
 	// sent on.
-	Held, Queued int64
+	Buffered, Queued int64
 	// Replies is the number of replies that wait to be sent on.
 	Replies int
 	// Released is how many bytes have been released since Run was called.
@@ -98,7 +98,7 @@ type Stats struct {
 	// Waits is how often there was no room, Waiting reports whether there is none now.
 	Waits   int64
 	Waiting bool
-	// Limit is the maximum of Held, without the headroom.
+	// Limit is the maximum of Buffered, without the headroom.
 	Limit int64
 }
 
@@ -119,7 +119,7 @@ func New(cfg Config) (*Queue, error) {
 // Run moves replies from in to out, in order, as far as there is room. It closes out
 // before it returns: nil once in is closed and everything is sent, the cause once ctx
 // is done. After it has returned it may be called again, for another attempt, if
-// nothing that was held will be released any more: it starts empty.
+// nothing that was buffered will be released after it: it starts empty.
 func (q *Queue) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
 	defer close(out)
 	q.reset()
@@ -194,7 +194,7 @@ func (q *Queue) drop() {
 	q.account.Drop()
 }
 
-// admit adds r if there is room, or nothing else is held.
+// admit adds r if there is room, or nothing else is buffered.
 func (q *Queue) admit(r oplog.Reply) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -210,7 +210,7 @@ func (q *Queue) admit(r oplog.Reply) bool {
 func (q *Queue) mayTake() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.account.queue.len() >= q.replies || q.account.held > 0 && q.account.held >= q.room {
+	if q.account.queue.len() >= q.replies || q.account.buffered > 0 && q.account.buffered >= q.room {
 		q.wait()
 		return false
 	}

@@ -83,7 +83,7 @@ func TestBackPressure(t *testing.T) {
 		q.want("a third one", q.offer(1), false)
 		time.Sleep(3 * time.Second)
 		q.want("waits", q.Stats(), Stats{
-			Held: 40 * mib, Queued: 40 * mib, Replies: 1, Oldest: time.Now().Add(-3 * time.Second), Waits: 1, Waiting: true, Limit: 64 * mib,
+			Buffered: 40 * mib, Queued: 40 * mib, Replies: 1, Oldest: time.Now().Add(-3 * time.Second), Waits: 1, Waiting: true, Limit: 64 * mib,
 		})
 		q.want("gauges", metricValue(t, reg, "replicator_buffer_oldest_age_seconds"), 3.0)
 		q.want("the first one", q.take(), 1)
@@ -103,7 +103,7 @@ func TestBackPressure(t *testing.T) {
 			t.Error("out is open")
 		}
 		q.Release(44*mib + 1)
-		q.want("held in the end", q.Stats().Held, int64(0))
+		q.want("buffered in the end", q.Stats().Buffered, int64(0))
 	})
 }
 
@@ -137,7 +137,7 @@ func TestLargest(t *testing.T) {
 		q.want("the small one", q.take(), 2)
 		q.want("the large one has to wait", q.take(), 0)
 		q.Release(1)
-		q.want("nothing is held", q.take(), 3)
+		q.want("nothing is buffered", q.take(), 3)
 		close(q.in)
 		q.Release(200 * mib)
 		q.want("the end", <-q.done, nil)
@@ -211,7 +211,7 @@ func TestLateRelease(t *testing.T) {
 			t.Error(err)
 		}
 		q.Release(5)
-		q.want("held", q.Stats().Held, int64(0))
+		q.want("buffered", q.Stats().Buffered, int64(0))
 	})
 }
 
@@ -221,7 +221,7 @@ func TestReleaseTooMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if what, ok := recover().(string); !ok || !strings.Contains(what, "1 bytes are released, 0 are held") {
+		if what, ok := recover().(string); !ok || !strings.Contains(what, "1 bytes are released, 0 are buffered") {
 			t.Errorf("recovered %v", what)
 		}
 	}()

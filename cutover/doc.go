@@ -12,11 +12,11 @@
 //
 // Nothing is written for that, neither to the source nor to the target.
 //
-// [Run] carries a cutover out, [Resume] goes on with one that was interrupted, and [Cancel] takes it back.
-// The record (package record) says how far it is; the link's document says whether its deferred options are
+// [Run] carries a cutover out, [Resume] continues one that was interrupted, and [Cancel] reverts it.
+// The record (package record) has the step that was reached; the link's document says whether its deferred options are
 // being converted, and whether it has ended:
 //
-//	the link goes on                      nobody applies anything          it has ended
+//	the link continues                    no process applies anything      it has ended
 //	check ──▶ freeze ──▶ drain ──▶ verify ──▶ convert ──▶ arm ──▶ commit ──▶ thaw ──▶ expire
 //	             └──────────┴─────────┴──────────┴─────────┴─ Cancel
 //

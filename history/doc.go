@@ -28,7 +28,7 @@
 // # The document
 //
 // It has the rings in 16 bits a point (exact to a thousandth), compressed, and the last events: less than 100
-// KB. It is no data of the link: if it is damaged, or of an unknown format, that is logged, and
+// KB. The link does not depend on it: if it is damaged, or of an unknown format, that is logged, and
 // it is written again. A leader writes it only over one of its own term or an earlier one, so that a
 // process that has lost the link does not destroy what its successor has written: see
 // [Store.Write].

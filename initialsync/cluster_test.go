@@ -190,11 +190,11 @@ func (l *link) run(ctx context.Context, t testing.TB) (*initialsync.Copier, *che
 // check compares the target with the source.
 func (l *link) check(t testing.TB, link *checkpoint.Link) {
 	t.Helper()
-	held, err := ddl.ReadDeferred(t.Context(), l.target, "replicator", "link")
+	deferred, err := ddl.ReadDeferred(t.Context(), l.target, "replicator", "link")
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := compare.Compare(t.Context(), compare.Cluster(l.source), compare.Cluster(l.target), compare.Options{Held: held, Map: l.names.Target})
+	report, err := compare.Compare(t.Context(), compare.Cluster(l.source), compare.Cluster(l.target), compare.Options{Deferred: deferred, Map: l.names.Target})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,11 +426,11 @@ func TestFailedIndex(t *testing.T) {
 	if p.Indexes != 1 || len(p.Failed) != 1 || p.Failed[0].Name != "a" || !strings.Contains(p.Failed[0].Why, "CannotCreateIndex") {
 		t.Errorf("progress %+v", p)
 	}
-	held, err := ddl.ReadDeferred(t.Context(), target, "replicator", "link")
+	deferred, err := ddl.ReadDeferred(t.Context(), target, "replicator", "link")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(held, func(h ddl.DeferredSpec) bool { return h.NS == "db.c" && h.Index == "a" && h.Absent }) {
-		t.Errorf("held is %+v", held)
+	if !slices.ContainsFunc(deferred, func(h ddl.DeferredSpec) bool { return h.NS == "db.c" && h.Index == "a" && h.Absent }) {
+		t.Errorf("deferred is %+v", deferred)
 	}
 }

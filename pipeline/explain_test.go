@@ -44,7 +44,7 @@ func (w *world) explain() (lines []string) {
 		s := w.links[name].p.Snapshot()
 		say("link %s: %s since %s (%s), attempt %d, reads %q", name, s.State, s.Since.Format("15:04:05.000"), s.Reason, s.Attempts, s.SourceHost)
 		say("  applied %s, durable %s, fetched %s, lag %s, ops %d", s.Log.Applied, s.Log.Durable, s.Fetched, s.Lag, s.Log.Ops)
-		say("  buffer: %d replies, %d bytes held, waits for room: %t; lanes: %d bytes; the applier waits for %q", s.Buffer.Replies, s.Buffer.Held, s.Buffer.Waiting,
+		say("  buffer: %d replies, %d bytes held, waits for room: %t; lanes: %d bytes; the applier waits for %q", s.Buffer.Replies, s.Buffer.Buffered, s.Buffer.Waiting,
 			s.Applier.WindowBytes, s.Applier.WaitsFor)
 		if d := s.Spool; d != nil {
 			say("  spooled: %s to %s, %d bytes, full: %t %s", d.First, d.Last, d.Bytes, d.Full, d.Why)

@@ -364,7 +364,7 @@ func (s *standstill) look(now time.Time, b buffer.Stats, ended bool) bool {
 	moves := b.Released != s.released
 	s.released = b.Released
 	switch {
-	case moves, b.Held == 0, !b.Waiting && !ended:
+	case moves, b.Buffered == 0, !b.Waiting && !ended:
 		s.since = time.Time{}
 	case s.since.IsZero():
 		s.since = now

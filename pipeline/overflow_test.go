@@ -21,7 +21,7 @@ import (
 // TestStandstill: nothing is read, and nothing applied, for five seconds.
 func TestStandstill(t *testing.T) {
 	t.Parallel()
-	full := buffer.Stats{Held: 10, Waiting: true}
+	full := buffer.Stats{Buffered: 10, Waiting: true}
 	began := time.Unix(1_700_000_000, 0)
 	for _, tt := range []struct {
 		name  string
@@ -30,8 +30,8 @@ func TestStandstill(t *testing.T) {
 		want  int // the first second at which it stands, -1 for never
 	}{
 		{"the buffer is full", func(int) buffer.Stats { return full }, false, 5},
-		{"there is room", func(int) buffer.Stats { return buffer.Stats{Held: 10} }, false, -1},
-		{"reading has ended", func(int) buffer.Stats { return buffer.Stats{Held: 10} }, true, 5},
+		{"there is room", func(int) buffer.Stats { return buffer.Stats{Buffered: 10} }, false, -1},
+		{"reading has ended", func(int) buffer.Stats { return buffer.Stats{Buffered: 10} }, true, 5},
 		{"all is applied, and reading has ended", func(int) buffer.Stats { return buffer.Stats{} }, true, -1},
 		{"something is applied every four seconds", func(s int) buffer.Stats {
 			b := full

@@ -358,12 +358,12 @@ func (w *world) equal(l *link) (string, error) {
 
 // compared compares the sets once.
 func (w *world) compared(l *link) (compare.Report, error) {
-	held, err := ddl.ReadDeferred(w.t.Context(), w.target.conn, "replicator", l.linkName)
+	deferred, err := ddl.ReadDeferred(w.t.Context(), w.target.conn, "replicator", l.linkName)
 	if err != nil {
 		return compare.Report{}, err
 	}
 	return compare.Compare(w.t.Context(), compare.Cluster(w.source.conn), compare.Cluster(w.target.conn),
-		compare.Options{Map: l.scope.Target, Held: held})
+		compare.Options{Map: l.scope.Target, Deferred: deferred})
 }
 
 func (w *world) beginLoad(cfg traffic.Config) error {

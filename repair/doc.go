@@ -20,7 +20,7 @@
 // # Failures
 //
 // A group that cannot be written now is tried again. The leader that finds the request open
-// after another one has died begins it again: what is the same already is not written again. A
+// after another one has died begins it again: documents that are already equal are not written again. A
 // failover of the target may take back what was written before a majority has it. That is why a
 // request is done only once its documents are found the same at a consistent cut, which is
 // majority-committed, after the last write.

@@ -1,4 +1,4 @@
-// Package request stores the requests of operators to a link, and what became of each. They
+// Package request stores the requests of operators to a link, and their outcomes. They
 // are documents in the target's metadata, so they reach whichever process runs the link, on
 // whatever machine, within a few seconds, and outlast all of them.
 //
@@ -27,9 +27,9 @@
 //	asked ──▶ working ──▶ done, failed
 //	  └─────▶ refused
 //
-// Anybody may [Store.Ask]. Only the leader changes what is set ([Store.Set]), and then answers
-// the record: a leader that dies between the two leaves the record open, and the next one acts on
-// it again, which changes nothing. The Standing counts, the records are its history. What a leader
+// Any process may call [Store.Ask]. Only the leader changes the Standing ([Store.Set]), and then answers
+// the record: a leader that dies between the two leaves the record open, and the next one carries it
+// out again, which is idempotent. The Standing is authoritative, the records are its history. What a leader
 // writes for a request is written in transactions with the link's document, which fail once
 // another process has acquired the lease: a former leader neither changes anything nor says that
 // it has.

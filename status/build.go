@@ -35,7 +35,7 @@ func (t *Tracker) Snapshot() Snapshot {
 			CopiedUntil:     opTime(p.CopiedUntil, 0),
 		},
 		Buffer: Buffer{
-			Bytes: p.Buffer.Held, LimitBytes: p.Buffer.Limit, Count: p.Buffer.Replies, Full: p.Buffer.Waiting,
+			Bytes: p.Buffer.Buffered, LimitBytes: p.Buffer.Limit, Count: p.Buffer.Replies, Full: p.Buffer.Waiting,
 		},
 		Checkpoint: Checkpoint{Applied: opTime(point.Applied, 0), FetchFrom: opTime(t.point.FetchFrom, 0), At: known(t.at)},
 		Feedback:   t.report,

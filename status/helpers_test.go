@@ -102,7 +102,7 @@ func busy(s *monitor.Snapshot) {
 		HeardAt: now.Add(-1500 * time.Millisecond), Lag: 12_250 * time.Millisecond, Delay: 5 * time.Second, CutInterval: 10 * time.Second,
 		Deferred:   ddl.Specs{{NS: "shop.a", Index: "sku"}, {NS: "shop.a", Index: "seen"}, {NS: "shop.b"}},
 		DeferredOf: map[oplog.Namespace][]string{"shop.orders": {"seen", "sku"}},
-		Buffer:     buffer.Stats{Held: 5000, Limit: 1 << 20, Replies: 3, Oldest: now.Add(-2 * time.Second), Waiting: true},
+		Buffer:     buffer.Stats{Buffered: 5000, Limit: 1 << 20, Replies: 3, Oldest: now.Add(-2 * time.Second), Waiting: true},
 		Applier:    applier.Stats{Ops: 1, Flushes: 2, Coalesced: 3, Retries: 4, Divergences: 5, DeletesEmpty: 6, Skipped: 7, Commands: 8, Barriers: 9, Writers: 16},
 		Resolver: syncsource.Status{Denied: syncsource.Denylist{
 			"c:3": {Until: now.Add(time.Minute), Reason: "could not be read from: no answer"},

@@ -115,8 +115,8 @@ func (t *Tracker) stages(s *Snapshot, p *monitor.Snapshot) []Stage {
 	if !s.leads() {
 		return list
 	}
-	held, window := float64(p.Buffer.Held), float64(p.Applier.WindowBytes)
-	list[2].Depth, list[4].Depth = &held, &window
+	buffered, window := float64(p.Buffer.Buffered), float64(p.Applier.WindowBytes)
+	list[2].Depth, list[4].Depth = &buffered, &window
 	if !known {
 		return list
 	}

@@ -8,19 +8,19 @@
 // # At which time
 //
 // Of a link, each range is read at a consistent cut: as of S on the source, and as of T on the
-// target, at which the target is the source as of S. So a difference is a difference, and
-// nothing has to be looked at again. Ranges are read one after the other, each at a cut that is
+// target, at which the target is the source as of S. So writes in flight are never
+// reported as differences, and nothing has to be read twice. Ranges are read one after the other, each at a cut that is
 // newer than the one before, so that no cut has to be readable for longer than a server keeps
 // its history. A range that takes longer goes on, after the last document, at the next cut.
 //
 // Catalogs and capped collections cannot be read as of an earlier time, nor can collections
-// that were made again since. There what differs is read again: from the source, from the
-// target after a later cut, and from the source once more. What the source has not changed
-// meanwhile, the target must have.
+// that were created again since. There, what differs is read again: from the source, from the
+// target after a later cut, and from the source once more. If the source has not changed in
+// between, the target must be equal.
 //
 // Without a link nothing may write to either side.
 //
-// A collection that is dropped, made or renamed meanwhile reads as empty as of a time at which
+// A collection that is dropped, created or renamed meanwhile reads as empty as of a time at which
 // it had another UUID. So differences are reported only after both sides still have the
 // collections that were listed; otherwise that collection begins again.
 //

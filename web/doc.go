@@ -15,7 +15,7 @@
 //
 // # What it guarantees
 //
-//   - Nothing that a client does or omits holds up the link. A stream takes the latest status at its
+//   - No client can delay the link, whatever it does. A stream takes the latest status at its
 //     own pace, and is dropped when a write takes too long; one status is made per second for all.
 //   - Every size, time and number is bounded: headers, bodies, the time to send them and to take the
 //     answer, connections, streams, concurrent requests to the target.

@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 		}
 		return time.Since(s.newest).Seconds()
 	})
-	gauge("held_bytes", "Bytes of memory that were read back, or came in, and are not applied.", func() float64 { return float64(s.account.Stats().Held) })
+	gauge("memory_bytes", "Bytes of memory that were read back, or came in, and are not applied.", func() float64 { return float64(s.account.Stats().Buffered) })
 	gauge("full_age_seconds", "How long there has been no room, 0 while there is.", func() float64 {
 		if s.full.IsZero() {
 			return 0

@@ -205,7 +205,7 @@ func (m *model) check(rt *rapid.T) {
 			sum += info.Size()
 		}
 	}
-	if err != nil || st.Bytes != sum || st.Entries != int64(len(all)) || m.s.Stats().Held != 0 {
+	if err != nil || st.Bytes != sum || st.Entries != int64(len(all)) || m.s.Stats().Buffered != 0 {
 		rt.Fatalf("%+v, want %d bytes, %d entries: %v", st, sum, len(all), err)
 	}
 }

@@ -108,7 +108,7 @@ func TestRunAgain(t *testing.T) {
 			if _, open := <-r.out; open {
 				t.Error("out is open")
 			}
-			s.Release(s.Stats().Held)
+			s.Release(s.Stats().Buffered)
 		}
 	})
 }

@@ -208,7 +208,7 @@ func TestForgetUnread(t *testing.T) {
 		r := startRun(ctx, t, s)
 		want(t, "the first", r.takeNumbers(), []int{7})
 		must.Succeed(t, s.Forget(at(100)))
-		s.Release(s.Stats().Held)
+		s.Release(s.Stats().Buffered)
 		want(t, "the second", r.takeNumbers(), []int{8})
 		cancel(nil)
 		if err := <-r.done; !errors.Is(err, context.Canceled) {
@@ -227,7 +227,7 @@ func TestMemory(t *testing.T) {
 		want(t, "what is larger than all", r.takeNumbers(), []int{1, 2})
 		want(t, "concurrently", r.takeNumbers(), nil)
 		st := s.Stats()
-		want(t, "stats", st, buffer.Stats{Held: big.Bytes, Oldest: st.Oldest, Waits: 1, Waiting: true, Limit: 10_000})
+		want(t, "stats", st, buffer.Stats{Buffered: big.Bytes, Oldest: st.Oldest, Waits: 1, Waiting: true, Limit: 10_000})
 		want(t, "oldest", st.Oldest.Equal(base.Add(1)), true)
 		if !r.offer(reply(t, 0, 7)) {
 			t.Error("storing does not go on")
@@ -237,10 +237,10 @@ func TestMemory(t *testing.T) {
 		s.Release(1)
 		want(t, "the third", r.takeNumbers(), []int{4})
 		want(t, "no more room", r.takeNumbers(), nil)
-		s.Release(s.Stats().Held)
+		s.Release(s.Stats().Buffered)
 		want(t, "the fifth", r.takeNumbers(), []int{6})
 		want(t, "the one that came meanwhile", r.takeNumbers(), []int{7})
-		s.Release(s.Stats().Held)
+		s.Release(s.Stats().Buffered)
 		at8 := reply(t, 0, 8)
 		want(t, "at the end", r.offer(at8), true)
 		got := r.take()
@@ -249,7 +249,7 @@ func TestMemory(t *testing.T) {
 		}
 		close(r.in)
 		want(t, "the end", <-r.done, nil)
-		s.Release(s.Stats().Held)
+		s.Release(s.Stats().Buffered)
 	})
 }
 
@@ -267,13 +267,13 @@ func TestMemoryChanges(t *testing.T) {
 		s.SetMemory(20_000)
 		want(t, "the next", r.takeNumbers(), []int{2})
 		s.SetMemory(8000)
-		s.Release(s.Stats().Held)
+		s.Release(s.Stats().Buffered)
 		want(t, "the next, once they are released", r.takeNumbers(), []int{3})
 		close(r.in)
-		s.Release(s.Stats().Held)
+		s.Release(s.Stats().Buffered)
 		want(t, "the last", r.takeNumbers(), []int{4})
 		want(t, "the end", <-r.done, nil)
-		s.Release(s.Stats().Held)
+		s.Release(s.Stats().Buffered)
 	})
 }
 

@@ -141,7 +141,7 @@ func progressLoop(ctx context.Context, log *slog.Logger, snapshot func() monitor
 			slog.String(keyDurable, s.Progress.Durable.String()),
 			slog.Int64(keyOps, ops),
 			slog.Int64(keyRate, int64(float64(ops)/max(now.Sub(at), time.Millisecond).Seconds())),
-			slog.Int64(keyBuffer, s.Buffer.Held),
+			slog.Int64(keyBuffer, s.Buffer.Buffered),
 			slog.String(keyHost, s.SourceHost),
 		)
 		last, at = s, now

@@ -1,5 +1,5 @@
-// Package record keeps the record of a cutover in the metadata of its link: what was begun, by whom,
-// and how each step ended. Everybody reads it, and package cutover writes it.
+// Package record stores the record of a cutover in the metadata of its link: the options, the process
+// that works on it, and the outcome of each step. Any process reads it; package cutover writes it.
 //
 //	collection cutovers: {_id: LINK, id, rev, save, state, by, started, ended, options, steps, …}
 //

@@ -312,7 +312,7 @@ func (d *Demo) compare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	d.result.Compared, err = compare.Compare(ctx, compare.Cluster(d.source), compare.Cluster(d.target), compare.Options{Held: deferred})
+	d.result.Compared, err = compare.Compare(ctx, compare.Cluster(d.source), compare.Cluster(d.target), compare.Options{Deferred: deferred})
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

@@ -39,17 +39,17 @@ const (
 	// Cuts has the newest consistent cuts of links.
 	Cuts = "cuts"
 	// Cutovers has the newest cutover of each link: see package cutover/record. Releases that do not
-	// know it ignore it; a link that may not go on meanwhile says so in its own document.
+	// know it ignore it; the document of the link itself says when it must not apply.
 	Cutovers = "cutovers"
 	// Guard has what is known of foreign writes to the target, and Commands the commands that links
 	// have announced to its oplog: see package guard. Releases that do not know them ignore them.
 	Guard    = "guard"
 	Commands = "commands"
 	// Verified has the ranges of collections that a verification of a link has compared, for
-	// one that goes on with it: see package verify. It is no state of the link.
+	// one that resumes it: see package verify. The link does not depend on it.
 	Verified = "verified"
-	// History has what links have done in the last 24 hours: see package history. It is no
-	// state of them.
+	// History has what links have done in the last 24 hours: see package history. They do not
+	// depend on it.
 	History = "history"
 	// Locks has the named locks, LockPings when the processes were last alive that take
 	// them: see package lease/locks. They belong to no link.

@@ -11,7 +11,7 @@
 //	traffic     a workload that writes to a set, at a rate
 //	simcaller   sends commands to an embedded set without a network, with faults
 //	mongotest   starts real servers, if there are any
-//	must        ends a test after an error that it cannot go on after
+//	must        ends a test after an error
 //	launch      runs a mongod binary as a process
 //	race        reports whether the race detector is on
 package testkit

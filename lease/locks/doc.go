@@ -4,9 +4,9 @@
 //
 // # The problem
 //
-// A process that has a lock can die, or be suspended for longer than anybody waits, and write
-// when it resumes. Clocks of two machines differ. A reply can be lost, so that nobody knows
-// who has the lock. A database that elects another primary can forget what it granted.
+// A process that has a lock can die, or be suspended for longer than other processes wait, and write
+// when it resumes. Clocks of two machines differ. A reply can be lost, so that no process knows
+// which one has the lock. A database that elects another primary can forget what it granted.
 //
 // # Records
 //
@@ -54,14 +54,14 @@
 //     also that of the process that waits. (2) For a lock that ends: the store's clock is not
 //     set forward, and no primary is elected whose clock is ahead of the one before, by more than the
 //     Margin, while the lock is had; otherwise it is free early, and two may have it until the first one's
-//     next renewal or the end of its context. A slow lock does not depend on that. (3) The store keeps its contract. (4) Nobody
+//     next renewal or the end of its context. A slow lock does not depend on that. (3) The store keeps its contract. (4) No operator
 //     releases the lock by hand: otherwise two may have it until the first one finds out, a slow one with
 //     the next ping's round, one that ends with its next renewal.
 //   - What the context covers: a process must stop with it. After a suspension it is over, and [Lock.Err]
 //     and [Check] find that before a timer has fired; what happens between such a check and the write that
 //     follows it, and a command that was sent before, are covered by fencing alone.
-//   - Liveness: while the store is up, somebody who wants it gets a lock that ends within its TTL
-//     and two intervals after its process is gone, within an interval after its release. A slow lock whose process is gone is free 15 min later, plus a ping and a retry; at once if it was
+//   - Liveness: while the store is up, a lock that ends goes to one of the processes that wait for it:
+//     within its TTL and two intervals after its process is gone, within an interval after its release. A slow lock whose process is gone is free 15 min later, plus a ping and a retry; at once if it was
 //     closed. An election of the store restarts that time. The store's clock counts for locks
 //     that end: where a new primary's is ahead, they end earlier, with it.
 //   - Fault tolerance: whether the reply to an acquisition, an unlock or a ping was lost before or

@@ -19,8 +19,8 @@
 // One of them is the coordinator, by a lease. It only assigns: it reads who is alive, and writes the
 // plan, one document that it replaces by compare-and-set, and only if no newer coordinator has. A member works on a
 // partition while it has the lease of that partition, by [locks.Elect.Lock], and at no other
-// time. So the coordinator may be wrong, late, twice there or away: partitions wait, or go on where
-// they are, but none is worked on twice.
+// time. So the coordinator may be wrong, late, absent or one of two: partitions wait, or stay where
+// they are, but no two members work on one.
 //
 //	assigned ──▶ waits for the lease ──▶ works ◀──▶ waits after a failure
 //	                     ▲                 │
@@ -49,13 +49,13 @@
 //     only if limits of others left it more.
 //     One that leaves, dies or is drained moves its own. Otherwise none moves, but those that a
 //     member refuses.
-//   - Limits: a member never has more partitions than [Config.Limit]. What nobody has room for waits.
+//   - Limits: a member never has more partitions than [Config.Limit]. A partition for which no member has room waits.
 //   - Drain: the partitions of a member that is drained move as far as others have room; the
 //     rest goes on where it is. It is drained until that is ended, also when it is started again.
 //   - Failures: a work that fails is tried again after 1 s, 2 s, … 1 min, by the same member
 //     with the same term. After the fifth failure in a row the member refuses that partition for ten minutes, twice as
 //     long each further time up to a day, and it moves to one that does not. A member that refuses partitions gets no others for them, so
-//     one on which everything fails ends up with nothing, if the others have room. What all refuse stays.
+//     one on which everything fails ends up without partitions, if the others have room. A partition that all refuse stays.
 //   - Without the store, or without a coordinator, works go on until their leases end; without
 //     a coordinator alone they are renewed.
 //

@@ -94,10 +94,10 @@ func (m *Monitor) unapplied() string {
 	}
 	b := a.buffer()
 	unread := a.Queue == nil && a.Spool != nil && !a.Spool.AllRead()
-	if b.Held == 0 && !unread {
+	if b.Buffered == 0 && !unread {
 		return ""
 	}
-	text := fmt.Sprintf("%d replies wait in the buffer, and %d bytes are after it", b.Replies, b.Held-b.Queued)
+	text := fmt.Sprintf("%d replies wait in the buffer, and %d bytes are after it", b.Replies, b.Buffered-b.Queued)
 	if a.Counts != nil {
 		s := a.Counts()
 		text += fmt.Sprintf(", %d of them in the lanes", s.WindowBytes)

@@ -299,11 +299,11 @@ func (k *killed) same(t *testing.T, target cluster, link string) {
 	t.Helper()
 	to := connect(t, target.uriFor(admin))
 	defer to.Close()
-	held, err := ddl.ReadDeferred(t.Context(), to, scope.DefaultMetaDB, link)
+	deferred, err := ddl.ReadDeferred(t.Context(), to, scope.DefaultMetaDB, link)
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := compare.Compare(t.Context(), compare.Cluster(k.conn), compare.Cluster(to), compare.Options{Held: held})
+	report, err := compare.Compare(t.Context(), compare.Cluster(k.conn), compare.Cluster(to), compare.Options{Deferred: deferred})
 	if err != nil || !report.Equal() {
 		t.Errorf("%v %s", err, &report)
 	}

@@ -323,12 +323,12 @@ func (l *live) kill(ctx context.Context, set cluster, member int) error {
 func (l *live) same(t *testing.T) {
 	t.Helper()
 	from, to := connect(t, l.source.uriFor(admin)), connect(t, l.target.uriFor(admin))
-	held, err := ddl.ReadDeferred(t.Context(), to, scope.DefaultMetaDB, l.mirror.cfg.Link)
+	deferred, err := ddl.ReadDeferred(t.Context(), to, scope.DefaultMetaDB, l.mirror.cfg.Link)
 	if err != nil {
 		t.Fatal(err)
 	}
 	report, err := compare.Compare(t.Context(), compare.Cluster(from), compare.Cluster(to), compare.Options{
-		Held: held, AnyFieldOrder: l.anyFieldOrder,
+		Deferred: deferred, AnyFieldOrder: l.anyFieldOrder,
 	})
 	if err != nil {
 		t.Fatal(err)

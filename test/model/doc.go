@@ -9,7 +9,7 @@
 //	                   election: the last writes are lost, the clock jumps
 //	                   forget: the sessions' numbers are gone
 //
-// A process needs not be frozen: every step may happen at any later time, or never, while
+// A process need not be frozen: every step may happen at any later time, or never, while
 // time passes. A message that arrives after its process has lost the lease is one that was
 // between its check and the network, or in a network that was silent.
 //

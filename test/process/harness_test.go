@@ -123,11 +123,11 @@ func (h *harness) exists() bool { return !h.reached().IsNull() }
 
 // equal compares the sets.
 func (h *harness) equal() {
-	held, err := ddl.ReadDeferred(h.Context(), h.to, "replicator", link)
+	deferred, err := ddl.ReadDeferred(h.Context(), h.to, "replicator", link)
 	if err != nil {
 		h.Fatal(err)
 	}
-	report, err := compare.Compare(h.Context(), compare.Cluster(h.from), compare.Cluster(h.to), compare.Options{Held: held})
+	report, err := compare.Compare(h.Context(), compare.Cluster(h.from), compare.Cluster(h.to), compare.Options{Deferred: deferred})
 	if err != nil {
 		h.Fatal(err)
 	}

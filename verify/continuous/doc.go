@@ -8,9 +8,9 @@
 // [Rounds] compares source and target over and over, range by range, at the link's consistent cuts:
 // only while this process leads and the link is steady, and within a [Budget]. What it has compared is
 // in the metadata, so the next process goes on after a restart or a takeover. No error of it ends or
-// slows the link; it says what is in its way and tries again.
+// slows the link; it reports the reason why it waits, and retries.
 //
-// [Watcher] runs in every process that leads, whoever compares: it marks collections that are not
+// [Watcher] runs in every process that leads, whether or not Rounds does: it marks collections that are not
 // verified any more, because something else has written to them, they are copied again, or an operation
 // has diverged. It reads the standing every few seconds, and announces each difference once, and when a
 // later comparison no longer finds it.

@@ -1,7 +1,7 @@
-// Package standing keeps what is known of a link's verification: which collections of the target
-// were compared with the source, as of which consistent cut, and what differed. Whoever compares
-// writes it (package verify, for the command and for a link that verifies itself); status, cutover
-// and the page read it.
+// Package standing stores the results of a link's verification: which collections of the target
+// were compared with the source, as of which consistent cut, and what differed. Every
+// verification writes it (package verify, for the command and for a link that verifies itself); status,
+// cutover and the page read it.
 //
 //	verify ── round, ranges, results ──▶ ┌──────────────────────┐
 //	                                     │ verified (metadata)  │ ──▶ [Read] ──▶ [Standing]
@@ -23,7 +23,7 @@
 // # Who writes
 //
 // Two verifications may run at the same time. A result replaces none that is of a newer cut. A result
-// is an observation of both sides at its cuts, and true whoever leads the link now, so a process that
+// is an observation of both sides at its cuts, and true whichever process leads the link now, so a process that
 // has lost the lease can store nothing that is wrong. A range counts for the ranges that its own
 // verification has stored.
 package standing

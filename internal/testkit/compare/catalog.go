@@ -15,7 +15,7 @@ import (
 func (c *comparison) catalog(p *pair) {
 	want := memstore.CollectionState{NS: p.ns, Type: p.want.Type, Options: c.renamed(p), Indexes: p.want.Indexes}
 	got := memstore.CollectionState{NS: p.ns, Type: p.got.Type, Options: p.got.Options, Indexes: p.got.Indexes}
-	got.Options, got.Indexes = c.opts.Held.Overlay(p.ns, got.Options, got.Indexes)
+	got.Options, got.Indexes = c.opts.Deferred.Overlay(p.ns, got.Options, got.Indexes)
 	json := c.a.plain() || c.b.plain()
 	canonical(&want, json)
 	canonical(&got, json)

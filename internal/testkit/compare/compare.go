@@ -34,8 +34,8 @@ type Options struct {
 	// false if it does not exist there: scope.Scope.Target. Nil means the same
 	// name.
 	Map func(ns oplog.Namespace) (oplog.Namespace, bool)
-	// Held has the index options that the second side defers.
-	Held ddl.Specs
+	// Deferred has the index options that the second side defers.
+	Deferred ddl.Specs
 	// MetaDB is the database of the link's own records, which is left out on both
 	// sides. Default "replicator".
 	MetaDB string

@@ -117,7 +117,7 @@ func TestCompare(t *testing.T) {
 			name: "what is held is put over it",
 			a:    state(indexed(t, coll(t, "d.a", `{}`), `{"v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`)),
 			b:    state(indexed(t, coll(t, "d.a", `{}`), `{"v": 2, "key": {"x": 1}, "name": "x_1"}`)),
-			opts: Options{Held: ddl.Specs{{NS: "d.a", Index: "x_1", Fields: []string{"unique"}, Spec: bsongen.FromJSON(t, `{"v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`)}}},
+			opts: Options{Deferred: ddl.Specs{{NS: "d.a", Index: "x_1", Fields: []string{"unique"}, Spec: bsongen.FromJSON(t, `{"v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`)}}},
 		},
 		{
 			name: "documents",

@@ -139,11 +139,11 @@ func (p *player) run(ctx context.Context, cfg pipeline.Config, o RunOptions, r *
 	if err != nil {
 		return compare.Report{}, err
 	}
-	held, err := ddl.ReadDeferred(ctx, to, scope.DefaultMetaDB, linkName)
+	deferred, err := ddl.ReadDeferred(ctx, to, scope.DefaultMetaDB, linkName)
 	if err != nil {
 		return compare.Report{}, err
 	}
 	return compare.Compare(ctx, compare.Recorded(p.src.After), compare.Cluster(to), compare.Options{
-		Map: cfg.Scope.Target, Held: held, AnyFieldOrder: p.olderUpdates,
+		Map: cfg.Scope.Target, Deferred: deferred, AnyFieldOrder: p.olderUpdates,
 	})
 }

@@ -109,11 +109,11 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 	if _, err := Follow(ctx, cfg, from, to, s.Last); err != nil {
 		return compare.Report{}, err
 	}
-	held, err := ddl.ReadDeferred(ctx, to, scope.DefaultMetaDB, linkName)
+	deferred, err := ddl.ReadDeferred(ctx, to, scope.DefaultMetaDB, linkName)
 	if err != nil {
 		return compare.Report{}, err
 	}
-	return compare.Compare(ctx, compare.Recorded(s.After), compare.Cluster(to), compare.Options{Map: cfg.Scope.Target, Held: held})
+	return compare.Compare(ctx, compare.Recorded(s.After), compare.Cluster(to), compare.Options{Map: cfg.Scope.Target, Deferred: deferred})
 }
 
 // target returns the URI of the target: of an embedded set, which end closes, unless

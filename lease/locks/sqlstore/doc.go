@@ -7,7 +7,7 @@
 //
 // # Tables
 //
-// [Store.Create] creates them, or whoever creates tables executes what [Store.Schema] returns:
+// [Store.Create] creates them; or an administrator executes the statements that [Store.Schema] returns:
 //
 //	locks      name, process, id, term, renewals, ttl, expires, since, modified, who, why, state
 //	lockpings  process, ping
@@ -46,8 +46,8 @@
 // # What lasts
 //
 // What was granted must not be forgotten, or two have a lock. In a crash of the server nothing is
-// lost if it writes each commit to disk: [Store.Check] returns an error if settings do not say so. That what takes over has everything is
-// for the administrator to see to:
+// lost if it writes each commit to disk: [Store.Check] returns an error if settings do not say so. That a server that takes over has everything
+// is up to the administrator:
 //
 //   - PostgreSQL: synchronous_standby_names with synchronous_commit=on, and only a synchronous
 //     standby is promoted.
