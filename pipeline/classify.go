@@ -165,6 +165,20 @@ func Classify(err error) Verdict {
 	return Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Only what the checkpoint covers counts as applied. If the message makes no sense, report it."}
 }
 
+// retries reports whether another attempt follows one that ended with err, of a process that was
+// authorized before or not.
+func retries(err error, authorized, part bool) bool {
+	switch {
+	case Classify(err).Action == Retry:
+		return true
+	case isLogin(err):
+		return authorized
+	}
+	// A link ends, so that the process can be restarted. A part would have to start
+	// from the beginning.
+	return part && isLocal(err)
+}
+
 // wasPromoted reports whether a link has ended because its source was gone.
 func wasPromoted(err error) bool {
 	over, ok := errors.AsType[*checkpoint.OverError](err)

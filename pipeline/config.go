@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/resync"
+	"github.com/oplogrep/replicator/standby"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -119,7 +120,7 @@ type Config struct {
 	KeepAlive time.Duration
 
 	// Lease says how this process gets and keeps the link's lease.
-	Lease Lease
+	Lease standby.Options
 
 	// RetryMin and RetryMax limit the pause between two attempts, which doubles from
 	// one to the next. Defaults 100 ms and 30 s.
@@ -194,7 +195,7 @@ func (c *Config) validate() error {
 	if c.Memory < memory.MinLink {
 		errs = append(errs, fmt.Errorf("memory: %d bytes: want %d or more", c.Memory, memory.MinLink))
 	}
-	errs = append(errs, c.Copy.Validate(), c.Lease.validate())
+	errs = append(errs, c.Copy.Validate(), c.Lease.Validate())
 	if c.RelayBytes < 0 || c.RelayBytes > 0 && c.Copy.SpoolDir == "" {
 		errs = append(errs, fmt.Errorf("relay log: %d bytes, and no folder for a spool", c.RelayBytes))
 	}

@@ -31,7 +31,7 @@ func (p *Pipeline) copyOrFollow(ctx, soft context.Context, link *checkpoint.Link
 	if st.Copy == nil || !initialsync.Void(err) || st.Copy.Phase != checkpoint.Copying && !p.monitor.Gaps().Copying {
 		return err
 	}
-	if err = p.beforeEnd(ctx, soft, err); ctx.Err() != nil {
+	if err = p.candidate.BeforeEnd(ctx, soft, err); ctx.Err() != nil {
 		return err
 	}
 	return p.copyAnew(ctx, link, st.Copy, err)

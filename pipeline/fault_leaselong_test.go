@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/standby"
 )
 
 // TestLongTransaction: renewals of the lease do not wait for a transaction that stays open: neither for
@@ -32,7 +33,7 @@ func TestLongTransaction(t *testing.T) {
 			w := newWorld(t, quiet(1), quiet(2))
 			at := newGates(tt.gate)
 			w.asTarget = at.around
-			cfg := pipeline.Config{Writers: 1, Lease: pipeline.Lease{TTL: 30 * time.Second, Every: 200 * time.Millisecond}}
+			cfg := pipeline.Config{Writers: 1, Lease: standby.Options{TTL: 30 * time.Second, Every: 200 * time.Millisecond}}
 			must.Succeed(t, w.start("a", cfg, scope.Config{}))
 			l := w.links["a"]
 			must.Succeed(t, w.caughtUp(l))

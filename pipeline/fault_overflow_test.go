@@ -22,6 +22,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/standby"
 )
 
 // overflowing is a link that follows a source with a small oplog, with a folder for the
@@ -52,7 +53,7 @@ func newLeasedOverflowing(t *testing.T, oplogMiB int64, ttl time.Duration) *over
 	o := &overflowing{world: w, spool: t.TempDir()}
 	o.cfg = pipeline.Config{Writers: 2, Memory: memory.MinLink, Await: 100 * time.Millisecond}
 	if ttl > 0 {
-		o.cfg.Lease = pipeline.Lease{TTL: ttl, Every: ttl / 5}
+		o.cfg.Lease = standby.Options{TTL: ttl, Every: ttl / 5}
 	}
 	o.cfg.Copy.SpoolDir = o.spool
 	must.Succeed(t, o.start("a"))

@@ -77,7 +77,7 @@ func (p *Pipeline) newOverflow(soft context.Context, a *attempt, st checkpoint.S
 		told:  func() bool { return soft.Err() != nil },
 		end:   func() { a.end(errDrain) },
 		leave: a.leave,
-		has:   p.sourceHas,
+		has:   p.resolver.Reaches,
 	}
 }
 

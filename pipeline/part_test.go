@@ -83,14 +83,14 @@ func TestRetries(t *testing.T) {
 		{errors.New("something else"), false, false},
 	} {
 		err := fmt.Errorf("in an attempt: %w", tt.err)
-		if got := (&Pipeline{}).retries(err); got != tt.link {
+		if got := retries(err, false, false); got != tt.link {
 			t.Errorf("%T: a link retries: %t", tt.err, got)
 		}
-		if got := (&Pipeline{cfg: Config{part: &part{}}}).retries(err); got != tt.aPart {
+		if got := retries(err, true, true); got != tt.aPart {
 			t.Errorf("%T: a part retries: %t", tt.err, got)
 		}
 	}
-	if !(&Pipeline{term: 1}).retries(&driver.AuthError{}) {
+	if !retries(&driver.AuthError{}, true, false) {
 		t.Error("a link that was let in before does not retry")
 	}
 }

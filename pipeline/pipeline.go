@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
@@ -24,6 +23,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/resync"
+	"github.com/oplogrep/replicator/standby"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -41,8 +41,8 @@ type Pipeline struct {
 	control *control.Controller
 	brake   *control.Brake
 	repairs *repairs // nil for a part
-	// accepted is when this process got the lease by an offer, nil if it did not.
-	accepted atomic.Pointer[time.Time]
+	// candidate acquires the lease.
+	candidate *standby.Candidate
 
 	// waits tracks the commands in flight.
 	waits mongo.Waits
@@ -57,10 +57,6 @@ type Pipeline struct {
 	// run is the context of Run, which outlasts that of a lease: to read the source and to
 	// spool its oplog needs none.
 	run context.Context //nolint:containedctx // It is that of work that outlasts a call.
-	// term is the last one that this process had, or has seen, 0 before the first. Claim is
-	// how the next one is acquired.
-	term  int64
-	claim lease.Claim
 	// earlier, if not null, is an entry before the checkpoint's FetchFrom to read from:
 	// a transaction turned out to begin there.
 	earlier oplog.OpTime
@@ -160,8 +156,9 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		Watcher: p.watcher, Resolver: p.resolver.Another(), Dialer: p.source, Direct: source.Direct(),
 		Wait: cfg.Copy.SourceWait, Observer: cfg.Observer,
 	})
+	p.candidate = p.newCandidate()
 	if cfg.Lease.TTL > 0 && cfg.part == nil {
-		registerLease(cfg.Registry, cfg.Link, p.Snapshot)
+		standby.RegisterMetrics(cfg.Registry, cfg.Link, p.Snapshot)
 	}
 	return p, nil
 }
@@ -281,7 +278,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 			}
 		}
 		if !p.retries(err) && !p.readsElsewhere(err) {
-			return p.beforeEnd(ctx, soft, err)
+			return p.candidate.BeforeEnd(ctx, soft, err)
 		}
 		if broken := p.afterFailure(soft, err, before, began); broken != nil {
 			return broken
@@ -296,18 +293,11 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	}
 }
 
-// retries reports whether another attempt follows one that ended with err.
+// retries reports whether another attempt follows one that ended with err. Where this process has
+// been authorized before, also as another pipeline, a refusal is transient.
 func (p *Pipeline) retries(err error) bool {
-	switch {
-	case Classify(err).Action == Retry:
-		return true
-	case isLogin(err):
-		// This process has been authorized before, so the refusal is transient.
-		return p.term != 0 || p.cfg.part != nil
-	}
-	// A link ends, so that the process can be restarted. A part would have to start
-	// from the beginning.
-	return p.cfg.part != nil && isLocal(err)
+	part := p.cfg.part != nil
+	return retries(err, part || p.candidate.Term() != 0, part)
 }
 
 // pause announces the end of attempt n and waits before the next one, for a random time
@@ -411,17 +401,13 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 	if p.control != nil {
 		p.control.Leads(nil)
 	}
-	link, err := p.store.AcquireBy(ctx, p.term, p.claim)
+	link, err := p.candidate.Acquire(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if now := time.Now(); p.claim.AcceptOffer {
-		p.accepted.Store(&now)
 	}
 	if p.control != nil {
 		p.control.Leads(link)
 	}
-	p.term, p.claim.TakeOver, p.claim.AcceptOffer, p.claim.Unmoved = link.Term(), false, false, nil
 	return link, nil
 }
 
@@ -436,7 +422,7 @@ func (p *Pipeline) follow(ctx, soft context.Context, link *checkpoint.Link, src 
 
 // ensureLink creates the link if it does not exist.
 func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error {
-	if p.term != 0 {
+	if p.candidate.Term() != 0 {
 		return nil
 	}
 	_, found, err := p.store.Load(ctx)

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/standby"
 	"github.com/oplogrep/replicator/syncsource"
 	"github.com/oplogrep/replicator/verify/continuous"
 )
@@ -355,7 +356,7 @@ func (f *runFlags) pipeline(p *plan) pipeline.Config {
 		UniqueIndexes: ddl.Relaxed,
 		FlushDocs:     f.FlushDocs, FlushBytes: int(f.FlushBytes), CoalesceWindow: f.CoalesceWindow,
 		CheckpointInterval: f.CheckpointInterval, CutInterval: f.CutInterval, Guard: guard.Mode(f.Guard),
-		Lease: pipeline.Lease{
+		Lease: standby.Options{
 			TTL: f.LeaseTTL, Every: f.LeaseRenew, SpoolWait: f.SpoolWait, TakeOver: f.Takeover, Once: f.Once,
 		},
 	}

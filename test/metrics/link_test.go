@@ -26,6 +26,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/standby"
 	"github.com/oplogrep/replicator/status"
 	"github.com/oplogrep/replicator/verify/standing"
 	"github.com/oplogrep/replicator/web"
@@ -61,7 +62,7 @@ func start(t *testing.T) *process {
 	p.link = must.Get(pipeline.New(pipeline.Config{
 		Link: "shop", Scope: must.Get(scope.New(scope.Config{}))(t), Await: time.Second, CutInterval: time.Second,
 		Copy:  initialsync.Options{Wanted: true, SpoolDir: t.TempDir()},
-		Lease: pipeline.Lease{TTL: time.Minute, Every: time.Second, Process: lease.NewProcess("test")}, Feedback: feedback.Document,
+		Lease: standby.Options{TTL: time.Minute, Every: time.Second, Process: lease.NewProcess("test")}, Feedback: feedback.Document,
 		Observer: p.tracker.Observe, Registry: p.registry,
 	}, p.source, target))(t)
 	p.tracker.Follow(p.link.Snapshot)

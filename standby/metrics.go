@@ -1,4 +1,4 @@
-package pipeline
+package standby
 
 import (
 	"time"
@@ -30,9 +30,9 @@ func renewalTimes(reg prometheus.Registerer, link string) func(took time.Duratio
 	}
 }
 
-// registerLease registers the metrics of a link's lease that are computed at each scrape, in
+// RegisterMetrics registers the metrics of a link's lease that are computed at each scrape, in
 // place of those of an earlier pipeline of the link.
-func registerLease(reg prometheus.Registerer, link string, now func() monitor.Snapshot) {
+func RegisterMetrics(reg prometheus.Registerer, link string, now func() monitor.Snapshot) {
 	if reg == nil {
 		return
 	}

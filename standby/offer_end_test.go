@@ -1,4 +1,4 @@
-package pipeline
+package standby
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 // for ever, and neither would end.
 func TestOfferedOnce(t *testing.T) {
 	t.Parallel()
-	p := &Pipeline{}
-	p.cfg.Lease.TTL, p.cfg.Lease.OfferFor = 10*time.Second, time.Hour
+	c := &Candidate{}
+	c.cfg.TTL, c.cfg.OfferFor = 10*time.Second, time.Hour
 	now := time.Now()
-	p.accepted.Store(&now)
+	c.accepted.Store(&now)
 	stale := &syncsource.TooStaleError{}
-	if err := p.beforeEnd(t.Context(), t.Context(), stale); !errors.Is(err, stale) {
+	if err := c.BeforeEnd(t.Context(), t.Context(), stale); !errors.Is(err, stale) {
 		t.Errorf("it ends with %v", err)
 	}
 }

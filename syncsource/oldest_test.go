@@ -1,4 +1,4 @@
-package pipeline
+package syncsource
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func TestOldestEntries(t *testing.T) {
 		members := map[string]*oldestMember{"late": {}, "slow": {takes: 5 * time.Second}, "away": {}, "hangs": {takes: time.Hour}}
 		members["late"].begins.Store(50)
 		members["slow"].begins.Store(10)
-		o, at := newOldestEntries(&sync.WaitGroup{}), oplog.NewOpTime(20, 1, 1)
+		o, at := (&Resolver{}).OldestEntries(&sync.WaitGroup{}, false), oplog.NewOpTime(20, 1, 1)
 		look := func(reaches, answered bool, hosts ...string) {
 			t.Helper()
 			for _, host := range hosts {
@@ -73,12 +73,12 @@ func TestOldestEntries(t *testing.T) {
 		members["late"].begins.Store(0)
 		look(false, true, "late")
 		// A member that hangs is asked again.
-		time.Sleep(oldestWithin)
+		time.Sleep(OldestWithin)
 		look(false, true, "hangs")
 		if n := members["hangs"].calls.Load(); n != 2 {
 			t.Errorf("the member that hangs was asked %d times", n)
 		}
-		time.Sleep(oldestWithin)
+		time.Sleep(OldestWithin)
 		o.asking.Wait()
 	})
 }

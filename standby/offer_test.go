@@ -1,4 +1,4 @@
-package pipeline
+package standby
 
 import (
 	"testing"
@@ -9,16 +9,16 @@ import (
 // TestMayOffer: a process that got the lease by an offer keeps it for a while.
 func TestMayOffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &Pipeline{}
+		c := &Candidate{}
 		wants := func(want bool) {
 			t.Helper()
-			if p.mayOffer() != want {
+			if c.mayOffer() != want {
 				t.Errorf("it may offer the lease: %t", !want)
 			}
 		}
 		wants(true)
 		now := time.Now()
-		p.accepted.Store(&now)
+		c.accepted.Store(&now)
 		wants(false)
 		time.Sleep(offerAgain - time.Second)
 		wants(false)

@@ -1,0 +1,10 @@
+package standby
+
+// Keys of the attributes of what is logged.
+const (
+	keyError  = "error"
+	keyFor    = "for"
+	keyFrom   = "from"
+	keyHolder = "holder"
+	keyThen   = "then"
+)
