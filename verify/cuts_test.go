@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
 )
 
 // rest are the cuts of two clusters to which nothing writes: the present times of both.
@@ -261,6 +262,34 @@ func TestCatalogMoves(t *testing.T) {
 	_, found := check(t, Config{Source: source, Target: target, Cuts: cuts})
 	if len(found) != 1 || found[0].Kind != OfCollection || found[0].NS != "d.lost" {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestCatalogsTogether: catalogs that differ are read again together, and not at a cut for each, while
+// the source is written to.
+func TestCatalogsTogether(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	const each = 6
+	for _, db := range []string{"d", "e"} {
+		for n := range each {
+			run(t, source, db, bson.D{{Key: "create", Value: fmt.Sprint("c", n)}})
+			run(t, target, db, bson.D{{Key: "create", Value: fmt.Sprint("x", n)}})
+		}
+	}
+	cuts := &rest{source: source, target: target}
+	busy := callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+		if it := rawbson.NewIter(cmd.Body); it.Next() && it.Is("listCollections") {
+			insertRaw(t, source, "replicator.busy", doc(element(t, "_id", bson.NewObjectID())))
+		}
+		return source.Call(ctx, cmd)
+	})
+	summary, found := check(t, Config{Source: busy, Target: target, Cuts: cuts, Scope: must.Get(scope.New(scope.Config{Exclude: []string{"replicator.*"}}))(t)})
+	if len(found) != 4*each || summary.Unchecked() > 0 {
+		t.Errorf("%d differences, %+v", len(found), summary)
+	}
+	if cuts.made > 2 {
+		t.Errorf("%d cuts for %d differences of catalogs", cuts.made, len(found))
 	}
 }
 

@@ -77,18 +77,60 @@ type listing struct {
 	invalid     []string
 }
 
-// choice says what to list: everything, or one namespace.
+// choice says what to list: everything, or some namespaces.
 type choice struct {
 	// wanted decides about namespaces of the side.
 	wanted func(ns oplog.Namespace) bool
-	// only, if not empty, is the one to list.
-	only oplog.Namespace
+	// only, if not empty, are the ones to list.
+	only map[oplog.Namespace]bool
+}
+
+// chosen returns a choice of some namespaces, or of everything.
+func chosen(wanted func(ns oplog.Namespace) bool, only ...oplog.Namespace) choice {
+	c := choice{wanted: wanted, only: make(map[oplog.Namespace]bool, len(only))}
+	for _, ns := range only {
+		c.only[ns] = true
+	}
+	return c
+}
+
+func (c *choice) has(ns oplog.Namespace) bool {
+	return c.wanted(ns) && (len(c.only) == 0 || c.only[ns])
+}
+
+// databases returns those of the namespaces to list.
+func (c *choice) databases() []string {
+	var dbs []string
+	for ns := range c.only {
+		dbs = append(dbs, ns.DB())
+	}
+	slices.Sort(dbs)
+	return slices.Compact(dbs)
+}
+
+// filter returns the filter of listCollections for a database.
+func (c *choice) filter(db string) bsoncore.Document {
+	var names []string
+	for ns := range c.only {
+		if ns.DB() == db {
+			names = append(names, ns.Collection())
+		}
+	}
+	slices.Sort(names)
+	if len(names) == 1 {
+		return document().AppendString("name", names[0]).Build()
+	}
+	list := bsoncore.NewArrayBuilder()
+	for _, name := range names {
+		list.AppendString(name)
+	}
+	return document().AppendDocument("name", document().AppendArray("$in", list.Build()).Build()).Build()
 }
 
 // list lists the collections and views of a side, with indexes and sizes.
 func (s *side) list(ctx context.Context, which choice) (*listing, error) {
-	dbs := []string{which.only.DB()}
-	if which.only == "" {
+	dbs := which.databases()
+	if len(which.only) == 0 {
 		var err error
 		if dbs, err = s.databases(ctx); err != nil {
 			return nil, err
@@ -163,8 +205,8 @@ func (s *side) databases(ctx context.Context) ([]string, error) {
 func (s *side) listDB(ctx context.Context, db string, which *choice, out *listing) ([]*listed, error) {
 	docs, err := s.all(ctx, db, func() *builder {
 		cmd := document().AppendInt32("listCollections", 1)
-		if which.only != "" {
-			cmd.AppendDocument("filter", document().AppendString("name", which.only.Collection()).Build())
+		if len(which.only) > 0 {
+			cmd.AppendDocument("filter", which.filter(db))
 		}
 		return cmd
 	})
@@ -191,7 +233,7 @@ func (s *side) listDB(ctx context.Context, db string, which *choice, out *listin
 		if err != nil {
 			return nil, err
 		}
-		if taken && which.wanted(l.ns) && (which.only == "" || which.only == l.ns) {
+		if taken && which.has(l.ns) {
 			list = append(list, l)
 		}
 	}
@@ -295,7 +337,7 @@ func indexName(spec bson.Raw) string {
 
 // is returns whether a side has the same collection under its name as when it was listed.
 func (s *side) is(ctx context.Context, l *listed) (bool, error) {
-	which := choice{only: l.ns, wanted: func(oplog.Namespace) bool { return true }}
+	which := chosen(func(oplog.Namespace) bool { return true }, l.ns)
 	docs, err := s.listDB(ctx, l.ns.DB(), &which, &listing{})
 	if err != nil {
 		return false, s.wrap(err, "look for %s", l.ns)

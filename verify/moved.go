@@ -50,7 +50,7 @@ func (v *Verifier) moved(ctx context.Context) ([]settled, error) {
 	if len(left) == 0 {
 		return nil, nil
 	}
-	all, err := v.settle(ctx, "")
+	all, err := v.settle(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func (v *Verifier) oneByOne(ctx context.Context, all []settled) error {
 // there any more is left out.
 func (v *Verifier) settleAgain(ctx context.Context, all []settled) ([]settled, error) {
 	began := time.Now()
-	list, err := v.settle(ctx, "")
+	list, err := v.settle(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -99,7 +98,7 @@ func (v *Verifier) run(ctx context.Context) error {
 		v.cuts.need(v.source.heard(), v.target.heard())
 	}
 	began := time.Now()
-	all, err := v.settle(ctx, "")
+	all, err := v.settle(ctx)
 	if err != nil {
 		return err
 	}
@@ -224,126 +223,6 @@ func (v *Verifier) once(ctx context.Context, s *settled, c *Collection) error {
 		return nil
 	}
 	return v.documents(ctx, &s.pair, c)
-}
-
-// errUnsettled reports a collection that was changed whenever it was looked at.
-var errUnsettled = errors.New("it was changed each time that it was looked at")
-
-// settled is a pair whose catalogs are compared.
-type settled struct {
-	pair
-	found []Difference
-	// cut is one at which the target had everything that the source's catalog had when it was
-	// read; nil without a link.
-	cut *Cut
-	// unsettled is the error of one that was never the same twice.
-	unsettled error
-}
-
-// mostRounds is how often catalogs are read until both sides are known for one time.
-const mostRounds = 5
-
-// settle compares the catalogs of everything, or of one namespace of the source.
-//
-// Catalogs cannot be read as of a cut. Of a link, the source's is read before and after the
-// target's, and a cut in between: what the source has not changed meanwhile, the target must
-// have. A difference counts if it is found twice in a row, of the same collection of the target: the
-// source may have made and dropped one between two listings, which is another one each time.
-func (v *Verifier) settle(ctx context.Context, only oplog.Namespace) ([]settled, error) {
-	first, err := v.round(ctx, only)
-	if err != nil || v.cuts == nil {
-		return first, err
-	}
-	for i := range first {
-		s := &first[i]
-		for n := 1; s.unsettled != nil || len(s.found) > 0; n++ {
-			next, err := v.round(ctx, s.sourceNS)
-			if err != nil {
-				return nil, err
-			}
-			v.leave(s.want, next)
-			if len(next) == 0 {
-				*s = settled{pair: pair{ns: s.ns, sourceNS: s.sourceNS}}
-				break
-			}
-			confirmed := s.unsettled == nil && next[0].unsettled == nil && len(s.found) == len(next[0].found) &&
-				s.got.uuidOf() == next[0].got.uuidOf()
-			*s = next[0]
-			if confirmed {
-				break
-			}
-			if n == mostRounds && len(s.found) > 0 {
-				s.found, s.unsettled = nil, errUnsettled
-			}
-			if n == mostRounds {
-				break
-			}
-		}
-	}
-	return slices.DeleteFunc(first, func(s settled) bool { return s.want == nil && s.got == nil }), nil
-}
-
-// round compares the catalogs once.
-func (v *Verifier) round(ctx context.Context, only oplog.Namespace) ([]settled, error) {
-	mirrored := func(ns oplog.Namespace) bool { _, ok := v.cfg.Scope.Target(ns); return ok }
-	image := func(ns oplog.Namespace) bool { _, ok := v.cfg.Scope.Source(ns); return ok }
-	onSource, onTarget := choice{wanted: mirrored, only: only}, choice{wanted: image}
-	if only != "" {
-		onTarget.only, _ = v.cfg.Scope.Target(only)
-	}
-	source, err := v.source.list(ctx, onSource)
-	if err != nil {
-		return nil, err
-	}
-	var cut *Cut
-	if v.cuts != nil {
-		reached, err := v.cuts.reach(ctx, v.source.heard())
-		if err != nil {
-			return nil, err
-		}
-		cut = &reached
-	}
-	var deferred Overlay
-	if v.cfg.Deferred != nil {
-		if deferred, err = v.cfg.Deferred(ctx); err != nil {
-			return nil, err
-		}
-	}
-	target, err := v.target.list(ctx, onTarget)
-	if err != nil {
-		return nil, err
-	}
-	after := source
-	if v.cuts != nil {
-		if after, err = v.source.list(ctx, onSource); err != nil {
-			return nil, err
-		}
-	}
-	if only == "" {
-		v.summary.InvalidViews = source.invalid
-	}
-	all := v.compareCatalogs(source, target, after, deferred)
-	for i := range all {
-		all[i].cut = cut
-	}
-	return all, nil
-}
-
-// compareCatalogs compares what the source has not changed between two listings.
-func (v *Verifier) compareCatalogs(source, target, after *listing, deferred Overlay) []settled {
-	both := &listing{collections: maps.Clone(after.collections)} // with those that were made meanwhile
-	maps.Copy(both.collections, source.collections)
-	var all []settled
-	for _, p := range v.pairs(both, target) {
-		s := settled{pair: p}
-		if !source.collections[p.sourceNS].same(after.collections[p.sourceNS]) {
-			s.unsettled = errUnsettled
-		} else {
-			s.found = v.catalog(&p, deferred)
-		}
-		all = append(all, s)
-	}
-	return all
 }
 
 // documents compares the documents of a collection.
