@@ -90,6 +90,8 @@ type State struct {
 	// cleared, by name. More counts the writes to those that are not listed.
 	Touched []Touched
 	More    int64
+	// MoreLast is when the last of those was: what is in any namespace is not known to be the source's.
+	MoreLast time.Time
 	// Gaps are the newest gaps, the newest first.
 	Gaps []Gap
 	// Cleared is the time up to which an operator has cleared what was found.
@@ -143,6 +145,7 @@ func (s *State) touch(ns, source oplog.Namespace, at time.Time) {
 	switch {
 	case !found && len(s.Touched) >= keptNamespaces:
 		s.More++
+		s.MoreLast = at
 		return
 	case !found:
 		s.Touched = slices.Insert(s.Touched, i, Touched{NS: ns, Source: source, First: at})
@@ -166,7 +169,9 @@ func (s *State) Clear(upTo time.Time) bool {
 	}
 	s.Cleared = upTo
 	s.Touched = slices.DeleteFunc(s.Touched, func(t Touched) bool { return !t.Last.After(upTo) })
-	s.More = 0
+	if !s.MoreLast.After(upTo) {
+		s.More, s.MoreLast = 0, time.Time{}
+	}
 	return true
 }
 

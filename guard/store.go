@@ -179,6 +179,7 @@ const (
 	fieldLast         = "last"
 	fieldCopying      = "copying"
 	fieldMore         = "more"
+	fieldMoreLast     = "moreLast"
 	fieldGaps         = "gaps"
 	fieldFrom         = "from"
 	fieldWhy          = "why"
@@ -228,6 +229,9 @@ func (s *State) append(dst []byte) []byte {
 		return bsoncore.AppendBooleanElement(dst, fieldCopying, t.Copying)
 	})
 	dst = bsoncore.AppendInt64Element(dst, fieldMore, s.More)
+	if !s.MoreLast.IsZero() {
+		dst = appendTime(dst, fieldMoreLast, s.MoreLast)
+	}
 	dst = appendList(dst, fieldGaps, len(s.Gaps), func(dst []byte, i int) []byte {
 		dst = appendTime(appendTime(dst, fieldFrom, s.Gaps[i].From), fieldTo, s.Gaps[i].To)
 		return bsoncore.AppendStringElement(dst, fieldWhy, s.Gaps[i].Why)
@@ -257,6 +261,9 @@ func readState(doc bson.Raw) (State, error) {
 		Term: r.Int64(fieldTerm), At: r.OpTime(fieldOpTime, false), Wall: r.Date(fieldWall),
 		CommandsFrom: r.OpTime(fieldCommandsFrom, false), More: r.Int64(fieldMore), Counts: map[string]int64{},
 		Cleared: timeOf(r, fieldCleared),
+	}
+	if r.Has(fieldMoreLast) {
+		s.MoreLast = timeOf(r, fieldMoreLast)
 	}
 	r.Docs(fieldOpen, func(sub *metadata.Reader) {
 		s.Open = append(s.Open, Announced{

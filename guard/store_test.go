@@ -42,7 +42,7 @@ func TestStore(t *testing.T) {
 	w.sees(in(mongo.SessionID("x"), crud("i", "shop.b", "é")))
 	w.sees(command("shop", bson.D{{Key: "renameCollection", Value: "shop.x"}, {Key: "to", Value: "shop.y"}}))
 	st := w.State()
-	st.Term, st.More, st.CommandsFrom = 3, 7, oplog.NewOpTime(90, 1, 1)
+	st.Term, st.More, st.MoreLast, st.CommandsFrom = 3, 7, time.UnixMilli(7000).UTC(), oplog.NewOpTime(90, 1, 1)
 	st.AddPart(guard.Part{Link: "resync-1", Instance: "P"})
 	st.AddGap(guard.Gap{From: time.UnixMilli(1).UTC(), To: time.UnixMilli(2).UTC(), Why: "it rolled over"})
 	st.Copies(func(ns oplog.Namespace) bool { return ns == "shop.b" })

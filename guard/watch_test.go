@@ -218,7 +218,7 @@ func TestBounds(t *testing.T) {
 		w.sees(crud("i", fmt.Sprintf("shop.c%03d", i), strings.Repeat("x", 10_000)))
 	}
 	st := w.State()
-	if st.Total() != n || len(st.Writes) != 20 || len(st.Touched) != 100 || st.More != n-100 || len(st.Writes[0].ID) > 210 {
+	if st.Total() != n || len(st.Writes) != 20 || len(st.Touched) != 100 || st.More != n-100 || !st.MoreLast.Equal(st.Writes[0].Wall) || len(st.Writes[0].ID) > 210 {
 		t.Errorf("%d writes, %d kept, of %d namespaces and %d more, an _id of %d bytes", st.Total(), len(st.Writes), len(st.Touched), st.More, len(st.Writes[0].ID))
 	}
 	if !st.IsTouched() || st.Err() == nil {

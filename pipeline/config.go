@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -107,6 +108,9 @@ type Config struct {
 	// OnCut is called with each cut that the target has confirmed; see applier.Config. May be
 	// nil.
 	OnCut func(checkpoint.Cut)
+	// OnRepaired is called with documents that a repair has found the same on both sides at a cut; see
+	// repair.Config. May be nil.
+	OnRepaired func(ctx context.Context, ns oplog.Namespace, ids []bson.RawValue, cut *checkpoint.Cut) error
 
 	// Guard says what is done about foreign writes to the target. Empty means guard.Off.
 	Guard guard.Mode

@@ -115,7 +115,7 @@ func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
 	cfg.Copy.SpoolDir = filepath.Join(p.log.Dir(), of.Link)
 	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, bson.Timestamp{}, 0
 	cfg.Feedback, cfg.Registry, cfg.CutInterval = 0, nil, 0
-	cfg.OnCut, cfg.Filters, cfg.RelayBytes = nil, nil, 0
+	cfg.OnCut, cfg.OnRepaired, cfg.Filters, cfg.RelayBytes = nil, nil, nil, 0
 	cfg.Observer = func(e event.Event) { p.cfg.Observer.Tell(resync.PartEvent{NS: of.NS, Event: e}) }
 	next, err := New(cfg, p.source, p.target)
 	return partRunner{next}, err

@@ -407,6 +407,7 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 	}
 	if p.control != nil {
 		p.control.Leads(link)
+		p.repairs.Leads(link.Term())
 	}
 	return link, nil
 }

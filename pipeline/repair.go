@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"time"
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/jobs"
@@ -17,7 +18,7 @@ type repairs struct {
 func (p *Pipeline) newRepairs() {
 	locks := p.newJobs("repair")
 	p.repairs = &repairs{locks: locks, Manager: repair.New(repair.Config{
-		Source: p.source, Target: p.target, Scope: p.cfg.Scope, Cuts: p, Locks: locks,
+		Source: p.source, Target: p.target, Scope: p.cfg.Scope, Cuts: p, Locks: locks, Held: p.isHeld, Delay: p.cfg.Delay, Proved: p.cfg.OnRepaired,
 	})}
 }
 
@@ -31,9 +32,29 @@ func (r *repairs) groups() <-chan *applier.Repair {
 
 // run carries out repairs while this process leads, until ctx is done.
 func (r *repairs) run(ctx context.Context) {
-	r.locks.Begin(context.WithoutCancel(ctx)) // what is held is unlocked at the end
+	locking, end := outlast(ctx, releaseWithin) // what is held is unlocked at the end
+	defer end()
+	r.locks.Begin(locking)
 	r.Run(ctx)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
 	r.locks.End(ending)
+}
+
+// outlast returns a context that ends so long after another one.
+func outlast(ctx context.Context, d time.Duration) (context.Context, func()) {
+	longer, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	var timer *time.Timer
+	begun := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(begun)
+		timer = time.AfterFunc(d, func() { end(context.Cause(ctx)) })
+	})
+	return longer, func() {
+		if !stop() {
+			<-begun
+			timer.Stop()
+		}
+		end(nil)
+	}
 }

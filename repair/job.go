@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -90,7 +89,7 @@ func (j *job) do(ctx context.Context) error {
 		return err
 	}
 	for from := 0; from < len(ids); from += groupDocs {
-		j.say(request.Working, "%d of %d documents are done", from, len(ids))
+		j.say(request.Working, "%d of %d documents are done%s", from, len(ids), j.delayed())
 		if err := j.group(ctx, ids[from:min(len(ids), from+groupDocs)]); err != nil {
 			return err
 		}
@@ -99,6 +98,14 @@ func (j *job) do(ctx context.Context) error {
 		return err
 	}
 	return j.prove(ctx, ids)
+}
+
+// delayed says for how long each group waits, empty if it does not.
+func (j *job) delayed() string {
+	if j.m.cfg.Delay == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; each group waits, as the link applies entries %s after the source", j.m.cfg.Delay)
 }
 
 // again tries the documents once more that were refused: all others are right by now, so that a
@@ -148,11 +155,15 @@ func (j *job) ids(ctx context.Context) ([]bson.RawValue, error) {
 
 // group writes a group, in parts if that is needed.
 func (j *job) group(ctx context.Context, ids []bson.RawValue) error {
-	pause, until := firstPause, time.Now().Add(j.m.cfg.Patience)
+	pause, left, old := firstPause, j.patience(), tooOld(0)
 	for {
-		out, err := j.offer(ctx, ids)
+		left.add(j.m.cfg.Delay)
+		out, isOld, err := j.offer(ctx, ids, left)
 		if err != nil {
 			return err
+		}
+		if old.add(isOld, j.m.cfg.Delay) {
+			return &failure{fmt.Sprintf("the link applies entries %s after the source, and the source does not have its documents of then any more: raise minSnapshotHistoryWindowInSeconds of the source above that, or copy the collection again with replicator resync; %s", j.m.cfg.Delay, out.Why)}
 		}
 		if out.State != applier.RepairDone {
 			if err := mongo.Pause(ctx, idleShare*out.Idle); err != nil {
@@ -179,7 +190,7 @@ func (j *job) group(ctx context.Context, ids []bson.RawValue) error {
 			}
 			return j.group(ctx, ids[len(ids)/2:])
 		}
-		if time.Now().After(until) {
+		if left.over() {
 			return &failure{fmt.Sprintf("not all documents could be written within %s: %s", j.m.cfg.Patience, out.Why)}
 		}
 		j.say(request.Working, "waits: %s", out.Why)
@@ -190,42 +201,42 @@ func (j *job) group(ctx context.Context, ids []bson.RawValue) error {
 	}
 }
 
-// offer hands a group to the applier, and waits for the result.
-func (j *job) offer(ctx context.Context, ids []bson.RawValue) (applier.Repaired, error) {
+// offer hands a group to the applier, and waits for the result. It returns true if the source no longer
+// has the documents as of the time for which they were asked.
+func (j *job) offer(ctx context.Context, ids []bson.RawValue, left *patience) (applier.Repaired, bool, error) {
 	id, after, err := uuidOf(ctx, j.m.cfg.Source, j.source)
 	switch {
 	case errors.Is(err, errGone):
-		return applier.Repaired{}, &impossible{"the source does not have the collection: replicator verify shows how the catalogs differ"}
+		return applier.Repaired{}, false, &impossible{"the source does not have the collection: replicator verify shows how the catalogs differ"}
 	case err != nil && again(err):
-		return applier.Repaired{Why: err.Error()}, nil
+		return applier.Repaired{Why: err.Error()}, false, nil
 	case err != nil:
-		return applier.Repaired{}, err
+		return applier.Repaired{}, false, err
 	}
 	// The applier reads before it answers.
-	var unable error
+	var failed error
 	read := func(ctx context.Context, at bson.Timestamp) ([]bson.Raw, error) {
 		docs, err := j.sourceAt(ctx, id, ids, at)
-		if servererr.IsOptionRefused(err) || servererr.IsNotUnderstood(err) {
-			unable = err
-		}
+		failed = err
 		return docs, err
 	}
 	done := make(chan applier.Repaired, 1)
 	r := &applier.Repair{NS: j.source, IDs: ids, After: after, Read: read, Done: func(out applier.Repaired) { done <- out }}
+	left.seen()
 	select {
 	case j.m.groups <- r:
+		left.skip() // no attempt ran
 	case <-ctx.Done():
-		return applier.Repaired{}, context.Cause(ctx)
+		return applier.Repaired{}, false, context.Cause(ctx)
 	}
-	select {
-	case out := <-done:
-		if unable != nil {
-			return out, &impossible{fmt.Sprintf("the source cannot be read as of an earlier time, which needs 5.0 or newer (%v): copy the collection again with replicator resync", unable)}
-		}
-		return out, nil
-	case <-ctx.Done():
-		return applier.Repaired{}, context.Cause(ctx)
+	out, err := left.await(ctx, done)
+	switch {
+	case err != nil:
+		return applier.Repaired{}, false, err
+	case servererr.IsOptionRefused(failed) || servererr.IsNotUnderstood(failed):
+		return out, false, &impossible{fmt.Sprintf("the source cannot be read as of an earlier time, which needs 5.0 or newer (%v): copy the collection again with replicator resync", failed)}
 	}
+	return out, servererr.IsSnapshotTooOld(failed), nil
 }
 
 // sourceAt reads documents of the source's collection with a UUID as of a time at which it had the

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -39,6 +41,8 @@ type Locks interface {
 	Take(term int64, w jobs.Want) (*locks.Lock, error)
 	// Release unlocks.
 	Release(name string)
+	// Keep unlocks all but the locks with these names: also those that earlier leaders have left.
+	Keep(term int64, names map[string]bool)
 }
 
 // Config says what a Manager repairs.
@@ -48,8 +52,15 @@ type Config struct {
 	Scope          Scope
 	Cuts           Cuts
 	Locks          Locks
+	// Held reports whether the link applies nothing at present on purpose, as it is paused. May be nil.
+	Held func() bool
+	// Delay is how long after the source the link applies entries.
+	Delay time.Duration
+	// Proved is called with documents that are the same on both sides at a cut, and were not before;
+	// its error is told, and the repair done all the same. May be nil.
+	Proved func(ctx context.Context, ns oplog.Namespace, ids []bson.RawValue, cut *checkpoint.Cut) error
 	// Patience is for how long a group is tried that cannot be written now, and for how long a
-	// cut is waited for. Zero means ten minutes.
+	// cut is waited for, while the link is not held. Zero means ten minutes.
 	Patience time.Duration
 }
 
@@ -63,6 +74,8 @@ const (
 	mostInRange = 20_000
 	// firstPause and longestPause are between two tries.
 	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
+	// heldPoll is how often it is looked whether the link is held.
+	heldPoll = time.Second
 	// cutAgain is the time after which a cut is asked for again.
 	cutAgain = 5 * time.Second
 )
@@ -73,10 +86,13 @@ type Manager struct {
 	cfg    Config
 	groups chan *applier.Repair
 
+	wake chan struct{}
+
 	mu    sync.Mutex // guards the rest
 	jobs  map[string]*job
 	queue []*job
-	wake  chan struct{}
+	// term is that of the lease, 0 while it is not known.
+	term int64
 }
 
 // New returns a Manager. It does no I/O.
@@ -97,12 +113,24 @@ func (m *Manager) Follow(term int64, id string, args request.RepairArgs, why str
 	if j == nil {
 		j = &job{m: m, term: term, args: args, why: why, state: request.Working, outcome: "waits for its turn"}
 		m.jobs[id], m.queue = j, append(m.queue, j)
-		select {
-		case m.wake <- struct{}{}:
-		default:
-		}
+		m.wakeUp()
 	}
 	return j.state, j.outcome
+}
+
+// Leads records the term in which this process leads. It does not block.
+func (m *Manager) Leads(term int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.term = term
+	m.wakeUp()
+}
+
+func (m *Manager) wakeUp() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Forget forgets a repair that has been answered.
@@ -116,8 +144,10 @@ func (m *Manager) Forget(id string) {
 // forgotten: the next leader finds its request.
 func (m *Manager) Run(ctx context.Context) {
 	m.clear() // what was followed after the end of the last leadership has its term
+	defer m.Leads(0)
 	defer m.clear()
 	for {
+		m.sweep()
 		j := m.next()
 		if j == nil {
 			select {
@@ -131,6 +161,17 @@ func (m *Manager) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+	}
+}
+
+// sweep unlocks what earlier leaders have left, which were killed. Nothing of theirs can be written
+// any more, and what they have not ended takes its lock again.
+func (m *Manager) sweep() {
+	m.mu.Lock()
+	term := m.term
+	m.mu.Unlock()
+	if term > 0 {
+		m.cfg.Locks.Keep(term, nil)
 	}
 }
 
@@ -160,7 +201,7 @@ func (j *job) say(state, format string, args ...any) {
 
 // lock waits for the lock of the collection.
 func (j *job) lock(ctx context.Context, name, db string) error {
-	for until := time.Now().Add(j.m.cfg.Patience); ; {
+	for left := j.patience(); ; {
 		_, err := j.m.cfg.Locks.Take(j.term, jobs.Want{
 			Name: name, Under: jobs.Database(db),
 			Why: fmt.Sprintf("repair documents of %s%s", j.args.Namespace, j.reason()),
@@ -169,7 +210,7 @@ func (j *job) lock(ctx context.Context, name, db string) error {
 		case err == nil:
 			return nil
 		case isBusy:
-			if time.Now().After(until) { // other repairs wait behind this one
+			if left.over() { // other repairs wait behind this one
 				return &failure{fmt.Sprintf("its collection was not free within %s: %s", j.m.cfg.Patience, busy.Record.String())}
 			}
 			j.say(request.Working, "waits: %s", busy.Record.String())

@@ -44,7 +44,7 @@ func (j *job) prove(ctx context.Context, ids []bson.RawValue) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err == nil:
-			return j.proved(different, &cut)
+			return j.proved(ctx, ids, different, &cut)
 		case n == staleCuts || !isStale(err):
 			return &failure{fmt.Sprintf("%s; but they could not be compared at a later cut: %v; run replicator verify", j.summary(), err)}
 		}
@@ -58,13 +58,35 @@ func isStale(err error) bool {
 }
 
 // proved returns what came out of the comparison.
-func (j *job) proved(different []bson.RawValue, cut *checkpoint.Cut) error {
+func (j *job) proved(ctx context.Context, ids, different []bson.RawValue, cut *checkpoint.Cut) error {
+	noted := j.note(ctx, ids, different, cut)
 	if len(different) > 0 {
 		return &failure{fmt.Sprintf("%s: %d documents of %s, %s, at a cut as of %s%s", request.StillDiffers, len(different), j.target, named(different), cut.Source, j.refusals())}
 	}
 	// Documents that were refused may be the same by now: the source has changed them.
-	j.proof = fmt.Sprintf("the same as the source's at a cut as of %s", cut.Source)
+	j.proof = fmt.Sprintf("the same as the source's at a cut as of %s%s", cut.Source, noted)
 	return nil
+}
+
+// note has those that do not differ any more noted. It returns a text if that fails.
+func (j *job) note(ctx context.Context, ids, different []bson.RawValue, cut *checkpoint.Cut) string {
+	if j.m.cfg.Proved == nil {
+		return ""
+	}
+	still := make(map[string]bool, len(different))
+	for _, id := range different {
+		still[keyOf(id)] = true
+	}
+	var same []bson.RawValue
+	for _, id := range ids {
+		if !still[keyOf(id)] {
+			same = append(same, id)
+		}
+	}
+	if err := j.m.cfg.Proved(ctx, j.source, same, cut); err != nil {
+		return fmt.Sprintf(" (differences that were known of them remain until the next verification: %v)", err)
+	}
+	return ""
 }
 
 // named names some of the documents.
@@ -91,13 +113,13 @@ func (j *job) refusals() string {
 // laterCut waits for a cut after a time of the target, and after everything that was read from the
 // source.
 func (j *job) laterCut(ctx context.Context, after bson.Timestamp) (checkpoint.Cut, error) {
-	asked, until := time.Time{}, time.Now().Add(j.m.cfg.Patience)
+	asked, left := time.Time{}, j.patience()
 	for {
 		cut, why := j.m.cfg.Cuts.NewestCut()
 		if oplog.CompareTimestamps(cut.Target, after) > 0 && !cut.Source.Before(j.sum.Source) {
 			return cut, nil
 		}
-		if time.Now().After(until) {
+		if left.over() {
 			return cut, &failure{fmt.Sprintf("%s; but no later cut was made within %s to compare them: %s; run replicator verify", j.summary(), j.m.cfg.Patience, cmp.Or(why, "what was read is not applied yet"))}
 		}
 		if time.Since(asked) >= cutAgain {

@@ -122,12 +122,15 @@ func idOf(doc bson.Raw) bson.RawValue {
 	return e.Raw()
 }
 
+// keyOf returns a text that is the same for _ids that a server takes for equal.
+func keyOf(id bson.RawValue) string { return string(bsonorder.AppendKey(nil, id, nil)) }
+
 // distinct returns each _id once.
 func distinct(ids []bson.RawValue) []bson.RawValue {
 	seen := make(map[string]bool, len(ids))
 	var all []bson.RawValue
 	for _, id := range ids {
-		if key := string(bsonorder.AppendKey(nil, id, nil)); !seen[key] {
+		if key := keyOf(id); !seen[key] {
 			seen[key] = true
 			all = append(all, id)
 		}

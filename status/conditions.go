@@ -248,7 +248,7 @@ func repairs(s *Snapshot) string {
 	if len(s.Verified.Differing) == 0 {
 		return s.verifies()
 	}
-	return s.command("resync", "--namespace", s.Verified.Differing[0].Source)
+	return s.command("repair", "--from-verified")
 }
 
 func resumes(s *Snapshot) string { return s.command("resume") }

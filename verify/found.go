@@ -26,7 +26,11 @@ func (v *Verifier) keep(d *Difference) {
 	if v.found[d.SourceNS] == nil {
 		v.found[d.SourceNS] = &foundList{}
 	}
-	l, f := v.found[d.SourceNS], standing.NewFound(string(d.Kind), string(d.ID), d.Name, d.What)
+	id := ""
+	if len(d.IDBSON) > 0 {
+		id = IDText(d.id())
+	}
+	l, f := v.found[d.SourceNS], standing.NewFound(string(d.Kind), id, d.Name, d.What)
 	switch {
 	case slices.Contains(l.list, f):
 	case len(l.list) == standing.MostFound:

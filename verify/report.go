@@ -1,7 +1,10 @@
 package verify
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -201,6 +204,28 @@ func ofDocument(p *pair, kind Kind, id bson.RawValue) Difference {
 		d.IDBSON = bsoncore.BuildDocument(nil, bsoncore.AppendValueElement(nil, "_id", coreValue(id)))
 	}
 	return d
+}
+
+// IDText returns an _id as the text of standing.Found: as extended JSON, marked as cut if that is not
+// exactly the _id.
+func IDText(id bson.RawValue) string {
+	text := string(valueJSON(id, 0))
+	if read, err := ReadIDText(text); err != nil || read.Type != id.Type || !bytes.Equal(read.Value, id.Value) {
+		return text + standing.CutMark
+	}
+	return text
+}
+
+// ReadIDText reads the text of an _id that is not cut.
+func ReadIDText(text string) (bson.RawValue, error) {
+	var doc bson.Raw
+	if standing.IsCut(text) {
+		return bson.RawValue{}, errors.New("the text is cut")
+	}
+	if err := bson.UnmarshalExtJSON([]byte(`{"_id":`+text+`}`), true, &doc); err != nil {
+		return bson.RawValue{}, fmt.Errorf("read an _id: %w", err)
+	}
+	return doc.Lookup("_id"), nil
 }
 
 // id returns the _id of a difference of a document.

@@ -187,6 +187,7 @@ var noFlag = map[string]string{
 	"Pipeline.RetryMax":            "tests change it",
 	"Pipeline.OnFlush":             "for bench",
 	"Pipeline.OnCut":               "for bench",
+	"Pipeline.OnRepaired":          "set by mirror",
 	"Pipeline.Observer":            "set by mirror",
 	"Pipeline.SetLogLevel":         "set by mirror",
 	"Pipeline.Lease.Process":       "set by mirror",

@@ -16,18 +16,20 @@ import (
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/request"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 // repairCommand rewrites documents of a link's target from its source.
 type repairCommand struct {
 	linkFlags
-	From      string   `placeholder:"FILE" settings:"no" help:"Repair what replicator verify --json has found; - reads it from standard input."`
-	Namespace string   `placeholder:"DB.COLLECTION" settings:"no" help:"The collection, under its name on the source. Alone: copy it again, as replicator resync does."`
-	ID        []string `name:"id" sep:"none" placeholder:"EXTJSON" settings:"no" help:"Repair the document with this _id, in extended JSON: 17, '\"a\"', '{\"$oid\": …}'. Again for each further one."`
-	FromID    string   `name:"from-id" placeholder:"EXTJSON" settings:"no" help:"Repair a range of documents, from this _id on."`
-	ToID      string   `name:"to-id" placeholder:"EXTJSON" settings:"no" help:"The last _id of the range."`
-	Apply     bool     `settings:"no" help:"Do it. Without it, it is shown what would be done."`
-	Why       string   `placeholder:"TEXT" settings:"no" help:"The reason, kept with the requests."`
+	From         string   `placeholder:"FILE" settings:"no" help:"Repair what replicator verify --json has found; - reads it from standard input."`
+	FromVerified bool     `name:"from-verified" settings:"no" help:"Repair what is known to differ of the link, from --verify=continuous or replicator verify --link."`
+	Namespace    string   `placeholder:"DB.COLLECTION" settings:"no" help:"The collection, under its name on the source. Alone: copy it again, as replicator resync does."`
+	ID           []string `name:"id" sep:"none" placeholder:"EXTJSON" settings:"no" help:"Repair the document with this _id, in extended JSON: 17, '\"a\"', '{\"$oid\": …}'. Again for each further one."`
+	FromID       string   `name:"from-id" placeholder:"EXTJSON" settings:"no" help:"Repair a range of documents, from this _id on."`
+	ToID         string   `name:"to-id" placeholder:"EXTJSON" settings:"no" help:"The last _id of the range."`
+	Apply        bool     `settings:"no" help:"Do it. Without it, it is shown what would be done."`
+	Why          string   `placeholder:"TEXT" settings:"no" help:"The reason, kept with the requests."`
 }
 
 // repairPoll is how often the state of requests is read.
@@ -44,6 +46,13 @@ func (c *repairCommand) Run(ctx context.Context, out cli.Output) error {
 		return err
 	}
 	defer release()
+	if c.FromVerified {
+		st, err := standing.Read(ctx, store.Target(), c.MetadataDB, c.Link)
+		if err != nil {
+			return err //nolint:wrapcheck // it says what was read
+		}
+		work = verifiedRepairs(&st)
+	}
 	requests, err := work.requests()
 	if err != nil {
 		return cli.Usage(err)
@@ -63,7 +72,7 @@ func (c *repairCommand) Run(ctx context.Context, out cli.Output) error {
 		return again.Run(ctx, out)
 	}
 	w := repairWatch{board: request.New(store), link: c.Link, why: c.Why, out: out}
-	return w.run(ctx, requests, len(work.others) > 0)
+	return w.run(ctx, requests, len(work.others) > 0 || work.unlisted > 0)
 }
 
 // plan reads what is to be repaired.
@@ -72,10 +81,14 @@ func (c *repairCommand) plan() (*repairWork, error) {
 	switch {
 	case c.From != "" && (c.Namespace != "" || byID || byRange):
 		return nil, cli.Usage(errors.New("--from has the namespaces and _ids: leave the other flags out"))
+	case c.FromVerified && (c.From != "" || c.Namespace != "" || byID || byRange):
+		return nil, cli.Usage(errors.New("--from-verified has the namespaces and _ids: leave the other flags out"))
+	case c.FromVerified:
+		return &repairWork{}, nil // it is in the metadata
 	case c.From != "":
 		return readRepairs(c.From)
 	case c.Namespace == "":
-		return nil, cli.Usage(errors.New("give --from with the output of replicator verify --json, or --namespace"))
+		return nil, cli.Usage(errors.New("give --from with the output of replicator verify --json, --from-verified, or --namespace"))
 	case byID && byRange:
 		return nil, cli.Usage(errors.New("give either --id, or --from-id and --to-id"))
 	case byRange && (c.FromID == "" || c.ToID == ""):
@@ -137,8 +150,12 @@ func (w *repairWork) print(out cli.Output, c *repairCommand) error {
 		fmt.Fprintf(&text, "not repaired: %s\n", printable.Text(o.text))
 		fmt.Fprintf(&text, "  %s\n", printable.Text(o.remedy(c.Link)))
 	}
+	if w.unlisted > 0 {
+		fmt.Fprintf(&text, "not repaired: %d differences that are counted only\n", w.unlisted)
+		fmt.Fprintf(&text, "  replicator verify --link %s --source … --target … --json names them, for --from\n", c.Link)
+	}
 	if text.Len() == 0 {
-		text.WriteString("The report has no differences.\n")
+		text.WriteString("No differences are known.\n")
 	}
 	if _, err := fmt.Fprint(out.Results, text.String()); err != nil {
 		return fmt.Errorf("print what is to be done: %w", err)

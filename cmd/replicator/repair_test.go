@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/verify"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 func reportLine(t *testing.T, kind verify.Kind, ns string, id any) string {
@@ -74,6 +75,45 @@ func TestRepairReport(t *testing.T) {
 	}
 }
 
+// TestRepairVerified: what is known to differ of a link is repaired, and what is not named exactly is said
+// to be left.
+func TestRepairVerified(t *testing.T) {
+	t.Parallel()
+	found := func(kind verify.Kind, id string) standing.Found { return standing.NewFound(string(kind), id, "", "") }
+	text := func(v any) string {
+		typ, value, err := bson.MarshalValue(v)
+		must.Succeed(t, err)
+		return verify.IDText(bson.RawValue{Type: typ, Value: value})
+	}
+	nan := bson.RawValue{Type: bson.TypeDouble, Value: []byte{2, 0, 0, 0, 0, 0, 0xf8, 0x7f}}
+	st := standing.Standing{Differences: 110, Differing: []standing.Differing{
+		{NS: "td.a", SourceNS: "d.a", Differences: 105, Found: []standing.Found{
+			found(verify.Missing, text(int64(7))), found(verify.Differs, text("a\"…")), found(verify.Extra, text(strings.Repeat("x", 1000))),
+			found(verify.Extra, verify.IDText(nan)),
+		}},
+		{NS: "td.b", SourceNS: "d.b", Differences: 5, Found: []standing.Found{found(verify.Extra, text(bson.ObjectID{1})), found(verify.OfIndex, "")}},
+	}}
+	w := verifiedRepairs(&st)
+	all := must.Get(w.requests())(t)
+	want := []any{int64(7), "a\"…", bson.ObjectID{1}}
+	for i := range all {
+		for _, v := range must.Get(all[i].Values())(t) {
+			if typ, value, err := bson.MarshalValue(want[0]); err != nil || !v.Equal(bson.RawValue{Type: typ, Value: value}) {
+				t.Errorf("%s, want %v", v, want[0])
+			}
+			want = want[1:]
+		}
+	}
+	if len(all) != 2 || all[0].Target != "td.a" || len(want) > 0 || len(w.others) != 1 || w.unlisted != 106 {
+		t.Errorf("%+v; %v is left, %d others, %d unlisted", all, want, len(w.others), w.unlisted)
+	}
+	var out bytes.Buffer
+	must.Succeed(t, w.print(cli.Output{Results: &out}, &repairCommand{linkFlags: linkFlags{Link: "l"}}))
+	if !strings.Contains(out.String(), "106 differences that are counted only") {
+		t.Error(out.String())
+	}
+}
+
 // TestRepairFlags: what cannot be meant is refused.
 func TestRepairFlags(t *testing.T) {
 	t.Parallel()
@@ -83,6 +123,7 @@ func TestRepairFlags(t *testing.T) {
 	}{
 		{repairCommand{}, "--from"},
 		{repairCommand{From: "x", Namespace: "a.b"}, "leave the other flags out"},
+		{repairCommand{From: "x", FromVerified: true}, "leave the other flags out"},
 		{repairCommand{Namespace: "a.b", ID: []string{"1"}, FromID: "1", ToID: "2"}, "either"},
 		{repairCommand{Namespace: "a.b", FromID: "1"}, "--to-id"},
 		{repairCommand{Namespace: "a"}, "DB.COLLECTION"},

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/verify"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 // repairWork is what is to be repaired.
@@ -20,6 +21,8 @@ type repairWork struct {
 	list  []*namespaceWork
 	// others are differences that a repair of documents does not remove.
 	others []otherWork
+	// unlisted counts differences of which is not known where they are.
+	unlisted int64
 }
 
 // namespaceWork are documents of a collection.
@@ -109,6 +112,33 @@ func parseRepairs(in io.Reader) (*repairWork, error) {
 		return nil, fmt.Errorf("read it: %w", err)
 	}
 	return w, nil
+}
+
+// verifiedRepairs is what is to be repaired of what is known of a link.
+func verifiedRepairs(st *standing.Standing) *repairWork {
+	w := &repairWork{}
+	known, seen := map[string]*namespaceWork{}, map[string]bool{}
+	w.unlisted = st.Differences
+	for i := range st.Differing {
+		c := &st.Differing[i]
+		for _, f := range c.Found {
+			d := verify.Difference{Kind: verify.Kind(f.Kind), NS: c.NS, SourceNS: c.SourceNS, ID: json.RawMessage(f.ID), Name: f.Name, What: f.What}
+			switch d.Kind {
+			case verify.Missing, verify.Extra, verify.Differs:
+				id, err := verify.ReadIDText(f.ID)
+				if err != nil {
+					continue // it is cut
+				}
+				if d.IDBSON = request.AppendID(id); w.document(&d, known, seen) != nil {
+					continue
+				}
+			case verify.Order, verify.OfCollection, verify.OfOption, verify.OfIndex, verify.OfView:
+				w.other(&d, seen)
+			}
+			w.unlisted--
+		}
+	}
+	return w
 }
 
 // document adds the difference of a document.

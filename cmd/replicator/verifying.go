@@ -7,8 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/event"
@@ -91,21 +94,22 @@ func (c *runCommand) newVerifying(target *driver.Set, live func() monitor.Snapsh
 	return &verifying{budget: c.VerifyBudget, watcher: continuous.NewWatcher(continuous.WatcherConfig{
 		Store:    standing.Store{Target: target, DB: c.MetadataDB, Link: c.Link},
 		State:    func() continuous.State { return verifyState(live()) },
-		Foreign:  func() map[oplog.Namespace]time.Time { return touched(live().Guard) },
+		Foreign:  func() (map[oplog.Namespace]time.Time, time.Time) { return touched(live().Guard) },
 		Observer: observer,
 	})}
 }
 
-// touched are the collections with foreign writes, by their names at the source.
-func touched(g *guard.Status) map[oplog.Namespace]time.Time {
+// touched are the collections with foreign writes, by their names at the source, and when the last write
+// was to others that are not listed.
+func touched(g *guard.Status) (listed map[oplog.Namespace]time.Time, others time.Time) {
 	if g == nil {
-		return nil
+		return nil, time.Time{}
 	}
 	all := make(map[oplog.Namespace]time.Time, len(g.State.Touched))
 	for i := range g.State.Touched {
 		all[g.State.Touched[i].Source] = g.State.Touched[i].Last
 	}
-	return all
+	return all, g.State.MoreLast
 }
 
 // changes has a Watcher told of what makes a collection other than it was compared.
@@ -142,6 +146,18 @@ func (v *verifying) begin(c *runCommand, p *plan, source, target *driver.Set, li
 		MetaDB: c.MetadataDB, Link: c.Link, Maker: link, State: func() continuous.State { return verifyState(link.Snapshot()) },
 		Budget: p.budget, Every: c.VerifyEvery, Watcher: v.watcher, Observer: observer,
 	})
+}
+
+// repaired has differences forgotten that a repair has found gone.
+func (c *runCommand) repaired(target *driver.Set) func(context.Context, oplog.Namespace, []bson.RawValue, *checkpoint.Cut) error {
+	store := standing.Store{Target: target, DB: c.MetadataDB, Link: c.Link}
+	return func(ctx context.Context, ns oplog.Namespace, ids []bson.RawValue, cut *checkpoint.Cut) error {
+		texts := make([]string, len(ids))
+		for i, id := range ids {
+			texts[i] = verify.IDText(id)
+		}
+		return store.Repaired(ctx, ns, texts, cut.Target)
+	}
 }
 
 // verification is what the status shows of it.

@@ -31,8 +31,9 @@ type WatcherConfig struct {
 	// State returns what the link does.
 	State func() State
 	// Foreign returns the collections that something else has written to, by their names at the
-	// source, and when it last did by the target's clock. May be nil.
-	Foreign func() map[oplog.Namespace]time.Time
+	// source, and when it last did by the target's clock; and when it last wrote to some that are not
+	// among them, zero if it did not. May be nil.
+	Foreign func() (touched map[oplog.Namespace]time.Time, others time.Time)
 	// Observer receives events. May be nil.
 	Observer event.Observer
 }
@@ -51,6 +52,8 @@ type Watcher struct {
 
 	// touched are the foreign writes that are marked.
 	touched map[oplog.Namespace]time.Time
+	// others is the last foreign write to collections that are not known, for which all are marked.
+	others time.Time
 	// told are the differences that were announced, by collection; nil before the first look.
 	told map[oplog.Namespace]standing.Differing
 	// faults are the collections that could not be compared, and why.
@@ -142,6 +145,7 @@ func (w *Watcher) forget() {
 	defer w.mu.Unlock()
 	w.known, w.told, w.faults = nil, nil, nil
 	clear(w.touched)
+	w.others = time.Time{}
 }
 
 // taken returns what is to be marked.
@@ -166,7 +170,16 @@ func (w *Watcher) mark(ctx context.Context) (changed bool, err error) {
 	if w.cfg.Foreign == nil {
 		return changed, nil
 	}
-	now := w.cfg.Foreign()
+	now, others := w.cfg.Foreign()
+	if others.After(w.others) {
+		if err := w.cfg.Store.TouchedAll(ctx, others); err != nil {
+			return changed, err
+		}
+		if w.others.IsZero() {
+			w.cfg.Observer.Log(slog.LevelWarn, "no collection is verified any more: something else has written to more of them than are listed")
+		}
+		w.others, changed = others, true
+	}
 	for ns, last := range now {
 		if !last.After(w.touched[ns]) {
 			continue

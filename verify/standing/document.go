@@ -79,11 +79,17 @@ func NewFound(kind, id, name, what string) Found {
 	return Found{Kind: kind, ID: short(id), Name: short(name), What: what}
 }
 
+// IsCut reports whether a text of a Found is cut.
+func IsCut(text string) bool { return strings.HasSuffix(text, CutMark) }
+
+// CutMark is at the end of a text that is cut.
+const CutMark = "…"
+
 func short(text string) string {
 	if len(text) <= mostText {
 		return text
 	}
-	return strings.ToValidUTF8(text[:mostText], "") + "…"
+	return strings.ToValidUTF8(text[:mostText], "") + CutMark
 }
 
 // Range is a range that is compared.
@@ -162,6 +168,55 @@ type document struct {
 	Fault  *Fault  `bson:"fault,omitempty"`
 	Mark   *Mark   `bson:"mark,omitempty"`
 	Pass   *Pass   `bson:"pass,omitempty"`
+	// Repaired are documents that were found the same at a later cut than the result's, the newest
+	// ones.
+	Repaired []Repaired `bson:"repaired,omitempty"`
+}
+
+// Repaired is a document that was found the same on both sides.
+type Repaired struct {
+	// ID is that of Found.
+	ID string `bson:"id"`
+	// Target is the cut's time.
+	Target bson.Timestamp `bson:"target"`
+}
+
+// mostRepaired is how many a document has.
+const mostRepaired = 1000
+
+// repair takes the differences out of the result that a later comparison of their documents alone has
+// not found any more. Those that are only counted stay, as does what the comparison may have seen after
+// that.
+func (d *document) repair() {
+	if d.Is == nil || len(d.Repaired) == 0 {
+		return
+	}
+	same := map[string]bool{}
+	for _, r := range d.Repaired {
+		if oplog.CompareTimestamps(r.Target, d.Is.Last.Target) > 0 {
+			same[r.ID] = true
+		}
+	}
+	left := make([]Found, 0, len(d.Is.Found))
+	for _, f := range d.Is.Found {
+		if f.ID == "" || !same[f.ID] || !d.Is.Tally.take(f.Kind) {
+			left = append(left, f)
+		}
+	}
+	d.Is.Found = left
+}
+
+// take counts a difference as one less, and reports whether it did.
+func (t *Tally) take(kind string) bool {
+	n := map[string]*int64{"missing": &t.Missing, "extra": &t.Extra, "differs": &t.Differs}[kind]
+	if n == nil || *n == 0 {
+		return false
+	}
+	*n--
+	if kind != "extra" {
+		t.EqualDocs++
+	}
+	return true
 }
 
 // marked reports whether the collection was marked after its result.

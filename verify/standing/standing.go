@@ -71,7 +71,7 @@ func Read(ctx context.Context, target mongo.Caller, db, link string) (Standing, 
 		return Standing{}, err
 	}
 	var since since
-	if since.touched, err = foreign(ctx, target, db, link); err != nil {
+	if err := since.foreign(ctx, target, db, link); err != nil {
 		return Standing{}, err
 	}
 	links, err := checkpoint.New(checkpoint.Config{Target: target, DB: db, Link: link})
@@ -91,6 +91,10 @@ type since struct {
 	// touched are the collections with foreign writes, by their names at the source, and when the
 	// last one was.
 	touched map[oplog.Namespace]time.Time
+	// all is when the last foreign write was to a collection that is not listed, zero for none: any of
+	// them may be the one. Ever means that it is not known when.
+	all  time.Time
+	ever bool
 	// leftOut are those that are copied again; copied is the time of the source as of which the link's
 	// copy is consistent, and copying reports whether it is not yet.
 	leftOut map[oplog.Namespace]bool
@@ -107,37 +111,42 @@ func (s *since) of(st *checkpoint.State) {
 	}
 }
 
-// foreign returns the collections with foreign writes that nobody has dealt with, by their names at
-// the source. A state that is damaged has none: the guard says that.
-func foreign(ctx context.Context, target mongo.Caller, db, link string) (map[oplog.Namespace]time.Time, error) {
+// foreign reads the collections with foreign writes that nobody has dealt with. A state that is damaged
+// has none: the guard says that.
+func (s *since) foreign(ctx context.Context, target mongo.Caller, db, link string) error {
 	store := guard.Store{Target: target, DB: db, Link: link}
 	st, err := store.Read(ctx)
 	if _, damaged := errors.AsType[*metadata.DamagedError](err); damaged || err == nil && st == nil {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cleared, err := store.Cleared(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	st.Clear(cleared)
-	touched := make(map[oplog.Namespace]time.Time, len(st.Touched))
+	s.touched = make(map[oplog.Namespace]time.Time, len(st.Touched))
 	for i := range st.Touched {
-		touched[st.Touched[i].Source] = st.Touched[i].Last
+		s.touched[st.Touched[i].Source] = st.Touched[i].Last
 	}
-	return touched, nil
+	if st.More > 0 {
+		s.all, s.ever = st.MoreLast, st.MoreLast.IsZero()
+	}
+	return nil
 }
 
 // Texts of Standing.Why and Collection.Why.
 const (
-	whyNever    = "not compared yet"
-	whyCopying  = "it is copied again"
-	whyCopied   = "it was copied after it was compared"
-	whyForeign  = "something else has written to it"
-	whyNoRound  = "no verification of all collections is complete"
-	whyOfLinkNS = "not verified: "
+	whyNever   = "not compared yet"
+	whyCopying = "it is copied again"
+	whyCopied  = "it was copied after it was compared"
+	whyForeign = "something else has written to it"
+	// whyManyForeign is of all collections.
+	whyManyForeign = "something else has written to more collections than are listed"
+	whyNoRound     = "no verification of all collections is complete"
+	whyOfLinkNS    = "not verified: "
 )
 
 // sum adds everything up.
@@ -215,6 +224,8 @@ func (d *document) unverified(ns oplog.Namespace, changed *since) (why string, a
 	// Cluster times are those of the target's primary, in seconds.
 	case !touched.IsZero() && touched.Unix() >= int64(d.Is.First.Target.T):
 		return whyForeign, touched
+	case changed.ever, !changed.all.IsZero() && changed.all.Unix() >= int64(d.Is.First.Target.T):
+		return whyManyForeign, changed.all
 	}
 	return "", time.Time{}
 }

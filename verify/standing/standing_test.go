@@ -1,9 +1,11 @@
 package standing
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -266,6 +268,95 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// TestForeignEverywhere: foreign writes to more collections than are listed leave none verified, until each
+// is compared again, whether or not they are cleared.
+func TestForeignEverywhere(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	ctx := t.Context()
+	other := &Store{Target: s.Target, DB: "replicator", Link: "l2"}
+	round, _ := s.begin(90, list("d.a", "d.b"))
+	_, _, err := other.Begin(ctx, list("d.a"), true, cutAt(90, 90), time.Unix(5000, 0))
+	must.Succeed(t, err)
+	s.save(&round, "d.a", 101)
+	s.save(&round, "d.b", 102)
+	s.end(&round)
+	s.is("compared", 101, 2, 2, 0)
+	foreign, last := guard.Store{Target: s.Target, DB: "replicator", Link: "l"}, time.Unix(int64(s.future)+101, 0)
+	must.Succeed(t, foreign.Write(ctx, &guard.State{Term: 1, At: oplog.OpTime{TS: bson.Timestamp{T: 1}, Term: 1}, More: 3, MoreLast: last}, true))
+	s.is("before it is marked", 0, 2, 1, 0)
+	must.Succeed(t, foreign.Clear(ctx, last))
+	s.is("cleared before it was marked", 101, 2, 2, 0)
+	must.Succeed(t, s.TouchedAll(ctx, last))
+	var marked []Mark
+	for _, doc := range must.Get(loaded(ctx, s.Store))(t) {
+		marked = append(marked, *doc.Mark)
+	}
+	if len(marked) != 2 || marked[0].Why != whyManyForeign || marked[1].Why != whyManyForeign {
+		t.Errorf("%+v", marked)
+	}
+	if docs := must.Get(loaded(ctx, other))(t); docs["d.a"].Mark != nil {
+		t.Errorf("another link: %+v", docs["d.a"])
+	}
+}
+
+func loaded(ctx context.Context, s *Store) (map[oplog.Namespace]*document, error) {
+	_, docs, err := s.load(ctx)
+	return docs, err
+}
+
+// TestRepaired: what a repair has found the same at a later cut differs no longer; what it does not name,
+// and what was found after it, does.
+func TestRepaired(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	ctx := t.Context()
+	round, _ := s.begin(90, list("d.a"))
+	must.Succeed(t, s.Repaired(ctx, "d.a", []string{"1"}, bson.Timestamp{T: s.future + 500})) // not compared yet
+	save := func(source uint32) {
+		t.Helper()
+		r := result(round.N, cutAt(source, s.future+source))
+		r.Last = cutAt(source+5, s.future+source+5)
+		long := strings.Repeat("x", 300)
+		r.Tally = Tally{EqualDocs: 10, Missing: 1, Extra: 1, Differs: 60, Order: 1}
+		r.Catalog = 1
+		r.Found = []Found{
+			NewFound("missing", "1", "", ""), NewFound("extra", "2", "", ""), NewFound("differs", "3", "", ""), NewFound("differs", "4", "", ""),
+			NewFound("differs", long, "", ""), NewFound("order", "1", "", ""), NewFound("index", "", "x_1", "extra"),
+		}
+		must.Succeed(t, s.SaveResult(ctx, list("d.a")[0], r))
+	}
+	differ := func(what string, want int64, ids ...string) {
+		t.Helper()
+		st := read(t, s.Store)
+		var got []string
+		for _, f := range st.Differing[0].Found {
+			got = append(got, f.Kind+f.ID[:min(len(f.ID), 3)])
+		}
+		if diff := cmp.Diff(ids, got); diff != "" || st.Differences != want {
+			t.Errorf("%s: %d differences, want %d: %s", what, st.Differences, want, diff)
+		}
+	}
+	all := []string{"missing1", "extra2", "differs3", "differs4", "differsxxx", "order1", "index"}
+	save(101)
+	s.end(&round)
+	differ("compared", 64, all...)
+	ids := []string{"1", "2", "3", "9", strings.Repeat("x", 300)}
+	must.Succeed(t, s.Repaired(ctx, "d.a", ids, bson.Timestamp{T: s.future + 106, I: 1}))
+	differ("too early to be of what the comparison has seen last", 64, all...)
+	must.Succeed(t, s.Repaired(ctx, "d.a", ids, bson.Timestamp{T: s.future + 107}))
+	differ("repaired", 61, "differs4", "differsxxx", "order1", "index")
+	if st := read(t, s.Store); st.Kinds["differs"] != 59 || st.Kinds["missing"] != 0 || st.Kinds["extra"] != 0 {
+		t.Errorf("%+v", st.Kinds)
+	}
+	save(200)
+	differ("found again later", 64, all...)
+	must.Succeed(t, s.Repaired(ctx, "d.a", slices.Repeat([]string{"5"}, 2*mostRepaired), bson.Timestamp{T: s.future + 300}))
+	if docs := must.Get(loaded(ctx, s.Store))(t); len(docs["d.a"].Repaired) != mostRepaired {
+		t.Errorf("%d are kept", len(docs["d.a"].Repaired))
+	}
+}
+
 // TestCopied: a comparison that is older than the link's copy says nothing.
 func TestCopied(t *testing.T) {
 	t.Parallel()
@@ -281,6 +372,9 @@ func TestCopied(t *testing.T) {
 		{since{leftOut: map[oplog.Namespace]bool{"d.b": true}}, ""},
 		{since{touched: map[oplog.Namespace]time.Time{"d.a": time.Unix(99, 0)}}, ""},
 		{since{touched: map[oplog.Namespace]time.Time{"d.a": time.Unix(100, 0)}}, whyForeign},
+		{since{all: time.Unix(99, 0)}, ""},
+		{since{all: time.Unix(100, 0)}, whyManyForeign},
+		{since{ever: true}, whyManyForeign},
 	} {
 		st := sum(&Round{N: 1, Complete: 1}, docs, &c.changed)
 		if why := ""; c.why != "" && (len(st.Unverified) != 1 || st.Unverified[0].Why != c.why) || c.why == "" && st.Why != why {

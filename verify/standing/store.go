@@ -147,7 +147,7 @@ func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins 
 		}
 		heads[l.SourceNS] = Head{}
 		st, err := setting(metadata.ByID(s.id(l.SourceNS)), true,
-			bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: id}, {Key: "joined", Value: joins}}, "is", "fault", "pass")
+			bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: id}, {Key: "joined", Value: joins}}, "is", "fault", "pass", "repaired")
 		if err != nil {
 			return nil, nil, err
 		}
@@ -228,7 +228,7 @@ func (s *Store) SaveResult(ctx context.Context, l Listed, r *Result) error {
 // from the next round on.
 func (s *Store) Replace(ctx context.Context, l Listed, round int64) error {
 	return s.set(ctx, metadata.ByID(s.id(l.SourceNS)), true,
-		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass")
+		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
 }
 
 // SaveFault stores that a collection could not be compared. What was compared before stays as it is.
@@ -263,6 +263,29 @@ func (s *Store) Mark(ctx context.Context, why string, sourceNS ...oplog.Namespac
 	return nil
 }
 
+// Repaired records that documents were found the same on both sides at a cut: their differences that
+// are known from earlier cuts are gone. IDs are texts as of Found. Nothing is recorded of a collection that
+// was never compared.
+func (s *Store) Repaired(ctx context.Context, sourceNS oplog.Namespace, ids []string, target bson.Timestamp) error {
+	list := make([]Repaired, 0, len(ids))
+	for _, id := range ids {
+		if id = short(id); !IsCut(id) { // It may stand for another one.
+			list = append(list, Repaired{ID: id, Target: target})
+		}
+	}
+	list = list[max(0, len(list)-mostRepaired):]
+	doc, err := bson.Marshal(bson.D{{Key: "repaired", Value: bson.D{{Key: "$each", Value: list}, {Key: "$slice", Value: -mostRepaired}}}})
+	if err != nil {
+		return fmt.Errorf("store what is verified: %w", err)
+	}
+	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, metadata.Statement{
+		Filter: func(dst []byte) []byte {
+			return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "is", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", true) })
+		},
+		Change: func(dst []byte) []byte { return bsoncore.AppendDocumentElement(dst, "$push", doc) },
+	}))
+}
+
 // Touched marks a collection that something else has written to, up to a time of the target's clock,
 // unless it was marked later than that.
 func (s *Store) Touched(ctx context.Context, sourceNS oplog.Namespace, last time.Time) error {
@@ -271,11 +294,7 @@ func (s *Store) Touched(ctx context.Context, sourceNS oplog.Namespace, last time
 		return fmt.Errorf("mark %s as not verified: %w", sourceNS, err)
 	}
 	err = s.set(ctx, func(dst []byte) []byte {
-		return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "mark.target", func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte {
-				return bsoncore.AppendTimestampElement(dst, "$gte", uint32(last.Unix()+1), 0) //nolint:gosec // Until 2106, as all timestamps.
-			})
-		})
+		return markedBefore(metadata.ByID(s.id(sourceNS))(dst), last)
 	}, true, bson.D{{Key: "mark", Value: Mark{Target: at, Why: whyForeign, At: last.UTC()}}})
 	if servererr.IsDuplicateKey(err) {
 		return nil // It was marked.
@@ -283,9 +302,37 @@ func (s *Store) Touched(ctx context.Context, sourceNS oplog.Namespace, last time
 	return err
 }
 
+// TouchedAll marks all collections, as something else has written to some that are not known, up to a
+// time of the target's clock.
+func (s *Store) TouchedAll(ctx context.Context, last time.Time) error {
+	at, err := mongo.OperationTime(ctx, s.Target)
+	if err != nil {
+		return fmt.Errorf("mark all collections as not verified: %w", err)
+	}
+	st, err := setting(func(dst []byte) []byte {
+		dst = metadata.AppendDoc(metadata.Below(s.Link)(dst), "ns", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", true) })
+		return markedBefore(dst, last)
+	}, false, bson.D{{Key: "mark", Value: Mark{Target: at, Why: whyManyForeign, At: last.UTC()}}})
+	if err != nil {
+		return err
+	}
+	st.Multi = true
+	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, st))
+}
+
+// markedBefore appends the condition that a collection was not marked after a time of the target's
+// clock.
+func markedBefore(dst []byte, last time.Time) []byte {
+	return metadata.AppendDoc(dst, "mark.target", func(dst []byte) []byte {
+		return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte {
+			return bsoncore.AppendTimestampElement(dst, "$gte", uint32(last.Unix()+1), 0) //nolint:gosec // Until 2106, as all timestamps.
+		})
+	})
+}
+
 // fields are what of a document is read to know what is verified: all but the ranges.
 var fields = []string{
-	"ns", "source", "joined", "is", "fault", "mark", "pass.found", "pass.more", "pass.round", "n", "complete", "began", "at", "listed", "last",
+	"ns", "source", "joined", "is", "fault", "mark", "repaired", "pass.found", "pass.more", "pass.round", "n", "complete", "began", "at", "listed", "last",
 }
 
 // find reads documents with read concern majority.
@@ -329,6 +376,7 @@ func (s *Store) load(ctx context.Context) (round Round, docs map[oplog.Namespace
 		if err := bson.Unmarshal(raw, &d); err != nil {
 			d = document{ID: id, Joined: 1} // it counts, and was never compared
 		}
+		d.repair()
 		docs[oplog.Namespace(strings.TrimPrefix(id, s.Link+"/"))] = &d
 	}
 	return round, docs, nil
