@@ -62,14 +62,14 @@ func TestRepairEnds(t *testing.T) {
 				return false, context.Cause(ctx)
 			})
 			r := repairsOf(t, store)
-			ctx, stop := context.WithCancel(t.Context())
+			ctx, stop := context.WithCancelCause(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() { r.run(ctx) })
 			r.Leads(1)
 			r.Follow(1, "r", someDocument, "")
 			time.Sleep(10 * time.Second)
 			began := time.Now()
-			stop()
+			stop(nil)
 			running.Wait()
 			if took := time.Since(began); took > 3*releaseWithin {
 				t.Errorf("%s hangs: ends after %s", hangs, took)
@@ -89,14 +89,14 @@ func TestRepairKilled(t *testing.T) {
 			l := jobs.New(jobs.Config{Job: "repair", Link: "l", Locks: locks.Config{Store: store}})
 			l.Begin(t.Context())
 			must.Get(l.Take(term, jobs.Want{Name: name}))(t)
-			ended, end := context.WithCancel(t.Context())
-			end()
+			ended, end := context.WithCancelCause(t.Context())
+			end(nil)
 			l.End(ended) // without a word
 		}
 		leave("namespace/d.a", 3)
 		leave("namespace/d.b", 9)
 		r := repairsOf(t, store)
-		ctx, stop := context.WithCancel(t.Context())
+		ctx, stop := context.WithCancelCause(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { r.run(ctx) })
 		r.Leads(4)
@@ -104,7 +104,7 @@ func TestRepairKilled(t *testing.T) {
 		if store.Record("namespace/d.a").IsLocked() || !store.Record("namespace/d.b").IsLocked() {
 			t.Errorf("%+v, %+v", store.Record("namespace/d.a"), store.Record("namespace/d.b"))
 		}
-		stop()
+		stop(nil)
 		running.Wait()
 	})
 }

@@ -253,7 +253,7 @@ func TestIdle(t *testing.T) {
 		w := newWorld(nil)
 		w.source = docs(0, 1, "s")
 		var at []time.Time
-		w.run(t, of(0, 1), func(n int, r *applier.Repair) (applier.Repaired, bool) {
+		w.run(t, of(0, 1), func(n int, _ *applier.Repair) (applier.Repaired, bool) {
 			at = append(at, time.Now())
 			if n > 0 {
 				return applier.Repaired{}, false
@@ -304,7 +304,7 @@ func TestNextLeader(t *testing.T) {
 	scenario(t, func(t *testing.T) {
 		w := newWorld(nil)
 		w.source = docs(0, 1, "s")
-		ctx, stop := context.WithCancel(t.Context())
+		ctx, stop := context.WithCancelCause(t.Context())
 		var one sync.WaitGroup
 		one.Go(func() { w.Run(ctx) })
 		w.Leads(6)
@@ -313,7 +313,7 @@ func TestNextLeader(t *testing.T) {
 		if state, _ := w.Follow(6, "r", of(0, 1), ""); state != request.Working {
 			t.Errorf("%s while no attempt takes it", state)
 		}
-		stop()
+		stop(nil)
 		one.Wait()
 		w.with(func() {
 			if len(w.locked) > 0 {

@@ -247,7 +247,7 @@ func asIs(int, *applier.Repair) (applier.Repaired, bool) { return applier.Repair
 // run carries out one request, and returns its end and how long that took.
 func (w *world) run(t *testing.T, args request.RepairArgs, each func(int, *applier.Repair) (applier.Repaired, bool)) (state, outcome string, took time.Duration) {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancelCause(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() { w.Run(ctx) })
 	all.Go(func() { w.serve(ctx, each) })
@@ -259,7 +259,7 @@ func (w *world) run(t *testing.T, args request.RepairArgs, each func(int, *appli
 		time.Sleep(time.Second)
 	}
 	took = time.Since(began)
-	stop()
+	stop(nil)
 	all.Wait()
 	w.with(func() {
 		if len(w.locked) > 0 || len(w.kept) == 0 || w.kept[0] != 7 {
@@ -275,4 +275,3 @@ func scenario(t *testing.T, do func(t *testing.T)) {
 	t.Parallel()
 	synctest.Test(t, do)
 }
-

@@ -278,6 +278,7 @@ func TestCatalogsTogether(t *testing.T) {
 		}
 	}
 	cuts := &rest{source: source, target: target}
+	//nolint:contextcheck // The test's own writes have its context.
 	busy := callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 		if it := rawbson.NewIter(cmd.Body); it.Next() && it.Is("listCollections") {
 			insertRaw(t, source, "replicator.busy", doc(element(t, "_id", bson.NewObjectID())))
