@@ -51,7 +51,7 @@ var someDocument = request.RepairArgs{Namespace: "d.a", IDs: [][]byte{{14, 0, 0,
 // TestRepairEnds: the end of a leadership does not wait for a target that does not answer any more.
 func TestRepairEnds(t *testing.T) {
 	t.Parallel()
-	for _, hangs := range []string{"Acquire", "Release", "RemovePing"} {
+	for _, hangs := range []string{lockstest.Acquire, lockstest.Release, lockstest.RemovePing} {
 		synctest.Test(t, func(t *testing.T) {
 			store := lockstest.NewMemory()
 			store.Fail(func(ctx context.Context, call string) (bool, error) {
@@ -65,9 +65,13 @@ func TestRepairEnds(t *testing.T) {
 			ctx, stop := context.WithCancelCause(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() { r.run(ctx) })
+			synctest.Wait()
 			r.Leads(1)
 			r.Follow(1, "r", someDocument, "")
 			time.Sleep(10 * time.Second)
+			if hangs != lockstest.RemovePing && store.Calls(hangs) == 0 {
+				t.Fatalf("%s is not called", hangs)
+			}
 			began := time.Now()
 			stop(nil)
 			running.Wait()
