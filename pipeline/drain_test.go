@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/initialsync/overflow"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
@@ -54,15 +55,16 @@ func TestEnded(t *testing.T) {
 func TestStandsSince(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{"in order": nil, "with a build": applier.ErrLeft, "with its lease": lease.ErrExpired} {
-		p := &Pipeline{monitor: monitor.New(monitor.Config{Waits: &mongo.Waits{}}), standsSince: time.Unix(1000, 0)}
+		p := &Pipeline{monitor: monitor.New(monitor.Config{Waits: &mongo.Waits{}}), overflow: overflow.New(overflow.Config{}, nil)}
+		p.overflow.Stood(time.Unix(1000, 0))
 		before := p.monitor.Standing()
 		_ = p.ended(err, before, false)
-		if p.standsSince.IsZero() {
+		if !p.overflow.Stands() {
 			t.Errorf("ended %s: it has advanced nothing, and counts as if it had", name)
 		}
 		p.monitor.Moved(checkpoint.Progress{Applied: oplog.NewOpTime(1000, 1, 1)})
 		_ = p.ended(err, before, false)
-		if !p.standsSince.IsZero() {
+		if p.overflow.Stands() {
 			t.Errorf("ended %s: it has advanced, and counts as if it had not", name)
 		}
 	}

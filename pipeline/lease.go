@@ -103,9 +103,7 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 		// The target may be away for long. Nobody else is known to lead: what is read of the
 		// source is kept, and read on.
 		p.followed = true
-		if p.standsSince.IsZero() {
-			p.standsSince = time.Now().Add(-p.cfg.Lease.TTL / 2) // it did not answer for longer
-		}
+		p.overflow.Stood(time.Now().Add(-p.cfg.Lease.TTL / 2)) // it did not answer for longer
 	}
 }
 
@@ -134,7 +132,7 @@ func (p *Pipeline) startOver() {
 	p.log, p.followed = p.newLog(), false
 	p.feedback, p.catchesUp = nil, false
 	p.earlier, p.earlierFor, p.unapplied = oplog.OpTime{}, oplog.OpTime{}, oplog.OpTime{}
-	p.overflow, p.standsSince = nil, time.Time{}
+	p.overflow.Reset(p.log)
 }
 
 // look runs one look at the lease. What this process has followed of the source is read on
@@ -145,6 +143,6 @@ func (p *Pipeline) look(soft context.Context, look func()) error {
 			return broken
 		}
 	}
-	p.meanwhile(look)
+	p.overflow.Meanwhile(look)
 	return nil
 }

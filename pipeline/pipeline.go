@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/initialsync/overflow"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/jobs"
@@ -80,14 +81,9 @@ type Pipeline struct {
 	catchesUp bool
 	// merges means that the present attempt ends where a part is merged.
 	merges bool
-	// overflow is that of the last attempt, nil if that had none. standsSince is since when
-	// attempts have advanced nothing, zero if the last one has; spoolNext is when spooling may
-	// begin again within one.
-	overflow               *overflow
-	standsSince, spoolNext time.Time
-	// relayNext is when the relay log may be tried again; relayDrained means that all of it was sent
-	// on before the run ends.
-	relayNext    time.Time
+	// overflow spools the oplog while the target does not keep up.
+	overflow *overflow.Overflow
+	// relayDrained means that all of the relay log was sent on before the run ends.
 	relayDrained bool
 	// cutNow asks the applier for a consistent cut; nil for a part, which makes none. It has room
 	// for one request.
@@ -156,7 +152,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		Watcher: p.watcher, Resolver: p.resolver.Another(), Dialer: p.source, Direct: source.Direct(),
 		Wait: cfg.Copy.SourceWait, Observer: cfg.Observer,
 	})
-	p.candidate = p.newCandidate()
+	p.candidate, p.overflow = p.newCandidate(), p.newOverflow()
 	if cfg.Lease.TTL > 0 && cfg.part == nil {
 		standby.RegisterMetrics(cfg.Registry, cfg.Link, p.Snapshot)
 	}
@@ -277,13 +273,13 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 				err = walk
 			}
 		}
-		if !p.retries(err) && !p.readsElsewhere(err) {
+		if !p.retries(err) && !p.overflow.ReadsElsewhere(err) {
 			return p.candidate.BeforeEnd(ctx, soft, err)
 		}
 		if broken := p.afterFailure(soft, err, before, began); broken != nil {
 			return broken
 		}
-		if p.standsSince.IsZero() {
+		if !p.overflow.Stands() {
 			pause = p.cfg.RetryMin
 		}
 		if err := p.pause(ctx, soft, n, pause, err); err != nil {
@@ -298,6 +294,23 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 func (p *Pipeline) retries(err error) bool {
 	part := p.cfg.part != nil
 	return retries(err, part || p.candidate.Term() != 0, part)
+}
+
+// afterFailure prepares for the attempt after one that began at a time, from before, and ended
+// with err. It returns an error if there cannot be another one.
+func (p *Pipeline) afterFailure(soft context.Context, err error, before monitor.Standing, began time.Time) error {
+	if broken := p.log.Recover(p.run, soft, err); broken != nil && !p.retries(broken) {
+		return broken
+	}
+	if p.log.Spool() == nil {
+		p.monitor.Spools(nil, "")
+	}
+	p.monitor.Failed(err)
+	if !p.monitor.Standing().Beyond(before) {
+		p.overflow.Stood(began)
+	}
+	p.overflow.SpoolIfDue()
+	return nil
 }
 
 // pause announces the end of attempt n and waits before the next one, for a random time
@@ -358,7 +371,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 		return err
 	}
 	var link *checkpoint.Link
-	p.meanwhile(func() { link, err = p.acquire(ctx) })
+	p.overflow.Meanwhile(func() { link, err = p.acquire(ctx) })
 	if err != nil {
 		return err
 	}

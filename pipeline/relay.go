@@ -2,47 +2,13 @@ package pipeline
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/oplogrep/replicator/buffer/spool"
-	"github.com/oplogrep/replicator/checkpoint"
 )
-
-// relayAgain is why an attempt that reads into memory is followed by one that reads through the
-// relay log: see docs/adr/0047-a-relay-log-and-promotion.md.
-const relayAgain = "the relay log can be written again"
 
 // heardEvery is how often what was heard of the source is kept.
 const heardEvery = time.Second
-
-// relays reports whether the next attempt reads through the relay log: whether there is to be
-// one, and its folder can be written to. Otherwise the link goes on from memory, and tries again.
-func (p *Pipeline) relays(soft context.Context, st checkpoint.State) bool {
-	if p.cfg.RelayBytes == 0 || soft.Err() != nil || time.Now().Before(p.relayNext) {
-		return false
-	}
-	if err := p.log.Prepare(st.Copy); err != nil {
-		p.notRelayed(err)
-		return false
-	}
-	p.monitor.Relays("")
-	return true
-}
-
-// notRelayed announces that there is no relay log at present.
-func (p *Pipeline) notRelayed(err error) {
-	p.relayNext = time.Now().Add(overflowAgain)
-	p.monitor.Relays(err.Error())
-	p.cfg.Observer.Log(slog.LevelWarn, "the relay log cannot be written: what is read and not durable on the target is in memory only", slog.Any(keyError, err))
-}
-
-// relaysAgain announces that there is one again.
-func (p *Pipeline) relaysAgain() {
-	p.relayNext = time.Time{}
-	p.monitor.Relays("")
-	p.cfg.Observer.Log(slog.LevelInfo, relayAgain, slog.String(keyDir, p.log.Dir()))
-}
 
 // endWith ends the attempt in order once soft is done. The result ends that, and waits until it has
 // ended.

@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync/overflow"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -15,7 +16,7 @@ import (
 // the copy is not consistent, or much of the oplog is still on disk.
 func (a *attempt) openQueue(soft context.Context, src checkpoint.Source, st checkpoint.State, until oplog.OpTime) error {
 	p := a.p
-	p.overflow = nil
+	p.overflow.End()
 	if p.cfg.salvaged {
 		a.until, a.log, a.spool, a.release = until, p.log, p.log.Spool(), p.log.Spool().Release
 		return nil
@@ -24,7 +25,7 @@ func (a *attempt) openQueue(soft context.Context, src checkpoint.Source, st chec
 	if err != nil {
 		return err
 	}
-	spooled = spooled || p.relays(soft, st)
+	spooled = spooled || soft.Err() == nil && p.overflow.Relays(st.Copy)
 	fetch := p.fetchConfig(src, st)
 	if spooled {
 		if err := p.log.Start(p.run, soft, st.Copy, fetch); err != nil {
@@ -32,7 +33,7 @@ func (a *attempt) openQueue(soft context.Context, src checkpoint.Source, st chec
 		}
 		a.until, a.log, a.spool, a.release = until, p.log, p.log.Spool(), p.log.Spool().Release
 		if a.copy == nil { // otherwise, fetching starts again by itself
-			p.overflow = p.newOverflow(soft, a, st)
+			a.mayOverflow(soft, st)
 		}
 		return nil
 	}
@@ -46,9 +47,24 @@ func (a *attempt) openQueue(soft context.Context, src checkpoint.Source, st chec
 		return err
 	}
 	a.release = a.queue.Release
-	a.overflow = p.newOverflow(soft, a, st)
-	p.overflow = a.overflow
+	a.overflow = a.mayOverflow(soft, st)
 	return nil
+}
+
+// mayOverflow begins what spools the oplog if the target does not keep up. It returns nil if there
+// is no folder for a spool.
+func (a *attempt) mayOverflow(soft context.Context, st checkpoint.State) *overflow.Attempt {
+	p := a.p
+	if p.cfg.Copy.SpoolDir == "" {
+		return nil
+	}
+	return p.overflow.Begin(overflow.AttemptConfig{
+		Source: a.source, State: st, Queue: a.queue, Fetcher: a.fetcher, Read: a.read,
+		Start: func(from fetcher.Config) error { return p.log.Start(p.run, soft, st.Copy, from) },
+		Told:  func() bool { return soft.Err() != nil },
+		End:   func() { a.end(errDrain) },
+		Leave: a.leave,
+	})
 }
 
 // commands creates an executor for commands on the target. placed means that the
@@ -68,9 +84,7 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 	if err := a.tryFinish(ctx, cp.Applied); err != nil {
 		return err
 	}
-	if a.p.overflow != nil {
-		a.p.overflow.advanced(cp)
-	}
+	a.p.overflow.Advanced(cp)
 	if a.log == nil {
 		return nil
 	}
@@ -101,4 +115,15 @@ func (a *attempt) tryFinish(ctx context.Context, applied oplog.OpTime) error {
 	a.p.monitor.Consistent(done)
 	a.copy = nil
 	return nil
+}
+
+// newOverflow creates what spools the oplog of the link while its target does not keep up.
+func (p *Pipeline) newOverflow() *overflow.Overflow {
+	return overflow.New(overflow.Config{
+		Source: p.source, Reaches: p.resolver.Reaches, Fetch: p.fetchConfig,
+		Delay: p.cfg.Delay, Relay: p.cfg.RelayBytes > 0, Held: p.isHeld, Observer: p.cfg.Observer,
+		Show: overflow.Show{
+			MostLag: p.monitor.MostLag, Oldest: p.monitor.Oldest, RunsShort: p.monitor.RunsShort, Spools: p.monitor.Spools, Relays: p.monitor.Relays,
+		},
+	}, p.log)
 }

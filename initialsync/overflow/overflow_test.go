@@ -1,4 +1,4 @@
-package pipeline
+package overflow
 
 import (
 	"context"
@@ -9,13 +9,12 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline/monitor"
-	"github.com/oplogrep/replicator/resync"
 )
 
 // TestStandstill: nothing is read, and nothing applied, for five seconds.
@@ -62,21 +61,23 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// TestOverflowFrom: the oplog is spooled from the last checkpoint on, or from where a
-// transaction that the next attempt needs begins.
+// TestOverflowFrom: the oplog is spooled from the last checkpoint on.
 func TestOverflowFrom(t *testing.T) {
 	t.Parallel()
 	at := func(n uint32) oplog.OpTime { return oplog.NewOpTime(1000, n, 1) }
-	p := &Pipeline{resyncs: &resync.Manager{}, monitor: monitor.New(monitor.Config{})}
-	o := &overflow{p: p, state: checkpoint.State{FetchFrom: at(1), Applied: at(2)}}
-	o.advanced(checkpoint.Progress{FetchFrom: at(5), Applied: at(8)})
-	if from := o.fetchConfig().From; !from.Equal(at(5)) {
+	o := New(Config{Fetch: fromState}, nil)
+	a := o.Begin(AttemptConfig{State: checkpoint.State{FetchFrom: at(1), Applied: at(2)}})
+	if from := a.fetchConfig().From; !from.Equal(at(1)) {
 		t.Errorf("from %s", from)
 	}
-	p.earlier, p.earlierFor = at(3), at(9)
-	if from := o.fetchConfig().From; !from.Equal(at(3)) {
+	o.Advanced(checkpoint.Progress{FetchFrom: at(5), Applied: at(8)})
+	if from := a.fetchConfig().From; !from.Equal(at(5)) {
 		t.Errorf("from %s", from)
 	}
+}
+
+func fromState(_ checkpoint.Source, st checkpoint.State) fetcher.Config {
+	return fetcher.Config{From: st.FetchFrom}
 }
 
 // TestLater: a quarter of what the source has may be deleted until it is read.
@@ -104,35 +105,45 @@ func TestOverflowReadsOn(t *testing.T) {
 				ctx, stop := context.WithCancelCause(t.Context())
 				queue := must.Get(buffer.New(buffer.Config{Limit: 32 << 20}))(t)
 				full, unread := make(chan oplog.Reply), make(chan oplog.Reply)
-				p := &Pipeline{resyncs: &resync.Manager{}, monitor: monitor.New(monitor.Config{})}
-				p.log = initialsync.NewLog(initialsync.LogConfig{Link: "l", Dir: t.TempDir(), Run: func(ctx context.Context, _ *fetcher.Fetcher, out chan<- oplog.Reply) error {
+				log := initialsync.NewLog(initialsync.LogConfig{Link: "l", Dir: t.TempDir(), Run: func(ctx context.Context, _ *fetcher.Fetcher, out chan<- oplog.Reply) error {
 					defer close(out)
 					<-ctx.Done()
 					return context.Cause(ctx)
 				}})
-				o := &overflow{p: p, at: checkpoint.Progress{FetchFrom: from, Applied: from}, queue: queue, fetcher: &fetcher.Fetcher{}, read: make(chan struct{})}
-				ended, left := false, false
-				o.end, o.leave = sync.OnceFunc(func() { ended = true; close(o.read) }), func() { left = true }
-				o.told = func() bool { return ended && tt.told }
-				o.has = func(_ context.Context, at oplog.OpTime) bool { return tt.has && at.Equal(from) }
-				o.store = func(cfg fetcher.Config) error {
-					if tt.fails {
-						return errors.New("no space left on device")
-					}
-					return p.log.Start(ctx, ctx, nil, cfg)
-				}
+				o := New(Config{
+					Fetch: fromState, Held: func() bool { return false },
+					Reaches: func(_ context.Context, at oplog.OpTime) bool { return tt.has && at.Equal(from) },
+					Show: Show{
+						MostLag: func() time.Duration { return 0 }, RunsShort: func() string { return "" },
+						Oldest: func(context.Context) (oplog.OpTime, bool) { return oplog.OpTime{}, false },
+						Spools: func(*spool.Spool, string) {}, Relays: func(string) {},
+					},
+				}, log)
+				read, ended, left := make(chan struct{}), false, false
+				a := o.Begin(AttemptConfig{
+					State: checkpoint.State{FetchFrom: from, Applied: from}, Queue: queue, Fetcher: &fetcher.Fetcher{}, Read: read,
+					End:   sync.OnceFunc(func() { ended = true; close(read) }),
+					Leave: func() { left = true },
+					Told:  func() bool { return ended && tt.told },
+					Start: func(cfg fetcher.Config) error {
+						if tt.fails {
+							return errors.New("no space left on device")
+						}
+						return log.Start(ctx, ctx, nil, cfg)
+					},
+				})
 				var running sync.WaitGroup
 				running.Go(func() { _ = queue.Run(ctx, full, unread) })
-				running.Go(func() { must.Succeed(t, o.loop(ctx)) })
+				running.Go(func() { must.Succeed(t, a.Run(ctx)) })
 				full <- oplog.Reply{Bytes: 32 << 20}
-				time.Sleep(overflowAfter + 10*time.Second)
+				time.Sleep(standsAfter + 10*time.Second)
 				synctest.Wait()
 				if !ended || left != tt.leaves {
 					t.Errorf("it has ended reading: %t, and left the build: %t", ended, left)
 				}
 				stop(nil)
 				running.Wait()
-				must.Succeed(t, p.log.Close())
+				must.Succeed(t, log.Close())
 			})
 		})
 	}
