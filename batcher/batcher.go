@@ -48,6 +48,9 @@ type Config struct {
 	// more entries. Zero means that it does not wait.
 	Fill time.Duration
 
+	// PassOver, if not nil, is asked for each entry, in order, whether it is to be treated as a no-op.
+	PassOver func(e *oplog.Entry) (bool, error)
+
 	// ApplyAfter, SpillDir and MemoryBytes are passed to the transaction assembler;
 	// see txn.Config.
 	ApplyAfter  oplog.OpTime
@@ -202,7 +205,11 @@ func (b *Batcher) account(bytes int64) {
 // take processes the next entry. Bytes is the memory to account to it, room the
 // capacity to allocate in a new batch.
 func (b *Batcher) take(ctx context.Context, e *oplog.Entry, bytes int64, room int, out chan<- batch.Batch) error {
-	r, err := b.assembler.Add(e)
+	err := b.passOver(e)
+	var r txn.Result
+	if err == nil {
+		r, err = b.assembler.Add(e)
+	}
 	if err != nil {
 		// The next attempt fails at the same entry, so pass on everything before it.
 		if lost := b.flush(ctx, out); lost != nil {
@@ -234,6 +241,19 @@ func (b *Batcher) take(ctx context.Context, e *oplog.Entry, bytes int64, room in
 		return b.send(ctx, out)
 	}
 	return nil
+}
+
+// passOver makes a no-op of an entry that is to be passed over. It ends no transaction of its session:
+// all of that are passed over.
+func (b *Batcher) passOver(e *oplog.Entry) error {
+	if b.cfg.PassOver == nil {
+		return nil
+	}
+	over, err := b.cfg.PassOver(e)
+	if err == nil && over {
+		*e = oplog.Entry{Op: oplog.Op{OpTime: e.OpTime, Kind: oplog.KindNoop, NS: e.NS, O: e.O}, Wall: e.Wall, Raw: e.Raw}
+	}
+	return err
 }
 
 // closing closes a transaction that is not sent because of err.

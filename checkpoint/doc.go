@@ -95,6 +95,7 @@
 //	         instance, term, holder, writes, lease,  see package lease
 //	         source: {...}, writers, fingerprint,
 //	         filters: {include, exclude, map, usersAndRoles, reversed} or absent,
+//	         back: {link, instance, at, start: {ts, t}} or absent,
 //	         over: {at, by, source: {ts, t}, reverse: {start: {ts, t}, wall, target: {id, set}, filters} or absent} or absent,
 //	         applied: {ts, t}, wall, fetchFrom: {ts, t},
 //	         copiedUntil: {ts, t} or absent, copy: {...} or absent,

@@ -79,6 +79,9 @@ func (l *linkDoc) marshal(name string) bson.Raw {
 		if l.Filters != nil {
 			dst = appendFilters(dst, l.Filters)
 		}
+		if l.Back != nil {
+			dst = appendBack(dst, l.Back)
+		}
 		dst = appendCheckpoint(dst, l.Applied, l.AppliedWall, l.FetchFrom)
 		if !l.CopiedUntil.IsNull() {
 			dst = metadata.AppendOpTime(dst, "copiedUntil", l.CopiedUntil)
@@ -138,7 +141,7 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	l.LeftOut = readLeftOut(r)
 	l.KeptBack = readKeptBack(r)
 	l.Over, l.Converting = readOver(r), readConverting(r)
-	l.Filters = readFilters(r)
+	l.Filters, l.Back = readFilters(r), readBack(r)
 	writers := r.Int64("writers")
 	if writers < 1 || writers > MaxWriters {
 		r.Fault("writers", fmt.Sprintf("a number between 1 and %d", MaxWriters))

@@ -102,6 +102,8 @@ type State struct {
 	Over *Over
 	// Converting says who converts its deferred options, nil for nobody.
 	Converting *Converting
+	// Back is the end of another link that this one is the way back of, nil if it is none.
+	Back *Back
 	// Lanes are the positions of the writers' lanes. A lane that has not moved has the
 	// position {Applied at the link's creation, AllOps}.
 	Lanes []Position

@@ -231,6 +231,12 @@ func (s *Store) createCollection(ctx context.Context, name string) error {
 // Create creates the link in the state first (except Term, Lanes, Barrier and Announced). If
 // the link exists, Create returns ErrExists.
 func (s *Store) Create(ctx context.Context, first State) error {
+	return s.createLink(ctx, first, func(*mongo.Txn) (int64, error) { return 0, nil })
+}
+
+// createLink creates the link after what instead does in the same transaction. It returns the least
+// term.
+func (s *Store) createLink(ctx context.Context, first State, instead func(*mongo.Txn) (int64, error)) error {
 	if err := first.validate(); err != nil {
 		return s.wrap(err, "create it")
 	}
@@ -242,7 +248,13 @@ func (s *Store) Create(ctx context.Context, first State) error {
 	// the clock, so this aborts the open transaction of a process that crashed.
 	session := mongo.NewSession(s.once, mongo.SessionID(s.cfg.DB, s.cfg.Link, "create"), time.Now().UnixMicro())
 	err := s.patience().Do(ctx, func() error {
-		return session.InTxn(ctx, true, func(txn *mongo.Txn) error { return s.create(ctx, txn, &link) })
+		return session.InTxn(ctx, true, func(txn *mongo.Txn) error {
+			least, err := instead(txn)
+			if err != nil {
+				return err
+			}
+			return s.create(ctx, txn, &link, least)
+		})
 	})
 	if err != nil {
 		if servererr.IsDuplicateKey(err) {
@@ -255,11 +267,12 @@ func (s *Store) Create(ctx context.Context, first State) error {
 	return nil
 }
 
-func (s *Store) create(ctx context.Context, txn *mongo.Txn, link *linkDoc) error {
+func (s *Store) create(ctx context.Context, txn *mongo.Txn, link *linkDoc, least int64) error {
 	var err error
 	if link.Term, err = s.lastTerm(ctx, txn); err != nil {
 		return err
 	}
+	link.Term = max(link.Term, least)
 	link.lease.Term = link.Term
 	insert := metadata.Write(s.cfg.DB, "insert", metadata.Links, "documents", link.marshal(s.cfg.Link))
 	if err := metadata.Run(ctx, txn, insert, 1); err != nil {

@@ -91,10 +91,13 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	if p.catchesUp {
 		drain = soft.Done() // A drain continues to read.
 	}
-	var err error
+	passOver, err := p.passOver(ctx, st)
+	if err != nil {
+		return nil, err
+	}
 	a.batcher, err = batcher.New(batcher.Config{
 		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: drain,
-		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: share.Txn,
+		PassOver: passOver, ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: share.Txn,
 		Release: a.release, Observer: p.cfg.Observer, Registry: p.cfg.Registry, Meter: &p.monitor.Gauges().Batcher,
 	})
 	if err != nil {

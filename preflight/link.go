@@ -47,7 +47,11 @@ func (c *checker) link(ctx context.Context, s *server) error {
 	if err := c.sameSource(); err != nil {
 		return err
 	}
-	if over := c.report.Link.Over; over != nil {
+	if over := c.report.Link.Over; over != nil && c.cfg.Back != "" {
+		c.report.Link, c.report.Found = checkpoint.State{}, false
+		c.ok(check, "%q has ended, and begins again", c.cfg.Link)
+		return nil
+	} else if over != nil {
 		return &checkpoint.OverError{Link: c.cfg.Link, Over: *over}
 	}
 	if c.cfg.Fingerprint != "" && c.report.Link.Fingerprint != c.cfg.Fingerprint {
@@ -192,7 +196,7 @@ func between(a, b bson.Timestamp) time.Duration {
 // not mirror it if it starts now without a copy.
 func (c *checker) uncopied(ctx context.Context, s *server) error {
 	const check = "source data"
-	if c.report.Found || !c.cfg.Copy && (c.cfg.AllowExisting || c.cfg.StartAt.T != 0) {
+	if c.report.Found || c.cfg.Back != "" || !c.cfg.Copy && (c.cfg.AllowExisting || c.cfg.StartAt.T != 0) {
 		return nil
 	}
 	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
@@ -232,6 +236,10 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 		} else {
 			c.ok(check, "as the link left them")
 		}
+		return nil
+	}
+	if c.cfg.Back != "" {
+		c.ok(check, "%s: they are what the source was there; that nothing has written to them since is checked next", c.cfg.Back)
 		return nil
 	}
 	names, err := c.mirrored(ctx, s)

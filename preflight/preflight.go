@@ -49,6 +49,8 @@ type Config struct {
 	AllowExisting, Copied bool
 	// Feedback is how progress is reported to the source.
 	Feedback feedback.Mode
+	// Back says where a new link begins that is the way back of another, empty if it is none.
+	Back string
 	// Fingerprint is the hash of the settings that must not change while a link exists,
 	// empty to skip the comparison.
 	Fingerprint string

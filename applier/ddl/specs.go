@@ -140,22 +140,25 @@ func (s *step) deferSpec(ctx context.Context, h *DeferredSpec) error {
 }
 
 func (s *step) store(ctx context.Context, h *DeferredSpec) error {
-	err := s.put(ctx, metadata.Deferred, s.deferredID(h), func(dst []byte) []byte {
-		dst = bsoncore.AppendBinaryElement(dst, "uuid", bson.TypeBinaryUUID, h.UUID[:])
-		names := bsoncore.NewArrayBuilder()
-		for _, name := range h.Fields {
-			names.AppendString(name)
-		}
-		dst = bsoncore.AppendArrayElement(dst, "deferred", names.Build())
-		if h.Absent {
-			dst = bsoncore.AppendBooleanElement(dst, "absent", true)
-		}
-		return metadata.AppendRaw(dst, "spec", h.Spec)
-	})
+	err := s.put(ctx, metadata.Deferred, s.deferredID(h), func(dst []byte) []byte { return appendDeferred(dst, h) })
 	if err != nil {
 		return fmt.Errorf("store the deferred spec of %s: %w", h.NS, err)
 	}
 	return nil
+}
+
+// appendDeferred appends the fields of a deferred spec, but for the _id.
+func appendDeferred(dst []byte, h *DeferredSpec) []byte {
+	dst = bsoncore.AppendBinaryElement(dst, "uuid", bson.TypeBinaryUUID, h.UUID[:])
+	names := bsoncore.NewArrayBuilder()
+	for _, name := range h.Fields {
+		names.AppendString(name)
+	}
+	dst = bsoncore.AppendArrayElement(dst, "deferred", names.Build())
+	if h.Absent {
+		dst = bsoncore.AppendBooleanElement(dst, "absent", true)
+	}
+	return metadata.AppendRaw(dst, "spec", h.Spec)
 }
 
 // release deletes the deferred specs that a filter selects.

@@ -197,6 +197,7 @@ var noFlag = map[string]string{
 	"Pipeline.Registry":            "set by mirror",
 	"Pipeline.Copy.MaxCopies":      "a server's own",
 	"Pipeline.Rules.AcceptEqual":   "always so in a link",
+	"Preflight.Back":               "set by run, for a way back",
 	"Preflight.Now":                "tests change it",
 	"Preflight.Source":             "connected by run",
 	"Preflight.Target":             "connected by run",

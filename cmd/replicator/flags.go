@@ -87,7 +87,7 @@ type runFlags struct {
 	UsersAndRoles bool     `group:"What" help:"Mirror users and roles too."`
 
 	//nolint:lll // A tag cannot be broken.
-	StartAt       start  `group:"Start" placeholder:"T" help:"Where a new link starts. copy: first copy the source's data. Otherwise nothing is copied: now, unix seconds, SECONDS,INCREMENT or RFC 3339. Default: copy; with --allow-existing, now."`
+	StartAt       start  `group:"Start" placeholder:"T" help:"Where a new link starts. copy: first copy the source's data. Otherwise nothing is copied: cutover[:LINK] (the way back of a link that was cut over), now, unix seconds, SECONDS,INCREMENT or RFC 3339. Default: copy; with --allow-existing, now."`
 	AllowExisting bool   `group:"Start" help:"The target has a copy of the source already."`
 	CopiedUntil   moment `group:"Start" placeholder:"T" help:"The source was written to during that copy, which ended at T."`
 
@@ -148,6 +148,8 @@ type plan struct {
 	scope          *scope.Scope
 	pipeline       pipeline.Config
 	budget         continuous.Budget
+	// back says which link this one is the way back of, empty if it is none.
+	back string
 }
 
 // check turns the flags into a plan. The error has all faults.

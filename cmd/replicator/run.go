@@ -114,6 +114,10 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, m processMemory) error {
 		return err
 	}
 	defer closeAll()
+	back, err := c.wayBack(e.Soft, p, source, target)
+	if err != nil {
+		return cli.Stopped(e.Soft, notBack(err))
+	}
 	report, err := preflight.Run(e.Soft, c.preflight(p, source, target), c.tell(e.Hard, v))
 	switch {
 	case e.Soft.Err() != nil:
@@ -123,6 +127,12 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, m processMemory) error {
 	}
 	if err := report.Err(); err != nil || c.Check {
 		return err
+	}
+	if back != nil && !report.Found {
+		if err := c.beginBack(e.Soft, p, back); err != nil {
+			return cli.Stopped(e.Soft, notBack(err))
+		}
+		log.LogAttrs(e.Hard, slog.LevelInfo, "the link begins as a way back", slog.String(keyDetail, back.String()))
 	}
 	if report.Found && (c.StartAt.said || c.CopiedUntil.given() || c.DropExisting) {
 		log.LogAttrs(e.Hard, slog.LevelInfo, "the link exists: --start-at, --copied-until and --drop-existing have no effect")
@@ -161,7 +171,7 @@ func (c *runCommand) preflight(p *plan, source, target *driver.Set) preflight.Co
 		Copy: c.wantsCopy(), DropExisting: c.DropExisting,
 		SpoolDir: c.spoolDir(), SpoolBytes: int64(c.SpoolBytes), SpoolFree: int64(c.SpoolFree),
 		AllowExisting: c.AllowExisting, Copied: c.CopiedUntil.given(), Feedback: mode,
-		Fingerprint: p.pipeline.Fingerprint(),
+		Fingerprint: p.pipeline.Fingerprint(), Back: p.back,
 	}
 }
 

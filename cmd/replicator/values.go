@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
 )
 
 // moment is a point in a log, or in time: now, unix seconds, "seconds,increment",
@@ -89,11 +91,16 @@ func (m moment) last() bson.Timestamp {
 // startCopy is the value of a link that begins with a copy.
 const startCopy = "copy"
 
-// start is where a link begins: with a copy, or at a moment. The zero value
-// means not given.
+// startBack is the value of a link that is the way back of another, which may be named after a colon.
+const startBack = "cutover"
+
+// start is where a link begins: with a copy, at a moment, or where another link was cut over. The
+// zero value means not given.
 type start struct {
 	moment
-	said, copy bool
+	said, copy, back bool
+	// of is the link that was cut over, empty for the only one.
+	of string
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -103,8 +110,15 @@ func (s *start) UnmarshalText(text []byte) error {
 		s.text = startCopy
 		return nil
 	}
+	if name, of, named := strings.Cut(string(text), ":"); name == startBack {
+		if named && !checkpoint.ValidLink(of) {
+			return fmt.Errorf("%q: after the colon comes the name of the link that was cut over", text)
+		}
+		s.back, s.of, s.text = true, of, string(text)
+		return nil
+	}
 	if err := s.moment.UnmarshalText(text); err != nil {
-		return fmt.Errorf("%w; or copy, to copy the source's data first", err)
+		return fmt.Errorf("%w; or copy, to copy the source's data first; or cutover, for the way back of a link", err)
 	}
 	return nil
 }

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// wayBack sets what is mirrored by a link that is the way back of another, unless flags say it: as it
+// has recorded it or, if it is new, as the link has that was cut over. It returns where a new one begins, nil for
+// every other link.
+func (c *runCommand) wayBack(ctx context.Context, p *plan, source, target *driver.Set) (*cutover.Back, error) {
+	store, err := checkpoint.New(checkpoint.Config{Target: target, DB: c.MetadataDB, Link: c.Link})
+	if err != nil {
+		return nil, err
+	}
+	st, found, err := store.Load(ctx)
+	switch {
+	case err != nil && !c.StartAt.back:
+		return nil, nil //nolint:nilnil // The startup checks say what is wrong.
+	case err != nil:
+		return nil, err
+	case found && st.Over == nil && st.Back != nil && st.Filters != nil:
+		return nil, c.takeFilters(p, *st.Filters)
+	case found && st.Over == nil, !c.StartAt.back:
+		return nil, nil //nolint:nilnil // It is none, or begins otherwise.
+	}
+	back, err := cutover.FindBack(ctx, &cutover.BackConfig{Source: source, Target: target, MetaDB: c.MetadataDB, Of: c.StartAt.of})
+	if err != nil {
+		return nil, err
+	}
+	p.back = back.String()
+	return back, c.takeFilters(p, back.Filters())
+}
+
+// takeFilters makes filters those of the link, unless flags give some.
+func (c *runCommand) takeFilters(p *plan, f checkpoint.Filters) error {
+	if len(c.Include)+len(c.Exclude)+len(c.Map) > 0 || c.UsersAndRoles {
+		if given := *p.pipeline.Filters; !given.Equal(f) {
+			return fmt.Errorf("link %s is a way back: what it mirrors follows from the link that was cut over; leave --include, --exclude, --map and --users-and-roles out", c.Link)
+		}
+	}
+	names, err := scope.New(cutover.ScopeOf(&f, c.MetadataDB))
+	if err != nil {
+		return err
+	}
+	p.scope, p.pipeline.Scope, p.pipeline.Filters = names, names, &f
+	return nil
+}
+
+// beginBack creates the link where another was cut over.
+func (c *runCommand) beginBack(ctx context.Context, p *plan, back *cutover.Back) error {
+	return back.Begin(ctx, c.Link, checkpoint.State{
+		Writers: p.pipeline.Writers, Routing: applier.Routing, Fingerprint: p.pipeline.Fingerprint(),
+	}, p.scope)
+}
+
+// notBack says what to do if a way back cannot begin.
+func notBack(err error) error {
+	text := errors.New(printable.Text(err.Error()))
+	switch {
+	case errors.Is(err, cutover.ErrNoWayBack):
+		return &cli.Error{Err: text, Code: cli.ExitCheck, Hint: "replicator links --target URI, of this link's source, shows what was cut over. A link with a copy needs no way back: --start-at=copy. Nothing was written."}
+	case errors.Is(err, cutover.ErrTouched):
+		return &cli.Error{Err: text, Code: cli.ExitCheck, Hint: "What was written there is on neither side's way. Keep it elsewhere if it is needed, then make the link with a copy: --start-at=copy --drop-existing."}
+	}
+	return linkError{err}
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// aSide is a cluster of a move forth and back, and the database that it has the data in.
+type aSide struct {
+	set *mongosim.Set
+	db  string
+}
+
+func (s *aSide) docs(t *testing.T, coll string) (ids []string) {
+	t.Helper()
+	reply := tell(t, s.set, s.db, bson.D{{Key: "find", Value: coll}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "batchSize", Value: 10000}})
+	batch, _ := reply.Lookup("cursor", "firstBatch").ArrayOK()
+	values, err := batch.Values()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range values {
+		ids = append(ids, v.String())
+	}
+	return ids
+}
+
+// age is the expireAfterSeconds of an index, -1 for none.
+func (s *aSide) age(t *testing.T, coll, index string) int64 {
+	t.Helper()
+	reply := tell(t, s.set, s.db, bson.D{{Key: "listIndexes", Value: coll}})
+	batch, _ := reply.Lookup("cursor", "firstBatch").ArrayOK()
+	values, _ := batch.Values()
+	for _, v := range values {
+		if name, _ := v.Document().Lookup("name").StringValueOK(); name == index {
+			if age, ok := v.Document().Lookup("expireAfterSeconds").AsInt64OK(); ok {
+				return age
+			}
+		}
+	}
+	return -1
+}
+
+// TestForthAndBack: a link is cut over and goes back without a copy, again and again, with its filters
+// and names inverted, over versions; each time both sides are equal, all that either has
+// acknowledged is there, and nothing circulates.
+func TestForthAndBack(t *testing.T) {
+	a := &aSide{mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "a", Seed: 1, Dialect: "5.0"}), "shop"}
+	b := &aSide{mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "b", Seed: 2, Dialect: "7.0"}), "store"}
+	from, to, name, other := a, b, "dr", "back"
+	tell(t, a.set, "shop", bson.D{{Key: "create", Value: "ring"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+	tell(t, a.set, "shop", bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{
+		bson.D{{Key: "v", Value: 2}, {Key: "name", Value: "u"}, {Key: "key", Value: bson.D{{Key: "u", Value: 1}}}, {Key: "unique", Value: true}},
+		bson.D{{Key: "v", Value: 2}, {Key: "name", Value: "ttl"}, {Key: "key", Value: bson.D{{Key: "at", Value: 1}}}, {Key: "expireAfterSeconds", Value: 3600}},
+	}}})
+	insert(t, a.set, "other", "c", bson.D{{Key: "_id", Value: 1}}) // not mirrored
+	start := []string{"--include=shop", "--map=shop=store"}
+	want := map[string]int{"c": 0, "ring": 0}
+	for round := range 6 {
+		l := startLink(t, append([]string{
+			"--source=" + from.set.URI(), "--target=" + to.set.URI(), "--link=" + name, "--await=100ms", "--cut-interval=100ms", "--listen=none",
+		}, start...)...)
+		awaitLink(l)
+		if text := l.log.String(); round > 0 && (strings.Contains(text, "copy") && strings.Contains(text, `"documents":`) || !strings.Contains(text, "the link begins as a way back")) {
+			t.Errorf("round %d: it began with a copy:\n%s", round, text)
+		}
+		if round == 1 && a.age(t, "c", "ttl") != 1<<31-1 {
+			t.Errorf("the old side expires documents itself, after %d s", a.age(t, "c", "ttl"))
+		}
+		for i := range 20 {
+			id := fmt.Sprintf("%d-%02d", round, i)
+			insert(t, from.set, from.db, "c", bson.D{{Key: "_id", Value: id}, {Key: "u", Value: id}})
+			insert(t, from.set, from.db, "ring", bson.D{{Key: "_id", Value: id}})
+			want["c"]++
+			want["ring"]++
+		}
+		// A unique value moves from one document to another.
+		for i, u := range []string{"x", fmt.Sprintf("%d-00", round)} {
+			tell(t, from.set, from.db, bson.D{{Key: "update", Value: "c"}, {Key: "updates", Value: bson.A{bson.D{
+				{Key: "q", Value: bson.D{{Key: "_id", Value: fmt.Sprintf("%d-%02d", round, i)}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "u", Value: u + fmt.Sprint(round, i)}}}}},
+			}}}})
+		}
+		tell(t, from.set, from.db, bson.D{{Key: "create", Value: fmt.Sprintf("made%d", round)}})
+		insert(t, from.set, from.db, fmt.Sprintf("made%d", round), bson.D{{Key: "_id", Value: 1}})
+		want[fmt.Sprintf("made%d", round)] = 1
+		said(t, cli.ExitOK, "^cut over at ", nil, "cutover", "--commit", "--writes-stopped", "--source="+from.set.URI(), "--target="+to.set.URI(), "--link="+name)
+		if code := l.end(); code != pipeline.ExitResync {
+			t.Fatalf("round %d: code %d\n%s", round, code, &l.log)
+		}
+		for coll, n := range want {
+			x, y := from.docs(t, coll), to.docs(t, coll)
+			if diff := cmp.Diff(x, y); diff != "" || len(x) != n {
+				t.Fatalf("round %d: %s has %d and %d documents, want %d: %s", round, coll, len(x), len(y), n, diff)
+			}
+		}
+		start = []string{"--start-at=cutover:" + name}
+		from, to, name, other = to, from, other, name
+	}
+	if n := countDocs(t, b.set, "other", "c") + countDocs(t, a.set, "store", "c") + countDocs(t, b.set, "shop", "c"); n != 0 {
+		t.Errorf("%d documents where nothing is mirrored", n)
+	}
+}
+
+// TestWayBackRefused: a way back does not begin on a side that was written to since it stood still,
+// nor where none was armed; and only once for one cutover.
+func TestWayBackRefused(t *testing.T) {
+	a, b := twoSets(t)
+	back := []string{"run", "--once", "--listen=none", "--source=" + b.URI(), "--target=" + a.URI(), "--link=back", "--await=100ms", "--start-at=cutover"}
+	said(t, cli.ExitCheck, `there would be no way back: (.|\n)*Nothing was written`, nil, back...)
+	l := startLink(t, append(uris(a, b), "--await=100ms", "--cut-interval=100ms", "--listen=none")...)
+	awaitLink(l)
+	insert(t, a, "shop", "c", bson.D{{Key: "_id", Value: 1}})
+	said(t, cli.ExitOK, "^cut over at ", nil, "cutover", "--commit", "--writes-stopped", "--source="+a.URI(), "--target="+b.URI(), "--link=test")
+	l.end()
+	said(t, cli.ExitOK, `the way back of link test, cut over at`, nil, append(back, "--check")...)
+	insert(t, a, "shop", "c", bson.D{{Key: "_id", Value: 2}})
+	said(t, cli.ExitCheck, `the target is not what it was at the cutover: since (.|\n)*--drop-existing`, nil, back...)
+	said(t, cli.ExitCheck, `no link nobody from the target`, nil, append(back[:len(back)-1:len(back)-1], "--start-at=cutover:nobody")...)
+}

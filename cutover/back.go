@@ -1,0 +1,215 @@
+package cutover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// ErrTouched reports that something has written to the target of a way back since it stood still.
+var ErrTouched = errors.New("the target is not what it was at the cutover")
+
+// BackConfig says which way back is meant.
+type BackConfig struct {
+	// Source and Target run commands on the primary of each: the source of the way back is the
+	// target of the link that has ended.
+	Source, Target mongo.Caller
+	// MetaDB is the metadata database of both.
+	MetaDB string
+	// Of is the link that has ended, empty for the only one between the two sets.
+	Of string
+}
+
+// Back is a way back that has been found.
+type Back struct {
+	cfg  BackConfig
+	set  checkpoint.Source
+	over checkpoint.Over
+	back checkpoint.Back
+}
+
+// FindBack finds the end of a link from Target to Source that has a way back. Nothing is written.
+func FindBack(ctx context.Context, cfg *BackConfig) (*Back, error) {
+	source, err := replset.Identify(ctx, mongo.Reads(cfg.Source))
+	if err != nil {
+		return nil, fmt.Errorf("ask the source for its set: %w", err)
+	}
+	target, err := replset.Identify(ctx, mongo.Reads(cfg.Target))
+	if err != nil {
+		return nil, fmt.Errorf("ask the target for its set: %w", err)
+	}
+	links, err := checkpoint.List(ctx, cfg.Source, cfg.MetaDB)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range links {
+		st := &links[i].State
+		if links[i].Err == nil && st.Over != nil && st.Over.Reverse != nil && (cfg.Of == "" || cfg.Of == links[i].Link) &&
+			!target.ReplicaSetID.IsZero() && st.Source.ReplicaSetID.Equal(target.ReplicaSetID) && st.Over.Reverse.Target.ReplicaSetID.Equal(source.ReplicaSetID) {
+			names = append(names, links[i].Link)
+		}
+	}
+	switch {
+	case len(names) == 0 && cfg.Of != "":
+		return nil, fmt.Errorf("%w: %s of the source has no link %s from the target that was cut over with one", ErrNoWayBack, cfg.MetaDB, cfg.Of)
+	case len(names) == 0:
+		return nil, fmt.Errorf("%w: %s of the source has no link from the target that was cut over with one", ErrNoWayBack, cfg.MetaDB)
+	case len(names) > 1:
+		return nil, fmt.Errorf("%d links from the target were cut over: say which is meant by --start-at=cutover:%s", len(names), strings.Join(names, " or cutover:"))
+	}
+	store, err := checkpoint.New(checkpoint.Config{Target: cfg.Source, DB: cfg.MetaDB, Link: names[0]})
+	if err != nil {
+		return nil, err
+	}
+	over, err := store.Over(ctx) // that which a majority has
+	if err != nil {
+		return nil, err
+	}
+	standing, found, err := store.Look(ctx, lease.NewWatch(""))
+	switch {
+	case err != nil:
+		return nil, err
+	case !found || over == nil || over.Reverse == nil:
+		return nil, fmt.Errorf("%w: link %s is being changed", ErrNoWayBack, names[0])
+	}
+	return &Back{
+		cfg: *cfg, set: checkpoint.Source(source), over: *over,
+		back: checkpoint.Back{Link: names[0], Instance: standing.Instance, At: over.At, Start: over.Reverse.Start},
+	}, nil
+}
+
+// Filters are those of the way back.
+func (b *Back) Filters() checkpoint.Filters { return b.over.Reverse.Filters }
+
+// String says what it is the way back of.
+func (b *Back) String() string {
+	return fmt.Sprintf("the way back of link %s, cut over at %s: after %s", b.back.Link, b.over.At.UTC().Format("2006-01-02 15:04:05 UTC"), b.back.Start)
+}
+
+// Begin creates a link, by that name, on the target as the way back, unless it exists. There is no copy: the
+// target is what the source was at the commit point. So nothing but the link may have written to it
+// since it stood still; otherwise the error wraps ErrTouched, and names the write. What expires
+// documents on the target is held first.
+//
+//	hold what expires ──▶ examine the target's oplog since the freeze ──▶ create the link, consistent
+//
+// It may be interrupted, and called again, by several processes at a time.
+func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, names *scope.Scope) error {
+	store, err := checkpoint.New(checkpoint.Config{Target: b.cfg.Target, DB: b.cfg.MetaDB, Link: link})
+	if err != nil {
+		return err
+	}
+	if st, found, err := store.Load(ctx); err != nil || found && st.Over == nil {
+		return err
+	}
+	mirrored := func(ns oplog.Namespace) bool {
+		_, ok := names.Source(ns)
+		return ok
+	}
+	gate := &guard.Gate{Target: b.cfg.Target, DB: b.cfg.MetaDB, Link: link}
+	if err := store.Prepare(ctx); err != nil {
+		return err
+	}
+	dbs, err := databases(ctx, b.cfg.Target)
+	if err != nil {
+		return err
+	}
+	for _, db := range dbs {
+		if _, err := ddl.HoldExpiry(ctx, gate, b.cfg.MetaDB, link, db, mirrored); err != nil {
+			return err
+		}
+	}
+	upTo, err := b.examine(ctx, link, names)
+	if err != nil {
+		return err
+	}
+	state.Source, state.Applied, state.AppliedWall, state.FetchFrom = b.set, b.back.Start, b.over.Reverse.Wall, b.back.Start
+	filters := b.Filters()
+	state.Filters, state.Back = &filters, &b.back
+	if err := store.CreateAgain(ctx, state); err != nil {
+		if errors.Is(err, checkpoint.ErrExists) {
+			return nil // another process was faster
+		}
+		return err
+	}
+	st, _, err := store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	// The guard goes on where the examination has ended.
+	known := guard.Store{Target: b.cfg.Target, DB: b.cfg.MetaDB, Link: link}
+	upTo.Term = st.Term
+	if err := known.Write(ctx, &upTo, true); err != nil && !errors.Is(err, guard.ErrSuperseded) {
+		return err
+	}
+	return nil
+}
+
+// examine returns up to where the target's oplog has nothing on what is mirrored, since the
+// target stood still.
+func (b *Back) examine(ctx context.Context, link string, names *scope.Scope) (guard.State, error) {
+	newest, err := replset.NewestEntry(ctx, mongo.Reads(b.cfg.Target), replset.Majority)
+	if err != nil {
+		return guard.State{}, err
+	}
+	found, st, err := guard.Examine(ctx, b.cfg.Target, guard.WatchConfig{
+		Link: link, MetaDB: b.cfg.MetaDB, Scope: names,
+		Sessions: func(string, string) []bson.Raw { return nil },
+		// What has expired since is gone as well.
+		Deletes: func(context.Context, oplog.Namespace) (bool, error) { return false, nil },
+	}, guard.State{At: b.over.Source}, newest.OpTime, nil)
+	switch {
+	case errors.Is(err, guard.ErrNotReached):
+		return st, fmt.Errorf("%w: what was written to it since %s cannot be known: %w", ErrTouched, b.over.Source, err)
+	case err != nil:
+		return st, err
+	case len(found) > 0:
+		return st, fmt.Errorf("%w: since %s it has %d writes that no link made, the first: %s", ErrTouched, b.over.Source, len(found), found[0].String())
+	}
+	if oplog.CompareTimestamps(st.At.TS, newest.OpTime.TS) < 0 {
+		st.At, st.Wall = newest.OpTime, newest.Wall
+	}
+	return st, nil
+}
+
+// databases returns the databases of a set that have data of users.
+func databases(ctx context.Context, set mongo.Caller) ([]string, error) {
+	body, err := bson.Marshal(bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
+	if err != nil {
+		return nil, err
+	}
+	reply, err := mongo.Reads(set).Call(ctx, mongo.Command{DB: "admin", Body: body})
+	if err != nil {
+		return nil, fmt.Errorf("list the target's databases: %w", err)
+	}
+	var list struct {
+		Databases []struct {
+			Name string `bson:"name"`
+		} `bson:"databases"`
+	}
+	if err := bson.Unmarshal(reply, &list); err != nil {
+		return nil, fmt.Errorf("list the target's databases: %w", err)
+	}
+	var names []string
+	for _, db := range list.Databases {
+		switch db.Name {
+		case "admin", "config", "local":
+		default:
+			names = append(names, db.Name)
+		}
+	}
+	return names, nil
+}
