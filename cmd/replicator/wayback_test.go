@@ -141,3 +141,64 @@ func TestWayBackRefused(t *testing.T) {
 	said(t, cli.ExitCheck, `the target is not what it was at the cutover: since (.|\n)*--drop-existing`, nil, back...)
 	said(t, cli.ExitCheck, `no link nobody from the target`, nil, append(back[:len(back)-1:len(back)-1], "--start-at=cutover:nobody")...)
 }
+
+// TestNothingCirculates: while a link goes each way, what the one has written does not go back by the
+// other, be it documents or commands; and what applications write goes both ways.
+func TestNothingCirculates(t *testing.T) {
+	a, b := twoSets(t)
+	run := func(from, to *mongosim.Set, name string, more ...string) *runLink {
+		l := startLink(t, append([]string{
+			"--source=" + from.URI(), "--target=" + to.URI(), "--link=" + name, "--await=100ms", "--cut-interval=100ms", "--listen=127.0.0.1:0",
+		}, more...)...)
+		awaitLink(l)
+		return l
+	}
+	end := func(l *runLink, want int) {
+		t.Helper()
+		if code := l.end(); code != want {
+			t.Fatalf("code %d, want %d\n%s", code, want, &l.log)
+		}
+	}
+	drain := func(l *runLink) {
+		t.Helper()
+		l.drain()
+		end(l, cli.ExitOK)
+	}
+	marker := func(from, to *mongosim.Set, id string) {
+		t.Helper()
+		insert(t, from, "shop", "marks", bson.D{{Key: "_id", Value: id}})
+		awaitThat(t, func() bool {
+			return strings.Contains(strings.Join((&aSide{to, "shop"}).docs(t, "marks"), " "), id)
+		}, "mark %s has not come", id)
+	}
+	first := run(a, b, "dr", "--include=shop", "--start-at=now")
+	marker(a, b, "0")
+	cutOver(t, a, b, "dr")
+	end(first, pipeline.ExitResync)
+	drain(run(b, a, "back", "--start-at=cutover"))
+
+	// A second link forth writes to the source of the way back, which does not run at that time.
+	forth := run(a, b, "again", "--include=shop", "--allow-existing", "--start-at=now")
+	insert(t, a, "shop", "c", bson.D{{Key: "_id", Value: 1}})
+	tell(t, a, "shop", bson.D{{Key: "create", Value: "made"}})
+	insert(t, a, "shop", "made", bson.D{{Key: "_id", Value: 1}})
+	marker(a, b, "1")
+	drain(forth)
+	// So that it shows if that comes back, the old side has no such things any more.
+	tell(t, a, "shop", bson.D{{Key: "delete", Value: "c"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}}}}})
+	tell(t, a, "shop", bson.D{{Key: "drop", Value: "made"}})
+	back := run(b, a, "back")
+	marker(b, a, "2")
+	if list := tell(t, a, "shop", bson.D{{Key: "listCollections", Value: 1}}).String(); countDocs(t, a, "shop", "c") != 0 || strings.Contains(list, `"made"`) {
+		t.Errorf("it has gone back: %d documents, collections %s", countDocs(t, a, "shop", "c"), list)
+	}
+	// Both at once: each side has all in the end.
+	forth = run(a, b, "again", "--include=shop")
+	marker(a, b, "3")
+	marker(b, a, "4")
+	if n := countDocs(t, b, "shop", "c"); n != 0 {
+		t.Errorf("the other side has %d documents", n)
+	}
+	drain(forth)
+	drain(back)
+}
