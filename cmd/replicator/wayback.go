@@ -45,7 +45,7 @@ func (c *runCommand) wayBack(ctx context.Context, p *plan, source, target *drive
 func (c *runCommand) takeFilters(p *plan, f checkpoint.Filters) error {
 	if len(c.Include)+len(c.Exclude)+len(c.Map) > 0 || c.UsersAndRoles {
 		if given := *p.pipeline.Filters; !given.Equal(f) {
-			return fmt.Errorf("link %s is a way back: what it mirrors follows from the link that was cut over; leave --include, --exclude, --map and --users-and-roles out", c.Link)
+			return cli.Usage(fmt.Errorf("link %s is a way back: what it mirrors follows from the link that was cut over; leave --include, --exclude, --map and --users-and-roles out", c.Link))
 		}
 	}
 	names, err := scope.New(cutover.ScopeOf(&f, c.MetadataDB))
@@ -65,6 +65,9 @@ func (c *runCommand) beginBack(ctx context.Context, p *plan, back *cutover.Back)
 
 // notBack says what to do if a way back cannot begin.
 func notBack(err error) error {
+	if is[*cli.Error](err) {
+		return err
+	}
 	text := errors.New(printable.Text(err.Error()))
 	switch {
 	case errors.Is(err, cutover.ErrNoWayBack):

@@ -137,6 +137,7 @@ func TestWayBackRefused(t *testing.T) {
 	cutOver(t, a, b, "test")
 	l.end()
 	said(t, cli.ExitOK, `the way back of link test, cut over at`, nil, append(back, "--check")...)
+	said(t, cli.ExitUsage, `link back is a way back: what it mirrors follows from the link that was cut over`, nil, append(back[:len(back):len(back)], "--include=shop")...)
 	insert(t, a, "shop", "c", bson.D{{Key: "_id", Value: 2}})
 	said(t, cli.ExitCheck, `the target is not what it was at the cutover: since (.|\n)*--drop-existing`, nil, back...)
 	said(t, cli.ExitCheck, `no link nobody from the target`, nil, append(back[:len(back)-1:len(back)-1], "--start-at=cutover:nobody")...)
