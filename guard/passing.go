@@ -18,6 +18,9 @@ type PassingConfig struct {
 	Target bson.RawValue
 	// Sessions returns the ids {id: UUID} of all sessions that a link of an instance may write in.
 	Sessions func(link, instance string) []bson.Raw
+	// Ended reports whether a link of an instance is known to have ended before the entry that is asked
+	// about first. It may be nil.
+	Ended func(link, instance string) bool
 }
 
 // Passing finds, in the oplog of a source, what links have written there whose own source is this
@@ -37,7 +40,8 @@ type Passing struct {
 	live map[string]*Watch
 }
 
-// NewPassing makes it from the documents of links and of commands that the source's metadata have.
+// NewPassing makes it from the documents of links and of commands that the source's metadata had when
+// the entry was written that precedes the first one that it is asked about.
 func NewPassing(cfg PassingConfig, links, commands []bson.Raw) (*Passing, error) {
 	p := &Passing{cfg: cfg, own: map[[16]byte]bool{}, live: map[string]*Watch{}}
 	for _, doc := range links {

@@ -9,7 +9,6 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/guard"
-	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
@@ -39,19 +38,13 @@ func (p *Pipeline) passOver(ctx context.Context, st checkpoint.State) (func(*opl
 	if err != nil {
 		return nil, fmt.Errorf("ask the target for its set: %w", err)
 	}
-	var docs [2][]bson.Raw
-	for i, name := range []string{metadata.Links, metadata.Commands} {
-		all := func(dst []byte) []byte { return dst }
-		if docs[i], err = metadata.FindAll(ctx, mongo.Retry{}, p.source, nil, p.cfg.MetaDB, name, "majority", all); err != nil {
-			return nil, fmt.Errorf("read %s.%s of the source: %w", p.cfg.MetaDB, name, err)
-		}
-	}
-	passing, err := guard.NewPassing(guard.PassingConfig{
+	passing, err := guard.LoadPassing(ctx, p.source, guard.PassingConfig{
 		MetaDB: p.cfg.MetaDB, Target: target.ReplicaSetID,
 		Sessions: func(link, instance string) []bson.Raw {
 			return checkpoint.Sessions(p.cfg.MetaDB, link, instance, checkpoint.MaxWriters)
 		},
-	}, docs[0], docs[1])
+		Ended: func(link, instance string) bool { return link == st.Back.Link && instance == st.Back.Instance },
+	}, p.readFrom(st))
 	if err != nil {
 		return nil, err
 	}
