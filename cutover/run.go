@@ -314,6 +314,9 @@ func (w *work) finish(ctx context.Context, ended *checkpoint.Over) error {
 		return &StepError{record.Commit, err}
 	}
 	w.tell()
+	if err := w.unblockTarget(ctx); err != nil {
+		return err
+	}
 	if w.rec.Options.ThawSource {
 		if err := w.step(ctx, record.Thaw, w.thawSource); err != nil {
 			return err

@@ -53,7 +53,7 @@ func (c *checker) cutover(ctx context.Context, cfg *CutoverConfig) error {
 			c.mayFreeze(s, cfg.WritesStopped)
 			return c.blocked(ctx, s, cfg.WritesStopped)
 		}, source},
-		{"target's write block", c.mayWrite, target},
+		{"target's write block", c.mayUnblock, target},
 		{"target's privileges", func(_ context.Context, s *server) error { c.mayConvert(s, cfg.Convert); return nil }, target},
 	} {
 		if !step.on.usable() {
@@ -139,10 +139,27 @@ const unblock = "db.adminCommand({setUserWriteBlockMode: 1, global: false})"
 // mayWrite checks whether a write block of the target concerns the link, too. Without access
 // control it concerns everybody.
 func (c *checker) mayWrite(ctx context.Context, s *server) error {
+	_, err := c.targetBlock(ctx, s)
+	return err
+}
+
+// mayUnblock is mayWrite for a cutover, which lifts a write block of the target.
+func (c *checker) mayUnblock(ctx context.Context, s *server) error {
+	on, err := c.targetBlock(ctx, s)
+	if on && s.grants != nil && !s.grants.open && !s.grants.mayCluster("setUserWriteBlockMode") {
+		c.denied(Fail, "target unblock", "Grant the role backup, or setUserWriteBlockMode on the cluster; or lift the block: "+unblock+".",
+			"writes of users are blocked, and user %s may not lift that once the link is cut over", s.grants.user)
+	}
+	return err
+}
+
+// targetBlock returns whether writes of users to the target are blocked, as far as that is known.
+func (c *checker) targetBlock(ctx context.Context, s *server) (bool, error) {
 	const check = "target write block"
-	switch on, known, err := c.block(ctx, s, check); {
+	on, known, err := c.block(ctx, s, check)
+	switch {
 	case err != nil:
-		return err
+		return false, err
 	case !known:
 	case !on:
 		c.ok(check, "none")
@@ -155,7 +172,7 @@ func (c *checker) mayWrite(ctx context.Context, s *server) error {
 	default:
 		c.ok(check, "writes of other users are blocked")
 	}
-	return nil
+	return on, nil
 }
 
 // block returns whether writes of users are blocked; it reports why, if that is not known. Servers

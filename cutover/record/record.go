@@ -22,7 +22,7 @@ const (
 // Step is the name of a step.
 type Step string
 
-// The steps, in order. Thaw lets the old source take writes again, if that is asked for; Expire restores
+// The steps, in order. Unblock lifts a write block of the target, if there is one; Thaw lets the old source take writes again, if that is asked for; Expire restores
 // the options by which the target deletes documents by itself; Undo is the step of a
 // cancellation.
 const (
@@ -33,6 +33,7 @@ const (
 	Convert Step = "convert"
 	Arm     Step = "arm"
 	Commit  Step = "commit"
+	Unblock Step = "unblock"
 	Thaw    Step = "thaw"
 	Expire  Step = "expire"
 	Undo    Step = "undo"

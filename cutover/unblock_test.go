@@ -1,0 +1,67 @@
+package cutover_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+)
+
+// blockable is a target whose users may be blocked while the tool is not. If denied is set, nobody may ask for
+// that, or change it.
+type blockable struct {
+	mongo.Caller
+	block  old
+	denied bool
+}
+
+// Call implements mongo.Caller.
+func (b *blockable) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	first := cmd.Body.Index(0)
+	if coll, _ := first.Value().StringValueOK(); first.Key() != "setUserWriteBlockMode" && coll != "user_writes_critical_sections" {
+		return b.Caller.Call(ctx, cmd)
+	}
+	if b.denied {
+		return nil, &servererr.Error{Code: 13, Message: "not authorized"}
+	}
+	return b.block.Call(ctx, cmd)
+}
+
+// TestUnblocksTarget: where users could not write to the target, as on the old source of a cutover that
+// goes back, they can once the link is cut over; and where that is not known, it is said.
+func TestUnblocksTarget(t *testing.T) {
+	t.Parallel()
+	set := target(t)
+	for name, c := range map[string]struct {
+		is   *blockable
+		want string
+	}{
+		"back":  {&blockable{Caller: set, block: old{blocked: true}}, "check freeze drain convert arm commit unblock expire"},
+		"open":  {&blockable{Caller: set}, "check freeze drain convert arm commit expire"},
+		"asked": {&blockable{Caller: set, denied: true}, "check freeze drain convert arm commit expire"},
+	} {
+		m := newMoved(t, set, name)
+		cfg := m.config(c.is, m.source)
+		var said []string
+		cfg.Drain.Said = func(text string) { said = append(said, text) }
+		r := must.Get(cutover.Run(t.Context(), cfg, byBlock))(t)
+		var steps []string
+		for i := range r.Steps {
+			steps = append(steps, string(r.Steps[i].Step))
+		}
+		if got := strings.Join(steps, " "); got != c.want || c.is.block.isBlocked() || r.State != record.Done {
+			t.Errorf("%s: steps %s, the target blocked: %v, state %s", name, got, c.is.block.isBlocked(), r.State)
+		}
+		if told := strings.Contains(strings.Join(said, "\n"), "whether writes of users to the target are blocked is not known"); told != c.is.denied {
+			t.Errorf("%s: said %q", name, said)
+		}
+		m.isDone(name)
+	}
+}
