@@ -262,8 +262,10 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 	if err != nil {
 		return "", err
 	}
-	if _, does := is.get(optionExpire); does {
-		return "", nil
+	if age, does := is.get(optionExpire); does {
+		if n, ok := age.AsInt64OK(); !ok || n != Held {
+			return "", nil
+		}
 	}
 	if is != nil {
 		err := c.modify(ctx, coll, h, field{optionExpire, after})

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
@@ -149,6 +150,13 @@ func (c *cutoverCommand) report(ctx context.Context, source *driver.Set, store *
 	}
 	for i := range servers.Findings {
 		list = append(list, cutover.FromFinding(&servers.Findings[i]))
+	}
+	if c.Reverse != record.NoReverse {
+		back, err := cutover.Reversible(ctx, source, target, &state, c.MetadataDB)
+		if err != nil {
+			return nil, linkError{err}
+		}
+		list = append(list, back)
 	}
 	indexes := status.Precondition{Name: cutover.DeferredIndexes, Standing: status.NotKnown, Value: fmt.Sprintf("not checked: %d deferred options", len(specs))}
 	if !slices.Contains(c.Waive, cutover.DeferredIndexes) {

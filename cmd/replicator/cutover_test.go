@@ -173,7 +173,7 @@ func TestCutoverRun(t *testing.T) {
 	insert(t, c.source, "shop", "b", docs...)
 	awaitCount(t, c.target, "shop", "b", 300)
 	c.check(map[string]status.Standing{"verified": status.Waived}, "--waive=verified")
-	said(t, cli.ExitOK, `^Link test is cut over: applications can use the target\. Nobody could write for \d+\.\d\d s\.\nThe old source stays blocked; nothing of it is applied any more\.\n`, nil, c.move("--waive=verified")...)
+	said(t, cli.ExitOK, `^Link test is cut over: applications can use the target\. Nobody could write for \d+\.\d\d s\.\nThe old source stays blocked; nothing of it is applied any more\.\nThe way back, without a copy: replicator run --source TARGET --target SOURCE --link NAME --start-at=cutover:test\.\n`, nil, c.move("--waive=verified")...)
 	if code := c.end(); code != pipeline.ExitResync || !strings.Contains(c.log.String(), `link \"test\" was cut over at `) {
 		t.Errorf("the process that ran it: code %d\n%s", code, &c.log)
 	}

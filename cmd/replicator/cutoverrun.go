@@ -184,7 +184,7 @@ func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record) error {
 	case r.Options.Freeze != record.Block:
 		kept = "Nobody must write to the old source"
 	}
-	_, err := fmt.Fprintf(out.Results, "Link %s is cut over: applications can use the target. Nobody could write for %.2f s.\n%s; nothing of it is applied any more.\n", c.Link, r.DowntimeSeconds, kept)
+	_, err := fmt.Fprintf(out.Results, "Link %s is cut over: applications can use the target. Nobody could write for %.2f s.\n%s; nothing of it is applied any more.\n%s.\n", c.Link, r.DowntimeSeconds, kept, wayBackOf(r))
 	return shown(err)
 }
 

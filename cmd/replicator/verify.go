@@ -17,6 +17,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -175,6 +176,12 @@ func (c *verifyCommand) ofLink(ctx context.Context, target *driver.Set, names *s
 	store, state, err := link.find(ctx, target)
 	if err != nil {
 		return err
+	}
+	if f := state.Filters; f != nil && state.Back != nil && len(c.Include)+len(c.Exclude)+len(c.Map) == 0 && !c.UsersAndRoles {
+		if names, err = scope.New(cutover.ScopeOf(f, c.MetadataDB)); err != nil {
+			return err
+		}
+		cfg.Scope = names
 	}
 	if mine := names.Fingerprint(); !strings.HasPrefix(state.Fingerprint, mine+";") {
 		return cli.Usage(fmt.Errorf("link %s mirrors other namespaces than these (%s): give --include, --exclude, --map and --users-and-roles as for replicator run", c.Link, names.Describe()))

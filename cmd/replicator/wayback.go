@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
@@ -76,4 +77,12 @@ func notBack(err error) error {
 		return &cli.Error{Err: text, Code: cli.ExitCheck, Hint: "What was written there is on neither side's way. Keep it elsewhere if it is needed, then make the link with a copy: --start-at=copy --drop-existing."}
 	}
 	return linkError{err}
+}
+
+// wayBackOf says how the way back of a link that was cut over begins.
+func wayBackOf(r *record.Record) string {
+	if r.Options.Reverse == record.NoReverse {
+		return "There is no way back without a copy"
+	}
+	return "The way back, without a copy: replicator run --source TARGET --target SOURCE --link NAME --start-at=cutover:" + r.Link
 }

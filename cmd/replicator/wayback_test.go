@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,9 +108,17 @@ func TestForthAndBack(t *testing.T) {
 		tell(t, from.set, from.db, bson.D{{Key: "create", Value: fmt.Sprintf("made%d", round)}})
 		insert(t, from.set, from.db, fmt.Sprintf("made%d", round), bson.D{{Key: "_id", Value: 1}})
 		want[fmt.Sprintf("made%d", round)] = 1
+		if round > 0 {
+			ends := []string{"--source=" + from.set.URI(), "--target=" + to.set.URI(), "--link=" + name}
+			said(t, cli.ExitOK, `equal`, nil, append([]string{"verify"}, ends...)...)
+			said(t, cli.ExitOK, `; the way back of link `+other, nil, "links", "--target="+to.set.URI())
+		}
 		cutOver(t, from.set, to.set, name)
 		if code := l.end(); code != pipeline.ExitResync {
 			t.Fatalf("round %d: code %d\n%s", round, code, &l.log)
+		}
+		if age := to.age(t, "c", "ttl"); age != 3600 {
+			t.Errorf("round %d: the new side expires documents after %d s", round, age)
 		}
 		for coll, n := range want {
 			x, y := from.docs(t, coll), to.docs(t, coll)
@@ -137,7 +146,7 @@ func TestWayBackRefused(t *testing.T) {
 	cutOver(t, a, b, "test")
 	l.end()
 	said(t, cli.ExitOK, `the way back of link test, cut over at`, nil, append(back, "--check")...)
-	said(t, cli.ExitUsage, `link back is a way back: what it mirrors follows from the link that was cut over`, nil, append(back[:len(back):len(back)], "--include=shop")...)
+	said(t, cli.ExitUsage, `link back is a way back: what it mirrors follows from the link that was cut over`, nil, append(slices.Clip(back), "--include=shop")...)
 	insert(t, a, "shop", "c", bson.D{{Key: "_id", Value: 2}})
 	said(t, cli.ExitCheck, `the target is not what it was at the cutover: since (.|\n)*--drop-existing`, nil, back...)
 	said(t, cli.ExitCheck, `no link nobody from the target`, nil, append(back[:len(back)-1:len(back)-1], "--start-at=cutover:nobody")...)
