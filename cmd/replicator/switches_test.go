@@ -198,25 +198,7 @@ func TestSwitches(t *testing.T) {
 		if code := l.end(); code != pipeline.ExitResync {
 			t.Fatalf("switch %d: code %d\n%s", n, code, &l.log)
 		}
-		for _, coll := range []string{"c", "d"} {
-			want := map[int32]int32{}
-			for _, w := range writers {
-				for id, v := range w.has[coll] {
-					want[id] = v
-				}
-			}
-			for _, side := range []*aSide{from, to} {
-				if diff := cmp.Diff(want, side.values(t, coll)); diff != "" {
-					t.Fatalf("switch %d: %s of %s (-acknowledged +there): %s", n, coll, side.db, diff)
-				}
-			}
-		}
-		blocked := servererr.New(servererr.UserWritesBlocked, "")
-		for _, w := range writers {
-			if !errors.Is(w.refused, blocked) {
-				t.Fatalf("switch %d: an application ended with %v", n, w.refused)
-			}
-		}
+		haveAll(t, n, writers, from, to)
 		start = []string{"--start-at=cutover:" + name}
 		from, to, name, other = to, from, other, name
 	}
@@ -235,4 +217,28 @@ func switchOver(t *testing.T, link []string) {
 		}
 		return code == cli.ExitOK
 	}, "%s", fmt.Sprint(link, " is not ready for a cutover"))
+}
+
+// haveAll checks that both sides have what was acknowledged, and that all writers were ended by the freeze.
+func haveAll(t *testing.T, n int, writers []*anApplication, from, to *aSide) {
+	t.Helper()
+	for _, coll := range []string{"c", "d"} {
+		want := map[int32]int32{}
+		for _, w := range writers {
+			for id, v := range w.has[coll] {
+				want[id] = v
+			}
+		}
+		for _, side := range []*aSide{from, to} {
+			if diff := cmp.Diff(want, side.values(t, coll)); diff != "" {
+				t.Fatalf("switch %d: %s of %s (-acknowledged +there): %s", n, coll, side.db, diff)
+			}
+		}
+	}
+	blocked := servererr.New(servererr.UserWritesBlocked, "")
+	for _, w := range writers {
+		if !errors.Is(w.refused, blocked) {
+			t.Fatalf("switch %d: an application ended with %v", n, w.refused)
+		}
+	}
 }
