@@ -25,12 +25,12 @@ build: ## build the programs into bin/: replicator, replicator-lab
 SEQUENTIAL = /(applier/plan|internal/serverupdate|internal/testkit/memstore|oplog|oplog/update|test/(docs|model|mutate|process|style))$$
 
 # Tests of other packages that leave something out with the race detector: test/style compares.
-UNRACED_IN = applier applier/ddl bench cmd/replicator-lab initialsync/clone internal/testkit/transcript pipeline
+UNRACED_IN = applier applier/ddl bench cmd/replicator-lab initialsync/clone internal/testkit/transcript pipeline test/e2e
 UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBenchProcesses \
 	TestBuildOutlastsOplog TestCopiedTooLarge TestCopies TestDialects TestDrainedOutlastsOplog \
 	TestFullCannotLie TestHugeDocuments TestIndexCollations TestMemory TestOplogIsLeftToItsSpool TestOverflowFull \
 	TestOverflowKills TestOverflowRefused TestOverflowToldToEnd TestPartTooStale TestRatio TestRestartOutlastsOplog \
-	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog
+	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog TestVerifyContinuous
 
 # The longest packages come first: while they wait, others run.
 .PHONY: test
@@ -134,6 +134,7 @@ soak: mutate kills rounds agents ## what is too slow for check: planted bugs, ki
 	REPLICATOR_SEED=1 REPLICATOR_PROMOTE_SEEDS=200 $(GO) test -count=1 -timeout 120m -run 'TestPromote$$' ./test/process
 	CUT_SEEDS=200 $(GO) test -count=1 -timeout 60m -run 'TestCuts$$' ./test/e2e
 	VERIFY_SEEDS=20 $(GO) test -count=1 -timeout 60m -run 'TestVerify$$' ./test/e2e
+	CONTINUOUS_SEEDS=20 $(GO) test -count=1 -timeout 60m -run 'TestVerifyContinuous$$' ./test/e2e
 	LOCKS_SECONDS=300 $(GO) test -count=1 -timeout 60m -run TestContenders -v ./lease/locks/mongostore ./lease/locks/sqlstore
 	LIVE_SECONDS=300 LIVE_DIALECTS=all $(GO) test -count=1 -timeout 60m -run TestLive -v ./test/e2e
 
