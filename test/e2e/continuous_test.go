@@ -64,7 +64,7 @@ type relay struct {
 	quiet bool
 	// planted is a time of the target by which differences were there, zero before that.
 	planted bson.Timestamp
-	found map[string]bool
+	found   map[string]bool
 }
 
 // Cut implements continuous.Maker: the link makes them at its interval.
@@ -125,7 +125,9 @@ func (r *relay) run(t *testing.T) {
 		"differs bank.big {\"$numberInt\":\"7\"}", "extra bank.big {\"$numberInt\":\"-9\"}", "extra bank.names \"nobody\"",
 		"index bank.big planted", "missing bank.big {\"$numberInt\":\"8\"}",
 	}
-	r.await(t, target, "what was planted is found", func(s *standing.Standing) bool { return slices.Equal(foundIn(s), want) && s.Differences == differencesPlanted })
+	r.await(t, target, "what was planted is found", func(s *standing.Standing) bool {
+		return slices.Equal(foundIn(s), want) && s.Differences == differencesPlanted
+	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.found) != len(want) {
