@@ -54,6 +54,9 @@ func (j *job) prove(ctx context.Context, ids []bson.RawValue) error {
 
 // isStale reports whether a comparison may succeed at a newer cut.
 func isStale(err error) bool {
+	if errors.Is(err, applier.ErrRepairSize) { // A server may end a reply early, whatever its size.
+		return true
+	}
 	return again(err) || errors.Is(err, errChanged) || servererr.IsSnapshotTooOld(err) || servererr.IsSnapshotUnavailable(err)
 }
 
