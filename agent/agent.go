@@ -24,11 +24,11 @@ type Link struct {
 	Run func(ctx, soft context.Context, show func(View)) error
 }
 
-// View is what a running link shows.
+// View is the view of a running link.
 type View struct {
 	// Brief describes the link in a few words.
 	Brief func() Brief
-	// Link is what it shows over HTTP.
+	// Link is served over HTTP.
 	Link web.Link
 	// Metrics are the link's, without a label of its name.
 	Metrics prometheus.Gatherer

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/web"
 )
 
-// Status is what the agent shows of itself.
+// Status is the state of the agent.
 type Status struct {
 	Version   string    `json:"version"`
 	Member    string    `json:"member"`
@@ -104,7 +104,7 @@ func (j *job) status() LinkStatus {
 	return s
 }
 
-// Web is what the process serves: its state and that of its links, and their metrics with those of
+// Web serves the process: its state and that of its links, and their metrics with those of
 // own.
 //
 // /healthz answers 200 whatever the links do: to restart the process for the sake of one would
@@ -123,7 +123,7 @@ func (a *Agent) Web(own prometheus.Gatherer) web.Config {
 	}
 }
 
-// Link returns what one link of the process shows. Its error is a [web.ErrNoLink], or says why there
+// Link returns the view of one link of the process. Its error is a [web.ErrNoLink], or says why there
 // is nothing to show.
 func (a *Agent) Link(name string) (web.Link, error) {
 	a.mu.Lock()

@@ -34,7 +34,7 @@ func TestUnlisted(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		default:
-			t.Error("it waits on, and nobody runs the link")
+			t.Error("it waits on, and no process runs the link")
 		}
 		_, result = b.work("b")
 		time.Sleep(unlistedFor - time.Second)

@@ -22,7 +22,7 @@ type Brake interface {
 	Hold(ctx context.Context) error
 	// Delay returns how long to wait before the next operation is handed to a lane.
 	Delay() time.Duration
-	// Spend counts what is handed to lanes. It may be more than the limits allow: that delays
+	// Spend counts operations that are handed to lanes. It may be more than the limits allow: that delays
 	// what follows.
 	Spend(ops int, bytes int64)
 	// Took reports how long a flush took. Lanes call it concurrently.

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// cutShare limits the part of the time (1/n) that lanes are idle for cuts, as long as nobody
-	// asks for one: after a cut for which a lane was idle for d, on average, the next one is made
+	// cutShare limits the part of the time (1/n) that lanes are idle for cuts that were not
+	// requested: after a cut for which a lane was idle for d, on average, the next one is made
 	// after n*d.
 	cutShare = 50
 	// cutAgain is the time after which a cut is tried again that could not be made.
@@ -60,7 +60,7 @@ func (d *dispatcher) beginCuts() (due <-chan time.Time, endCuts func()) {
 	}
 }
 
-// cutIfAsked makes a cut if somebody has asked for one.
+// cutIfAsked makes a cut if one was requested.
 func (d *dispatcher) cutIfAsked(ctx context.Context) error {
 	if !d.cuts.asked {
 		return nil

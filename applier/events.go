@@ -61,7 +61,7 @@ func (d *dispatcher) applied(op *oplog.Op, at oplog.OpTime, wall int64) {
 	d.stats.commands.Add(1)
 	ns, to, err := op.Target()
 	if err != nil {
-		ns = op.NS // it was understood by who has carried it out
+		ns = op.NS // it was parsed by the function that executed it
 	}
 	d.cfg.Observer.Tell(CommandApplied{Command: op.Command.String(), NS: ns.Clone(), To: to.Clone(), OpTime: at})
 }

@@ -198,7 +198,7 @@ type Stats struct {
 	WindowBytes int64
 	// Writers is the number of writers.
 	Writers int
-	// WaitsFor is what handing out operations waits for at this moment, empty for nothing, or
+	// WaitsFor is the reason why operations are not handed out at this moment, empty for none, or
 	// for a command.
 	WaitsFor string
 	// Throttled reports whether that is the brake.

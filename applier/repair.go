@@ -46,7 +46,7 @@ type Repair struct {
 	Done func(Repaired)
 }
 
-// RepairState is what became of a Repair.
+// RepairState is the outcome of a Repair.
 type RepairState uint8
 
 // What became of a Repair. Except with RepairDone, nothing was written.

@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Work says who is told what the applier does. Each of its fields may be nil. All of them
+// Work has the observers of the applier's work. Each of its fields may be nil. All of them
 // outlast an Applier: the next attempt goes on counting.
 type Work struct {
 	// Dispatcher measures the goroutine that hands operations out, Lanes those that write
@@ -18,7 +18,7 @@ type Work struct {
 	// Latency counts how long operations took from the source's clock at their entries until
 	// the target had acknowledged them.
 	Latency *metric.Durations
-	// SourceClock returns what the clock of the source's primary shows now, false while that is
+	// SourceClock returns the time of the clock of the source's primary, false while that is
 	// not known: no latency is counted then.
 	SourceClock func() (now time.Time, known bool)
 	// Tally is called, from several goroutines, after each flush, with what it had of the

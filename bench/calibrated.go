@@ -18,7 +18,7 @@ func catchUpEnds(c Config, secondary bool) error {
 	case c.Target != calibratedEnd:
 		return setsOnly(c)
 	case c.Source != "", c.Mongod != "", secondary:
-		return &ConfigError{errors.New("a calibrated target needs an embedded source, and no secondary is timed beside it")}
+		return &ConfigError{errors.New("a calibrated target needs an embedded source, and no secondary is timed with it")}
 	}
 	return nil
 }

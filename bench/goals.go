@@ -21,7 +21,7 @@ const (
 	leastMass       = 4         // of the ceiling
 	leastHot        = 5         // of the ceiling
 	leastCatchUp    = 1         // of a secondary
-	mostShare       = 1.5       // µs of CPU of an operation, beside a real target
+	mostShare       = 1.5       // µs of CPU of an operation, next to a real target
 	mostSpread      = 1.15      // the highest of several costs to the lowest
 	mostMany        = 1.5       // the cost of 10,000 collections to that of one
 	mostGrowth      = 32        // MiB, for four times the backlog

@@ -15,12 +15,12 @@ import (
 // Converting says that the deferred options of a link are being converted, or put back: the target
 // has some of them, with which nothing of the source may be applied.
 type Converting struct {
-	// ID is that of the cutover, By who has begun to convert, Since when, by that process's clock.
+	// ID is that of the cutover, By the operator, Since when, by that process's clock.
 	ID, By string
 	Since  time.Time
 }
 
-// ConvertingError reports that nobody but the cutover that converts its deferred options may acquire
+// ConvertingError reports that no process but the cutover that converts its deferred options may acquire
 // the lease of a link.
 type ConvertingError struct {
 	Link       string
@@ -71,7 +71,7 @@ func (h *Link) setConverting(ctx context.Context, change func(dst []byte) []byte
 	}, "%s", what)
 }
 
-// open returns an error if the link has ended, or is being converted by somebody else.
+// open returns an error if the link has ended, or is being converted by another cutover.
 func (s *Store) open(link *linkDoc) error {
 	switch c := link.Converting; {
 	case link.Over != nil:
@@ -82,7 +82,7 @@ func (s *Store) open(link *linkDoc) error {
 	return nil
 }
 
-// readConverting reads who converts the deferred options.
+// readConverting reads which cutover converts the deferred options.
 func readConverting(r *metadata.Reader) *Converting {
 	if !r.Has(fieldConverting) {
 		return nil

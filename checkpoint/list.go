@@ -18,7 +18,7 @@ import (
 // listLimit is the largest number of links that List reads.
 const listLimit = 10_000
 
-// surveyFor limits how long Survey retries: whoever surveys links does so again.
+// surveyFor limits how long Survey retries: its callers call it again.
 const surveyFor = 3 * time.Second
 
 // Listed is a link in the result of List or Survey.
@@ -32,7 +32,7 @@ type Listed struct {
 	Err error
 }
 
-// Survey returns the links of a metadata database of the target, by name, and who has them: what the
+// Survey returns the links of a metadata database of the target, by name, and the holders of their leases: what the
 // documents of the links themselves say. It sends a few commands, however many links there are. An
 // empty db means "replicator".
 func Survey(ctx context.Context, target mongo.Caller, db string) ([]Listed, error) {

@@ -15,7 +15,7 @@ import (
 // Over is the end of a link: applications use its target instead of its source, and nothing of
 // the source is applied any more, by any process.
 type Over struct {
-	// At is when the link was ended, by the clock of the process that did it, By who asked.
+	// At is when the link was ended, by the clock of the process that did it, By the operator.
 	At time.Time
 	By string
 	// Source is the source's optime as of which the target was the source.
@@ -36,7 +36,7 @@ func (o *Over) Same(p *Over) bool {
 	return o.At.Equal(p.At) && o.By == p.By && o.Source == p.Source && o.Reverse.Start == p.Reverse.Start
 }
 
-// Promoted is what is known of the end of a link whose source was gone.
+// Promoted records the end of a link whose source was lost.
 type Promoted struct {
 	// Wall is the source's clock at Source, in milliseconds since the epoch.
 	Wall int64
@@ -53,7 +53,7 @@ type Promoted struct {
 	HeardAt time.Time
 }
 
-// OverError reports that a link was cut over: nobody may acquire its lease.
+// OverError reports that a link was cut over: no process may acquire its lease.
 type OverError struct {
 	Link string
 	Over Over

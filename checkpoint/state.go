@@ -100,7 +100,7 @@ type State struct {
 	KeptBack []KeptBack
 	// Over is the end of the link, nil if it goes on.
 	Over *Over
-	// Converting says who converts its deferred options, nil for nobody.
+	// Converting is the cutover that converts its deferred options, nil if none does.
 	Converting *Converting
 	// Back is the end of another link that this one is the way back of, nil if it is none.
 	Back *Back

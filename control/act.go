@@ -46,7 +46,7 @@ func (c *Controller) pause(ctx context.Context, r *request.Record) error {
 	now := c.paused()
 	switch {
 	case now != nil && now.Request != r.ID:
-		return c.answer(ctx, r, request.Done, fmt.Sprintf("it was paused already, since %s by %s", stamp(now.Since), cmp.Or(now.By, "somebody")))
+		return c.answer(ctx, r, request.Done, fmt.Sprintf("it was paused already, since %s by %s", stamp(now.Since), cmp.Or(now.By, "an operator")))
 	case now == nil && r.State == request.Working:
 		return c.answer(ctx, r, request.Done, "it was resumed before everything in flight was finished")
 	case now == nil:

@@ -18,11 +18,11 @@ import (
 
 // Requests reads and answers the requests of one link: *request.Store.
 type Requests interface {
-	// Standing reads what is set, List the records, the newest first.
+	// Standing reads the Standing, List the records, the newest first.
 	Standing(ctx context.Context) (request.Standing, error)
 	// List is described with Standing.
 	List(ctx context.Context) ([]request.Record, error)
-	// Set stores what is set, if nobody has changed it since was was read. Like all that is done by
+	// Set stores the Standing, if it has not changed since was was read. Like all that is done by
 	// a Leader, it fails once another process has acquired the lease.
 	Set(ctx context.Context, by request.Leader, was, next request.Standing) (request.Standing, error)
 	// Answered closes or moves an open record. It is idempotent.
@@ -37,7 +37,7 @@ type Requests interface {
 	ResyncUnder(ctx context.Context, by request.Leader, ns oplog.Namespace) error
 }
 
-// Config says what a Controller controls.
+// Config has the settings of a Controller.
 type Config struct {
 	Requests Requests
 	// Target is asked for signs of pressure while the throttle is adaptive.
@@ -119,7 +119,7 @@ func New(cfg Config) *Controller {
 // Brake returns the brake of the link, which also its parts use.
 func (c *Controller) Brake() *Brake { return c.brake }
 
-// Run reads what is set, and acts on requests, until ctx is done.
+// Run reads the Standing, and carries out requests, until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	defer c.end()
 	tick := time.NewTicker(lookEvery)
@@ -220,7 +220,7 @@ func (c *Controller) tellPause(was, now *request.Paused) {
 	switch {
 	case was == nil && now != nil:
 		c.cfg.Observer.Log(slog.LevelWarn, "the link is paused: nothing is applied before it is resumed",
-			slog.Time(keySince, now.Since), slog.String(keyBy, cmp.Or(now.By, "somebody")), slog.String(keyWhy, now.Why))
+			slog.Time(keySince, now.Since), slog.String(keyBy, cmp.Or(now.By, "an operator")), slog.String(keyWhy, now.Why))
 	case was != nil && now == nil:
 		c.cfg.Observer.Log(slog.LevelInfo, "the link is resumed")
 	}
@@ -325,7 +325,7 @@ func (c *Controller) serve(ctx context.Context) error {
 	return nil
 }
 
-// Status is what is set, and what was asked.
+// Status has the Standing, and the requests.
 type Status struct {
 	// Known is false if it has not been read yet since this process leads: nothing is applied.
 	Known    bool
@@ -380,7 +380,7 @@ func (c *Controller) answer(ctx context.Context, r *request.Record, state, outco
 	r.State, r.Outcome, r.ChangedAt = state, outcome, time.Now().UTC()
 	if state != request.Working || first {
 		c.cfg.Observer.Log(slog.LevelInfo, "request of an operator", slog.String(keyKind, string(r.Kind)), slog.String(keyState, state),
-			slog.String(keyOutcome, outcome), slog.String(keyBy, cmp.Or(r.By, "somebody")), slog.String(keyWhy, r.Why), slog.String(keyID, r.ID))
+			slog.String(keyOutcome, outcome), slog.String(keyBy, cmp.Or(r.By, "an operator")), slog.String(keyWhy, r.Why), slog.String(keyID, r.ID))
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (c *Controller) tryCut(ctx context.Context, r *request.Record) (state, outc
 		return request.Done, fmt.Sprintf("the target at %d:%d is the source as of %s", newest.Target.T, newest.Target.I, newest.Source), nil
 	}
 	if now := c.paused(); now != nil {
-		return request.Refused, fmt.Sprintf("the link is paused, since %s by %s, and makes no cuts: resume it first", stamp(now.Since), cmp.Or(now.By, "somebody")), nil
+		return request.Refused, fmt.Sprintf("the link is paused, since %s by %s, and makes no cuts: resume it first", stamp(now.Since), cmp.Or(now.By, "an operator")), nil
 	}
 	if !begun {
 		after, err := mongo.OperationTime(ctx, c.cfg.Target)

@@ -34,7 +34,7 @@ func Cancel(ctx context.Context, cfg *Config) (*record.Record, error) {
 //	                              ▼
 //	                           running: too late
 //
-// Nobody can end the link any more once the record says that it is being cancelled and the lease was
+// No process can end the link once the record says that it is being cancelled and the lease was
 // taken over then: see commit.
 func (w *work) undo(ctx context.Context) error {
 	err := w.change(ctx, func(r *record.Record) {
@@ -76,7 +76,7 @@ func (w *work) undo(ctx context.Context) error {
 	return nil
 }
 
-// putBack lets the source take writes again, as nobody else can end the link, and defers the options
+// putBack lets the source take writes again, as no other process can end the link, and defers the options
 // again before the link goes on.
 func (w *work) putBack(ctx context.Context, link *checkpoint.Link) error {
 	if err := w.thaw(ctx, w.rec); err != nil {

@@ -57,7 +57,7 @@ func (w *work) leading(ctx context.Context, do func(ctx context.Context, link *c
 // commit converts the deferred options and ends the link, under its lease:
 //
 //	take the lease over ──▶ nothing after the drain? ──▶ convert ──▶ arm ──▶ source still stopped? ──▶ end
-//	                          │ no                       │ crash: nobody applies anything until the  │
+//	                          │ no                       │ crash: nothing is applied until the       │
 //	                          ▼                          │ cutover goes on, or is cancelled          ▼ outcome unknown
 //	                the link goes on                     ▼                                read whether it has ended
 //

@@ -71,7 +71,7 @@ func converted(d ddl.Converted) string {
 	return fmt.Sprintf("%s: index %s: %s", d.NS, d.Index, d.What)
 }
 
-// over is the fence of a link that has ended: nobody applies anything, and nobody has its lease.
+// over is the fence of a link that has ended: nothing is applied, and no process has its lease.
 type over struct{ session *mongo.Session }
 
 // Check implements ddl.Fence.

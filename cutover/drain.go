@@ -40,9 +40,9 @@ type DrainConfig struct {
 	// Cuts are those of the link with the name Link.
 	Cuts Cutter
 	Link string
-	// By is who asks for it, as in a request.
+	// By is the operator, as in a request.
 	By string
-	// WritesStopped is the operator's word that nobody writes to the source; otherwise its
+	// WritesStopped: the operator states that no client writes to the source; otherwise its
 	// write block has to be on from before until after the drain.
 	WritesStopped bool
 	// Within limits how long it takes.
@@ -111,7 +111,7 @@ func (cfg *DrainConfig) frozen(ctx context.Context, otherwise error) error {
 	if cfg.WritesStopped {
 		return nil
 	}
-	// Commit asks under the link's lease, with which nobody else applies anything.
+	// Commit asks under the link's lease, so that no other process applies anything.
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	on, err := blocked(ctx, cfg.Source)

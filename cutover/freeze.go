@@ -15,11 +15,11 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ErrBusy reports that somebody goes on writing to the source.
+// ErrBusy reports that clients continue to write to the source.
 var ErrBusy = errors.New("the source is still written to")
 
 const (
-	// quietFor is how long nobody may have written for the source to count as quiet.
+	// quietFor is how long the source must have had no write to count as quiet.
 	quietFor = 5 * time.Second
 	// quietLook is the time between two looks at its oplog.
 	quietLook = 500 * time.Millisecond
@@ -71,9 +71,9 @@ func (w *work) freeze(ctx context.Context, r *record.Record) (string, error) {
 		if err := w.quiet(limited); err != nil {
 			return "", err
 		}
-		outcome = fmt.Sprintf("nobody has written for %s", quietFor)
+		outcome = fmt.Sprintf("no client has written for %s", quietFor)
 	case record.Stopped:
-		outcome = "the operator says that nobody writes"
+		outcome = "the operator states that no client writes"
 	default:
 		return "", fmt.Errorf("stop writes to the source: unknown method %q", o.Freeze)
 	}
@@ -99,7 +99,7 @@ func (w *work) thaw(ctx context.Context, r *record.Record) error {
 	return nil
 }
 
-// thawSource lets the old source of a link that has ended take writes again, whoever had stopped them.
+// thawSource lets the old source of a link that has ended take writes again, whatever had stopped them.
 func (w *work) thawSource(ctx context.Context, r *record.Record) (outcome string, err error) {
 	switch o := &r.Options; {
 	case o.Freeze == record.Block:
@@ -118,7 +118,7 @@ func (w *work) environment(s record.Step) []string {
 	return []string{"REPLICATOR_LINK=" + w.rec.Link, "REPLICATOR_CUTOVER=" + w.rec.ID, "REPLICATOR_STEP=" + string(s)}
 }
 
-// quiet waits until nobody has written to the source for a while.
+// quiet waits until the source has had no write for a while.
 func (w *work) quiet(ctx context.Context) error {
 	since, err := mongo.OperationTime(ctx, w.cfg.Drain.Source)
 	if err != nil {
@@ -134,7 +134,7 @@ func (w *work) quiet(ctx context.Context) error {
 			last = time.Now()
 			if said != writes {
 				said = writes
-				w.cfg.Drain.say("waiting until nobody writes to the source; the last writer wrote to " + writes)
+				w.cfg.Drain.say("waiting until no client writes to the source; the last writer wrote to " + writes)
 			}
 		}
 		if err := mongo.Pause(ctx, quietLook); err != nil {

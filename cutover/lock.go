@@ -52,7 +52,7 @@ func Locked(ctx context.Context, target mongo.Caller, metaDB, link, by, why stri
 
 var errLockWait = errors.New("another process keeps the lock")
 
-// WorksOn returns who has the lock of a link, false if nobody has.
+// WorksOn returns the holder of the lock of a link, false if there is none.
 func WorksOn(ctx context.Context, target mongo.Caller, metaDB, link string) (locks.Record, bool, error) {
 	list, err := mongostore.New(target, metaDB).List(ctx, "")
 	if err != nil {
@@ -66,7 +66,7 @@ func WorksOn(ctx context.Context, target mongo.Caller, metaDB, link string) (loc
 	return locks.Record{}, false, nil
 }
 
-// holder returns who has the lock of a link.
+// holder returns the holder of the lock of a link.
 func holder(ctx context.Context, e *locks.Elect, link string) (locks.Record, bool) {
 	list, err := e.Locked(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ type Report struct {
 	Link string `json:"link"`
 	// At is the time of this machine's clock.
 	At time.Time `json:"at"`
-	// From says who was asked about the link: process or metadata.
+	// From is the origin of the link's state: process or metadata.
 	From string `json:"from"`
 	status.Readiness
 	// Violations are the keys that unique indexes would refuse.

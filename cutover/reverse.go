@@ -72,7 +72,7 @@ func Arm(ctx context.Context, cfg *ArmConfig) (*checkpoint.Reverse, error) {
 	}, nil
 }
 
-// ScopeOf returns what filters say.
+// ScopeOf returns the Scope of filters.
 func ScopeOf(f *checkpoint.Filters, metaDB string) scope.Config {
 	return scope.Config{
 		Include: f.Include, Exclude: f.Exclude, Map: f.Map, UsersAndRoles: f.UsersAndRoles, Reversed: f.Reversed, MetaDB: metaDB,
@@ -112,7 +112,7 @@ func (cfg *ArmConfig) untouched(ctx context.Context, names *scope.Scope, upTo op
 	}
 	cut := oplog.OpTime{TS: cfg.Cut.Target, Term: oplog.UninitializedTerm}
 	if from == nil || from.At.IsNull() || int64(cut.TS.T)-int64(from.At.TS.T) > int64(stillFor/time.Second) {
-		// Nobody watches the target.
+		// The target is not watched.
 		from = &guard.State{At: cut}
 		if from.Open, from.Parts, err = store.Announced(ctx); err != nil {
 			return err

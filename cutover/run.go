@@ -212,7 +212,7 @@ func (w *work) tell() {
 	}
 }
 
-// attempts is how often the link is drained anew if it applies something after a drain.
+// attempts is how often the link is drained again if it applies something after a drain.
 const attempts = 5
 
 // carryOut does what is left. Until the conversion begins the link goes on, so a process that takes a

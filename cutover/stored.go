@@ -10,13 +10,13 @@ import (
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
-// Metadata is what the metadata say of a link whose process cannot be asked.
+// Metadata is the state of a link in the metadata, if its process cannot be asked.
 type Metadata struct {
 	Link    string
 	State   checkpoint.State
 	Cuts    []checkpoint.Cut
 	Lacking ddl.Lacking
-	// Verified is what is known of the link's verification.
+	// Verified has the results of the link's verification.
 	Verified standing.Standing
 	// Unasked is why the process cannot be asked; Idle is true if none runs the link.
 	Unasked string
@@ -35,7 +35,7 @@ func (m *Metadata) Preconditions(limits status.ReadinessLimits) []status.Precond
 		case steady:
 			p.Standing, p.Value, p.Next = status.NotKnown, "the process that leads was not asked: "+m.Unasked, ask
 			if m.Idle {
-				p.Standing, p.Value, p.Next = status.Unmet, "nobody runs the link", "replicator run --link "+s.Link+" …"
+				p.Standing, p.Value, p.Next = status.Unmet, "no process runs the link", "replicator run --link "+s.Link+" …"
 			}
 		case divergences, foreignWrites:
 			p.Standing, p.Value, p.Next = status.NotKnown, "only the process that leads knows", ask

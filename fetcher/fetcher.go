@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Config says what is fetched, and from which members.
+// Config has the settings of a Fetcher.
 type Config struct {
 	// From is the entry to begin with. It is sent too.
 	From oplog.OpTime

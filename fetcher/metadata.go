@@ -14,7 +14,7 @@ const (
 	oplogData = "$oplogQueryData"
 )
 
-// Metadata is what a member says of itself and its set in a reply.
+// Metadata is the state of a member and its set, as of a reply of that member.
 type Metadata struct {
 	// Host is the member.
 	Host string

@@ -7,7 +7,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Status is what a Fetcher is doing.
+// Status is the state of a Fetcher.
 type Status struct {
 	// Host is the member that is read and has shown that it has the position; Caller
 	// runs commands on it. Empty and nil while there is none.
@@ -30,7 +30,7 @@ type Status struct {
 	Stale bool
 }
 
-// Status returns what f is doing now. It may be called at any time.
+// Status returns the state of f now. It may be called at any time.
 func (f *Fetcher) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()

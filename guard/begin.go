@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Begin reads what is known, before anything is written in a term. In mode Stop it examines what
+// Begin reads the State, before anything is written in a term. In mode Stop it examines what
 // was written since, and returns a [*ForeignError] if the link must not go on. After another error
 // it may be called again; with [Guard.Blind] the term goes on without.
 func (g *Guard) Begin(ctx context.Context, link *checkpoint.Link) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Mode says what is done about foreign writes.
+// Mode is the reaction to foreign writes.
 type Mode string
 
 // The modes.

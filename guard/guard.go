@@ -94,7 +94,7 @@ func New(cfg Config) *Guard {
 	}
 }
 
-// Status returns what is known. It may be called at any time.
+// Status returns the foreign writes that are known. It may be called at any time.
 func (g *Guard) Status() *Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()

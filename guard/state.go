@@ -70,7 +70,7 @@ type Announced struct {
 	NS, To  oplog.Namespace
 }
 
-// State is what is known about the foreign writes to a link's target.
+// State has the findings about foreign writes to a link's target.
 type State struct {
 	// Term is that of the leader that wrote it.
 	Term int64

@@ -2,14 +2,14 @@ package guard
 
 import "time"
 
-// Status is what a process knows of foreign writes.
+// Status has the foreign writes, as far as the process knows them.
 type Status struct {
-	// Mode is what is done about them.
+	// Mode is the reaction to them.
 	Mode Mode
 	// Watching reports whether the target's oplog is read now. Why is why it is not.
 	Watching bool
 	Why      string
-	// State is what is known; it is empty while this process has not led. At is when it was
+	// State has the findings; it is empty while this process has not led. At is when it was
 	// last examined, by this process's clock.
 	State State
 	At    time.Time

@@ -83,7 +83,7 @@ func (s *Store) Write(ctx context.Context, st *State, majority bool) error {
 	return nil
 }
 
-// Cleared returns up to when an operator has cleared what was found, zero if nobody has.
+// Cleared returns the time up to which an operator has cleared foreign writes, zero if none has.
 func (s *Store) Cleared(ctx context.Context) (time.Time, error) {
 	doc, err := metadata.FindOne(ctx, s.Target, s.DB, metadata.Guard, metadata.ByID(s.clearedID()))
 	if err != nil || doc == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Scope says what is mirrored.
+// Scope selects the namespaces to mirror.
 type Scope interface {
 	// Source returns the source's name of a namespace of the target, false if nothing is
 	// mirrored there.

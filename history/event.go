@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Kind is what an event is about.
+// Kind is the kind of an event.
 type Kind string
 
 // The kinds.
@@ -30,14 +30,14 @@ type Event struct {
 	ID uint64 `json:"id"`
 	// Seq is greater than those of all events that this process knew before. It is the ID, but
 	// for an event that another process has seen before the newest one that was known here when it
-	// was merged: such an event has a later place in what is sent to those who follow.
+	// was merged: such an event is later in the stream that followers get.
 	Seq uint64    `json:"-"`
 	At  time.Time `json:"at"`
 	// Level is INFO, WARN or ERROR; of an event that is not logged it is DEBUG.
 	Level   string `json:"level"`
 	Kind    Kind   `json:"kind"`
 	Message string `json:"message"`
-	// Fields are what the log has, with dots between nested keys. "left out" counts the
+	// Fields are the attributes of the log message, with dots between nested keys. "left out" counts the
 	// events of this message that are not here, because there were too many.
 	Fields map[string]string `json:"fields"`
 }

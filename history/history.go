@@ -41,7 +41,7 @@ func (h *History) Tell(e Event) {
 	}
 }
 
-// announce wakes who waits for News. The caller holds the lock.
+// announce wakes the receivers of News. The caller holds the lock.
 func (h *History) announce() {
 	close(h.news)
 	h.news = make(chan struct{})
@@ -63,7 +63,7 @@ func (h *History) News() <-chan struct{} {
 	return h.news
 }
 
-// Stored is what a document has.
+// Stored is the content of a document.
 type Stored struct {
 	// Term is that of the leader that wrote it, at At by its clock.
 	Term int64
@@ -73,7 +73,7 @@ type Stored struct {
 	events []Event
 }
 
-// Stored returns what is to be stored.
+// Stored returns the history to store.
 func (h *History) Stored() *Stored {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,7 +111,7 @@ func (h *History) merge(s *Stored) {
 // spans are the times that a View may show.
 var spans = [...]time.Duration{time.Hour, 6 * time.Hour, 24 * time.Hour}
 
-// View is what happened in a time. It is written as JSON: numbers of all series, null for
+// View is the history of a span of time. It is written as JSON: numbers of all series, null for
 // what is not known, and all events that are known.
 type View struct {
 	At time.Time

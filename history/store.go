@@ -23,7 +23,7 @@ type Store struct {
 	DB, Link string
 }
 
-// Read returns what is stored, nil if nothing is. A document that cannot be used is a
+// Read returns the stored history, nil if there is none. A document that cannot be used is a
 // [DamagedError].
 func (s *Store) Read(ctx context.Context) (*Stored, error) {
 	doc, err := metadata.FindOne(ctx, s.Target, s.DB, metadata.History, metadata.ByID(s.Link))

@@ -29,7 +29,7 @@ type Commands interface {
 	LeaveView(ctx context.Context, db string, def bson.Raw, why string) error
 }
 
-// Scope decides what is mirrored, and under which name.
+// Scope selects the namespaces to mirror, and their names on the target.
 type Scope interface {
 	inventory.Scope
 	// Source is the inverse of Target.

@@ -76,7 +76,7 @@ func (m *Members) Choose(ctx context.Context, link *checkpoint.Link) (mongo.Call
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case servererr.IsDenied(why):
-		return nil, why // it stays so until somebody grants the privilege
+		return nil, why // it stays so until the privilege is granted
 	case why == nil && m.at == nil:
 		m.away = absence{}
 		return m.observe(member, c.Host), nil

@@ -45,13 +45,13 @@ func (l *Log) AwaitSent(ctx context.Context) bool {
 // NoteHeard keeps what was heard of the source next to the spool.
 func (l *Log) NoteHeard(h spool.Heard) error { return spool.NoteHeard(l.dir, h) }
 
-// Salvaged is what is on disk of a link whose source is gone.
+// Salvaged is the spool of a link whose source is lost.
 type Salvaged struct {
 	// First and Last are the first and the last entry that can be read.
 	First, Last oplog.OpTime
 	// Cut says where the files cannot be read any further, nil if they can be to their end.
 	Cut *spool.Cut
-	// Heard is what was heard of the source, Last or later, nil if nothing was.
+	// Heard has the newest entry that the source has reported, Last or later, nil if there is none.
 	Heard *spool.Heard
 }
 

@@ -35,7 +35,7 @@ var ErrNotLeading = errors.New("this process does not lead the link")
 
 // Config says whose locks they are.
 type Config struct {
-	// Job is what they are for, Link the link.
+	// Job is the kind of work, Link the link.
 	Job, Link string
 	// Locks is for the locks.Manager of each leadership. Process is that of this process. New
 	// adds the job and the link: a process may run several links, each with Managers of its own.
@@ -107,7 +107,7 @@ type Want struct {
 	Name string
 	// Under, if not empty, is a lock that is had while the other one is taken.
 	Under string
-	// Why is what for, for others to see.
+	// Why is the reason, for operators.
 	Why string
 }
 
@@ -138,7 +138,7 @@ func (l *Locks) Take(term int64, w Want) (*locks.Lock, error) {
 		case err == nil:
 			defer under.Unlock(l.ctx)
 		case errors.Is(err, locks.ErrBusy) && l.hasLeft(w.Name, term):
-			// It began before who has the other one, who waits for it now.
+			// It began before the holder of the other lock, which waits for it now.
 		default:
 			return nil, err
 		}
@@ -227,7 +227,7 @@ func (l *Locks) sweep(term int64, keep map[string]bool) error {
 	return nil
 }
 
-// who says who has a lock that is taken in a term of the link.
+// who describes the holder of a lock that is taken in a term of the link.
 func (l *Locks) who(term int64) string {
 	return l.owner() + strconv.FormatInt(term, 10)
 }

@@ -42,10 +42,10 @@ type Config struct {
 // any process, and has no end.
 type Claim struct {
 	// TTL is how long the lease lasts after it was granted or renewed, by the store's
-	// clock. Acquire then waits for nobody: it returns a *HeldError while another process
+	// clock. Acquire then does not wait: it returns a *HeldError while another process
 	// has the lease.
 	TTL time.Duration
-	// Why is what others are shown.
+	// Why is the reason, for status and logs of other processes.
 	Why string
 	// TakeOver acquires the lease even if another process has it.
 	TakeOver bool

@@ -28,7 +28,7 @@ type Record struct {
 	Writes int64
 }
 
-// Grant is what makes a lease end. All times are the store's, which sets them.
+// Grant has the time for which a lease was granted. All times are the store's, which sets them.
 type Grant struct {
 	// ID is the lock id: new for each acquisition.
 	ID bson.ObjectID
@@ -39,7 +39,7 @@ type Grant struct {
 	// Granted is since when the holder has had the lease without interruption, Expires when
 	// it ends unless it is renewed.
 	Granted, Expires bson.DateTime
-	// Why says what the lease is for.
+	// Why is the purpose of the lease.
 	Why string
 	// Released reports that the holder has given it back, Offered that it goes on using it, but
 	// leaves it to a process that says that it can do what this one cannot: see Claim.
@@ -100,17 +100,17 @@ func ReadRecord(r *metadata.Reader) Record {
 func (g *Grant) isGranted() bool { return !g.ID.IsZero() }
 
 // Free reports whether a process may acquire the lease at a time of the store's clock:
-// nobody has it, or the process itself, or it has ended, or the holder does not say when
+// no process has it, or this process has it, or it has ended, or the holder does not say when
 // it ends.
 func (r *Record) Free(process string, now bson.DateTime) bool {
 	return r.Holder == "" || r.Holder == process || !r.Grant.isGranted() || r.Grant.Released || r.Grant.Expires <= now
 }
 
-// String describes who has the lease.
+// String describes the holder of the lease.
 func (r Record) String() string {
 	switch {
 	case r.Holder == "":
-		return "nobody"
+		return "no process"
 	case !r.Grant.isGranted():
 		return fmt.Sprintf("%s in term %d", r.Holder, r.Term)
 	}

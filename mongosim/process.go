@@ -155,7 +155,7 @@ func (m *Member) accept(p *process) {
 // serve answers one client. How a connection ended concerns only the client.
 func (m *Member) serve(p *process, conn net.Conn) {
 	faulty := m.set.net.Conn(m.name, clientName, conn)
-	defer faulty.Close() //nolint:errcheck // Serve has closed it, or nobody is there any more
+	defer faulty.Close() //nolint:errcheck // Serve has closed it, or the client has gone
 	c := p.server.NewConn(conn.RemoteAddr().String())
 	defer p.server.CloseConn(c)
 	if err := wire.Serve(p.connected(), faulty, p.server.Handler(c)); err != nil && p.ctx.Err() == nil {

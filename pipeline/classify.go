@@ -60,7 +60,7 @@ type Verdict struct {
 	Action Action
 	// Code is the exit code, for Resync and Exit.
 	Code int
-	// Hint says what an operator can do, for Resync and Exit.
+	// Hint is advice to the operator, for Resync and Exit.
 	Hint string
 }
 
@@ -99,7 +99,7 @@ var rules = []struct {
 	{"write that acquires the lease not sent in time", is(mongo.ErrTooLate), Verdict{Action: Retry}},
 	{"number of writers changed, or a copy began", is(lease.ErrSpent), Verdict{Action: Retry}},
 	{"source is another replica set", is(checkpoint.ErrOtherSource), Verdict{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},
-	{"link was promoted", wasPromoted, Verdict{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. replicator rewind lists what only the source has; then a new link with --drop-existing, from this target to it, copies it anew."}},
+	{"link was promoted", wasPromoted, Verdict{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. replicator rewind lists what only the source has; then a new link with --drop-existing, from this target to it, copies it again."}},
 	{"target is not consistent, or leaves collections out", func(err error) bool { return errors.Is(err, ErrNotCopied) || errors.Is(err, ErrLeavesOut) }, Verdict{Action: Exit, Code: ExitCheck, Hint: "Such a target is not the source at any time. --accept-left-out promotes it without the collections that are named."}},
 	{"link was cut over", as[*checkpoint.OverError], Verdict{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. To mirror in the other direction make a new link, with a new copy."}},
 	{"cutover converts the deferred options", as[*checkpoint.ConvertingError], Verdict{Action: Exit, Code: ExitFenced, Hint: "Go on with the cutover, or take it back: replicator cutover --resume, or --cancel. Without --once this process waits for that."}},

@@ -43,7 +43,7 @@ type Config struct {
 	Link string
 	// MetaDB is the metadata database of the target. Default "replicator".
 	MetaDB string
-	// Scope says what is mirrored and under which names. Required.
+	// Scope selects the namespaces to mirror, and their names on the target. Required.
 	Scope resync.Scope
 	// Filters are the lists that Scope was made from, for the link's document; nil to leave them out.
 	Filters *checkpoint.Filters
@@ -112,7 +112,7 @@ type Config struct {
 	// repair.Config. May be nil.
 	OnRepaired func(ctx context.Context, ns oplog.Namespace, ids []bson.RawValue, cut *checkpoint.Cut) error
 
-	// Guard says what is done about foreign writes to the target. Empty means guard.Off.
+	// Guard is the reaction to foreign writes to the target. Empty means guard.Off.
 	Guard guard.Mode
 
 	// Feedback is how the link's progress is reported to the source. Default:

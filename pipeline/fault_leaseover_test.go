@@ -154,11 +154,11 @@ func TestStandbyCannotLook(t *testing.T) {
 	f.freeze()
 	must.Succeed(t, w.untilOf(b, "it to say so", func() bool {
 		s := b.p.Snapshot()
-		return s.State == monitor.Standby && !s.BlindSince.IsZero() && strings.Contains(s.Reason, "the lease cannot be looked at since") && s.LastError != ""
+		return s.State == monitor.Standby && !s.BlindSince.IsZero() && strings.Contains(s.Reason, "the lease cannot be read since") && s.LastError != ""
 	}))
 	f.thaw()
 	must.Succeed(t, w.untilOf(b, "it to look again", func() bool { return b.p.Snapshot().BlindSince.IsZero() }))
-	for _, text := range []string{"the lease cannot be looked at", "the lease can be looked at again"} {
+	for _, text := range []string{"the lease cannot be read", "the lease can be read again"} {
 		if !w.heard(text) {
 			t.Errorf("the log does not say: %s", text)
 		}

@@ -104,10 +104,10 @@ func TestSpoolWaitBeginsAnew(t *testing.T) {
 	b := o.links["b"]
 	must.Succeed(t, o.within(patience, "it to be left to the spool's owner", func() bool { return o.heard("the lease is free, and is left to") }))
 	f.freeze()
-	must.Succeed(t, o.within(patience, "the target to be away", func() bool { return o.heard("the lease cannot be looked at") }))
+	must.Succeed(t, o.within(patience, "the target to be away", func() bool { return o.heard("the lease cannot be read") }))
 	<-time.After(wait)
 	f.thaw()
-	must.Succeed(t, o.within(patience, "the target to be back", func() bool { return o.heard("the lease can be looked at again") }))
+	must.Succeed(t, o.within(patience, "the target to be back", func() bool { return o.heard("the lease can be read again") }))
 	if err := o.within(wait/2, "it to lead", func() bool { return b.p.Snapshot().State != monitor.Standby }); err == nil {
 		t.Errorf("state %s, %q", b.p.Snapshot().State, b.p.Snapshot().Reason)
 	}

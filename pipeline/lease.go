@@ -66,7 +66,7 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 			return nil // It has nothing to drain.
 		case errors.Is(err, standby.ErrStoodBy):
 			if p.followed {
-				p.release(ctx) // nobody else has it
+				p.release(ctx) // no other process has it
 			}
 			return fmt.Errorf("%w: it does not have the lease, and is not known to have a leader", ErrStopped)
 		case err != nil:
@@ -100,7 +100,7 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 			p.startOver()
 			continue
 		}
-		// The target may be away for long. Nobody else is known to lead: what is read of the
+		// The target may be away for long. No other process is known to lead: what is read of the
 		// source is kept, and read on.
 		p.followed = true
 		p.overflow.Stood(time.Now().Add(-p.cfg.Lease.TTL / 2)) // it did not answer for longer

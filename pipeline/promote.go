@@ -35,7 +35,7 @@ type PromoteConfig struct {
 	// Pipeline has the settings of the link, as its processes have them. Promote takes the number of
 	// writers from the link's document.
 	Pipeline Config
-	// By is who asks.
+	// By is the operator.
 	By string
 	// DryRun changes nothing: it returns what the recovery point would be.
 	DryRun bool
@@ -199,7 +199,7 @@ func (pr *promotion) run(ctx context.Context) error {
 }
 
 // await lets the process that leads apply what it has in memory, for a while: without a relay log
-// nobody else has that.
+// no other process has that.
 func (pr *promotion) await(ctx context.Context) {
 	if pr.look.Lease.Free || pr.look.Lease.Record.Grant.ID.IsZero() {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// CutoverConfig says what to check before a cutover.
+// CutoverConfig has the settings of the checks before a cutover.
 type CutoverConfig struct {
 	// Source and Target run commands on the primary of each.
 	Source, Target mongo.Caller
@@ -127,7 +127,7 @@ func (c *checker) blocked(ctx context.Context, s *server, stopped bool) error {
 	case stopped:
 		c.ok(check, "writes of users are blocked, as --writes-stopped says")
 	default:
-		c.warn(check, fmt.Sprintf("If nobody needs that any more, lift it on the %s: %s.", s.side, unblock),
+		c.warn(check, fmt.Sprintf("If it is not needed any more, lift it on the %s: %s.", s.side, unblock),
 			"writes of users are blocked, by another program or an operator")
 	}
 	return nil

@@ -38,7 +38,7 @@ type Finding struct {
 	Check string
 	// Detail is the result in words.
 	Detail string
-	// Do is what to do about it, empty if there is nothing to do.
+	// Do is the remedy, empty if none is needed.
 	Do string
 	// Denied is set if a privilege is missing.
 	Denied bool

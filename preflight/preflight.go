@@ -18,7 +18,7 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Config says what to check.
+// Config has the settings of the checks.
 type Config struct {
 	// Source and Target run commands on the primary of each.
 	Source, Target mongo.Caller
@@ -26,7 +26,7 @@ type Config struct {
 	// may be read. If Members is nil they are not checked.
 	Members Members
 	Rules   syncsource.Rules
-	// Scope says what is mirrored; Include is the list that it was built from, and
+	// Scope selects the namespaces to mirror; Include is the list that it was built from, and
 	// UsersAndRoles whether those are mirrored too.
 	Scope         *scope.Scope
 	Include       []string

@@ -45,7 +45,7 @@ type Locks interface {
 	Keep(term int64, names map[string]bool)
 }
 
-// Config says what a Manager repairs.
+// Config has the settings of a Manager.
 type Config struct {
 	// Source and Target run commands on the primaries.
 	Source, Target mongo.Caller

@@ -138,7 +138,7 @@ func (r *Record) Level() (string, error) {
 	return a.Level, nil
 }
 
-// Check returns what is wrong with a request, as an error that wraps ErrInvalid.
+// Check validates a request. Its errors wrap ErrInvalid.
 func (r *Record) Check() error {
 	var err error
 	switch r.Kind {

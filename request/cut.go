@@ -51,7 +51,7 @@ func (r *Record) Within() (time.Duration, error) {
 // waits, up to MostCutWait. Said, if not nil, is called with what is in the way, whenever that
 // changes.
 //
-// An error that wraps ErrNoCut says why there is none: nobody runs the link, it is paused, or it
+// An error that wraps ErrNoCut says why there is none: no process runs the link, it is paused, or it
 // makes a copy, for example. The link is not affected.
 func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duration, said func(string)) (checkpoint.Cut, error) {
 	args, err := json.Marshal(CutArgs{WithinSeconds: max(1, int64((within+time.Second-1)/time.Second))})
@@ -81,7 +81,7 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 	case limited.Err() != nil && r.ID == "":
 		err = fmt.Errorf("%w: waited %s, and the target has not taken the request: %w", ErrNoCut, within, err)
 	case limited.Err() != nil:
-		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within, cmp.Or(r.Outcome, "not begun: nobody runs the link, or an earlier release does"))
+		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within, cmp.Or(r.Outcome, "not begun: no process runs the link, or an earlier release does"))
 	}
 	return checkpoint.Cut{}, s.wrap(err, "ask for a cut")
 }

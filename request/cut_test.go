@@ -131,7 +131,7 @@ func TestNoNextCut(t *testing.T) {
 	must.Fail(t, n.err, over)
 	n = nextCut(t.Context(), s, time.Second)
 	n.ends(t)
-	want := "waited 1s, and the request is not begun: nobody runs the link"
+	want := "waited 1s, and the request is not begun: no process runs the link"
 	if len(must.Get(s.List(t.Context()))(t)) == 3 {
 		want = "waited 1s, and the target has not taken the request" // on a machine that is too slow
 	}

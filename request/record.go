@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Kind is what a Record asks for.
+// Kind is the kind of a request.
 type Kind string
 
 // The kinds.
@@ -45,7 +45,7 @@ type Record struct {
 	ID string `json:"id"`
 	// Kind may be one that this release does not know.
 	Kind Kind `json:"kind"`
-	// By is who asked: user@host, or the name of a token. Why is the reason given, may be empty.
+	// By is the operator: user@host, or the name of a token. Why is the reason given, may be empty.
 	By  string `json:"by"`
 	Why string `json:"why"`
 	// At is when it was asked, ChangedAt when its state was last written, by the target's clock.
@@ -58,7 +58,7 @@ type Record struct {
 	ChangedAt time.Time `json:"changedAt"`
 }
 
-// Open reports whether somebody still has to act on it.
+// Open reports whether it still has to be carried out.
 func (r *Record) Open() bool { return r.State == Asked || r.State == Working }
 
 // compare orders records, the oldest first.

@@ -27,7 +27,7 @@ type Ask struct {
 }
 
 const (
-	// mostOpen is how many requests may wait for somebody to act on them.
+	// mostOpen is how many requests of a link may be open.
 	mostOpen = 100
 	// mostText limits By, Why and an outcome, mostArgs the arguments, in bytes.
 	mostText = 1000
@@ -38,11 +38,11 @@ const (
 	keepFor     = 30 * 24 * time.Hour
 )
 
-// ErrTooMany is returned if nobody has acted on many requests.
+// ErrTooMany is returned if too many requests are open.
 var ErrTooMany = errors.New("too many requests wait for a process that runs the link")
 
-// Ask stores a request, and returns it. Whoever leads the link acts on it within seconds, the
-// next leader if nobody does now. An error that wraps ErrInvalid says what is wrong with it.
+// Ask stores a request, and returns it. The leader carries it out within seconds; if the link has
+// none now, the next one. An error that wraps ErrInvalid says what is wrong with it.
 func (s *Store) Ask(ctx context.Context, a Ask) (Record, error) {
 	if len(a.Args) == 0 {
 		a.Args = json.RawMessage("{}")
@@ -174,7 +174,7 @@ func (s *Store) Get(ctx context.Context, id string) (Record, error) {
 	return s.parseRecord(doc), nil
 }
 
-// Standing reads what is set, as far as it is majority-committed: what counts is not rolled
+// Standing reads the Standing that is majority-committed: one that takes effect is not rolled
 // back.
 func (s *Store) Standing(ctx context.Context) (Standing, error) {
 	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Control, "majority", metadata.ByID(s.link))
@@ -188,8 +188,8 @@ func (s *Store) Standing(ctx context.Context) (Standing, error) {
 	return standing, nil
 }
 
-// ErrChanged is returned by Set if somebody else has changed what is set meanwhile.
-var ErrChanged = errors.New("somebody else has changed it")
+// ErrChanged is returned by Set if another process has changed the Standing meanwhile.
+var ErrChanged = errors.New("another process has changed it")
 
 // Leader is the lease under which requests are acted on: *checkpoint.Link. What is written
 // within it fails with lease.ErrFenced once another process has acquired the lease, however late

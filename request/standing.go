@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 )
 
-// Standing is what operators have set for a link, and stays set until they change it.
+// Standing has the settings that operators have made for a link. They stay until they are changed.
 type Standing struct {
 	// Paused is nil if the link is not paused.
 	Paused *Paused
@@ -29,7 +29,7 @@ type Standing struct {
 // Count changes with each request.
 func (s *Standing) Count() int64 { return s.asked }
 
-// Paused says who paused a link.
+// Paused records a pause: the operator, when, and why.
 type Paused struct {
 	// Request is the ID of the Record.
 	Request string
@@ -144,7 +144,7 @@ func (l *Limits) append(dst []byte) []byte {
 	return bsoncore.AppendStringElement(dst, "why", l.Why)
 }
 
-// Describe says what the limits of applying are.
+// Describe describes the limits of applying.
 func (l *Limits) Describe() string {
 	out := Describe(l.OpsPerSecond, l.BytesPerSecond)
 	if l.Adaptive {

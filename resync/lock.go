@@ -27,7 +27,7 @@ func (m *Manager) lockName(ns oplog.Namespace) string {
 	return jobs.Namespace(ns)
 }
 
-// lock takes the lock of the collection of a request, or writes to the request who has it.
+// lock takes the lock of the collection of a request, or records its holder in the request.
 func (m *Manager) lock(ctx context.Context, link *checkpoint.Link, req request.Resync) (bool, error) {
 	target, _ := m.cfg.Scope.Target(req.NS)
 	_, err := m.cfg.Locks.Take(link.Term(), jobs.Want{

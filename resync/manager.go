@@ -59,7 +59,7 @@ type Position struct {
 	Spooled bool
 	Lead    time.Duration
 	// Overflows reports that the attempt reads no more, and that what follows is spooled. It
-	// must not be ended before it has applied what it has read: nobody else may have that.
+	// must not be ended before it has applied what it has read: no other process may have that.
 	Overflows bool
 	// Held reports that the link applies nothing, as operators have asked for.
 	Held bool
@@ -85,7 +85,7 @@ type Manager struct {
 	ended chan struct{}
 	// postponed are the collections that are requested and cannot be copied.
 	postponed atomic.Pointer[[]string]
-	// waits has the collections that others have the lock of, and who has it. Waiting is that
+	// waits has the collections whose lock another process has, with its holder. Waiting is that
 	// for operators.
 	waits   map[oplog.Namespace]string
 	waiting atomic.Pointer[string]

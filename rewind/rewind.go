@@ -50,7 +50,7 @@ type Lost struct {
 	Op string
 	// ID is the _id of the document, the zero value for a command.
 	ID bson.RawValue
-	// Written is what was logged: the new document, the change of an update, the key of a document that
+	// Written is the content of the entry: the new document, the change of an update, the key of a document that
 	// was deleted, or the command.
 	Written bson.Raw
 	// Delta means that Written is a change, not a document.
@@ -68,7 +68,7 @@ type Lost struct {
 // Same reports whether the document is the same on both sides, whatever was written.
 func (l *Lost) Same() bool { return l.Op != "c" && bytes.Equal(l.Source, l.Target) }
 
-// Summary is what List has found.
+// Summary is the result of List.
 type Summary struct {
 	// Listed is how many operations were listed, Differ how many of them are of a document that differs,
 	// or are commands.

@@ -12,11 +12,11 @@ import (
 // DefaultMetaDB is the metadata database if Config names none.
 const DefaultMetaDB = "replicator"
 
-// Config says what is mirrored; see the package's documentation for the forms.
+// Config selects the namespaces to mirror; see the package's documentation for the forms.
 type Config struct {
-	// Include says what is mirrored. Empty means everything that can be.
+	// Include lists the namespaces to mirror. Empty means all that can be.
 	Include []string
-	// Exclude says what is not mirrored, even if Include says so.
+	// Exclude lists the namespaces that are not mirrored, even if Include lists them.
 	Exclude []string
 	// Map renames databases and collections on the target.
 	Map []string

@@ -21,7 +21,7 @@ const (
 
 // vacancy is a lease that is free, and is left to another process.
 type vacancy struct {
-	// since is when it was first seen free, zero if it was not when it was last looked at.
+	// since is when it was first seen free, zero if it was not when it was last read.
 	since time.Time
 	// reason is the last one that was logged.
 	reason string
@@ -38,7 +38,7 @@ func newVacancy(source *syncsource.Resolver) *vacancy {
 }
 
 // taken records that the lease is not free, or may not be: who has precedence then gets its
-// time anew.
+// time again.
 func (v *vacancy) taken() { v.since, v.reason = time.Time{}, "" }
 
 // precedence says how long a process leaves a lease that is free to another one, which may

@@ -136,13 +136,13 @@ func (c *Candidate) look(ctx, soft context.Context, watch *lease.Watch) (seen ch
 	return seen, found, err
 }
 
-// looked records whether the lease could be looked at.
+// looked records whether the lease could be read.
 func (c *Candidate) looked(err error) {
 	switch changed := c.cfg.Monitor.Looked(err); {
 	case changed && err != nil:
-		c.cfg.Observer.Log(slog.LevelWarn, "the lease cannot be looked at: this process does not know who leads", slog.String(keyError, err.Error()))
+		c.cfg.Observer.Log(slog.LevelWarn, "the lease cannot be read: this process does not know which one leads", slog.String(keyError, err.Error()))
 	case changed:
-		c.cfg.Observer.Log(slog.LevelInfo, "the lease can be looked at again")
+		c.cfg.Observer.Log(slog.LevelInfo, "the lease can be read again")
 	}
 }
 

@@ -86,7 +86,7 @@ var conditions = []condition{
 	},
 	{
 		name: "standby-free", level: Working, holds: standsBy(false),
-		means: "Nobody has the link's lease now. This process takes it within seconds, or leaves it for a while to the one that has the spool.",
+		means: "No process has the link's lease now. This process takes it within seconds, or leaves it for a while to the one that has the spool.",
 	},
 	{
 		name: "standby", level: Good, holds: standsBy(true),
@@ -188,7 +188,7 @@ var conditions = []condition{
 	},
 	{
 		name: "source-blocked", level: Attention, window: true, holds: sourceBlocked,
-		next:  says("If nobody is cutting over, on the source's primary: db.adminCommand({setUserWriteBlockMode: 1, global: false})"),
+		next:  says("If no cutover is running, on the source's primary: db.adminCommand({setUserWriteBlockMode: 1, global: false})"),
 		means: "Writes of users to the source are blocked (`setUserWriteBlockMode`): by an operator for a [cutover](cutover.md), or by another program. The link goes on, and applications cannot write to the source. Whoever has blocked it may have died: each process of the link, those that stand by too, shows it until the block is lifted.",
 	},
 	{

@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// Control is what operators have set for a link, and what they have asked for.
+// Control has the settings that operators have made for a link, and their requests.
 type Control struct {
 	// Paused is nil if the link is not paused.
 	Paused   *Paused  `json:"paused"`
@@ -113,7 +113,7 @@ func paused(short bool) symptom {
 		if short != (p.MayLastSeconds != nil && ofSeconds(*p.MayLastSeconds) < pauseShort) {
 			return "", time.Time{}
 		}
-		out := fmt.Sprintf("Paused for %s by %s", coarse(max(0, s.At.Sub(p.Since))), cmp.Or(p.By, "somebody"))
+		out := fmt.Sprintf("Paused for %s by %s", coarse(max(0, s.At.Sub(p.Since))), cmp.Or(p.By, "an operator"))
 		if p.Why != "" {
 			out += ": " + p.Why
 		}
@@ -156,7 +156,7 @@ func throttled(behind bool) symptom {
 		if limits == "" {
 			return "", time.Time{}
 		}
-		out := "Applying is throttled to" + limits[len(" and"):] + " by " + cmp.Or(t.By, "somebody")
+		out := "Applying is throttled to" + limits[len(" and"):] + " by " + cmp.Or(t.By, "an operator")
 		if t.Why != "" {
 			out += ": " + t.Why
 		}

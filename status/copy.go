@@ -103,7 +103,7 @@ type Spool struct {
 	NewestSeconds *float64 `json:"newestSeconds,omitempty"`
 }
 
-// Pace is what slows the copy down.
+// Pace is the throttling of the copy.
 type Pace struct {
 	// LimitBytesPerSecond and LimitOpsPerSecond are set by an operator, 0 for
 	// none.

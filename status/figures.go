@@ -190,7 +190,7 @@ func (t *Tracker) trend(now time.Time) *float64 {
 // mostNamespaces is how many namespaces a Snapshot has.
 const mostNamespaces = 100
 
-// Namespace is what was mirrored of a namespace of the source.
+// Namespace has the figures of a namespace of the source.
 type Namespace struct {
 	Namespace string `json:"namespace"`
 	// Phase is copying, building indexes, following, kept back (an index build of the target

@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
-// Guard is what is known of foreign writes: those to mirrored namespaces of the target that the
+// Guard has the foreign writes: those to mirrored namespaces of the target that the
 // link has not made.
 type Guard struct {
 	// Mode is off, alarm or stop.
@@ -26,7 +26,7 @@ type Guard struct {
 	Kinds map[string]int64 `json:"kinds"`
 	// Newest are the newest of them, the newest first.
 	Newest []ForeignWrite `json:"newest"`
-	// Namespaces have foreign writes that nobody has dealt with: the collection was neither
+	// Namespaces have foreign writes that are open: the collection was neither
 	// copied again nor cleared. More counts the writes to those beyond the first hundred.
 	Namespaces []ForeignNamespace `json:"namespaces"`
 	More       int64              `json:"more"`
@@ -95,7 +95,7 @@ func addGuard(s *Snapshot, p *monitor.Snapshot) {
 	s.Guard = out
 }
 
-// foreign holds while namespaces have foreign writes that nobody has dealt with.
+// foreign holds while namespaces have foreign writes that were neither repaired nor cleared.
 func foreign(s *Snapshot) (string, time.Time) {
 	g := s.Guard
 	if g == nil || len(g.Namespaces) == 0 && g.More == 0 {

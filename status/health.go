@@ -63,7 +63,7 @@ func (t *Tracker) readiness(s *Snapshot) error {
 	return nil
 }
 
-// blindFor is how long the lease could not be looked at.
+// blindFor is how long the lease could not be read.
 func (l *Lease) blindFor(now time.Time) time.Duration {
 	if l == nil || l.BlindSince == nil {
 		return 0

@@ -33,11 +33,11 @@ type Precondition struct {
 	// Name does not change between releases.
 	Name     string   `json:"name"`
 	Standing Standing `json:"standing"`
-	// Value is what was found, in words.
+	// Value describes the finding.
 	Value string `json:"value"`
 	// AgeSeconds is how old Value is, nil if it is of now.
 	AgeSeconds *float64 `json:"ageSeconds"`
-	// Next is what can be done, empty if nothing is to be done.
+	// Next is the next step, empty if none is needed.
 	Next string `json:"next,omitempty"`
 }
 
@@ -71,7 +71,7 @@ func (l *ReadinessLimits) setDefaults() {
 }
 
 // Readiness returns the preconditions of a cutover that the process knows which leads: those of
-// the servers, of the metadata and of the user's privileges are not among them. It asks nobody,
+// the servers, of the metadata and of the user's privileges are not among them. It asks no server,
 // and uses the exported fields only, so that it is right for a Snapshot that was read as JSON.
 func (s *Snapshot) Readiness(limits ReadinessLimits) Readiness {
 	limits.setDefaults()
@@ -175,7 +175,7 @@ func foreignReady(s *Snapshot, _ *ReadinessLimits) Precondition {
 		}
 		return unmet("docs/foreign-writes.md says what to do; or waive it.", "something else has written to %s", some(names))
 	case !g.Watching:
-		return notKnown("Watch the target (--guard=alarm), or waive it.", "nobody watches who writes to the target: %s", cmp.Or(g.Why, g.Mode))
+		return notKnown("Watch the target (--guard=alarm), or waive it.", "foreign writes are not watched for: %s", cmp.Or(g.Why, g.Mode))
 	}
 	return met("none is known")
 }
@@ -235,7 +235,7 @@ func pausedReady(s *Snapshot, _ *ReadinessLimits) Precondition {
 	case c.Throttle.UnreadSince != nil:
 		return notKnown("Make the metadata readable.", "whether the link is paused cannot be read since %s UTC", c.Throttle.UnreadSince.UTC().Format("15:04:05"))
 	case c.Paused != nil:
-		return unmet("replicator resume --link "+s.Link+" …", "paused by %s", cmp.Or(c.Paused.By, "somebody"))
+		return unmet("replicator resume --link "+s.Link+" …", "paused by %s", cmp.Or(c.Paused.By, "an operator"))
 	}
 	return met("no")
 }

@@ -74,7 +74,7 @@ func TestReadiness(t *testing.T) {
 			s.Verified.Differences, s.Verified.Differing = 2, []DifferingNamespace{{Namespace: "shop.a", Source: "shop.a"}}
 		}},
 		{"foreign-writes", "whether something else writes to the target is not known", NotKnown, func(s *Snapshot) { s.Guard = nil }},
-		{"foreign-writes", "nobody watches who writes to the target: off", NotKnown, func(s *Snapshot) { s.Guard = &Guard{Mode: "off"} }},
+		{"foreign-writes", "foreign writes are not watched for: off", NotKnown, func(s *Snapshot) { s.Guard = &Guard{Mode: "off"} }},
 		{"foreign-writes", "something else has written to shop.a", Unmet, func(s *Snapshot) { s.Guard.Namespaces = []ForeignNamespace{{Namespace: "shop.a"}} }},
 		{"left-out", "shop.a", Unmet, func(s *Snapshot) { s.LeftOut = []LeftOut{{Namespace: "shop.a"}} }},
 		{"kept-back", "shop.b", Unmet, func(s *Snapshot) { s.KeptBack = []KeptBack{{Namespace: "shop.b"}} }},

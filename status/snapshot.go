@@ -34,7 +34,7 @@ type Snapshot struct {
 	NoCut string `json:"noCut,omitempty"`
 	// CutIntervalSeconds is the minimum time between two cuts, 0 if they are made on request only.
 	CutIntervalSeconds float64 `json:"cutIntervalSeconds"`
-	// Guard is what is known of foreign writes to the target, nil while this process does not lead.
+	// Guard has the foreign writes to the target, nil while this process does not lead.
 	Guard *Guard `json:"guard"`
 	// LeftOut are the source's collections that are being copied again, or could not
 	// be, and that the target is not consistent of meanwhile.
@@ -46,7 +46,7 @@ type Snapshot struct {
 	// invalid on the source too. The target is consistent without them.
 	LackingViews   []LackingView  `json:"lackingViews,omitempty"`
 	LackingIndexes []LackingIndex `json:"lackingIndexes,omitempty"`
-	// Deferred is what the target gets at cutover only, nil if that is not known.
+	// Deferred counts the options that the target gets at cutover only, nil if that is not known.
 	Deferred *Deferred `json:"deferred"`
 	// Attempts counts the attempts since the start, Term is the term of the
 	// last.
@@ -89,7 +89,7 @@ type Snapshot struct {
 
 	Latency Latency `json:"latency"`
 	Rates   Rates   `json:"rates"`
-	// Stages are what an entry goes through, in order.
+	// Stages are the stages that an entry passes, in order.
 	Stages []Stage `json:"stages"`
 	// Bottleneck is nil if nothing waits to be applied, or it is not known.
 	Bottleneck *Bottleneck `json:"bottleneck"`
@@ -111,9 +111,9 @@ type Snapshot struct {
 	Checkpoint Checkpoint `json:"checkpoint"`
 	Feedback   Feedback   `json:"feedback"`
 
-	// Control is what operators have set and asked for, nil while this process does not lead.
+	// Control has the settings and requests of operators, nil while this process does not lead.
 	Control *Control `json:"control"`
-	// Verified is what is known of the comparison of source and target, nil while this process does not
+	// Verified has the results of comparing source and target, nil while this process does not
 	// lead, or has not read it.
 	Verified *Verified `json:"verified"`
 	// ReadyToCutover is whether the link could be cut over now, as far as this process knows it;
@@ -147,7 +147,7 @@ type Snapshot struct {
 
 // Lease is the link's lease, as this process sees it.
 type Lease struct {
-	// Role is leader, standby, or candidate while that is not known yet, or nobody leads.
+	// Role is leader, standby, or candidate while that is not known yet, or no process leads.
 	Role string `json:"role"`
 	// Process is the id of this process.
 	Process string `json:"process"`
@@ -266,8 +266,8 @@ type LackingIndex struct {
 	Name      string `json:"name"`
 }
 
-// Deferred counts what the target gets at cutover only: indexes and collections of which
-// options are deferred, or that do not exist until then.
+// Deferred counts indexes and collections that get options at cutover only, or that do not exist
+// until then.
 type Deferred struct {
 	Indexes     int `json:"indexes"`
 	Collections int `json:"collections"`
@@ -377,7 +377,7 @@ type Wait struct {
 	Command   string    `json:"command"`
 	Namespace string    `json:"namespace"`
 	Since     time.Time `json:"since"`
-	// For is what it waits for, as far as that is known. Expected is true for what takes
+	// For is the reason why it waits, as far as that is known. Expected is true for what takes
 	// long by its nature, such as an index build.
 	For      string `json:"for,omitempty"`
 	Expected bool   `json:"expected,omitempty"`

@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
-// Stage is what a stage has to do.
+// Stage is the load of a stage.
 type Stage struct {
 	// Name is syncsource, fetcher, buffer, batcher, applier or feedback.
 	Name string `json:"name"`
@@ -46,7 +46,7 @@ type Bottleneck struct {
 	Stage string `json:"stage"`
 	// Side is source, target, process (this one), or empty for the operations themselves.
 	Side string `json:"side"`
-	// Why says what is slow, and how that shows.
+	// Why names the slow part, and the evidence.
 	Why string `json:"why"`
 }
 

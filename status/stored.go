@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 )
 
-// Stored is what the metadata of a link say of it.
+// Stored is the state of a link in the metadata.
 type Stored struct {
 	Link  string
 	State checkpoint.State
@@ -51,7 +51,7 @@ func (s *Stored) Verdict() Verdict {
 		v.Level = Unknown
 		v.Sentence += "; its process does not renew a lease, so that it is not known whether it runs."
 	default:
-		v.Level, v.Sentence = Broken, "Nobody runs the link. "+v.Sentence+"."
+		v.Level, v.Sentence = Broken, "No process runs the link. "+v.Sentence+"."
 		v.Next = "replicator run --link " + s.Link + " …"
 	}
 	for _, out := range s.State.LeftOut {

@@ -37,8 +37,8 @@ func TestStored(t *testing.T) {
 	}{
 		{"led", Stored{State: state(4 * time.Second), Lease: led}, Good, "As of the metadata, the target has everything up to 2026-03-01 11:59:56 UTC, 4.0 s ago; vm:a runs the link.", ""},
 		{"the position stands", Stored{State: state(5 * time.Minute), Lease: led}, Unknown, "5 min ago; vm:a runs the link.", ""},
-		{"nobody", Stored{State: state(4 * time.Second), Lease: free}, Broken, "Nobody runs the link. As of the metadata, the target has", "replicator run --link l"},
-		{"released", Stored{State: state(4 * time.Second), Lease: released}, Broken, "Nobody runs the link.", "replicator run"},
+		{"nobody", Stored{State: state(4 * time.Second), Lease: free}, Broken, "No process runs the link. As of the metadata, the target has", "replicator run --link l"},
+		{"released", Stored{State: state(4 * time.Second), Lease: released}, Broken, "No process runs the link.", "replicator run"},
 		{"cut over", Stored{State: over, Lease: free}, Good, "Cut over at 2026-03-01 11:59:00 UTC by ann: applications use the target, and nothing of the source is applied any more.", ""},
 		{"no lease", Stored{State: state(4 * time.Second), Lease: older}, Unknown, "does not renew a lease", ""},
 		{"copying", Stored{State: copied, Lease: led}, Working, "The target is not consistent yet; vm:a runs the link.", ""},

@@ -188,12 +188,12 @@ func blind(s *Snapshot) (string, time.Time) {
 	if !s.is(monitor.Standby) || s.Lease == nil || s.Lease.BlindSince == nil {
 		return "", time.Time{}
 	}
-	return "Standing by, but the lease cannot be looked at" + s.because() + ".", *s.Lease.BlindSince
+	return "Standing by, but the lease cannot be read" + s.because() + ".", *s.Lease.BlindSince
 }
 
 func blindForLong(s *Snapshot) bool { return s.At.Sub(*s.Lease.BlindSince) >= silentGrace }
 
-// standsBy holds while another process leads, or while nobody does.
+// standsBy holds while another process leads, or none does.
 func standsBy(led bool) symptom {
 	return func(s *Snapshot) (string, time.Time) {
 		if !s.is(monitor.Standby) || led != (s.Lease != nil && s.Lease.Leader != "") {

@@ -94,7 +94,7 @@ var scenarios = map[string]scenario{
 	},
 	"standby-blind": in(func(s *monitor.Snapshot, now time.Time) {
 		s.State, s.Process, s.BlindSince = monitor.Standby, "vm:b", now.Add(-20*time.Second)
-		s.Reason = "the lease cannot be looked at since 23:59:41 UTC: no primary of the target answers"
+		s.Reason = "the lease cannot be read since 23:59:41 UTC: no primary of the target answers"
 	}),
 	"standby-free": in(func(s *monitor.Snapshot, _ time.Time) {
 		s.State, s.Process, s.Reason = monitor.Standby, "vm:b", "the lease is free"

@@ -9,9 +9,9 @@ import (
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
-// Verification is what a process knows of its link's verification.
+// Verification is the state of the link's verification in a process.
 type Verification struct {
-	// Standing is what the metadata say, nil if they were not read yet.
+	// Standing is that of the metadata, nil if they were not read yet.
 	Standing *standing.Standing
 	// Continuous reports whether the link verifies itself, Budget how much of the time, or how many
 	// bytes per second, that may take. Why is why it does not at present, empty if it does, or
@@ -21,8 +21,8 @@ type Verification struct {
 	Why        string
 }
 
-// Verified is what is known of the comparison of source and target, by whoever made it: the link
-// itself (--verify=continuous) or replicator verify --link.
+// Verified has the results of comparing source and target, by the link itself (--verify=continuous)
+// or by replicator verify --link.
 type Verified struct {
 	// At is the time of the source as of which everything was compared last: that of the oldest
 	// comparison of any part. Nil if something was never compared, or has changed in other ways
@@ -136,7 +136,7 @@ func (t *Tracker) addVerified(s *Snapshot) {
 	s.Verified.Continuous, s.Verified.Budget, s.Verified.Waiting = v.Continuous, v.Budget, v.Why
 }
 
-// NewVerified returns what a standing says at a time.
+// NewVerified returns the Verified of a standing at a time.
 func NewVerified(st *standing.Standing, now time.Time) *Verified {
 	v := &Verified{
 		Oldest: string(st.Oldest), Why: st.Why, Collections: st.Collections, Verified: st.Verified, New: st.New,

@@ -24,7 +24,7 @@ type Clock struct {
 	At time.Time
 }
 
-// Shows returns what the member's clock shows at a time of this process. It returns false if
+// Shows returns the time of the member's clock at a time of this process. It returns false if
 // nothing was measured, or if since then the clock of this process was set or the machine was
 // suspended: only the next measurement tells which.
 func (c Clock) Shows(now time.Time) (time.Time, bool) {

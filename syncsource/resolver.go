@@ -109,7 +109,7 @@ func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error
 }
 
 // Another returns a Resolver with the rules of r and its own denials, for what is read
-// beside the oplog. Metrics, events and how often members are polled are those of the
+// concurrently with the oplog. Metrics, events and how often members are polled are those of the
 // oplog's source: it does not change them.
 func (r *Resolver) Another() *Resolver {
 	return &Resolver{cfg: ResolverConfig{Rules: r.cfg.Rules}, views: unsought{r.views}, dial: r.dial, metrics: newMetrics(nil), denied: Denylist{}}

@@ -45,13 +45,13 @@ type Cuts interface {
 	Next(ctx context.Context) (Cut, error)
 }
 
-// Config says what is compared, and how.
+// Config has the settings of a Verifier.
 type Config struct {
 	// Source and Target run commands on the two sides.
 	Source, Target mongo.Caller
 	// Scope says which namespaces of the source are in the target.
 	Scope Scope
-	// Deferred reads what the link defers; nil if there is no link.
+	// Deferred reads the options that the link defers; nil if there is no link.
 	Deferred func(ctx context.Context) (Overlay, error)
 	// Cuts are the link's. Nil means that nothing writes to either side.
 	Cuts Cuts

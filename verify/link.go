@@ -26,7 +26,7 @@ const (
 type LinkCuts struct {
 	// Links is the store of the link.
 	Links *checkpoint.Store
-	// By says who asks for cuts.
+	// By is the operator that asks for cuts.
 	By string
 	// Wait is for how long Next waits. Zero means 2 minutes.
 	Wait time.Duration

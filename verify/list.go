@@ -250,7 +250,7 @@ func builderOf(doc bsoncore.Document) *builder {
 }
 
 // readListed parses an element of listCollections. It returns false for one that is compared
-// in another way: views are compared by what is listed, and profiles are nobody's data.
+// in another way: views are compared by what is listed, and profiles are not data of clients.
 func readListed(db string, doc bson.Raw) (l *listed, taken bool, err error) {
 	text := func(name string) string {
 		e, _ := rawbson.Lookup(doc, name)

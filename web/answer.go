@@ -162,9 +162,9 @@ func decode(body io.Reader) (Request, *refusal) {
 // maxWhy bounds the reason of a request.
 const maxWhy = 1 << 10
 
-// memo keeps an answer for a short time, so that many who ask cost the target one question.
+// memo keeps an answer for a short time, so that many clients cost the target one read.
 type memo struct {
-	// turn has a place for the one who asks, and guards the rest.
+	// turn has one place, for the client whose request reads, and guards the rest.
 	turn  chan struct{}
 	at    time.Time
 	value any
@@ -187,7 +187,7 @@ func (m *memo) get(ctx context.Context, ask func(context.Context) (any, error)) 
 	if !m.at.IsZero() && time.Since(m.at) < memoFor {
 		return m.value, m.err
 	}
-	// Others wait for the same answer: it does not end with the one who asked first.
+	// Others wait for the same answer: it does not end with the first client.
 	ctx, cancel := context.WithTimeout(lifeOf(ctx), askTimeout)
 	defer cancel()
 	m.value, m.err = ask(ctx)

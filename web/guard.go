@@ -75,7 +75,7 @@ func hostOf(host string) string {
 }
 
 // knows reports whether the server answers to a name. Who reaches it by an address knows where it
-// is. A name may be anybody's: one that an attacker makes resolve to this address makes a browser
+// is. A name may be under an attacker's control: one that an attacker makes resolve to this address makes a browser
 // here ask it, and show them the answer.
 func (g *guard) knows(host string) bool {
 	at, err := netip.ParseAddr(host)
@@ -93,7 +93,7 @@ func (g *guard) knows(host string) bool {
 // address.
 var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"}
 
-// change returns who asks for a change, or why it is not taken.
+// change returns the user that asks for a change, or why it is refused.
 func (g *guard) change(r *http.Request) (by string, refused *refusal) {
 	if err := g.cross.Check(r); err != nil {
 		return "", &refusal{http.StatusForbidden, "origin", "changes are not taken from the pages of other sites"}
@@ -108,7 +108,7 @@ func (g *guard) change(r *http.Request) (by string, refused *refusal) {
 	return by, nil
 }
 
-// who returns who asks for a change.
+// who returns the user that asks for a change.
 func (g *guard) who(r *http.Request) (by string, refused *refusal) {
 	const ask = "; send Authorization: Bearer TOKEN"
 	if g.tokens == nil {
@@ -133,7 +133,7 @@ func (g *guard) who(r *http.Request) (by string, refused *refusal) {
 	return by, nil
 }
 
-// isLocal reports whether a request says that it was made for this machine, and by nobody else's sake.
+// isLocal reports whether the headers of a request name this machine only, and no proxy.
 func (g *guard) isLocal(r *http.Request) bool {
 	host := hostOf(r.Host)
 	at, err := netip.ParseAddr(host)

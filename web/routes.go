@@ -210,7 +210,7 @@ func (s *Server) serveLinks(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, v)
 }
 
-// enter takes one of the places of those who ask the target. It reports whether there is one, and
+// enter takes one of the places for requests that read the target. It reports whether there is one, and
 // returns a context that ends in time.
 func (s *Server) enter(r *http.Request) (ctx context.Context, leave func(), ok bool) {
 	select {

@@ -33,19 +33,19 @@ const (
 	maxStreams     = 256
 )
 
-// Link is what the server shows of one link, and what it takes for it. What is nil is not found.
+// Link has the sources of one link's data, and the receiver of its requests. The paths of a nil field are not found.
 type Link struct {
-	// Status returns what is marshalled as /status. It must be cheap: it is called once per second
+	// Status returns the body of /status, to be marshalled. It must be cheap: it is called once per second
 	// while there are streams.
 	Status func() any
 	// Health returns whether the link is healthy, and the text that says so.
 	Health func() (ok bool, text string)
-	// History returns what is marshalled as /history, of the last span.
+	// History returns the body of /history, of the last span.
 	History func(span time.Duration) (any, error)
-	// Events returns what comes after the event of that id, in the order of the ids, as far as it is
+	// Events returns the events after the one of that id, in the order of the ids, as far as it is
 	// kept, and a channel that is closed once there is more.
 	Events func(after uint64) (events []Event, more <-chan struct{})
-	// Requests takes what operators ask for.
+	// Requests receives the requests of operators.
 	Requests Requests
 }
 
@@ -54,7 +54,7 @@ type Event struct {
 	// ID is the event's place in the stream: it rises from each event to the next, also over
 	// restarts of the process.
 	ID uint64
-	// Body is what is marshalled.
+	// Body is marshalled as JSON.
 	Body any
 }
 
@@ -63,11 +63,11 @@ type Requests interface {
 	// Ask records a request, durably, and returns its id. An error that wraps [ErrRefused] says
 	// what is wrong with the request; any other that it could not be recorded.
 	Ask(ctx context.Context, r Request) (id string, err error)
-	// List returns what is marshalled as the list of requests.
+	// List returns the list of requests, to be marshalled.
 	List(ctx context.Context) (any, error)
 }
 
-// Request is what an operator asks for.
+// Request is a request of an operator.
 type Request struct {
 	Kind string
 	// By is the name of the token, or the address that the request came from.
@@ -99,11 +99,11 @@ type Config struct {
 	// TLS encrypts the connections, if not nil.
 	TLS *tls.Config
 
-	// Link is what is served at the top.
+	// Link is served at the top level.
 	Link Link
 	// Find returns the links that are served under /link/NAME/. Nil: there are none.
 	Find func(name string) (Link, error)
-	// Links returns what is marshalled as /links. Nil: not found.
+	// Links returns the body of /links. Nil: not found.
 	Links func(ctx context.Context) (any, error)
 	// Ready returns why the process cannot do its work, nil if it can. Nil: it always can.
 	Ready func() error
@@ -194,13 +194,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			crowd.change(conn, to)
 			switch to {
 			case http.StateNew:
-				conns.Add(1) // by who accepts, who has ended before Wait
+				conns.Add(1) // by the accepting goroutine, which has ended before Wait
 			case http.StateClosed, http.StateHijacked:
 				conns.Done()
 			case http.StateActive, http.StateIdle:
 			}
 		},
-		// Anybody who can connect can fill these.
+		// Any client that can connect can fill these.
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
 	server.RegisterOnShutdown(s.streams.end)

@@ -254,7 +254,7 @@ func (s *step) late(ctx context.Context, d *change, err error) error {
 	check := mongo.Retry{For: mongo.Forever, Again: unanswered}
 	lost := check.Do(ctx, func() error { return s.gate.fence.Check(ctx) })
 	if lost == nil || ctx.Err() != nil || errors.Is(lost, lease.ErrExpired) {
-		return nil // The next attempt finds out about the lease, which nobody else has acquired yet.
+		return nil // The next attempt finds out about the lease, which no other process has acquired yet.
 	}
 	if contradicts(err) || says(err, servererr.IsNoCommand) {
 		return lost // it was late, and had no effect

@@ -35,7 +35,7 @@ func takeLock(path string, open opener) (*os.File, error) {
 	}
 }
 
-// sign writes into a lock file who has it, for people: that it cannot be written does no harm.
+// sign writes the holder into a lock file, for operators. An error does no harm.
 func sign(f *os.File) {
 	host, _ := os.Hostname()
 	if f.Truncate(0) == nil {
@@ -46,7 +46,7 @@ func sign(f *os.File) {
 // maxSignature limits what is read of a lock file, in bytes.
 const maxSignature = 300
 
-// inUse returns ErrInUse, with who has a lock file, if that is known.
+// inUse returns ErrInUse, with the holder of the lock file if that is known.
 func inUse(f *os.File) error {
 	text := make([]byte, maxSignature)
 	n, _ := f.ReadAt(text, 0)

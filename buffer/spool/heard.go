@@ -19,7 +19,7 @@ const heardName = "heard.json"
 
 var errNothingHeard = errors.New("spool: what was heard of the source cannot be read")
 
-// Heard is what was heard of the source: its newest entry, whether it was read or not. It is
+// Heard has the newest entry that the source has reported, whether it was read or not. It is
 // kept next to the files, for the time when the source cannot be asked any more.
 type Heard struct {
 	// OpTime is that of the newest entry that a member was heard to have, Member is which one.
@@ -55,7 +55,7 @@ func NoteHeard(dir string, h Heard) error {
 	return nil
 }
 
-// ReadHeard returns what was noted last, false if nothing was.
+// ReadHeard returns the newest Heard that was stored, false if none was.
 func ReadHeard(dir string) (Heard, bool, error) {
 	text, err := os.ReadFile(filepath.Join(dir, heardName))
 	if errors.Is(err, fs.ErrNotExist) {

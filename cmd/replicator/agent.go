@@ -158,7 +158,7 @@ func (p *agentProcess) run(m processMemory) error {
 		return err
 	}
 	if at != nil {
-		defer at.Close() //nolint:errcheck // who serves on it closes it; here it is a second time
+		defer at.Close() //nolint:errcheck // the server closes it; this is a second time
 	}
 	member := p.member(at)
 	p.log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String(keyVersion, cli.Version()), slog.String(keyMember, member),
@@ -227,7 +227,7 @@ func (p *agentProcess) takePart(at *front, registry *prometheus.Registry, plane 
 	if late := p.agent.Undrained(); len(late) > 0 {
 		return &cli.Error{
 			Err:  fmt.Errorf("%w: links %s", pipeline.ErrStopped, strings.Join(late, ", ")),
-			Code: pipeline.ExitNotDrained, Hint: "Nothing is lost: whoever runs them next resumes from their checkpoints.",
+			Code: pipeline.ExitNotDrained, Hint: "Nothing is lost: the process that runs them next resumes from their checkpoints.",
 		}
 	}
 	p.log.LogAttrs(p.ends.Hard, slog.LevelInfo, "all links have drained")

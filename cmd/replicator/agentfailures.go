@@ -20,7 +20,7 @@ type memberFailure struct {
 	Member string
 	// Term is that of the assignment in which it has ended.
 	Term int64
-	// Waits is what a link waits for that has not begun, with when in Failure.At; empty for one
+	// Waits is the reason why a link has not begun, with when in Failure.At; empty for one
 	// that has ended.
 	Waits string
 	agent.Failure

@@ -42,7 +42,7 @@ func sharedRow(at *share.PartitionStatus) linkRow {
 	case at.Member != "":
 		r.Verdict.Sentence = at.Member + " is to run the link: " + at.Why + "."
 	default:
-		r.Verdict.Level, r.Verdict.Sentence = status.Broken, "Nobody runs the link: "+at.Why+"."
+		r.Verdict.Level, r.Verdict.Sentence = status.Broken, "No process runs the link: "+at.Why+"."
 	}
 	return r
 }

@@ -41,7 +41,7 @@ type agentStatusCommand struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// fleet is who has what.
+// fleet has the links and the processes that run them.
 type fleet struct {
 	share.Status
 	// Links are the partitions with what is known of the links: those of the file, and what
@@ -60,7 +60,7 @@ type fleetLink struct {
 	Member string     `json:"member"`
 	Since  *time.Time `json:"since,omitempty"`
 	Why    string     `json:"why"`
-	// Holder has the lease of the assignment, nil if nobody has.
+	// Holder has the lease of the assignment, nil if no process has.
 	Holder *share.Holder `json:"holder"`
 	// Failure is how the link has ended there, nil while it runs. Waits is what it waits for that
 	// has not begun, empty once it has.
@@ -68,7 +68,7 @@ type fleetLink struct {
 	Waits   string         `json:"waits,omitempty"`
 }
 
-// Run shows who has which link.
+// Run shows which process has which link.
 func (c *agentStatusCommand) Run(ctx context.Context, out cli.Output, known *settings) error {
 	file, set, err := c.open(ctx, known.environ)
 	if err != nil {
@@ -129,17 +129,17 @@ func fleetOf(file *linksFile, state *share.Status, failures map[string]memberFai
 	return f
 }
 
-// unknown says why a link of the file is assigned to nobody, not even to no one.
+// unknown returns the reason why a link of the file is not in the plan.
 func (f *fleet) unknown() string {
 	if f.Coordinator == nil {
-		return "nobody coordinates: no agent runs, or one is about to"
+		return "there is no coordinator: no agent runs, or one is about to"
 	}
 	return "not in the links file of the coordinator, " + f.Coordinator.Member + ", or not yet"
 }
 
 // print prints the fleet as text.
 func (f *fleet) print(to io.Writer) error {
-	coordinator := "nobody"
+	coordinator := "none"
 	if c := f.Coordinator; c != nil {
 		coordinator = fmt.Sprintf("%s since %s, term %d", printable.Text(c.Member), timeOf(&c.Since), c.Term)
 	}
@@ -182,7 +182,7 @@ func memberState(m share.MemberStatus) string {
 
 // text describes a link.
 func (l *fleetLink) text() (member, state, since, why string) {
-	member, state, since, why = "-", "nobody has it", "-", printable.Text(l.Why)
+	member, state, since, why = "-", "no process has it", "-", printable.Text(l.Why)
 	if l.Since != nil {
 		since = timeOf(l.Since)
 	}

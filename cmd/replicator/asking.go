@@ -107,9 +107,9 @@ func (f *askFlags) await(ctx context.Context, out cli.Output, requests board, r 
 	}
 }
 
-// left is the error of a request that nobody has closed.
+// left is the error of a request that is still open.
 func (f *askFlags) left(ctx context.Context, r *request.Record) error {
-	why := fmt.Errorf("%s of link %s: waited %s, and it is %s", r.Kind, f.Link, f.Within, printable.Text(cmp.Or(r.Outcome, "not begun: nobody runs the link, or an earlier release does")))
+	why := fmt.Errorf("%s of link %s: waited %s, and it is %s", r.Kind, f.Link, f.Within, printable.Text(cmp.Or(r.Outcome, "not begun: no process runs the link, or an earlier release does")))
 	if ctx.Err() != nil {
 		why = fmt.Errorf("%s of link %s: stopped waiting for it", r.Kind, f.Link)
 	}
@@ -137,9 +137,9 @@ func (f *askFlags) say(out cli.Output, r *request.Record, what string) error {
 	return nil
 }
 
-// operator is who runs this command: user@host, as far as that is known.
+// operator is the user that runs this command: user@host, as far as that is known.
 func operator() string {
-	name, host := "somebody", "unknown"
+	name, host := "unknown", "unknown"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}

@@ -61,7 +61,7 @@ func TestPauseCommand(t *testing.T) {
 	if code := l.end(); code != pipeline.ExitNotDrained {
 		t.Errorf("a paused link that was drained: code %d\n%s", code, &l.log)
 	}
-	said(t, cli.ExitUnexpected, `waited 1s, and it is not begun: nobody runs the link(.|\n)*The request stays`, environ, "resume", "--within=1s")
+	said(t, cli.ExitUnexpected, `waited 1s, and it is not begun: no process runs the link(.|\n)*The request stays`, environ, "resume", "--within=1s")
 	if n := countDocs(t, target, "shop", "a"); n != 1 {
 		t.Errorf("%d documents of a paused link", n)
 	}

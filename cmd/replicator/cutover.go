@@ -36,12 +36,12 @@ type cutoverCommand struct {
 	Status          bool          `settings:"no" help:"Print the steps of the link's newest cutover, and who works on it."`
 	FreezeCommand   string        `settings:"no" placeholder:"CMD" help:"A shell command that stops the applications' writes to the source, in place of its write block."`
 	ThawCommand     string        `settings:"no" placeholder:"CMD" help:"The command that lets them write again, if the cutover is cancelled."`
-	AwaitQuiet      bool          `settings:"no" help:"Wait until nobody has written to the source for five seconds, in place of its write block."`
+	AwaitQuiet      bool          `settings:"no" help:"Wait until no client has written to the source for five seconds, in place of its write block."`
 	ThawSource      bool          `settings:"no" help:"After the commit point lift the block of the old source."`
 	Within          time.Duration `settings:"no" default:"1m" help:"How long to wait for writes to stop, and for the link."`
 	MaxLag          time.Duration `settings:"no" default:"10s" help:"How far the target may lag."`
 	RequireVerified time.Duration `settings:"no" default:"1h" help:"How long ago everything may have been compared last, without a difference (replicator verify --link, run --verify=continuous)."`
-	WritesStopped   bool          `settings:"no" help:"The operator's word that nobody writes to the source: its write block is not needed."`
+	WritesStopped   bool          `settings:"no" help:"The operator states that no client writes to the source: its write block is not needed."`
 	Reverse         string        `settings:"no" default:"arm" enum:"arm,none" help:"arm: record where a link the other way begins without a copy, or do not end the link. none: there is no way back."`
 	Waive           []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, foreign-writes, lacking or verified."`
 	Address         string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`

@@ -182,9 +182,9 @@ func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record) error {
 	case r.Options.ThawSource && r.Options.Freeze == record.Block:
 		kept = "The old source takes writes again"
 	case r.Options.Freeze != record.Block:
-		kept = "Nobody must write to the old source"
+		kept = "No client may write to the old source"
 	}
-	_, err := fmt.Fprintf(out.Results, "Link %s is cut over: applications can use the target. Nobody could write for %.2f s.\n%s; nothing of it is applied any more.\n%s.\n", c.Link, r.DowntimeSeconds, kept, wayBackOf(r))
+	_, err := fmt.Fprintf(out.Results, "Link %s is cut over: applications can use the target. Clients could not write for %.2f s.\n%s; nothing of it is applied any more.\n%s.\n", c.Link, r.DowntimeSeconds, kept, wayBackOf(r))
 	return shown(err)
 }
 
@@ -219,7 +219,7 @@ func (c *cutoverCommand) printRecord(ctx context.Context, out cli.Output, store 
 		case busy:
 			fmt.Fprintf(&text, "%s works on it.\n", printable.Text(holderText(who)))
 		default:
-			fmt.Fprintf(&text, "Nobody works on it. %s\n", nextOf(r))
+			fmt.Fprintf(&text, "No process works on it. %s\n", nextOf(r))
 		}
 	}
 	_, err = fmt.Fprint(out.Results, text.String())

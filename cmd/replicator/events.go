@@ -155,7 +155,7 @@ func (c *eventsCommand) print(out cli.Output, events []linkEvent) error {
 		e := &events[i]
 		at := e.At.UTC().Format(time.RFC3339)
 		if e.Request == nil {
-			_, _ = fmt.Fprintf(w, "%s\t%s\tterm %d: %s\n", at, e.Kind, e.Term, printable.Text(cmp.Or(e.Leader, "nobody"))) // Flush returns the error
+			_, _ = fmt.Fprintf(w, "%s\t%s\tterm %d: %s\n", at, e.Kind, e.Term, printable.Text(cmp.Or(e.Leader, "no leader"))) // Flush returns the error
 			continue
 		}
 		r := e.Request
@@ -163,7 +163,7 @@ func (c *eventsCommand) print(out cli.Output, events []linkEvent) error {
 		if r.Outcome != "" {
 			text += ": " + r.Outcome
 		}
-		by := "by " + cmp.Or(r.By, "somebody")
+		by := "by " + cmp.Or(r.By, "an operator")
 		if r.Why != "" {
 			by += ": " + r.Why
 		}

@@ -91,7 +91,7 @@ func (f *httpFlags) openHTTP(ctx context.Context, environ []string, log *slog.Lo
 	listen := func(at string) (net.Listener, error) { return new(net.ListenConfig).Listen(ctx, "tcp", at) }
 	p.Listener, err = listen(cmp.Or(f.Listen, defaultListen))
 	if err != nil && f.Listen == "" {
-		// Nobody asked for that port.
+		// No setting asks for that port.
 		p.Listener, err = listen("127.0.0.1:0")
 	}
 	if err != nil {
@@ -116,10 +116,10 @@ func (p *front) say(ctx context.Context, log *slog.Logger) {
 		lacks = append(lacks, "without TLS (--tls-cert), everybody on the way can read and change what is sent")
 	}
 	if p.tokens == nil {
-		lacks = append(lacks, "without a token (--token-file), nobody can pause, throttle or copy again from there")
+		lacks = append(lacks, "without a token (--token-file), no client can pause, throttle or copy again from there")
 	}
 	if len(lacks) > 0 {
-		log.LogAttrs(ctx, slog.LevelWarn, "the status is served to the network, to whoever asks", slog.String(keyWhy, strings.Join(lacks, "; ")))
+		log.LogAttrs(ctx, slog.LevelWarn, "the status is served to the network, without a login", slog.String(keyWhy, strings.Join(lacks, "; ")))
 	}
 }
 

@@ -198,7 +198,7 @@ func (c *leaseShowCommand) Run(ctx context.Context, out cli.Output) error {
 
 func showLease(w io.Writer, l leaseLine) error {
 	if !l.Locked {
-		_, err := fmt.Fprintf(w, "%s: nobody has it. Its last term was %d.\n", printable.Text(l.Name), l.Term)
+		_, err := fmt.Fprintf(w, "%s: no process has it. Its last term was %d.\n", printable.Text(l.Name), l.Term)
 		return err
 	}
 	text := fmt.Sprintf("%s\n  process  %s\n  term     %d", printable.Text(l.Name), printable.Text(l.Process), l.Term)

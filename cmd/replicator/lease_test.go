@@ -57,7 +57,7 @@ func TestLeaseExec(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	w.run(cli.ExitOK, []string{"nightly: nobody has it. Its last term was 2."}, "show", "nightly")
+	w.run(cli.ExitOK, []string{"nightly: no process has it. Its last term was 2."}, "show", "nightly")
 	w.run(1, []string{"The command was not run"}, "exec", "nightly", "--", "/does/not/exist")
 	w.run(cli.ExitUsage, []string{"the name of the lock is empty"}, "exec", "", "--", "true")
 	if got := w.run(cli.ExitOK, nil, "show", "nightly", "--json"); strings.Contains(got, "expires") || strings.Contains(got, "process") {
@@ -132,7 +132,7 @@ func TestLeaseRelease(t *testing.T) {
 			t.Errorf("%q: %+v", tt.answer, list)
 		}
 	}
-	w.run(cli.ExitOK, []string{"shop: nobody has it."}, "release", "shop", "--yes")
+	w.run(cli.ExitOK, []string{"shop: no process has it."}, "release", "shop", "--yes")
 }
 
 // TestLeaseOfLink: list and show have the leases of links.
@@ -147,5 +147,5 @@ func TestLeaseOfLink(t *testing.T) {
 	if code := l.end(); code != cli.ExitOK {
 		t.Errorf("code %d\n%s", code, &l.log)
 	}
-	w.run(cli.ExitOK, []string{"link/test: nobody has it."}, "show", "link/test")
+	w.run(cli.ExitOK, []string{"link/test: no process has it."}, "show", "link/test")
 }

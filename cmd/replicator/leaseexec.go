@@ -96,7 +96,7 @@ func (c *leaseExecCommand) with(ctx context.Context, out cli.Output, e *locks.El
 	return result
 }
 
-// notRun explains why the command was not run: who has the lock, if the target says so.
+// notRun explains why the command was not run: the holder of the lock, if the target returns it.
 func (c *leaseExecCommand) notRun(ctx context.Context, e *locks.Elect, err error) error {
 	hint := "Check that the target can be reached and is written to. Nothing was run."
 	if code := explainedCode(err); code == cli.ExitConnect {
@@ -203,7 +203,7 @@ func (c *leaseExecCommand) watch(ctx context.Context, cmd execGroup, done <-chan
 	_ = cmd.signal(syscall.SIGTERM) // It may have ended.
 	lost := locks.Lost(ctx)
 	var kill, grace <-chan time.Time
-	poll := time.NewTicker(groupPoll) // nobody tells when processes of others end
+	poll := time.NewTicker(groupPoll) // there is no signal when processes of others end
 	defer poll.Stop()
 	for {
 		select {

@@ -25,7 +25,7 @@ type promoteCommand struct {
 	runFlags
 
 	DryRun        bool          `group:"Promotion" settings:"no" help:"Say what the recovery point would be, and change nothing."`
-	SourceIsGone  bool          `group:"Promotion" settings:"no" help:"The operator's word that nobody uses the source any more: it is not asked, or may answer."`
+	SourceIsGone  bool          `group:"Promotion" settings:"no" help:"The operator states that no client uses the source any more: it is not asked, or may answer."`
 	AcceptLeftOut bool          `group:"Promotion" settings:"no" help:"Promote although collections are being copied again: they are not as of the recovery point."`
 	AskFor        time.Duration `group:"Promotion" settings:"no" default:"5s" help:"How long to wait for an answer of the source."`
 	JSON          bool          `group:"Promotion" name:"json" settings:"no" help:"Print one JSON object."`
@@ -110,7 +110,7 @@ func (c *promoteCommand) ask(ctx context.Context, out cli.Output, p *plan) error
 	case primary != "" && !c.SourceIsGone && !c.DryRun:
 		return &cli.Error{
 			Err: fmt.Errorf("promote: the source is not gone: %s", primary), Code: cli.ExitFailed,
-			Hint: "Nothing was changed. Use replicator cutover, which loses nothing (docs/cutover.md). If nobody can or may use the source any more, give --source-is-gone.",
+			Hint: "Nothing was changed. Use replicator cutover, which loses nothing (docs/cutover.md). If the source is lost, or must not be used any more, give --source-is-gone.",
 		}
 	case primary == "" && len(answers) > 0 && !c.DryRun:
 		out.Complain("%s: members of the source can be read: replicator run reads from them what they have committed; what that has applied, promote keeps.", c.Link)

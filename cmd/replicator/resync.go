@@ -113,8 +113,8 @@ type linkReader struct {
 	ns   oplog.Namespace
 }
 
-// Read reads what the process that runs the link has made of the request: what it has done before
-// for the same collection does not count.
+// Read reads the state of the request. That of an earlier request for the same collection does
+// not count.
 func (r linkReader) Read(ctx context.Context) (request.Requests, error) {
 	now, err := r.Get(ctx, r.id)
 	switch {

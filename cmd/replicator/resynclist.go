@@ -51,7 +51,7 @@ func (c *resyncCommand) list(ctx context.Context, out cli.Output) error {
 	return printResyncs(out.Results, requests.Resync, c.JSON)
 }
 
-// withAsked adds what nobody has begun to act on.
+// withAsked adds the requests that no process has begun to carry out.
 func withAsked(list []request.Resync, records []request.Record) []request.Resync {
 	for i := range records {
 		r := &records[i]

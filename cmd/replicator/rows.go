@@ -19,7 +19,7 @@ type linkRows struct {
 	// Links are the links, the worst first: at most a thousand, and Omitted is how many more there are.
 	Links   []linkRow `json:"links"`
 	Omitted int       `json:"omitted"`
-	// Error is why the metadata, or who has which link, could not be read. Then links may be
+	// Error is why the metadata, or the assignment of links, could not be read. Then links may be
 	// missing; those of this process are there.
 	Error string `json:"error"`
 }

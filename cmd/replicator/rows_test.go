@@ -231,7 +231,7 @@ func TestSharedRow(t *testing.T) {
 	for want, at := range map[string]share.PartitionStatus{
 		"unknown: m1 runs the link, and its page has more.": {Partition: "l", Member: "m2", Holder: &share.Holder{Member: "m1"}},
 		"unknown: m2 is to run the link: fewest links.":     {Partition: "l", Member: "m2", Why: "fewest links"},
-		"broken: Nobody runs the link: no room.":            {Partition: "l", Why: "no room"},
+		"broken: No process runs the link: no room.":        {Partition: "l", Why: "no room"},
 	} {
 		if r := sharedRow(&at); string(r.Verdict.Level)+": "+r.Verdict.Sentence != want || r.Link != "l" {
 			t.Errorf("%+v, want %s", r, want)

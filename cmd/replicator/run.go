@@ -101,7 +101,7 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, m processMemory) error {
 			return err
 		}
 		if at != nil {
-			defer at.Close() //nolint:errcheck // who serves on it closes it; here it is a second time
+			defer at.Close() //nolint:errcheck // the server closes it; this is a second time
 		}
 	}
 	if !c.Check {

@@ -47,7 +47,7 @@ type statusLine struct {
 	Address string `json:"address,omitempty"`
 	// Unasked is why the process could not be asked.
 	Unasked string `json:"unasked,omitempty"`
-	// Status is what the process answered.
+	// Status is the reply of the process.
 	Status *status.Snapshot `json:"status,omitempty"`
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // TestStatus: the process that runs a link is asked, from its id in the metadata; without it
-// the metadata say what they know, and that nobody runs the link.
+// the metadata say what they know, and that no process runs the link.
 func TestStatus(t *testing.T) {
 	source, target := twoSets(t)
 	on := "--target=" + target.URI()
@@ -55,8 +55,8 @@ func TestStatus(t *testing.T) {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 	code, stdout, stderr = invoke(t, nil, "status", on)
-	if code != cli.ExitFailed || !strings.HasPrefix(stdout, "test  broken: Nobody runs the link. As of the metadata, the target has everything up to ") ||
-		!strings.Contains(stdout, "next: replicator run --link test") || !strings.Contains(stderr, "test: Nobody runs the link.") {
+	if code != cli.ExitFailed || !strings.HasPrefix(stdout, "test  broken: No process runs the link. As of the metadata, the target has everything up to ") ||
+		!strings.Contains(stdout, "next: replicator run --link test") || !strings.Contains(stderr, "test: No process runs the link.") {
 		t.Errorf("code %d, %s%s", code, stdout, stderr)
 	}
 	for _, tt := range []struct{ flag, want string }{
@@ -87,7 +87,7 @@ func TestStatusWatch(t *testing.T) {
 	tell(t, target, "admin", bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 1}}}, {Key: "data", Value: bson.D{
 		{Key: "failCommands", Value: bson.A{"find"}}, {Key: "errorCode", Value: 189},
 	}}})
-	watch.see("test  broken: Nobody runs the link.")
+	watch.see("test  broken: No process runs the link.")
 }
 
 // TestStatusJudges: what makes the command fail.

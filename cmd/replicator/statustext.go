@@ -85,7 +85,7 @@ func whatIsSet(c *status.Control) []string {
 	}
 	var out []string
 	if p := c.Paused; p != nil {
-		out = append(out, "paused since "+p.Since.UTC().Format("2006-01-02 15:04:05")+" UTC by "+cmp.Or(p.By, "somebody"))
+		out = append(out, "paused since "+p.Since.UTC().Format("2006-01-02 15:04:05")+" UTC by "+cmp.Or(p.By, "an operator"))
 	}
 	limit := func(n *int64, what string) {
 		if n != nil {

@@ -96,7 +96,7 @@ func registerProcess(r *prometheus.Registry) {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
-// process returns who runs the link, and registers the metrics of a process that runs no other.
+// process describes the process that runs the link, and registers the metrics of a process that runs no other.
 func (v *voice) process(at *front, registry *prometheus.Registry) string {
 	if v.host != nil {
 		return v.host.process

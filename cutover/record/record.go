@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// State is what a cutover is about.
+// State is the state of a cutover.
 type State string
 
 // The states.
@@ -58,7 +58,7 @@ const (
 	Block Method = "block"
 	// Command is a command of the operator, which stops the applications.
 	Command Method = "command"
-	// Quiet waits until nobody writes any more.
+	// Quiet waits until no client writes any more.
 	Quiet Method = "quiet"
 	// Stopped is the operator's word.
 	Stopped Method = "stopped"
@@ -67,7 +67,7 @@ const (
 // NoReverse as Options.Reverse means that there is no way back.
 const NoReverse = "none"
 
-// Options are what a cutover was begun with. They do not change.
+// Options are the options with which a cutover was begun. They do not change.
 type Options struct {
 	Freeze        Method   `bson:"freeze"                  json:"freeze"`
 	FreezeCommand string   `bson:"freezeCommand,omitempty" json:"freezeCommand,omitempty"`
@@ -166,7 +166,7 @@ func (r *Record) Clone() *Record {
 	return &c
 }
 
-// String says who has begun it, when, and how far it is.
+// String names the operator, when it was begun, and its step.
 func (r *Record) String() string {
 	last := r.Last()
 	text := fmt.Sprintf("the cutover that %s began at %s is %s, at step %s", r.By, when(r.Started), r.State, last.Step)

@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Scope decides what is mirrored, and under which name.
+// Scope selects the namespaces to mirror, and their names on the target.
 type Scope interface {
 	// Target returns where ns goes, false where it is not mirrored.
 	Target(ns oplog.Namespace) (oplog.Namespace, bool)
@@ -32,7 +32,7 @@ type Log interface {
 	Commands(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error
 }
 
-// Config says what to list.
+// Config has the settings of a listing.
 type Config struct {
 	// Source runs commands on the member that is copied.
 	Source mongo.Caller

@@ -110,7 +110,7 @@ func (d *Demo) keep(ctx context.Context) error {
 		doc := bsoncore.NewDocumentBuilder().AppendString("_id", fmt.Sprintf("kept-%d", n)).AppendDateTime("at", time.Now().UnixMilli()).Build()
 		body := bsoncore.NewDocumentBuilder().AppendString("insert", filled).AppendArray("documents", bsoncore.NewArrayBuilder().AppendDocument(doc).Build()).Build()
 		if _, err := d.source.Call(ctx, mongo.Command{DB: filledDB, Body: bson.Raw(body)}); err != nil && ctx.Err() == nil {
-			// Whoever plays with it may stop the source.
+			// The user may stop the source.
 			d.screen.line("write to the source: %v", err)
 		}
 	}

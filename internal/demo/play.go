@@ -117,7 +117,7 @@ func (d *Demo) failovers(ctx context.Context, began time.Time) error {
 			return fmt.Errorf("let the primary of the %s step down: %w", f.name, err)
 		}
 		*f.count++
-		from, to := "nobody", "nobody"
+		from, to := "none", "none"
 		if old != nil {
 			from = old.Host()
 		}

@@ -21,7 +21,7 @@ const (
 	Copies = "copies"
 	// Requests has the requests of operators to links.
 	Requests = "requests"
-	// Control has what operators have set, one document for each link, and their requests: see
+	// Control has the settings that operators have made, one document for each link, and their requests: see
 	// package request. Releases that do not know it ignore it.
 	Control = "control"
 	// Deferred has index options that are deferred until cutover.
@@ -41,14 +41,14 @@ const (
 	// Cutovers has the newest cutover of each link: see package cutover/record. Releases that do not
 	// know it ignore it; the document of the link itself says when it must not apply.
 	Cutovers = "cutovers"
-	// Guard has what is known of foreign writes to the target, and Commands the commands that links
+	// Guard has the foreign writes to the target, and Commands the commands that links
 	// have announced to its oplog: see package guard. Releases that do not know them ignore them.
 	Guard    = "guard"
 	Commands = "commands"
 	// Verified has the ranges of collections that a verification of a link has compared, for
 	// one that resumes it: see package verify. The link does not depend on it.
 	Verified = "verified"
-	// History has what links have done in the last 24 hours: see package history. They do not
+	// History has the figures and events of the last 24 hours: see package history. They do not
 	// depend on it.
 	History = "history"
 	// Locks has the named locks, LockPings when the processes were last alive that take

@@ -92,7 +92,7 @@ func (d *Durations) Collect(out chan<- prometheus.Metric) {
 // Distribution is how often durations of each slot were counted.
 type Distribution [slots]uint64
 
-// Sub returns what was counted after an earlier Distribution of the same Durations.
+// Sub returns the counts after an earlier Distribution of the same Durations.
 func (d *Distribution) Sub(before *Distribution) *Distribution {
 	out := *d
 	for i := range out {

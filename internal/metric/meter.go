@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Phase is what a goroutine of a stage does.
+// Phase is the activity of a goroutine of a stage.
 type Phase int
 
 // The phases.
@@ -24,7 +24,7 @@ const (
 // Spent is how long a goroutine has been in each phase.
 type Spent [phases]time.Duration
 
-// Sub returns what was spent after an earlier Spent of the same Meter.
+// Sub returns the time spent after an earlier Spent of the same Meter.
 func (s Spent) Sub(before Spent) Spent {
 	for i := range s {
 		s[i] = max(0, s[i]-before[i])
@@ -43,7 +43,7 @@ type Meter struct {
 	spent Spent
 }
 
-// Enter says what the goroutine does from now on.
+// Enter sets the phase of the goroutine.
 func (m *Meter) Enter(p Phase) {
 	if m == nil {
 		return

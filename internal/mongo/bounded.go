@@ -17,7 +17,7 @@ import (
 // it is for commands that are idempotent, or whose effect is read afterwards.
 //
 // The server is asked to give up earlier, with maxTimeMS, so that it answers whenever it can, and
-// does not go on with what nobody waits for.
+// does not continue after the caller has given up.
 type Bounded struct {
 	Caller
 	Limit time.Duration

@@ -98,7 +98,7 @@ type Manager struct {
 	held map[bson.ObjectID]*Lock
 	// unlocks are the names of the locks that are to be unlocked, by their ID.
 	unlocks map[bson.ObjectID]string
-	// seen is what is remembered of locks that others have, freed when this process unlocked
+	// seen has the sightings of locks that other processes have, freed when this process unlocked
 	// one; by name.
 	seen  map[string]sighting
 	freed map[string]time.Time
@@ -200,7 +200,7 @@ func (m *Manager) lock(ctx context.Context, name, why string, w Wants) (*Lock, e
 	return nil, fmt.Errorf("lock %s: %w", name, err)
 }
 
-// attempt is a claim that is sent again and again. As others may overtake what it has got
+// attempt is a claim that is sent again and again. As other processes may overtake a lock that it has got
 // once the pings of the process had a break, it is another one from then on.
 type attempt struct {
 	Claim

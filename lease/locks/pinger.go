@@ -284,7 +284,7 @@ func (m *Manager) Close(ctx context.Context) error {
 }
 
 // Leave ends the contexts of all locks without unlocking them, and removes the ping of the
-// process, until ctx is done: the one who goes on with what they are for takes them up with
+// process, until ctx is done: the process that continues their work takes them up with
 // [Wants.Again]; for everybody else they are those of a process that has died. What was to be
 // unlocked is tried once more. Nothing may use the locks any more, and Run must have returned.
 func (m *Manager) Leave(ctx context.Context) error {

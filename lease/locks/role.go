@@ -18,7 +18,7 @@ type Role struct {
 	// returns. Token and Check are for its context. Nil: the process only observes.
 	OnLead func(context.Context)
 	// OnFollow, if not nil, is called when another process leads than at the last call, or in
-	// another term, and when nobody leads.
+	// another term, and when no process leads.
 	OnFollow func(leader Record)
 }
 

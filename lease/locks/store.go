@@ -46,7 +46,7 @@ type Record struct {
 // lock with a TTL may have ended since it was last changed.
 func (r Record) IsLocked() bool { return r.State != Unlocked }
 
-// String describes who has the lock, since when and why.
+// String describes the holder of the lock, since when and why.
 func (r Record) String() string {
 	if !r.IsLocked() {
 		return r.Name + " is not locked"
@@ -61,7 +61,7 @@ func (r Record) String() string {
 	return text
 }
 
-// Claim says who wants a lock, and how.
+// Claim describes the process that wants a lock, and the kind of lock.
 type Claim struct {
 	Name    string
 	Process string

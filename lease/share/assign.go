@@ -9,7 +9,7 @@ import (
 type candidate struct {
 	name  string
 	limit int // 0: none
-	// drained: it keeps only what nobody else has room for.
+	// drained: it keeps only partitions for which no other member has room.
 	drained bool
 	refuses map[string]bool
 }
@@ -23,12 +23,12 @@ type seat struct {
 
 func (s *seat) hasRoom() bool { return s.limit == 0 || len(s.has) < s.limit }
 
-// assign assigns each partition to a member, or to "" if nobody has room. The members are
+// assign assigns each partition to a member, or to "" if none has room. The members are
 // those that are alive; partitions has no duplicates.
 //
 // The members that are not drained get equal numbers of partitions, or one more or less, but
 // for their limits. As few partitions as possible move. One that its member refuses moves to
-// another one that does not; who refuses partitions gets no others in exchange.
+// another one that does not; a member that refuses partitions gets no others in exchange.
 func assign(old []Assignment, members []candidate, partitions []string) map[string]string {
 	seats := map[string]*seat{}
 	var open []*seat
@@ -108,7 +108,7 @@ func setQuotas(open []*seat, n int) {
 		}
 		sum += limits[i]
 	}
-	if sum < n { // who refuses partitions must take others
+	if sum < n { // members that refuse partitions must take others
 		for i, s := range open {
 			limits[i] = s.most(n)
 		}

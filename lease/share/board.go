@@ -43,7 +43,7 @@ type Refusal struct {
 // Assignment says which member a partition is assigned to.
 type Assignment struct {
 	Partition string
-	// Member is "" while nobody can have it.
+	// Member is "" while no member can have it.
 	Member string
 	// Since is when it was assigned to the member, by the store's clock. Why says for what
 	// reason.

@@ -155,7 +155,7 @@ func TestDrainLast(t *testing.T) {
 		if n, _ := moved(before, f.owners()); n != 0 {
 			t.Errorf("%d moved", n)
 		}
-		if why := f.state().Partitions[0].Why; why != "stays: a drains, but nobody else has room" {
+		if why := f.state().Partitions[0].Why; why != "stays: a drains, but no other member has room" {
 			t.Error(why)
 		}
 		must.Succeed(t, share.Undrain(context.Background(), f.board, "g", "a"))

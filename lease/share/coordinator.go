@@ -27,7 +27,7 @@ type coordinator struct {
 // errSuperseded ends a term: another coordinator has written with a newer one.
 var errSuperseded = errors.New("another coordinator has a newer term")
 
-// candidateLoop becomes the coordinator whenever nobody else is.
+// candidateLoop becomes the coordinator whenever there is none.
 func (s *Share) candidateLoop(ctx context.Context) {
 	for {
 		ended := make(chan struct{})

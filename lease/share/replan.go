@@ -86,7 +86,7 @@ func (v *view) stays(a *Assignment) {
 	m := v.member(a.Member)
 	switch {
 	case m != nil && m.Drained:
-		a.Why = staying + m.Name + " drains, but nobody else has room"
+		a.Why = staying + m.Name + " drains, but no other member has room"
 	case strings.HasPrefix(a.Why, staying):
 		a.Why = a.Member + " drains no more"
 	}
@@ -128,7 +128,7 @@ func (v *view) cause(was *Assignment, number map[string]int) string {
 	}
 }
 
-// nobody says why a partition is assigned to no member.
+// nobody returns the reason why a partition is assigned to no member.
 func nobody(candidates []candidate) string {
 	if len(candidates) == 0 {
 		return "no member is there"

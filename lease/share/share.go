@@ -40,7 +40,7 @@ const (
 	keyError      = "error"
 )
 
-// Config says what a Share works on. All members of a group should have the same times.
+// Config has the settings of a Share. All members of a group should have the same times.
 type Config struct {
 	// Store has the leases of the partitions, and the coordinator's.
 	Store locks.Store
@@ -59,7 +59,7 @@ type Config struct {
 	// Every is the time between two renewals, beats, and looks at the board. Default a fifth
 	// of the TTL.
 	Every time.Duration
-	// Partitions returns what there is to work on. The coordinator calls it once in Every.
+	// Partitions returns the partitions of the group. The coordinator calls it once in Every.
 	// While it returns an error, the partitions are those of before.
 	Partitions func(context.Context) ([]string, error)
 	// Work works on a partition until ctx is done, whose cause says why. Term is the fencing
@@ -174,7 +174,7 @@ func New(cfg Config) (*Share, error) {
 }
 
 // Run is a member of the group until ctx is done: it works on what is assigned to it, and
-// coordinates if nobody else does. When ctx is done it stops coordinating and its works; each
+// coordinates if no other member does. When ctx is done it stops coordinating and its works; each
 // lease is released as its work has returned, and then the member leaves the board. Run
 // is called once. It returns why ctx was done.
 func (s *Share) Run(ctx context.Context) error {

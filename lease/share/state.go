@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/lease/locks"
 )
 
-// Status is who has what in a group, since when and why. All times are the store's clock's.
+// Status lists the partitions of a group, with the member that has each, since when and why. All times are the store's clock's.
 // It is read in several statements: what changes meanwhile may be seen in one and not in another.
 type Status struct {
 	Group string    `json:"group"`
@@ -59,14 +59,14 @@ type PartitionStatus struct {
 	Member string    `json:"member"`
 	Since  time.Time `json:"since"`
 	Why    string    `json:"why"`
-	// Holder has its lease, nil if nobody has. It is not Member while the partition moves.
+	// Holder has its lease, nil if no member has. It is not Member while the partition moves.
 	Holder *Holder `json:"holder"`
 }
 
 // aliveFor is how old the last beat of a member may be: the default TTL of the leases.
 const aliveFor = 10 * time.Second
 
-// State returns who has what.
+// State returns the Status of the group.
 func State(ctx context.Context, b Board, s locks.Store, group string) (*Status, error) {
 	status, err := state(ctx, b, s, group)
 	if err != nil {

@@ -51,7 +51,7 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Outcome says what the applier has to do with an entry.
+// Outcome tells the applier how to treat an entry.
 type Outcome uint8
 
 const (

@@ -19,7 +19,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Config says what a Monitor observes.
+// Config has the settings of a Monitor.
 type Config struct {
 	// Link is the link's name, MetaDB its metadata database on Target.
 	Link   string
@@ -58,7 +58,7 @@ type Attempt struct {
 	Queue *buffer.Queue
 }
 
-// Monitor records what happens to a link. It is safe for concurrent use.
+// Monitor records the state and progress of a link. It is safe for concurrent use.
 type Monitor struct {
 	cfg    Config
 	gauges Gauges
@@ -104,11 +104,11 @@ type Monitor struct {
 	deferred ddl.Specs
 	err      string
 	errAt    time.Time
-	// leader is the process that leads while the state is Standby. If nobody does (vacant), it
+	// leader is the process that leads while the state is Standby. If none does (vacant), it
 	// has the last term.
 	leader Leader
 	vacant bool
-	// blind is since when the lease cannot be looked at, zero if it can; blindWhy is why not.
+	// blind is since when the lease cannot be read, zero if it can; blindWhy is why not.
 	blind    time.Time
 	blindWhy string
 }
@@ -220,14 +220,14 @@ func (m *Monitor) announceConsistent(c *checkpoint.Copy) {
 	m.cfg.Observer.Tell(e)
 }
 
-// SetGaps records what the target lacks at the link's position.
+// SetGaps records the gaps of the target at the link's position.
 func (m *Monitor) SetGaps(gaps checkpoint.Gaps) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gaps = gaps
 }
 
-// Gaps returns what the target lacks at the link's position.
+// Gaps returns the gaps of the target at the link's position.
 func (m *Monitor) Gaps() checkpoint.Gaps {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -96,7 +96,7 @@ type Snapshot struct {
 	Buffer buffer.Stats
 	// Applier has the counts of all attempts since the start.
 	Applier applier.Stats
-	// Work is what the stages have done since the start, Latency how long their operations
+	// Work counts the work of the stages since the start, Latency how long their operations
 	// took. Namespaces counts on after the Snapshot was taken. Both may be nil.
 	Work       Work
 	Latency    *metric.Distribution
@@ -114,9 +114,9 @@ type Snapshot struct {
 	// Stands is since when nothing has been applied although there is something to apply, and
 	// no command is known to wait; nil if something is.
 	Stands *Stands
-	// Control is what operators have set and asked for, nil for a part.
+	// Control has the settings and requests of operators, nil for a part.
 	Control *control.Status
-	// Guard is what is known of foreign writes to the target, nil for a part. Only the process that
+	// Guard has the foreign writes to the target, nil for a part. Only the process that
 	// leads watches.
 	Guard *guard.Status
 	// LastError is why the last attempt ended, empty if none has.
@@ -124,7 +124,7 @@ type Snapshot struct {
 	LastErrorAt time.Time
 }
 
-// NoCut is what is in the way of the next consistent cut, empty if nothing is known to be.
+// NoCut is the reason why no consistent cut is made, empty if none is known.
 func (s *Snapshot) NoCut() string {
 	switch {
 	case s.State == Standby || s.State.ended():
@@ -183,7 +183,7 @@ func (m *Monitor) Snapshot() Snapshot {
 	}
 	if !m.blind.IsZero() {
 		s.BlindSince = m.blind
-		s.AddReason("the lease cannot be looked at since " + m.blind.UTC().Format(time.TimeOnly) + " UTC: " + m.blindWhy)
+		s.AddReason("the lease cannot be read since " + m.blind.UTC().Format(time.TimeOnly) + " UTC: " + m.blindWhy)
 	}
 	standing := m.stands
 	m.mu.Unlock()

@@ -33,7 +33,7 @@ func (l *Leader) String() string {
 	return text
 }
 
-// Role is what a process does with the link's lease.
+// Role is the role of a process with regard to the link's lease.
 type Role string
 
 // The roles of a process.
@@ -42,7 +42,7 @@ const (
 	RoleLeader Role = "leader"
 	// RoleStandby: another one has it.
 	RoleStandby Role = "standby"
-	// RoleCandidate: nobody is known to have it.
+	// RoleCandidate: no process is known to have it.
 	RoleCandidate Role = "candidate"
 )
 
@@ -65,7 +65,7 @@ func (m *Monitor) StandBy(leader Leader) {
 	m.standBy(leader, false, leader.String())
 }
 
-// Vacant records that nobody leads since a term has ended, and why this process stands by.
+// Vacant records that no process leads since a term has ended, and why this process stands by.
 func (m *Monitor) Vacant(term int64, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +91,7 @@ func (m *Monitor) IsStandby() bool {
 	return m.state == Standby
 }
 
-// Looked records whether the lease could be looked at: err is why it could not be. What is
+// Looked records whether the lease could be read: err is why it could not be. What is
 // known of it may then be long out of date. It reports whether that has changed.
 func (m *Monitor) Looked(err error) (changed bool) {
 	m.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// State is what a link is doing.
+// State is the state of a link.
 type State string
 
 // The states of a link. CatchingUp and Steady mean that entries are being read, or a

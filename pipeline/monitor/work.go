@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Gauges are what the stages of all attempts measure their work with. The zero Gauges
+// Gauges measure the work of the stages of all attempts. The zero Gauges
 // measures; its Latency is nil.
 type Gauges struct {
 	Fetcher, Batcher, Dispatcher, Feedback metric.Meter
@@ -46,7 +46,7 @@ func (g *Gauges) work(now time.Time) Work {
 	}
 }
 
-// Gauges returns what the stages measure with.
+// Gauges returns the gauges of the stages.
 func (m *Monitor) Gauges() *Gauges { return &m.gauges }
 
 const (
@@ -113,7 +113,7 @@ func (n *Namespaces) begin(now time.Time) {
 	case now.Sub(n.marked) < rateOver:
 		return
 	}
-	// Nothing was counted for long, and nobody asked: the rate is that of the whole time.
+	// Nothing was counted for long, and no status was requested: the rate is that of the whole time.
 	n.before, n.marked = n.marked, now
 	n.rest.mark()
 	for _, t := range n.known {

@@ -19,7 +19,7 @@ const (
 	steadyPoll = 250 * time.Millisecond
 )
 
-// Budget is what verification may take: a share of the time, or bytes per second of each side.
+// Budget limits verification: to a share of the time, or bytes per second of each side.
 type Budget struct {
 	// Share is more than 0 and at most 1; 0 if BytesPerSecond is given.
 	Share          float64

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// Memory is what Rounds takes of the process's memory.
+	// Memory is the share of the process's memory that Rounds uses.
 	Memory = verify.LeastMemory
 	// defaultEvery is the default of Config.Every.
 	defaultEvery = time.Minute
@@ -27,7 +27,7 @@ const (
 	tryAfter, tryMost = time.Second, time.Minute
 )
 
-// State is what the link does in this process.
+// State is the state of the link in this process.
 type State struct {
 	// Leads reports whether this process leads, Steady whether the link is steady besides.
 	Leads, Steady bool
@@ -35,15 +35,15 @@ type State struct {
 
 // Config configures Rounds.
 type Config struct {
-	// Verify says what is compared; Rounds sets its cuts, pace, memory and progress.
+	// Verify selects what is compared; Rounds sets its cuts, pace, memory and progress.
 	Verify verify.Config
 	// MetaDB is the metadata database of the target, Link the link.
 	MetaDB, Link string
 	// Maker makes the cuts.
 	Maker Maker
-	// State returns what the link does.
+	// State returns the state of the link.
 	State func() State
-	// Budget is what a round may take.
+	// Budget limits a round.
 	Budget Budget
 	// Every is the minimum time from the beginning of one round to that of the next, if nothing has
 	// to be compared earlier. Default 1 minute.

@@ -26,9 +26,9 @@ const (
 
 // WatcherConfig configures a Watcher.
 type WatcherConfig struct {
-	// Store has what is known.
+	// Store has the results.
 	Store standing.Store
-	// State returns what the link does.
+	// State returns the state of the link.
 	State func() State
 	// Foreign returns the collections that something else has written to, by their names at the
 	// source, and when it last did by the target's clock; and when it last wrote to some that are not

@@ -20,7 +20,7 @@ import (
 // statements is how many collections one command writes.
 const statements = 500
 
-// Store has what is known of a link's verification in its metadata.
+// Store stores the results of a link's verification in its metadata.
 type Store struct {
 	// Target runs commands on the target's primary.
 	Target mongo.Caller
@@ -86,7 +86,7 @@ type Listed struct {
 	Source oplog.UUID
 }
 
-// Head is what was known of a collection when a round began, or went on.
+// Head is the result of a collection when a round began, or went on.
 type Head struct {
 	Result *Result
 	// Marked reports whether it was marked after the result.

@@ -18,7 +18,7 @@ type Level string
 const (
 	// Local reads everything that the member has.
 	Local Level = "local"
-	// Majority reads what the member knows to be majority-committed.
+	// Majority reads entries that the member knows to be majority-committed.
 	Majority Level = "majority"
 )
 

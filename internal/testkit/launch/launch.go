@@ -220,7 +220,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// FreePort returns a port of loopback that nobody listens on.
+// FreePort returns a free port of loopback.
 func FreePort(ctx context.Context) (int, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(loopback, "0"))
 	if err != nil {

@@ -89,7 +89,7 @@ func (p *player) told(e event.Event) {
 	switch e := e.(type) {
 	case initialsync.StepChanged:
 		if e.Step == initialsync.StepDone && p.src.Moving {
-			// Before its end the recording is of no moment, so that nobody could be
+			// Before its end the recording is of no moment, so that no client could be
 			// consistent with it any sooner.
 			p.play(p.src.Entries())
 		}

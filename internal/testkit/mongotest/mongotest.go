@@ -117,7 +117,7 @@ func Start(t testing.TB, opts Options) *ReplicaSet {
 	return nil
 }
 
-// Versions calls run in a subtest for each server version at hand, with a new
+// Versions calls run in a subtest for each server version that is available, with a new
 // replica set: one for each image of MONGO_VERSIONS, or the one local binary.
 // Like [Start] it skips or fails t.
 func Versions(t *testing.T, opts Options, run func(t *testing.T, rs *ReplicaSet)) {

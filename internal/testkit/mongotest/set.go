@@ -67,7 +67,7 @@ func (rs *ReplicaSet) URIFor(user string) string {
 	panic("mongotest: there is no user " + user)
 }
 
-// uriAs returns a connection string for a user, or for nobody.
+// uriAs returns a connection string for a user, or without a login.
 func (rs *ReplicaSet) uriAs(address string, u User) string {
 	if u.Name == "" {
 		return "mongodb://" + address

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Schema returns the statements that create the tables, for those who create tables
+// Schema returns the statements that create the tables, for administrators who create tables
 // otherwise than by Create.
 func (s *Store) Schema() []string { return slices.Clone(s.statements.create) }
 

@@ -52,7 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) Deployment) {
 		{"ended context", testEndedContext},
 		{"cancelled wait", testCancelledWait},
 		{"deadline of a wait", testDeadline},
-		{"a wait is in nobody's way", testWaitsApart},
+		{"a wait blocks no other call", testWaitsApart},
 		{"concurrent callers", testConcurrent},
 		{"secondary", testSecondary},
 		{"step down", testStepDown},

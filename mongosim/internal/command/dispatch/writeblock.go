@@ -32,7 +32,7 @@ func WriteBlock(v storage.View) (coll *storage.Collection, rec storage.Record, f
 
 // userWrites returns what refuses the writes of this request while writes of users are blocked, nil
 // if nothing does (user_write_block_mode_op_observer.cpp). The databases of the server are exempt,
-// and so are users that may bypass the block; without access control nobody may.
+// and so are users that may bypass the block; without access control no client may.
 func (r *Request) userWrites(v storage.View) func(ns oplog.Namespace) error {
 	if !r.Server.HasWriteBlock() || r.Conn.Internal {
 		return nil

@@ -49,7 +49,7 @@ func entryToApply(u bson.RawValue) (bson.Raw, error) {
 		}
 	}
 	if entry != nil && stages > 1 {
-		return nil, servererr.New(servererr.NotImplemented, "%s beside other stages is not implemented here", applyStage)
+		return nil, servererr.New(servererr.NotImplemented, "%s together with other stages is not implemented here", applyStage)
 	}
 	return entry, nil
 }
