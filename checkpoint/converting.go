@@ -57,7 +57,7 @@ func (h *Link) Convert(ctx context.Context, c Converting) error {
 	}, "record that its deferred options are converted")
 }
 
-// Reverted records that the options are deferred again, and the link goes on. Idempotent.
+// Reverted records that the options are deferred again, and the link continues. Idempotent.
 func (h *Link) Reverted(ctx context.Context) error {
 	return h.setConverting(ctx, func(dst []byte) []byte {
 		dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", plain) })

@@ -94,7 +94,7 @@ func (h *Link) End(ctx context.Context, o Over) error {
 	}, "end it")
 }
 
-// Over returns the end of the link, nil if it goes on. It is majority-committed.
+// Over returns the end of the link, nil if it continues. It is majority-committed.
 func (s *Store) Over(ctx context.Context) (*Over, error) {
 	docs, err := metadata.FindAll(ctx, s.patience(), s.once, nil, s.cfg.DB, metadata.Links, "majority", metadata.ByID(s.cfg.Link))
 	if err != nil {

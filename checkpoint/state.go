@@ -98,7 +98,7 @@ type State struct {
 	LeftOut []LeftOut
 	// KeptBack are the collections that wait for an index build.
 	KeptBack []KeptBack
-	// Over is the end of the link, nil if it goes on.
+	// Over is the end of the link, nil if it continues.
 	Over *Over
 	// Converting is the cutover that converts its deferred options, nil if none does.
 	Converting *Converting

@@ -131,7 +131,7 @@ type Standing struct {
 	Copy      *Copy
 	FetchFrom oplog.OpTime
 	Instance  string
-	// Over is the end of the link, nil if it goes on; Converting the cutover that converts its deferred options.
+	// Over is the end of the link, nil if it continues; Converting the cutover that converts its deferred options.
 	Over       *Over
 	Converting *Converting
 }

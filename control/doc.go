@@ -11,6 +11,6 @@
 // takes a link over, or starts again, continues a pause and a throttle.
 //
 // The Brake stops and slows down what is handed to the lanes of the applier and the workers of a
-// copy. Reading the source goes on: into memory, then to the spool. What is in flight when a link
+// copy. Reading the source continues: into memory, then to the spool. What is in flight when a link
 // is paused is finished.
 package control

@@ -212,7 +212,7 @@ func (t *tail) checkMember(meta *Metadata) error {
 	return nil
 }
 
-// accept records metadata that has passed the checks, and asks whether to go on.
+// accept records metadata that has passed the checks, and asks whether to continue.
 func (t *tail) accept(meta Metadata) decision {
 	meta.Host = t.host
 	t.meta = meta

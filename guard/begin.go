@@ -17,8 +17,8 @@ import (
 )
 
 // Begin reads the State, before anything is written in a term. In mode Stop it examines what
-// was written since, and returns a [*ForeignError] if the link must not go on. After another error
-// it may be called again; with [Guard.Blind] the term goes on without.
+// was written since, and returns a [*ForeignError] if the link must not continue. After another error
+// it may be called again; with [Guard.Blind] the term continues without.
 func (g *Guard) Begin(ctx context.Context, link *checkpoint.Link) error {
 	if link.Term() != g.last+1 {
 		g.first = link.Term()

@@ -12,7 +12,7 @@ import (
 
 // stake is what a copy loses with its member.
 type stake struct {
-	// begun are the collections whose copy cannot go on with another member, of which
+	// begun are the collections whose copy cannot continue with another member, of which
 	// documents were copied, rest those of which none was.
 	begun, rest []progress.Collection
 	// lost of all bytes that were copied are those of begun.
@@ -74,7 +74,7 @@ func lossOf(ctx context.Context, link *progress.Link) (float64, error) {
 	return float64(s.lost) / float64(s.all), nil
 }
 
-// move records another member, and makes the collections planned again that cannot go on
+// move records another member, and makes the collections planned again that cannot continue
 // with it; it returns the names of those of which something was copied. These are recorded
 // with the member: if that fails, nothing is lost.
 func move(ctx context.Context, link *progress.Link, next checkpoint.Copy) ([]oplog.Namespace, error) {

@@ -80,7 +80,7 @@ func (l *Log) store(ctx context.Context, st *storing, to *spool.Spool) error {
 		return nil
 	}
 	if st.consistent.Load() {
-		// If it is the disk, the link goes on without a spool once what is stored is applied.
+		// If it is the disk, the link continues without a spool once what is stored is applied.
 		st.local, st.at = errors.Is(err, failed) && isOfDisk(err), time.Now()
 		l.cfg.Observer.Log(slog.LevelWarn, "the oplog is not spooled any further", slog.String(keyError, err.Error()))
 	}

@@ -41,7 +41,7 @@ type Grant struct {
 	Granted, Expires bson.DateTime
 	// Why is the purpose of the lease.
 	Why string
-	// Released reports that the holder has given it back, Offered that it goes on using it, but
+	// Released reports that the holder has given it back, Offered that it continues using it, but
 	// leaves it to a process that says that it can do what this one cannot: see Claim.
 	Released, Offered bool
 }

@@ -51,12 +51,12 @@ var conditions = []condition{
 	{
 		name: "failed", level: Broken, holds: inState(monitor.Failed, "Ended with an error"), unwell: always,
 		next:  says("Do what the error says. docs/exit-codes.md says when to start it again."),
-		means: "The run has ended. The error, and the exit code, say what failed and on what. The target has everything up to the checkpoint.",
+		means: "The run has ended. The error says what failed and on what, and the exit code whether to restart. The target has everything up to the checkpoint.",
 	},
 	{
 		name: "stale", level: Broken, holds: inState(monitor.Stale, "The oplog alone cannot bring the target up to date"), unwell: always,
 		next:  says("replicator run --link NEW --drop-existing … copies everything again; give the source a larger oplog first."),
-		means: "No member of the source has the entry from which the link resumes, or the link's metadata do not serve. What the reason says may help without a copy: a member that is down and still has the entry, another `--source`.",
+		means: "No member of the source has the entry from which the link resumes, or the link's metadata are unusable. The reason names what may help without a copy: a member that is down and still has the entry, another `--source`.",
 	},
 	{
 		name: "oplog-gone", level: Broken, holds: oplogGone, unwell: always,
@@ -82,7 +82,7 @@ var conditions = []condition{
 	{
 		name: "standby-blind", level: Unknown, holds: blind, unwell: blindForLong,
 		next:  says("Check the target and the network to it."),
-		means: "A process that stands by cannot read the lease in the target: it does not know who leads, and would not take over.",
+		means: "A process that stands by cannot read the lease in the target: it does not know which process leads, and would not take over.",
 	},
 	{
 		name: "standby-free", level: Working, holds: standsBy(false),
@@ -90,22 +90,22 @@ var conditions = []condition{
 	},
 	{
 		name: "standby", level: Good, holds: standsBy(true),
-		means: "Another process has the link's lease and does the work. This one takes over if the lease ends. It does not know how far the target is: ask the leader.",
+		means: "Another process has the link's lease and does the work. This one takes over if the lease ends. It does not know the target's position: ask the leader.",
 	},
 	{
 		name: "target-gone", level: Broken, window: true, holds: targetSilentFor(silentGrace, forEver), unwell: always,
 		next:  says("Check the target's members, and the network to them. A restart of this process does not help."),
-		means: "The target has answered no command for more than a minute. What is read of the source goes to the spool, if there is one, and the link continues by itself once the target answers, if that takes no longer than the source's oplog lasts.",
+		means: "The target has answered no command for more than a minute. Entries read from the source go to the spool, if there is one, and the link continues by itself once the target answers, if that takes no longer than the source's oplog lasts.",
 	},
 	{
 		name: "target-silent", level: Attention, window: true, holds: targetSilentFor(targetSoon, silentGrace),
 		next:  says("Check the target's members, and the network to them."),
-		means: "The target is asked something every second, and has answered nothing for a while. Nothing is lost; nothing is applied meanwhile, and the lease ends, so that another process may take over that reaches it.",
+		means: "The link sends the target a command every second, and has had no reply for a while. Nothing is lost; nothing is applied meanwhile, and the lease ends, so that a process that reaches the target may take over.",
 	},
 	{
 		name: "starting-long", level: Broken, window: true, holds: starting(startingGrace, forEver), unwell: always,
 		next:  says("Repair what the reason names. A restart of this process does not help."),
-		means: "An attempt has not begun to read for a minute: it cannot acquire the lease, cannot reach a server, or finds no member of the source that serves.",
+		means: "An attempt has not begun to read for a minute: it cannot acquire the lease, cannot reach a server, or finds no member of the source to read from.",
 	},
 	{
 		name: "no-progress", level: Broken, window: true, holds: retrying(stuckGrace, forEver), unwell: always,
@@ -114,17 +114,17 @@ var conditions = []condition{
 	},
 	{
 		name: "retrying", level: Working, window: true, holds: retrying(0, stuckGrace),
-		means: "An attempt ended with an error that passes by itself, such as an election or a lost connection. The next one has not applied anything yet.",
+		means: "An attempt ended with a transient error, such as an election or a lost connection. The next one has not applied anything yet.",
 	},
 	{
 		name: "foreign-writes", level: Attention, window: true, holds: foreign,
 		next:  dealWithForeign,
-		means: "The target's oplog has writes to mirrored namespaces that the link has not made. What they have changed is not what the source has, and stays so: nothing compares it. [Foreign writes](foreign-writes.md) says how to find who it was. The verdict remains until each collection has been copied again, or an operator says that it is as it should be.",
+		means: "The target's oplog has writes to mirrored namespaces that the link has not made. The documents that they changed differ from the source's, and stay so. [Foreign writes](foreign-writes.md) says how to find the client. The verdict remains until each collection has been copied again, or an operator has cleared it.",
 	},
 	{
 		name: "differences", level: Attention, window: true, holds: differs,
 		next:  repairs,
-		means: "Source and target were compared at a consistent cut ([verify](verify.md)), by the link itself or by `replicator verify --link`, and differ. `verified.differing` in `/status` names collections and documents. The link goes on, and changes none of it unless the source does. The verdict remains until a later comparison finds the difference gone: after `replicator repair`, a resync, or a change by the source.",
+		means: "Source and target were compared at a consistent cut ([verify](verify.md)), by the link itself or by `replicator verify --link`, and differ. `verified.differing` in `/status` names collections and documents. The link continues, and does not repair them by itself. The verdict remains until a later comparison finds the difference gone: after `replicator repair`, a resync, or a change by the source.",
 	},
 	{
 		name: "oplog-short", level: Attention, holds: oplogShort, unwell: always,
@@ -139,32 +139,32 @@ var conditions = []condition{
 	{
 		name: "paused", level: Attention, holds: paused(false),
 		next:  resumes,
-		means: "An operator has paused the link. Nothing is copied or applied; the source is read on, and the lease is kept. A restart or a takeover does not end the pause.",
+		means: "An operator has paused the link. Nothing is copied or applied; the source is still read, and the lease is kept. A restart or a takeover does not end the pause.",
 	},
 	{
 		name: "control-unread", level: Attention, window: true, holds: unread, unwell: unreadForLong,
 		next:  says("Check the target, and the collection control of the metadata database."),
-		means: "What operators have set for the link cannot be read. A process that has read it before leaves everything as it was; one that has just begun to lead applies nothing, as the link may be paused.",
+		means: "The settings that operators have made for the link cannot be read. A process that has read them before keeps them; one that has just begun to lead applies nothing, because the link may be paused.",
 	},
 	{
 		name: "spool-full", level: Attention, window: true, holds: spoolFull, unwell: spoolFullForLong,
 		next:  says("Make room under --spool-dir, or start the link again with a larger --spool-bytes."),
-		means: "The oplog is not read while the spool has no room. The source may delete what has not been read.",
+		means: "The oplog is not read while the spool has no room. The source may delete entries that have not been read.",
 	},
 	{
 		name: "spool-waits", level: Attention, window: true, holds: spoolWaits, unwell: spoolWaitsForLong,
 		next:  says("Look at the disk of --spool-dir: dmesg, iostat -x 1, its mount."),
-		means: "What was read of the source goes to the spool, and the disk does not take it. The oplog is not read meanwhile, and the source may delete what has not been read.",
+		means: "Entries read from the source go to the spool, and its disk does not accept them. The oplog is not read meanwhile, and the source may delete what has not been read.",
 	},
 	{
 		name: "relay-off", level: Attention, window: true, holds: relayOff,
-		next:  says("Mend the disk of --spool-dir, or make room on it. It is tried again every 30 s."),
-		means: "A relay log is asked for (`--relay-log`), and its directory cannot be written to. The link goes on from memory, as without one. If the source is lost now, what is not durable on the target yet is lost with this process.",
+		next:  says("Repair the disk of --spool-dir, or free space on it. The link tries again every 30 s."),
+		means: "`--relay-log` is set, but its directory cannot be written to. The link continues without a relay log. If the source is lost now, entries that are not durable on the target are lost with this process.",
 	},
 	{
 		name: "relay-over", level: Attention, window: true, holds: relayOver,
-		next:  says("Find out what the target waits for. A larger --relay-log takes more before this is said."),
-		means: "What was read and is not durable on the target takes more than `--relay-log`. Nothing is lost or dropped: it grows up to `--spool-bytes`, and only then reading pauses (verdict spool-full).",
+		next:  says("Find out what the target waits for. A larger --relay-log raises the limit of this verdict."),
+		means: "The entries that were read and are not durable on the target take more than `--relay-log`. Nothing is lost or dropped: it grows up to `--spool-bytes`, and only then reading pauses (verdict spool-full).",
 	},
 	{
 		name: "target-waits", level: Attention, window: true, holds: waitsFor("target"),
@@ -179,7 +179,7 @@ var conditions = []condition{
 	{
 		name: "stalled", level: Attention, window: true, holds: stalled, unwell: stalledForLong,
 		next:  says("kill -QUIT PID prints what each part of the process waits for, and ends it. Report that, then start it again."),
-		means: "Entries have been read and not applied for longer than 30 s, although no server is known to be waited for. This should not happen.",
+		means: "Entries have been read and not applied for longer than 30 s, although no reply of a server is outstanding. This is a bug.",
 	},
 	{
 		name: "clocks", level: Attention, window: true, holds: clocksDiffer,
@@ -189,7 +189,7 @@ var conditions = []condition{
 	{
 		name: "source-blocked", level: Attention, window: true, holds: sourceBlocked,
 		next:  says("If no cutover is running, on the source's primary: db.adminCommand({setUserWriteBlockMode: 1, global: false})"),
-		means: "Writes of users to the source are blocked (`setUserWriteBlockMode`): by an operator for a [cutover](cutover.md), or by another program. The link goes on, and applications cannot write to the source. Whoever has blocked it may have died: each process of the link, those that stand by too, shows it until the block is lifted.",
+		means: "Writes of users to the source are blocked (`setUserWriteBlockMode`): by an operator for a [cutover](cutover.md), or by another program. The link continues, and applications cannot write to the source. The program that has blocked it may have died: each process of the link, those that stand by too, shows it until the block is lifted.",
 	},
 	{
 		name: "index-build", level: Working, window: true, holds: keptBack,
@@ -197,7 +197,7 @@ var conditions = []condition{
 	},
 	{
 		name: "resync", level: Working, window: true, holds: resyncing,
-		means: "Collections are being copied again while the others continue. The target is not consistent of them until that has finished.",
+		means: "Collections are being copied again while the others continue. Until that has finished, the target is not consistent in these collections.",
 	},
 	{
 		name: "starting", level: Working, holds: starting(0, startingGrace),
@@ -222,7 +222,7 @@ var conditions = []condition{
 	},
 	{
 		name: "catching-up-target", level: Working, window: true, holds: catchingUp(true),
-		means: "The target takes less than the source sends: what was read waits in memory, or on disk. The target (its CPU, disk, flow control) sets the pace.",
+		means: "The target accepts less than the source sends: entries wait in memory, or on disk. The target (its CPU, disk, flow control) sets the pace.",
 	},
 	{
 		name: "catching-up", level: Working, window: true, holds: catchingUp(false),

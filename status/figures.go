@@ -72,7 +72,7 @@ func (t *Tracker) noteLatency(p *monitor.Snapshot, now time.Time) {
 }
 
 // noteLag keeps the lag of a sample, if the source has answered lately: otherwise it is
-// not known how the lag goes on. The tracker is locked.
+// not known how the lag continues. The tracker is locked.
 func (t *Tracker) noteLag(s *Snapshot) {
 	n := len(t.lag)
 	if n > 0 && s.At.Sub(t.lag[n-1].at) < lagEvery {

@@ -133,7 +133,7 @@ func dealWithForeign(s *Snapshot) string {
 		return "Wait until they are copied again."
 	}
 	return "Stop what writes there. To copy it again: " + s.command("resync", "--namespace", g.Namespaces[i].Source) +
-		"; if it is as it should be: " + s.command("guard", "--clear")
+		"; if the writes were intended: " + s.command("guard", "--clear")
 }
 
 // metricKinds are the kinds of foreign writes that metrics tell apart.

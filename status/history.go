@@ -231,7 +231,7 @@ func (k *keeper) write(ctx context.Context) {
 	stored := k.t.history.Stored()
 	stored.Term, stored.At = k.term, time.Now()
 	if err := k.store.Write(ctx, stored); err != nil {
-		// One that is superseded does not lead any more, and notices soon. If it goes on
+		// One that is superseded does not lead any more, and notices soon. If it continues
 		// leading, the document is not its successor's.
 		k.failed(ctx, err)
 		return

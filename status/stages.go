@@ -193,7 +193,7 @@ func (s *Snapshot) slower() string {
 	}
 }
 
-// paceText says how the lag goes on, and what sets the pace, as the end of a sentence.
+// paceText says how the lag continues, and what sets the pace, as the end of a sentence.
 func (s *Snapshot) paceText() string {
 	var out strings.Builder
 	const least = 0.05 // seconds per second

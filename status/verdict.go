@@ -14,11 +14,11 @@ const (
 	Good Level = "good"
 	// Working: the link is on the way there by itself.
 	Working Level = "working"
-	// Attention: the link goes on, but something should be done.
+	// Attention: the link continues, but something should be done.
 	Attention Level = "attention"
 	// Unknown: what matters is not known now.
 	Unknown Level = "unknown"
-	// Broken: the link does not go on, or does not mirror everything, until something is done.
+	// Broken: the link does not continue, or does not mirror everything, until something is done.
 	Broken Level = "broken"
 )
 

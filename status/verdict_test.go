@@ -245,6 +245,7 @@ func play(t *testing.T, run scenario) (s Snapshot, code int, body string) {
 func TestVerdicts(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(pageHead)
+	index(&page)
 	for i := range conditions {
 		c := &conditions[i]
 		run, ok := scenarios[c.name]
@@ -298,19 +299,33 @@ that holds is the verdict, and ` + "`also`" + ` has the others. The [alerts](ale
 
 | level | means |
 |---|---|
-| good | the target is what the source is, or this process stands by |
-| working | the link is on the way there by itself |
-| attention | the link goes on, but something should be done |
-| unknown | what matters is not known now |
-| broken | the link does not go on, or does not mirror everything, until something is done |
+| good | the target equals the source, or this process stands by |
+| working | the link gets there by itself |
+| attention | the link continues, but an operator should act |
+| unknown | the lag, or the lease, is not known now |
+| broken | the link has stopped, or does not mirror everything, until an operator acts |
 
 ` + "`replicator status`" + ` shows it from any machine: it finds the process that runs a link by the metadata in the target and asks
-it. Where that does not serve its status, or cannot be reached, the metadata say what the target had when the position
-was last recorded, and whether anybody runs the link. It fails, with code 4, if a link is broken, or with ` + "`--max-lag`" + ` if
-the target lags more than that, or it is not known.
+it. If that process cannot be reached, or serves no status, the command shows the position that was last recorded in the metadata, and
+whether a process runs the link. It exits with code 4 if a link is broken, or with ` + "`--max-lag`" + ` if the target lags more than
+that, or its lag is unknown.
 
-The sentences below are examples.
+Verdicts by level; the sentences in the sections are examples:
+
 `
+
+// index writes links to the sections of the conditions, by level.
+func index(page *strings.Builder) {
+	for _, level := range []Level{Broken, Attention, Unknown, Working, Good} {
+		var names []string
+		for i := range conditions {
+			if c := &conditions[i]; c.level == level {
+				names = append(names, fmt.Sprintf("[%s](#%s)", c.name, c.name))
+			}
+		}
+		_, _ = fmt.Fprintf(page, "- **%s**: %s\n", level, strings.Join(names, ", "))
+	}
+}
 
 // section writes the section of a condition.
 func section(page *strings.Builder, c *condition, v *Verdict) {

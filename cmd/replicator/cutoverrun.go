@@ -21,7 +21,7 @@ import (
 	"github.com/oplogrep/replicator/lease/locks"
 )
 
-// move runs a cutover, goes on with one, or cancels it, with the link's lock.
+// move runs a cutover, continues with one, or cancels it, with the link's lock.
 func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store, state checkpoint.State, ask *asker) error {
 	if o := state.Over; o != nil && !c.Resume && !c.Cancel {
 		return c.ended(ctx, out, store, o)
@@ -156,7 +156,7 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 	return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: code, Hint: hint + nextOf(r)}
 }
 
-// nextOf says how to go on with a cutover.
+// nextOf says how to continue with a cutover.
 func nextOf(r *record.Record) string {
 	resume, cancel := "replicator cutover --resume --link "+r.Link+" …", "replicator cutover --cancel --link "+r.Link+" …"
 	if r.Has(record.Commit) {

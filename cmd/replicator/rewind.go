@@ -78,7 +78,7 @@ func (c *rewindCommand) Run(ctx context.Context, out cli.Output) error {
 	return c.list(ctx, out, cfg, member)
 }
 
-// fits returns an error if the link goes on, or has other settings.
+// fits returns an error if the link continues, or has other settings.
 func (c *rewindCommand) fits(p *plan, store *checkpoint.Store, state *checkpoint.State) error {
 	scope, _, _ := strings.Cut(state.Fingerprint, ";unique=")
 	switch {
@@ -120,7 +120,7 @@ func (c *rewindCommand) list(ctx context.Context, out cli.Output, cfg *rewind.Co
 	}
 }
 
-// exitResync is the code of a link that cannot go on from the oplog.
+// exitResync is the code of a link that cannot continue from the oplog.
 const exitResync = 6
 
 // output returns where to write, and what finishes that.

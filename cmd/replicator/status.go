@@ -89,7 +89,7 @@ func (c *statusCommand) Run(ctx context.Context, out cli.Output) error {
 	return c.run(ctx, out, set)
 }
 
-// run shows the status once, or goes on.
+// run shows the status once, or continues.
 func (c *statusCommand) run(ctx context.Context, out cli.Output, set *driver.Set) error {
 	away := false
 	for {

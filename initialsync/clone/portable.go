@@ -4,7 +4,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/progress"
 )
 
-// IsPortable reports whether the copy of a collection can go on with another member, given
+// IsPortable reports whether the copy of a collection can continue with another member, given
 // its ranges: all are copied, or those that are not continue by _id, which is the same
 // everywhere, or have no place yet.
 //

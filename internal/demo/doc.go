@@ -6,7 +6,7 @@
 //	                                                  │
 //	   result ◀─ compare ◀─ drain ◀─ wait until consistent and applied
 //
-// With an address to listen on, the page of the link is served meanwhile. With Keep, what runs goes on
+// With an address to listen on, the page of the link is served meanwhile. With Keep, what runs continues
 // after the comparison until it is told to end.
 //
 // The link is a real one, over TCP: the pipeline, the connections, the status. The sets

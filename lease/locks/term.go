@@ -176,7 +176,7 @@ func (t *term) again(ctx context.Context, f func(context.Context)) error {
 	return Check(ctx)
 }
 
-// keep renews the lock until it is lost or ctx is done. It goes on when the function's
+// keep renews the lock until it is lost or ctx is done. It continues when the function's
 // context has ended, until the function has returned. It does not wait for a reply before it
 // sends the next renewal, as a store may answer each of them slowly, or one may hang.
 func (t *term) keep(ctx context.Context) {

@@ -51,7 +51,7 @@
 //     member refuses.
 //   - Limits: a member never has more partitions than [Config.Limit]. A partition for which no member has room waits.
 //   - Drain: the partitions of a member that is drained move as far as others have room; the
-//     rest goes on where it is. It is drained until that is ended, also when it is started again.
+//     rest continues where it is. It is drained until that is ended, also when it is started again.
 //   - Failures: a work that fails is tried again after 1 s, 2 s, … 1 min, by the same member
 //     with the same term. After the fifth failure in a row the member refuses that partition for ten minutes, twice as
 //     long each further time up to a day, and it moves to one that does not. A member that refuses partitions gets no others for them, so

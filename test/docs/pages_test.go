@@ -115,6 +115,30 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// TestReadmeNames: the README names each folder of the repository, in a line that begins with
+// it, and links to each page of docs.
+func TestReadmeNames(t *testing.T) {
+	t.Parallel()
+	text := pages(t)["../../README.md"]
+	entries, err := os.ReadDir("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") || e.Name() == "bin" {
+			continue
+		}
+		if !strings.Contains(text, "\n| `"+e.Name()+"/` |") {
+			t.Errorf("README.md has no line for the folder %s", e.Name())
+		}
+	}
+	for path := range pages(t) {
+		if name, ok := strings.CutPrefix(path, "../../docs/"); ok && !strings.Contains(name, "/") && !strings.Contains(text, "(docs/"+name+")") {
+			t.Errorf("README.md has no link to docs/%s", name)
+		}
+	}
+}
+
 // oldWords stood for what the glossary in docs/design.md has one word for, or are no
 // words of the field.
 var oldWords = map[string]*regexp.Regexp{
