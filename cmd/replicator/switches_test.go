@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -108,7 +109,8 @@ func (a *anApplication) write(ctx context.Context) error {
 	a.txn++
 	part := bson.D{
 		{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: append(make([]byte, 15), byte(a.number))}}}},
-		{Key: "txnNumber", Value: a.txn}, {Key: "autocommit", Value: false},
+		{Key: "txnNumber", Value: a.txn},
+		{Key: "autocommit", Value: false},
 	}
 	first := append(append(put("c", a.next), part...), bson.E{Key: "startTransaction", Value: true})
 	for _, cmd := range []bson.D{first, append(put("d", a.next), part...)} {
@@ -225,9 +227,7 @@ func haveAll(t *testing.T, n int, writers []*anApplication, from, to *aSide) {
 	for _, coll := range []string{"c", "d"} {
 		want := map[int32]int32{}
 		for _, w := range writers {
-			for id, v := range w.has[coll] {
-				want[id] = v
-			}
+			maps.Copy(want, w.has[coll])
 		}
 		for _, side := range []*aSide{from, to} {
 			if diff := cmp.Diff(want, side.values(t, coll)); diff != "" {
