@@ -38,6 +38,7 @@ func Cancel(ctx context.Context, cfg *Config) (*record.Record, error) {
 // taken over then: see commit.
 func (w *work) undo(ctx context.Context) error {
 	err := w.change(ctx, func(r *record.Record) {
+		r.Doubt(now())
 		r.State = record.Cancelling
 		r.Begin(record.Undo, w.cfg.Drain.By, now())
 	})

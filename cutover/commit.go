@@ -198,7 +198,9 @@ func (w *work) end(ctx context.Context, link *checkpoint.Link) error {
 			return err
 		}
 	}
-	if err := w.stopped(ctx); err != nil {
+	// What is mirrored is not known of a link that an earlier release has created.
+	users := link.State().Filters == nil || link.State().Filters.UsersAndRoles
+	if err := w.stopped(ctx, users); err != nil {
 		return &StepError{record.Commit, err}
 	}
 	if err := w.begin(ctx, record.Commit); err != nil {
@@ -223,7 +225,8 @@ func (e *endError) Unwrap() error { return e.err }
 func (*endError) Is(target error) bool { return target == ErrUncertain }
 
 // stopped returns an error if writes to the source are not stopped any more, or were not meanwhile.
-func (w *work) stopped(ctx context.Context) error {
+// With users, changes of users and roles count.
+func (w *work) stopped(ctx context.Context, users bool) error {
 	d := w.draining()
 	if err := d.frozen(ctx, ErrThawed); err != nil {
 		return err
@@ -232,8 +235,8 @@ func (w *work) stopped(ctx context.Context) error {
 	defer cancel()
 	// Where the server does not block writes it goes on deleting expired documents, without a session.
 	m := w.rec.Options.Freeze
-	expires := m == record.Command || m == record.Stopped
-	ns, _, err := writesAfter(ctx, w.cfg.Drain.Source, bson.Timestamp{T: w.rec.Drained.T, I: w.rec.Drained.I}, expires)
+	c := counted{expires: m == record.Command || m == record.Stopped, users: users}
+	ns, _, err := writesAfter(ctx, w.cfg.Drain.Source, bson.Timestamp{T: w.rec.Drained.T, I: w.rec.Drained.I}, c)
 	if err == nil && ns != "" {
 		err = fmt.Errorf("%w: the source's oplog has a write to %s after the drain", ErrWritten, ns)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/lease"
 )
 
 // crash is a set of which a process is cut off, at the command of that number: its reply is lost, or
@@ -140,7 +141,7 @@ func (c *crashed) settle(t *testing.T) string {
 		return "begun anew"
 	}
 	if c.cancel {
-		_, err := cutover.Cancel(t.Context(), c.whole())
+		err := insist(func() error { _, err := cutover.Cancel(t.Context(), c.whole()); return err })
 		if err == nil {
 			c.isBack(c.what)
 			return "cancelled"
@@ -149,7 +150,7 @@ func (c *crashed) settle(t *testing.T) string {
 			t.Errorf("%s: cancelled: %v, and the end is %+v", c.what, err, over)
 		}
 	}
-	if _, err := cutover.Resume(t.Context(), c.whole()); err != nil {
+	if err := insist(func() error { _, err := cutover.Resume(t.Context(), c.whole()); return err }); err != nil {
 		t.Errorf("%s: resumed: %v", c.what, err)
 	}
 	c.isDone(c.what)
@@ -157,6 +158,16 @@ func (c *crashed) settle(t *testing.T) string {
 		return "too late"
 	}
 	return "resumed"
+}
+
+// insist does something again whose process has lost its lease, which a busy machine may do to it.
+func insist(do func() error) (err error) {
+	for range 10 {
+		if err = do(); !lease.Lost(err) {
+			break
+		}
+	}
+	return err
 }
 
 // TestCancelCrashes: a cancellation that is cut off at any command can be gone on with.

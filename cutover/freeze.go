@@ -4,15 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/oplog"
 )
 
 // ErrBusy reports that clients continue to write to the source.
@@ -25,29 +20,6 @@ const (
 	quietLook = 500 * time.Millisecond
 )
 
-// setBlock blocks writes of users to a set, or lifts that, with write concern majority. To send it
-// again does no harm. The server waits for transactions that are open.
-func setBlock(ctx context.Context, set mongo.Caller, on bool, within time.Duration) error {
-	body, err := bson.Marshal(bson.D{
-		{Key: "setUserWriteBlockMode", Value: 1},
-		{Key: "global", Value: on},
-		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
-	})
-	if err != nil {
-		return err
-	}
-	return mongo.Retry{For: within, Again: passing}.Do(ctx, func() error {
-		reply, err := set.Call(ctx, mongo.Command{DB: "admin", Body: body})
-		if err != nil {
-			return err
-		}
-		if e := mongo.ConcernError(reply); e != nil {
-			return &mongo.UnconfirmedError{Err: e}
-		}
-		return nil
-	})
-}
-
 // freeze stops writes to the source.
 func (w *work) freeze(ctx context.Context, r *record.Record) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, w.cfg.Drain.Within)
@@ -55,7 +27,11 @@ func (w *work) freeze(ctx context.Context, r *record.Record) (string, error) {
 	outcome := ""
 	switch o := &r.Options; o.Freeze {
 	case record.Block:
-		if err := setBlock(limited, w.cfg.Drain.Source, true, w.cfg.Drain.Within); err != nil {
+		again, err := setBlock(limited, w.cfg.Drain.Source, true, w.cfg.blockWithin())
+		if again {
+			r.Late = now()
+		}
+		if err != nil {
 			return "", fmt.Errorf("block writes to the source: %w", err)
 		}
 		outcome = "writes of users are blocked"
@@ -88,9 +64,7 @@ func (w *work) thaw(ctx context.Context, r *record.Record) error {
 	switch o := &r.Options; {
 	case !r.Began(record.Freeze):
 	case o.Freeze == record.Block && !r.Found:
-		if err := setBlock(ctx, w.cfg.Drain.Source, false, w.cfg.Drain.Within); err != nil {
-			return fmt.Errorf("let the source take writes again: %w", err)
-		}
+		return w.unblock(ctx, r)
 	case o.Freeze == record.Command && o.ThawCommand != "":
 		if err := w.cfg.Shell(ctx, o.ThawCommand, w.environment(record.Thaw)); err != nil {
 			return fmt.Errorf("run the command that lets applications write: %w", err)
@@ -103,10 +77,7 @@ func (w *work) thaw(ctx context.Context, r *record.Record) error {
 func (w *work) thawSource(ctx context.Context, r *record.Record) (outcome string, err error) {
 	switch o := &r.Options; {
 	case o.Freeze == record.Block:
-		if err := setBlock(ctx, w.cfg.Drain.Source, false, w.cfg.Drain.Within); err != nil {
-			return "", fmt.Errorf("let the old source take writes again: %w", err)
-		}
-		return "the old source takes writes again", nil
+		return "the old source takes writes again", w.unblock(ctx, r)
 	case o.Freeze == record.Command && o.ThawCommand != "":
 		return "the command that lets applications write has ended with exit code 0", w.thaw(ctx, r)
 	}
@@ -126,7 +97,7 @@ func (w *work) quiet(ctx context.Context) error {
 	}
 	last, said := time.Now(), ""
 	for time.Since(last) < quietFor {
-		writes, end, err := writesAfter(ctx, w.cfg.Drain.Source, since, false)
+		writes, end, err := writesAfter(ctx, w.cfg.Drain.Source, since, counted{})
 		if err != nil {
 			return err
 		}
@@ -142,78 +113,4 @@ func (w *work) quiet(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// writesAfter returns the last namespace to which the source's oplog has a write of a user after a
-// time, empty for none, and the time of its last entry. If the server expires documents, deletes
-// without a session do not count: those are its own.
-func writesAfter(ctx context.Context, source mongo.Caller, after bson.Timestamp, expires bool) (ns string, end bson.Timestamp, err error) {
-	body, err := bson.Marshal(bson.D{
-		{Key: "find", Value: "oplog.rs"},
-		{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: after}}}}},
-		{Key: "projection", Value: bson.D{{Key: "ts", Value: 1}, {Key: "op", Value: 1}, {Key: "ns", Value: 1}, {Key: "lsid", Value: 1}, {Key: "o.applyOps.op", Value: 1}, {Key: "o.applyOps.ns", Value: 1}}},
-		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "local"}}},
-	})
-	if err != nil {
-		return "", after, err
-	}
-	docs, err := mongo.Retry{For: askFor}.ReadAll(ctx, source, nil, "local", body)
-	if err != nil {
-		return "", after, fmt.Errorf("read the source's oplog: %w", err)
-	}
-	end = after
-	for _, doc := range docs {
-		e, _ := rawbson.Lookup(doc, "ts")
-		if at, ok := e.Timestamp(); ok {
-			end = at
-		}
-		for _, name := range writtenBy(doc, expires) {
-			if ofUsers(name) {
-				ns = strings.Clone(name)
-			}
-		}
-	}
-	return ns, end, nil
-}
-
-// writtenBy returns the namespaces that an entry writes to, see writesAfter.
-func writtenBy(doc bson.Raw, expires bool) []string {
-	_, session := rawbson.Lookup(doc, "lsid")
-	expires = expires && !session
-	var names []string
-	add := func(doc bson.Raw) {
-		op, _ := rawbson.Lookup(doc, "op")
-		if kind, _ := op.Text(); kind == "n" || kind == "d" && expires {
-			return
-		}
-		e, _ := rawbson.Lookup(doc, "ns")
-		ns, _ := e.Text()
-		names = append(names, ns)
-	}
-	add(doc)
-	o, _ := rawbson.Lookup(doc, "o")
-	inner, ok := o.Document()
-	if !ok {
-		return names
-	}
-	list, _ := rawbson.Lookup(inner, "applyOps")
-	ops, ok := list.Array()
-	if !ok {
-		return names
-	}
-	for it := rawbson.NewIter(ops); it.Next(); {
-		if op, ok := it.Document(); ok {
-			add(op)
-		}
-	}
-	return names
-}
-
-// ofUsers reports whether a namespace is one that a write block covers.
-func ofUsers(ns string) bool {
-	switch oplog.Namespace(ns).DB() {
-	case "", "admin", "config", "local":
-		return false
-	}
-	return true
 }

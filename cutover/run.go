@@ -50,6 +50,9 @@ type Config struct {
 	// Target runs commands on the target's primary; MetaDB is the metadata database.
 	Target mongo.Caller
 	MetaDB string
+	// BlockWithin limits how long the source may take to execute a command that blocks writes.
+	// Default Drain.Within.
+	BlockWithin time.Duration
 	// Process identifies this process in leases.
 	Process string
 	// Check checks the preconditions before writes are stopped; nil for none.
@@ -254,19 +257,13 @@ func (w *work) promoted(ctx context.Context, ended *checkpoint.Over) error {
 
 // approach brings the link to where it can be ended: writes stopped, and everything applied.
 func (w *work) approach(ctx context.Context) error {
-	if !w.rec.Began(record.Freeze) && w.rec.Options.Freeze == record.Block {
-		// Whose block it is must be known before there is one of ours.
-		on, err := blocked(ctx, w.cfg.Drain.Source)
-		if err != nil {
-			return &StepError{record.Freeze, fmt.Errorf("ask whether writes to the source are blocked: %w", err)}
-		}
-		if on {
-			if err := w.change(ctx, func(r *record.Record) { r.Found = true }); err != nil {
-				return &StepError{record.Freeze, err}
-			}
-		}
+	if err := w.beforeFreeze(ctx); err != nil {
+		return &StepError{record.Freeze, err}
 	}
 	if err := w.step(ctx, record.Freeze, w.freeze); err != nil {
+		if errors.Is(err, record.ErrChanged) {
+			err = errors.Join(err, w.lift(ctx))
+		}
 		return err
 	}
 	err := w.step(ctx, record.Drain, func(ctx context.Context, r *record.Record) (string, error) {
@@ -283,6 +280,26 @@ func (w *work) approach(ctx context.Context) error {
 		return err
 	}
 	return w.step(ctx, record.Verify, func(ctx context.Context, _ *record.Record) (string, error) { return w.cfg.Verify(ctx, w.cut) })
+}
+
+// beforeFreeze records what is known of blocks of the source before this process sets one.
+func (w *work) beforeFreeze(ctx context.Context) error {
+	if w.rec.Options.Freeze != record.Block {
+		return nil
+	}
+	found := false
+	if !w.rec.Began(record.Freeze) {
+		// Whose block it is must be known before there is one of ours.
+		var err error
+		if found, err = blocked(ctx, w.cfg.Drain.Source); err != nil {
+			return fmt.Errorf("ask whether writes to the source are blocked: %w", err)
+		}
+	}
+	return w.change(ctx, func(r *record.Record) {
+		r.Found = r.Found || found
+		r.Doubt(now())
+		r.BlockSeconds = max(r.BlockSeconds, w.cfg.blockWithin().Seconds())
+	})
 }
 
 // draining is how this cutover drains: the write block is asked for where it is what stops writes.

@@ -50,6 +50,11 @@ type old struct {
 	// commands are those that were sent, written the namespaces of entries after the drain.
 	commands []string
 	written  []string
+	// held is a command that blocks writes which is not answered, nil if all are: it is executed by the
+	// look after that many.
+	held *int
+	// limit is the limit of that command.
+	limit time.Duration
 }
 
 // Call implements mongo.Caller.
@@ -60,6 +65,10 @@ func (o *old) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	o.commands = append(o.commands, name)
 	docs := bson.A{}
 	switch {
+	case name == "setUserWriteBlockMode" && o.held != nil && cmd.Body.Lookup("global").Boolean():
+		ms, _ := cmd.Body.Lookup("maxTimeMS").AsInt64OK()
+		o.limit = time.Duration(ms) * time.Millisecond
+		return nil, errCrashed
 	case name == "setUserWriteBlockMode":
 		o.blocked = cmd.Body.Lookup("global").Boolean()
 		return reply(bson.D{{Key: "ok", Value: 1}}), nil
@@ -69,10 +78,20 @@ func (o *old) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 		for i, ns := range o.written {
 			docs = append(docs, bson.D{{Key: "ts", Value: bson.Timestamp{T: 101, I: uint32(i)}}, {Key: "op", Value: "i"}, {Key: "ns", Value: ns}})
 		}
-	case name == "find" && o.blocked:
+	case name == "find" && o.looked():
 		docs = bson.A{bson.D{{Key: "_id", Value: ""}, {Key: "blockUserWrites", Value: true}}}
 	}
 	return reply(bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "x.y"}, {Key: "firstBatch", Value: docs}}}}), nil
+}
+
+// looked reports whether writes are blocked; o.mu is held.
+func (o *old) looked() bool {
+	if o.held != nil {
+		if *o.held--; *o.held == 0 {
+			o.blocked, o.held = true, nil
+		}
+	}
+	return o.blocked
 }
 
 func reply(d bson.D) bson.Raw {
@@ -152,7 +171,7 @@ func (m *moved) run(db, cmd string) {
 func (m *moved) config(target, source mongo.Caller) *cutover.Config {
 	return &cutover.Config{
 		Drain:  cutover.DrainConfig{Source: source, Cuts: m.source, Link: m.link, By: "me", Within: 30 * time.Second, Said: func(string) {}},
-		Target: target, MetaDB: "replicator", Process: "the operator's",
+		Target: target, MetaDB: "replicator", Process: "the operator's", BlockWithin: time.Second,
 	}
 }
 

@@ -30,6 +30,7 @@ func TestWrittenAfterDrain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		written string
 		want    error
+		users   bool
 	}{
 		"nothing":              {},
 		"a no-op":              {written: `{` + at + `,"op":"n","ns":""}`},
@@ -38,12 +39,19 @@ func TestWrittenAfterDrain(t *testing.T) {
 		"a delete by a client": {written: `{` + at + `,"op":"d","ns":"shop.sessions","lsid":{"id":1}}`, want: cutover.ErrWritten},
 		"expired documents":    {written: `{` + at + `,"op":"c","ns":"admin.$cmd","o":{"applyOps":[{"op":"d","ns":"shop.sessions"}]}}`},
 		"a transaction":        {written: `{` + at + `,"op":"c","ns":"admin.$cmd","lsid":{"id":1},"o":{"applyOps":[{"op":"d","ns":"shop.sessions"}]}}`, want: cutover.ErrWritten},
-		"of the server":        {written: `{` + at + `,"op":"u","ns":"config.transactions"}`},
+		"a user":               {written: `{` + at + `,"op":"i","ns":"admin.system.users"}`},
+		"a mirrored user":      {written: `{` + at + `,"op":"i","ns":"admin.system.users"}`, want: cutover.ErrWritten, users: true},
+		"a mirrored role":      {written: `{` + at + `,"op":"d","ns":"admin.system.roles"}`, want: cutover.ErrWritten, users: true},
+		"a user in a transaction": {
+			written: `{` + at + `,"op":"c","ns":"admin.$cmd","lsid":{"id":1},"o":{"applyOps":[{"op":"u","ns":"admin.system.users"}]}}`, want: cutover.ErrWritten, users: true,
+		},
+		"of the server": {written: `{` + at + `,"op":"u","ns":"config.transactions"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			target := open(t, "7.0")
-			s, _ := leading(t, target, "l")
+			s, link := leading(t, target, "l")
+			must.Succeed(t, link.SetFilters(t.Context(), checkpoint.Filters{UsersAndRoles: tt.users}))
 			p := &play{t: t, notes: []any{noted}, cuts: []uint32{100}, target: bson.Timestamp{T: 100, I: 1}, written: tt.written}
 			_, err := cutover.Run(t.Context(), byWord(target, p), &record.Options{Freeze: record.Stopped, Reverse: record.NoReverse})
 			if tt.want == nil {

@@ -56,6 +56,8 @@ type Log struct {
 	// have then.
 	resumed time.Time
 	missing oplog.OpTime
+	// noAside means that nothing is set aside of a damaged relay log.
+	noAside bool
 	// salvaged means that the spool is only read: nothing of it is deleted.
 	salvaged bool
 }
@@ -224,6 +226,9 @@ func (l *Log) Disown() bool {
 
 func (l *Log) discard(why *spool.DamagedError) error {
 	l.logDamaged(why)
+	if l.relays(l.copy) {
+		return l.forgive(errors.Join(l.Close(), l.discardFiles(l.copy)))
+	}
 	return l.forgive(l.Remove())
 }
 
@@ -297,7 +302,7 @@ func (l *Log) open(c *checkpoint.Copy) error {
 	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok {
 		// Its content is at the source too, or the copy is void.
 		l.logDamaged(damaged)
-		if err := spool.Clear(l.dir); err != nil {
+		if err := l.discardFiles(c); err != nil {
 			return fmt.Errorf("remove the damaged spool in %s: %w", l.dir, err)
 		}
 		s, err = l.openSpool(id)
@@ -391,6 +396,7 @@ func (l *Log) Forget(from oplog.OpTime) error {
 		return nil
 	}
 	l.fetch.From = from
+	l.forgetAside(from)
 	err := l.spool.Forget(from)
 	switch {
 	case err == nil:

@@ -3,6 +3,7 @@ package initialsync
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/oplogrep/replicator/buffer/spool"
@@ -42,11 +43,38 @@ func (l *Log) AwaitSent(ctx context.Context) bool {
 	return true
 }
 
+// relays reports whether the spool of a copy, nil for none, is a relay log, which may have what the
+// source does not have any more.
+func (l *Log) relays(c *checkpoint.Copy) bool { return l.cfg.Relay > 0 && isConsistent(c) }
+
+// discardFiles removes the files of a damaged spool that is not open. Those of a relay log are set
+// aside: Salvage reads what can be read of them.
+func (l *Log) discardFiles(c *checkpoint.Copy) error {
+	if !l.relays(c) {
+		return spool.Clear(l.dir)
+	}
+	l.noAside = false
+	l.cfg.Observer.Log(slog.LevelWarn, "the damaged relay log is kept until the target has what can be read of it: replicator promote reads it", slog.String("dir", spool.AsideDir(l.dir)))
+	return spool.SetAside(l.dir)
+}
+
+// forgetAside removes what was set aside of a damaged relay log once the target has it. What cannot be
+// removed now is removed later.
+func (l *Log) forgetAside(from oplog.OpTime) {
+	if l.noAside || l.cfg.Relay == 0 {
+		return
+	}
+	none, err := spool.ForgetAside(l.spoolConfig(l.id), from)
+	l.noAside = none && err == nil
+}
+
 // NoteHeard keeps what was heard of the source next to the spool.
 func (l *Log) NoteHeard(h spool.Heard) error { return spool.NoteHeard(l.dir, h) }
 
 // Salvaged is the spool of a link whose source is lost.
 type Salvaged struct {
+	// Dir is the folder of the files.
+	Dir string
 	// First and Last are the first and the last entry that can be read.
 	First, Last oplog.OpTime
 	// Cut says where the files cannot be read any further, nil if they can be to their end.
@@ -57,8 +85,9 @@ type Salvaged struct {
 
 // Salvage opens what is on disk of a consistent link to read it from an entry on, without the
 // source: Read sends it as far as it can be read, and nothing is ever deleted. It returns false if
-// the entry is not there. With lock, it returns spool.ErrInUse while another process uses the
-// files. C is the link's copy, nil if it has none.
+// the entry is not there. Of files that were set aside because they are damaged and those that were
+// written after that, it opens those that reach further. With lock, it returns spool.ErrInUse while
+// another process uses the files. C is the link's copy, nil if it has none.
 func (l *Log) Salvage(instance string, c *checkpoint.Copy, from oplog.OpTime, lock bool) (Salvaged, bool, error) {
 	if err := l.Close(); err != nil {
 		return Salvaged{}, false, err
@@ -67,16 +96,46 @@ func (l *Log) Salvage(instance string, c *checkpoint.Copy, from oplog.OpTime, lo
 	if l.dir == "" {
 		return Salvaged{}, false, nil
 	}
-	id := l.idOf(c)
-	s, cut, err := spool.Salvage(l.spoolConfig(id), lock)
+	cfg := l.spoolConfig(l.idOf(c))
+	s, found, err := salvage(cfg, from, lock)
 	if err != nil {
 		return Salvaged{}, false, err
 	}
-	found := Salvaged{Cut: cut}
-	if h, ok, unread := spool.ReadHeard(l.dir); unread == nil && ok {
-		found.Heard = &h
+	cfg.Dir, cfg.Registry = spool.AsideDir(l.dir), nil
+	aside, older, err := salvage(cfg, from, false)
+	if err != nil {
+		return Salvaged{}, false, errors.Join(err, closed(s))
 	}
-	if last := s.Disk(); !last.Last.IsNull() && (found.Heard == nil || last.Last.After(found.Heard.OpTime)) {
+	if aside != nil && (s == nil || older.Last.After(found.Last)) {
+		s, aside, found, older = aside, s, older, found
+	}
+	if err := closed(aside); err != nil {
+		return Salvaged{}, false, errors.Join(err, closed(s))
+	}
+	found.Heard = later(found.Heard, older.Heard)
+	if h, ok, unread := spool.ReadHeard(l.dir); unread == nil && ok {
+		found.Heard = later(&h, found.Heard)
+	}
+	if s == nil {
+		return found, false, nil
+	}
+	ended := &storing{stop: func(error) {}, known: make(chan struct{}), done: make(chan struct{})}
+	ended.consistent.Store(true)
+	close(ended.known)
+	close(ended.done)
+	l.spool, l.id, l.storing, l.copy, l.salvaged = s, cfg.ID, ended, c, true
+	return found, true, nil
+}
+
+// salvage opens the files of a folder to read them from an entry on. It returns nil if that is not
+// there, and what is there.
+func salvage(cfg spool.Config, from oplog.OpTime, lock bool) (*spool.Spool, Salvaged, error) {
+	s, cut, err := spool.Salvage(cfg, lock)
+	if err != nil {
+		return nil, Salvaged{}, err
+	}
+	found := Salvaged{Dir: cfg.Dir, Cut: cut}
+	if last := s.Disk(); !last.Last.IsNull() {
 		found.Heard = &spool.Heard{OpTime: last.Last, At: last.Newest}
 	}
 	ok := false
@@ -88,14 +147,24 @@ func (l *Log) Salvage(instance string, c *checkpoint.Copy, from oplog.OpTime, lo
 		err = nil
 	}
 	if err != nil || !ok {
-		return found, false, errors.Join(err, s.Close())
+		return nil, found, errors.Join(err, s.Close())
 	}
-	ended := &storing{stop: func(error) {}, known: make(chan struct{}), done: make(chan struct{})}
-	ended.consistent.Store(true)
-	close(ended.known)
-	close(ended.done)
-	l.spool, l.id, l.storing, l.copy, l.salvaged = s, id, ended, c, true
-	return found, true, nil
+	return s, found, nil
+}
+
+func closed(s *spool.Spool) error {
+	if s == nil {
+		return nil
+	}
+	return s.Close()
+}
+
+// later returns the one that is later, the first one if they are the same.
+func later(a, b *spool.Heard) *spool.Heard {
+	if a == nil || b != nil && b.OpTime.After(a.OpTime) {
+		return b
+	}
+	return a
 }
 
 func damaged(err error) bool {

@@ -268,6 +268,12 @@ func (pr *promotion) once(ctx context.Context) error {
 		return err
 	}
 	if ok && !found.Last.Before(st.Applied) {
+		if st.Routing != applier.Routing {
+			if err := link.SetRouting(ctx, applier.Routing); err != nil {
+				return err
+			}
+			st = link.State()
+		}
 		pr.say("applying what the relay log has, from %s to %s", st.FetchFrom, found.Last)
 		// What a lane had announced may be after the end of the log: that is told of the lanes.
 		if err := pr.apply(ctx, link, st, found.Last); err != nil && !errors.Is(err, applier.ErrCut) {
@@ -306,7 +312,7 @@ func (pr *promotion) open(ctx context.Context, instance string, st checkpoint.St
 	log := pr.p.log
 	for begun := time.Now(); ; {
 		found, ok, err := log.Salvage(instance, st.Copy, st.FetchFrom, lock)
-		pr.rec.Log, pr.rec.Dir = found, log.Dir()
+		pr.rec.Log, pr.rec.Dir = found, cmp.Or(found.Dir, log.Dir())
 		switch {
 		case !errors.Is(err, spool.ErrInUse) || time.Since(begun) > pr.cfg.SpoolWait:
 			return found, ok, err

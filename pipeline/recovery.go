@@ -39,6 +39,9 @@ type Recovery struct {
 	Holder string
 	// LeftOut are the collections that are not as of S: they were being copied again.
 	LeftOut []oplog.Namespace
+	// KeptBack are the collections that waited for an index build: none of their operations after
+	// Since was applied, although some of other collections were.
+	KeptBack []checkpoint.KeptBack
 }
 
 // Ahead is a lane that has applied operations after the recovery point.
@@ -94,7 +97,7 @@ func (r *Recovery) heard() oplog.OpTime {
 
 // set takes S and the lanes from the state of the link.
 func (r *Recovery) set(st *checkpoint.State, at oplog.OpTime) {
-	r.At, r.Ahead = at, nil
+	r.At, r.Ahead, r.KeptBack = at, nil, slices.Clone(st.KeptBack)
 	add := func(lane int, p checkpoint.Position, announced bool) {
 		if p.OpTime.After(at) {
 			r.Ahead = append(r.Ahead, Ahead{lane, p, announced})
@@ -159,6 +162,9 @@ func (pr *promotion) preview(ctx context.Context) error {
 		at = found.Last
 	}
 	pr.rec.set(&st, at)
+	if ok {
+		pr.rec.KeptBack = nil // what the relay log has is applied to them too
+	}
 	pr.rec.Wall = st.AppliedWall
 	return pr.known(ctx, &st)
 }

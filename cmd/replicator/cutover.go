@@ -66,7 +66,7 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 	defer source.Close()
 	switch {
 	case c.Drain:
-		return c.drain(ctx, out, source, store)
+		return c.drain(ctx, out, source, store, &state)
 	case c.Status:
 		return c.printRecord(ctx, out, store)
 	case !c.DryRun:

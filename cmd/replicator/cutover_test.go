@@ -194,6 +194,7 @@ func TestCutoverRun(t *testing.T) {
 	over := `cut over at \d{4}-.* UTC by .*@.*: the target was the source as of \d+:\d+ t\d+, and nothing later is applied`
 	said(t, cli.ExitOK, over, nil, c.move()...)
 	said(t, cli.ExitFailed, "passed its commit point", nil, c.move("--cancel")...)
+	said(t, pipeline.ExitResync, `link "test" follows set src`, nil, c.move("--resume", "--source="+c.target.URI())...)
 	said(t, cli.ExitOK, `^Link test: the cutover that .* is done, at step expire .*\ncheck .*\nfreeze .*writes of users are blocked\ndrain .*\nconvert .*1 indexes were converted\narm .*\ncommit .*\nexpire `, nil, c.move("--status")...)
 	said(t, pipeline.ExitResync, `was cut over at (.|\n)*make a new link`, nil, append([]string{"run", "--once"}, uris(c.source, c.target)...)...)
 	said(t, pipeline.ExitResync, `was cut over at `, nil, c.move("--dry-run")...)
@@ -213,6 +214,9 @@ func TestCutoverCancel(t *testing.T) {
 	said(t, cli.ExitOK, `at step convert \(begun (.|\n)*No process works on it\.`, nil, c.move("--status")...)
 	said(t, cli.ExitFailed, `a cutover of the link is under way`, nil, c.move(waive)...)
 	said(t, cli.ExitFailed, `(?i)cutover`, nil, c.move("--dry-run")...)
+	for _, flag := range []string{"--resume", "--cancel"} {
+		said(t, pipeline.ExitResync, `link "test" follows set src, and the source is the set dst`, nil, c.move(flag, "--source="+c.target.URI())...)
+	}
 	said(t, cli.ExitOK, `^The cutover of link test is cancelled: `, nil, c.move("--cancel")...)
 	said(t, cli.ExitFailed, `no cutover of the link is under way`, nil, c.move("--resume")...)
 	insert(t, c.source, "shop", "b", bson.D{{Key: "_id", Value: 1}})

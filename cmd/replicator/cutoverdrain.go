@@ -10,9 +10,10 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/printable"
-	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/request"
 )
 
@@ -20,8 +21,12 @@ import (
 const unblockHint = "The source stays as it is. If you do not go on, let it take writes again: db.adminCommand({setUserWriteBlockMode: 1, global: false}) on its primary."
 
 // drain waits until the target has everything that the source has, and prints the proof.
-func (c *cutoverCommand) drain(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store) error {
-	if err := c.sameSource(ctx, source, store); err != nil {
+func (c *cutoverCommand) drain(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store, state *checkpoint.State) error {
+	err := c.sameSource(ctx, source, &state.Source)
+	if err == nil && state.Over != nil {
+		err = &checkpoint.OverError{Link: c.Link, Over: *state.Over}
+	}
+	if err != nil {
 		return cli.Stopped(ctx, linkError{err})
 	}
 	d, err := cutover.Drain(ctx, c.drainConfig(out, source, store))
@@ -31,13 +36,17 @@ func (c *cutoverCommand) drain(ctx context.Context, out cli.Output, source *driv
 	return c.printDrained(out, &d)
 }
 
-// sameSource returns an error if the source is not that of the link, or the link has ended. Whether
-// the user may do what follows, the servers say themselves.
-func (c *cutoverCommand) sameSource(ctx context.Context, source *driver.Set, store *checkpoint.Store) error {
-	_, err := preflight.Cutover(ctx, preflight.CutoverConfig{
-		Source: source, Target: store.Target(), Link: c.Link, MetaDB: c.MetadataDB, WritesStopped: c.WritesStopped,
-	}, nil)
-	return err
+// sameSource returns an error unless the source is the set that the link follows: what is blocked,
+// proved, or taken back there says nothing about another one.
+func (c *cutoverCommand) sameSource(ctx context.Context, source *driver.Set, was *checkpoint.Source) error {
+	set, err := replset.Identify(ctx, mongo.Reads(source))
+	if err != nil {
+		return fmt.Errorf("ask the source for its set: %w", err)
+	}
+	if was.ReplicaSetID.IsZero() || was.ReplicaSetID.Equal(set.ReplicaSetID) {
+		return nil
+	}
+	return fmt.Errorf("link %q follows set %s, and the source is the set %s, which has another id: %w", c.Link, was.SetName, set.SetName, checkpoint.ErrOtherSource)
 }
 
 func (c *cutoverCommand) drainConfig(out cli.Output, source *driver.Set, store *checkpoint.Store) *cutover.DrainConfig {

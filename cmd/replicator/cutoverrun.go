@@ -26,7 +26,7 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 	if o := state.Over; o != nil && !c.Resume && !c.Cancel {
 		return c.ended(ctx, out, store, o)
 	}
-	if err := c.sameSource(ctx, source, store); err != nil && !is[*checkpoint.OverError](err) && !is[*checkpoint.ConvertingError](err) {
+	if err := c.sameSource(ctx, source, &state.Source); err != nil {
 		return cli.Stopped(ctx, linkError{err})
 	}
 	cfg := &cutover.Config{

@@ -76,13 +76,21 @@ func (c *promoteCommand) Run(ctx context.Context, out cli.Output, known *setting
 	cfg.Pipeline.Lease.Process, cfg.Pipeline.Lease.Target = lease.NewProcess(""), renewals
 	r, err := pipeline.Promote(ctx, cfg, target)
 	if err != nil {
-		return cli.Stopped(ctx, linkError{fmt.Errorf("promote: %w", err)})
+		return interrupted(ctx, linkError{fmt.Errorf("promote: %w", err)})
 	}
 	specs, err := ddl.ReadDeferred(ctx, target, c.MetadataDB, c.Link)
 	if err != nil {
 		out.Complain("%s: cannot read which options are deferred: %s.", c.Link, printable.Text(err.Error()))
 	}
 	return c.print(out, &r, len(specs))
+}
+
+// interrupted is the error of a promotion that was stopped: the write that ends the link may be done.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !is[*cli.Error](err) {
+		return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "It was stopped, and the link may have been promoted. Run the same command again: it goes on, or prints the recovery point."}
+	}
+	return err
 }
 
 // ask returns an error if the source is not gone: a primary of it answers.

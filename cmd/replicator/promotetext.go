@@ -57,6 +57,9 @@ func writeRecovery(w io.Writer, r *pipeline.Recovery, deferred int) error {
 	for _, ns := range r.LeftOut {
 		say("Not as of that: %s, which was being copied again.", printable.Text(string(ns)))
 	}
+	for _, k := range r.KeptBack {
+		say("Not as of that: %s, which waited for an index build: it has its operations up to %s, number %d, and none after that.", printable.Text(string(k.NS)), k.Since.OpTime, k.Since.Op)
+	}
 	sayLog(say, r)
 	sayMissing(say, r)
 	if deferred > 0 {
@@ -150,7 +153,10 @@ func recoveryJSON(r *pipeline.Recovery, deferred int) map[string]any {
 		}
 		return map[string]any{"t": o.TS.T, "i": o.TS.I, "term": o.Term}
 	}
-	ahead, open := []any{}, []any{}
+	ahead, open, kept := []any{}, []any{}, []any{}
+	for _, k := range r.KeptBack {
+		kept = append(kept, map[string]any{"namespace": k.NS, "at": at(k.Since.OpTime), "op": k.Since.Op})
+	}
 	for _, a := range r.Ahead {
 		ahead = append(ahead, map[string]any{"lane": a.Lane, "at": at(a.At.OpTime), "op": a.At.Op, "announced": a.Announced})
 	}
@@ -163,7 +169,7 @@ func recoveryJSON(r *pipeline.Recovery, deferred int) map[string]any {
 	heard, when := heardOf(r)
 	out := map[string]any{
 		"link": r.Link, "promoted": r.Over != nil, "at": at(r.At), "wall": time.UnixMilli(r.Wall).UTC(), "exact": r.Exact(), "ahead": ahead,
-		"open": open, "heard": at(heard), "leftOut": r.LeftOut, "deferred": deferred,
+		"open": open, "heard": at(heard), "leftOut": r.LeftOut, "keptBack": kept, "deferred": deferred,
 		"relayLog": map[string]any{"dir": r.Dir, "first": at(r.Log.First), "last": at(r.Log.Last), "cut": r.Log.Cut != nil},
 	}
 	if !heard.IsNull() {

@@ -92,6 +92,12 @@ type Record struct {
 	// Found is set if writes to the source were blocked already before the cutover: it does not
 	// lift that block.
 	Found bool `bson:"found,omitempty" json:"found,omitempty"`
+	// BlockSeconds limits how long after its arrival the source executes a command of this cutover
+	// that blocks writes, 0 in records of earlier releases.
+	BlockSeconds float64 `bson:"blockSeconds,omitempty" json:"blockSeconds,omitempty"`
+	// Late is when it was found that such a command was sent, and that it is not known whether it was
+	// executed: it may still be, for BlockSeconds. Zero if each was answered.
+	Late time.Time `bson:"late,omitempty" json:"late,omitzero"`
 	// Frozen is when the last write was acknowledged at the latest, by the clock of the process that
 	// has stopped writes; zero before.
 	Frozen time.Time `bson:"frozen,omitempty" json:"frozen,omitzero"`
@@ -158,6 +164,28 @@ func (r *Record) Forget(s Step) {
 
 // Blocks reports whether the source may be blocked by this cutover.
 func (r *Record) Blocks() bool { return r.Open() && r.Began(Freeze) && !r.Found && !r.Has(Undo) }
+
+// Doubt records that it is not known what became of the command that blocks writes, if that is so.
+func (r *Record) Doubt(now time.Time) {
+	if r.Options.Freeze == Block && !r.Found && r.Began(Freeze) && !r.Has(Freeze) && !r.Began(Undo) {
+		r.Late = now
+	}
+}
+
+// unlimited is how long a command that blocks writes may take to be executed in records that have no
+// limit: the server ends older transactions by itself, for which such a command waits.
+const unlimited = time.Minute
+
+// Settled returns from when on no command of this cutover can block writes to the source by itself.
+func (r *Record) Settled() time.Time {
+	switch {
+	case r.Late.IsZero():
+		return time.Time{}
+	case r.BlockSeconds == 0:
+		return r.Late.Add(unlimited)
+	}
+	return r.Late.Add(time.Duration(r.BlockSeconds * float64(time.Second)))
+}
 
 // Clone returns a copy.
 func (r *Record) Clone() *Record {

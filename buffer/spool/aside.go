@@ -1,0 +1,81 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// AsideDir returns the folder for files that were set aside, in the folder of a spool.
+func AsideDir(dir string) string { return filepath.Join(dir, "damaged") }
+
+// SetAside moves the files of a spool that is not open and that Open cannot use into AsideDir, in
+// place of those that are there: what can be read of them may be all that is left of a source.
+// Salvage reads them. The newest are moved first, so that a crash leaves the beginning in one place.
+func SetAside(dir string) error {
+	lock, err := takeFolder(dir, os.OpenFile)
+	if err == nil {
+		err = errors.Join(setAside(dir), lock.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("spool: set the files in %s aside: %w", dir, err)
+	}
+	return nil
+}
+
+func setAside(dir string) error {
+	list, err := listFiles(dir)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	to := AsideDir(dir)
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	there, err := listFiles(to)
+	if err != nil {
+		return err
+	}
+	for _, g := range there {
+		// What a crash has left of the same move stays.
+		if g.number <= list[len(list)-1].number {
+			if err := remove(g.path); err != nil {
+				return err
+			}
+		}
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		if err := os.Rename(list[i].path, filepath.Join(to, filepath.Base(list[i].path))); err != nil {
+			return err
+		}
+	}
+	return errors.Join(syncDir(to, (*os.File).Sync), syncDir(dir, (*os.File).Sync))
+}
+
+// ForgetAside removes the files that were set aside if no entry after from can be read of them. It
+// reports whether none are left.
+func ForgetAside(cfg Config, from oplog.OpTime) (none bool, err error) {
+	cfg.Dir = AsideDir(cfg.Dir)
+	if there, err := Found(cfg.Dir); err != nil || !there {
+		return err == nil, err
+	}
+	s, _, err := Salvage(cfg, false)
+	if err != nil {
+		return false, err
+	}
+	_, last, ok := s.Bounds()
+	if err := s.Close(); err != nil || ok && last.After(from) {
+		return false, err
+	}
+	if err := clearFiles(cfg.Dir); err != nil {
+		return false, fmt.Errorf("spool: remove what was set aside in %s: %w", cfg.Dir, err)
+	}
+	if err := os.Remove(cfg.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("spool: remove what was set aside: %w", err)
+	}
+	return true, nil
+}

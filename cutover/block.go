@@ -1,0 +1,105 @@
+package cutover
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+)
+
+const (
+	// lateLook is the time between two looks whether a block has come late.
+	lateLook = 250 * time.Millisecond
+	// blockedAgain is how often a block is lifted that comes when none of ours can.
+	blockedAgain = 3
+	// liftWithin is how long it is tried to lift the block of a cutover that was cancelled meanwhile.
+	liftWithin = 30 * time.Second
+)
+
+// errBlockedAgain reports a source that somebody else blocks.
+var errBlockedAgain = errors.New("its writes are blocked again, by another program or an operator")
+
+// setBlock blocks writes of users to a set, or lifts that, with write concern majority. To send it
+// again does no harm. The server waits for transactions that are open, at most within. It reports
+// whether the command was sent more than once, so that one without a reply may be executed later.
+func setBlock(ctx context.Context, set mongo.Caller, on bool, within time.Duration) (again bool, err error) {
+	sent, begun := 0, time.Now()
+	err = mongo.Retry{For: within, Again: passing}.Do(ctx, func() error {
+		body, err := bson.Marshal(bson.D{
+			{Key: "setUserWriteBlockMode", Value: 1},
+			{Key: "global", Value: on},
+			{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
+			{Key: "maxTimeMS", Value: max(time.Second, within-time.Since(begun)).Milliseconds()},
+		})
+		if err != nil {
+			return err
+		}
+		sent++
+		reply, err := set.Call(ctx, mongo.Command{DB: "admin", Body: body})
+		if err != nil {
+			return err
+		}
+		if e := mongo.ConcernError(reply); e != nil {
+			return &mongo.UnconfirmedError{Err: e}
+		}
+		return nil
+	})
+	return sent > 1, err
+}
+
+func (cfg *Config) blockWithin() time.Duration { return cmp.Or(cfg.BlockWithin, cfg.Drain.Within) }
+
+// unblock lifts the block of the source. A command that blocks writes, and was not answered, may be
+// executed after that, by a server that was waiting for transactions: unblock returns once that
+// cannot happen any more.
+func (w *work) unblock(ctx context.Context, r *record.Record) error {
+	waits := false
+	for others := 0; ; {
+		if _, err := setBlock(ctx, w.cfg.Drain.Source, false, w.cfg.Drain.Within); err != nil {
+			return fmt.Errorf("let the source take writes again: %w", err)
+		}
+		settled := !time.Now().Before(r.Settled())
+		on, err := blocked(ctx, w.cfg.Drain.Source)
+		switch {
+		case err != nil:
+			return fmt.Errorf("ask whether the source takes writes again: %w", err)
+		case on && settled && others == blockedAgain:
+			return fmt.Errorf("let the source take writes again: %w", errBlockedAgain)
+		case on && settled:
+			others++
+		case on:
+			w.cfg.Drain.say("a command that blocks writes to the source was executed late; the block is lifted again")
+		case settled:
+			return nil
+		case !waits:
+			waits = true
+			w.cfg.Drain.say(fmt.Sprintf("the source takes writes; waiting up to %s, as a command that blocks them was sent and not answered", time.Until(r.Settled()).Round(time.Second)))
+		}
+		if err := mongo.Pause(ctx, lateLook); err != nil {
+			return err
+		}
+	}
+}
+
+// lift lifts the block that this process has just set, if another one has cancelled the cutover meanwhile.
+func (w *work) lift(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liftWithin)
+	defer cancel()
+	r, err := w.records.Get(ctx, w.rec.Link)
+	if err != nil {
+		return err
+	}
+	if o := &w.rec.Options; o.Freeze != record.Block || w.rec.Found || r != nil && (r.State == record.Running || r.State == record.Done) {
+		return nil
+	}
+	if _, err := setBlock(ctx, w.cfg.Drain.Source, false, liftWithin); err != nil {
+		return fmt.Errorf("let the source take writes again, as the cutover was cancelled: %w", err)
+	}
+	return nil
+}

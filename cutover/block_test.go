@@ -1,0 +1,120 @@
+package cutover_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+)
+
+// TestLateBlock: a command that blocks the source, and is executed only after the cutover was
+// cancelled, does not leave it blocked. The server gives it up after a time that the record has.
+func TestLateBlock(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	for name, again := range map[string]func(m *moved, cfg *cutover.Config) error{
+		"cancelled": func(_ *moved, cfg *cutover.Config) error { _, err := cutover.Cancel(t.Context(), cfg); return err },
+		"resumed": func(m *moved, cfg *cutover.Config) error {
+			cfg.Verify = func(context.Context, checkpoint.Cut) (string, error) { return "", errBroken }
+			m.source.set(func(o *old) { o.held = nil }) // the next one is executed at once
+			if _, err := cutover.Resume(t.Context(), cfg); !errors.Is(err, errBroken) {
+				t.Errorf("resumed: %v", err)
+			}
+			m.source.set(func(o *old) { o.held = new(2) })
+			_, err := cutover.Cancel(t.Context(), cfg)
+			return err
+		},
+	} {
+		m := newMoved(t, target, name)
+		m.source.held = new(never)
+		cfg := m.whole()
+		if _, err := cutover.Run(t.Context(), cfg, byBlock); !errors.Is(err, errCrashed) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if m.source.limit <= 0 || m.source.limit > cfg.BlockWithin {
+			t.Errorf("%s: a command that blocks writes may take %s", name, m.source.limit)
+		}
+		m.source.set(func(o *old) { o.held = new(2) })
+		if err := again(m, cfg); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if m.source.held != nil {
+			t.Errorf("%s: it ended before a late block can come", name)
+		}
+		m.isBack(name)
+	}
+}
+
+// set changes a source.
+func (o *old) set(do func(*old)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	do(o)
+}
+
+// stopped is a source at which a process is suspended before it blocks writes, for as long as do takes.
+type stopped struct {
+	*old
+	do func()
+}
+
+// Call implements mongo.Caller.
+func (s *stopped) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if do := s.do; do != nil && cmd.Body.Index(0).Key() == "setUserWriteBlockMode" {
+		s.do = nil
+		do()
+	}
+	return s.old.Call(ctx, cmd)
+}
+
+// TestBlockAfterCancel: a process that was suspended before it blocked the source, and finds that its
+// cutover was cancelled meanwhile, lifts its block.
+func TestBlockAfterCancel(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	cfg := m.whole()
+	source := &stopped{old: m.source}
+	source.do = func() { must.Get(cutover.Cancel(t.Context(), cfg))(t) }
+	suspended := m.config(m.target, source)
+	if _, err := cutover.Run(t.Context(), suspended, byBlock); !errors.Is(err, record.ErrChanged) {
+		t.Errorf("it goes on: %v", err)
+	}
+	m.isBack("cancelled")
+	if !slices.Contains(m.source.commands, "setUserWriteBlockMode") {
+		t.Error("nothing was blocked")
+	}
+}
+
+// TestBlockedByOthers: a source that another program goes on blocking is not said to take writes.
+func TestBlockedByOthers(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	cfg := m.whole()
+	cfg.Verify = func(context.Context, checkpoint.Cut) (string, error) { return "", errBroken }
+	if _, err := cutover.Run(t.Context(), cfg, byBlock); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	cfg.Drain.Source = blocksAgain{m.source}
+	if r, err := cutover.Cancel(t.Context(), cfg); err == nil || r.State != record.Cancelling || !r.Blocks() {
+		t.Errorf("cancelled: %v, %v", r, err)
+	}
+	must.Get(cutover.Cancel(t.Context(), m.whole()))(t)
+	m.isBack("cancelled again")
+}
+
+// blocksAgain is a source that is blocked whatever is done.
+type blocksAgain struct{ *old }
+
+// Call implements mongo.Caller.
+func (b blocksAgain) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	defer b.set(func(o *old) { o.blocked = true })
+	return b.old.Call(ctx, cmd)
+}

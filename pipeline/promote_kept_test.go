@@ -1,0 +1,28 @@
+package pipeline_test
+
+import (
+	"testing"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// TestPromoteKeptBack: a collection that waits for an index build is named, as it is behind the others.
+func TestPromoteKeptBack(t *testing.T) {
+	t.Parallel()
+	o := newRelayed(t)
+	o.links["a"].drain(nil)
+	o.awaitEnd(o.links["a"])
+	store := must.Get(checkpoint.New(checkpoint.Config{Target: connect(t, o.target.Set, theProgram), DB: "replicator", Link: "mirror"}))(t)
+	link := must.Get(store.Acquire(t.Context(), 0))(t)
+	since := checkpoint.Position{OpTime: link.State().Applied, Op: 1}
+	must.Succeed(t, link.KeepBack(t.Context(), []checkpoint.KeptBack{{NS: "db.c", Since: since}}))
+	for range 2 { // what was promoted says the same
+		got := must.Get(o.promote(func(c *pipeline.PromoteConfig) { c.Pipeline.Copy.SpoolDir = t.TempDir() }))(t)
+		if len(got.KeptBack) != 1 || got.KeptBack[0].NS != oplog.Namespace("db.c") || got.KeptBack[0].Since != since {
+			t.Errorf("kept back are %+v", got.KeptBack)
+		}
+	}
+}
