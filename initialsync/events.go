@@ -19,6 +19,7 @@ const (
 	keyTook        = "took"
 	keyIndex       = "index"
 	keyError       = "error"
+	keyDir         = "dir"
 	keyHost        = "host"
 	keyGrant       = "grant"
 	keyNumber      = "number"

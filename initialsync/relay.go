@@ -54,7 +54,7 @@ func (l *Log) discardFiles(c *checkpoint.Copy) error {
 		return spool.Clear(l.dir)
 	}
 	l.noAside = false
-	l.cfg.Observer.Log(slog.LevelWarn, "the damaged relay log is kept until the target has what can be read of it: replicator promote reads it", slog.String("dir", spool.AsideDir(l.dir)))
+	l.cfg.Observer.Log(slog.LevelWarn, "the damaged relay log is kept until the target has what can be read of it: replicator promote reads it", slog.String(keyDir, spool.AsideDir(l.dir)))
 	return spool.SetAside(l.dir)
 }
 

@@ -30,8 +30,13 @@ func TestRelayDamaged(t *testing.T) {
 	in := make(chan oplog.Reply, 9)
 	for n := 1; n <= cap(in); n++ {
 		raw := must.Get(bson.Marshal(bson.D{
-			{Key: "ts", Value: at(n).TS}, {Key: "t", Value: int64(1)}, {Key: "v", Value: int64(2)}, {Key: "op", Value: "n"}, {Key: "ns", Value: ""},
-			{Key: "wall", Value: time.UnixMilli(1)}, {Key: "o", Value: bson.D{{Key: "x", Value: make([]byte, 300<<10)}}},
+			{Key: "ts", Value: at(n).TS},
+			{Key: "t", Value: int64(1)},
+			{Key: "v", Value: int64(2)},
+			{Key: "op", Value: "n"},
+			{Key: "ns", Value: ""},
+			{Key: "wall", Value: time.UnixMilli(1)},
+			{Key: "o", Value: bson.D{{Key: "x", Value: make([]byte, 300<<10)}}},
 		}))(t)
 		in <- oplog.Reply{Entries: []oplog.Entry{must.Get(oplog.ParseEntry(raw))(t)}, Bytes: int64(len(raw)), Received: time.UnixMilli(1)}
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -48,8 +49,8 @@ func setAside(dir string) error {
 			}
 		}
 	}
-	for i := len(list) - 1; i >= 0; i-- {
-		if err := os.Rename(list[i].path, filepath.Join(to, filepath.Base(list[i].path))); err != nil {
+	for _, g := range slices.Backward(list) {
+		if err := os.Rename(g.path, filepath.Join(to, filepath.Base(g.path))); err != nil {
 			return err
 		}
 	}
