@@ -1,6 +1,7 @@
 package applier
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/oplogrep/replicator/applier/plan"
@@ -23,8 +24,8 @@ type Work struct {
 	SourceClock func() (now time.Time, known bool)
 	// Tally is called, from several goroutines, after each flush, with what it had of the
 	// source's namespaces: of one perhaps in several parts. The list and the names in it are
-	// valid during the call only.
-	Tally func([]NamespaceOps)
+	// valid during the call only. Sampled are some of its operations.
+	Tally func(list []NamespaceOps, sampled []SampledOp)
 }
 
 // NamespaceOps is how much a flush had of a namespace of the source.
@@ -32,6 +33,18 @@ type NamespaceOps struct {
 	NS         oplog.Namespace
 	Ops, Bytes int64
 }
+
+// SampledOp is an operation on one document, drawn at random among those of a flush: one in
+// [SampleEvery], wherever the documents of a collection have hashes.
+type SampledOp struct {
+	// In is the index of its namespace in the list.
+	In int
+	// Doc is the hash of the document by which its lane was chosen.
+	Doc uint32
+}
+
+// SampleEvery is how many operations there are, on average, for one that is sampled.
+const SampleEvery = 16
 
 // clock returns what the source's clock shows now, in milliseconds since the epoch; false
 // where that is not known, or of no interest.
@@ -77,7 +90,7 @@ func (w *writer) tally(ops []plan.Op) {
 	if w.cfg.Work.Tally == nil {
 		return
 	}
-	list, last := w.tallies[:0], 0
+	list, sampled, last := w.tallies[:0], w.sampled[:0], 0
 	for i := range ops {
 		ns := ops[i].NS
 		if len(list) == 0 || list[last].NS != ns {
@@ -91,10 +104,16 @@ func (w *writer) tally(ops []plan.Op) {
 		}
 		list[last].Ops++
 		list[last].Bytes += sizeOf(&ops[i])
+		if w.unsampled--; w.unsampled < 0 {
+			w.unsampled = rand.IntN(2*SampleEvery - 1) //nolint:gosec // keeps no secret
+			if ops[i].Hash != 0 {
+				sampled = append(sampled, SampledOp{last, ops[i].Hash})
+			}
+		}
 	}
-	w.cfg.Work.Tally(list)
+	w.cfg.Work.Tally(list, sampled)
 	clear(list) // the names are views into the replies of the source
-	w.tallies = list
+	w.tallies, w.sampled = list, sampled
 }
 
 // sizeOf is the size of an operation in the log, in bytes.

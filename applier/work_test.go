@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
@@ -44,7 +45,7 @@ func TestWork(t *testing.T) {
 					c.Work = Work{
 						Dispatcher: &g.dispatcher, Lanes: &g.lanes, Latency: latency,
 						SourceClock: func() (time.Time, bool) { return time.Now().Add(tt.ahead), tt.known },
-						Tally: func(list []NamespaceOps) {
+						Tally: func(list []NamespaceOps, _ []SampledOp) {
 							mu.Lock()
 							defer mu.Unlock()
 							for _, n := range list {
@@ -122,4 +123,41 @@ func roughly(d *metric.Distribution, seconds ...int) map[int]uint64 {
 		}
 	}
 	return out
+}
+
+// TestSampled: about one operation in SampleEvery is sampled, with its document's hash and under its own
+// namespace; none of a collection whose documents have no hashes.
+func TestSampled(t *testing.T) {
+	t.Parallel()
+	counts := map[uint32]int{}
+	w := &writer{Applier: &Applier{}}
+	w.cfg.Work.Tally = func(list []NamespaceOps, sampled []SampledOp) {
+		for _, op := range sampled {
+			if want := map[oplog.Namespace]uint32{"db.a": 1, "db.b": 2}[list[op.In].NS]; op.Doc != want {
+				t.Fatalf("document %d in %s", op.Doc, list[op.In].NS)
+			}
+			counts[op.Doc]++
+		}
+	}
+	ops := make([]plan.Op, 300)
+	for i := range ops {
+		switch i % 3 {
+		case 0:
+			ops[i] = plan.Op{Op: oplog.Op{NS: "db.a"}, Hash: 1}
+		case 1:
+			ops[i] = plan.Op{Op: oplog.Op{NS: "db.b"}, Hash: 2}
+		case 2:
+			ops[i] = plan.Op{Op: oplog.Op{NS: "db.capped"}}
+		}
+	}
+	const flushes = 1000
+	for range flushes {
+		ops = append(ops[1:], ops[0]) // another namespace comes first
+		w.tally(ops)
+	}
+	for doc := uint32(1); doc <= 2; doc++ {
+		if n, want := counts[doc], flushes*100/SampleEvery; n < want*8/10 || n > want*12/10 {
+			t.Errorf("document %d was sampled %d times, want about %d", doc, n, want)
+		}
+	}
 }

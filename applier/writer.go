@@ -59,6 +59,10 @@ type writer struct {
 	bodies []byte
 	// tallies is memory for the namespaces of a flush.
 	tallies []NamespaceOps
+	// sampled is memory for the operations of a flush that are sampled; so many come before
+	// the next of them.
+	sampled   []SampledOp
+	unsampled int
 }
 
 func newWriter(a *Applier, name string, l lane) *writer {

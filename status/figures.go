@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -214,6 +215,20 @@ type Namespace struct {
 	// DeferredIndexes are indexes whose options, or that as a whole, the target gets at
 	// cutover only; nil while that is not known.
 	DeferredIndexes []string `json:"deferredIndexes"`
+	// HotDocuments are those that have had a large part of the operations lately, the hottest
+	// first; nil while that is not known.
+	HotDocuments []HotDocument `json:"hotDocuments"`
+}
+
+// HotDocument is a document whose operations limit how far those of its namespace are spread
+// over the writers.
+type HotDocument struct {
+	// Hash is the hash of the document by which its writer is chosen, in hexadecimal. No value
+	// of the document is shown.
+	Hash string `json:"hash"`
+	// Share is its part of the namespace's operations in the last seconds, from 0 to 1,
+	// estimated from one operation in sixteen.
+	Share float64 `json:"share"`
 }
 
 // NamespacesRest sums up the namespaces that are not listed.
@@ -292,12 +307,24 @@ func (t *Tracker) namespaces(s *Snapshot, p *monitor.Snapshot) []Namespace {
 		n := at(string(top[i].NS))
 		n.Ops, n.Bytes = &top[i].Ops, &top[i].Bytes
 		n.OpsPerSecond, n.LogBytesPerSecond = perSecond(&top[i], top[i].OpsPerSecond), perSecond(&top[i], top[i].BytesPerSecond)
+		n.HotDocuments = hotDocuments(&top[i])
 	}
 	for i := range waiting {
 		at(waiting[i].Namespace).Phase = waiting[i].Phase
 	}
 	if rest.Ops > 0 || omitted > 0 {
 		s.NamespacesRest = &NamespacesRest{Ops: rest.Ops, Bytes: rest.Bytes, OpsPerSecond: perSecond(&rest, rest.OpsPerSecond), Waiting: omitted}
+	}
+	return list
+}
+
+func hotDocuments(t *monitor.Tally) []HotDocument {
+	if !t.Rated {
+		return nil
+	}
+	list := make([]HotDocument, len(t.Hot))
+	for i, d := range t.Hot {
+		list[i] = HotDocument{fmt.Sprintf("%08x", d.Hash), round(d.Share)}
 	}
 	return list
 }

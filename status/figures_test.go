@@ -36,7 +36,7 @@ func (f *figures) second(s *monitor.Snapshot) {
 	f.counts.Bytes += 25_000
 	f.latency.Observe(40*time.Millisecond, 95)
 	f.latency.Observe(900*time.Millisecond, 5)
-	f.namespaces.Count([]applier.NamespaceOps{{NS: "shop.orders", Ops: 90, Bytes: 24_000}, {NS: "shop.carts", Ops: 10, Bytes: 1000}})
+	f.namespaces.Count([]applier.NamespaceOps{{NS: "shop.orders", Ops: 90, Bytes: 24_000}, {NS: "shop.carts", Ops: 10, Bytes: 1000}}, nil)
 	f.work.Fetcher[metric.Blocked] += 900 * time.Millisecond
 	f.work.Fetcher[metric.Busy] += 50 * time.Millisecond
 	f.work.Batcher[metric.Busy] += 100 * time.Millisecond
@@ -189,7 +189,7 @@ func TestNamespaces(t *testing.T) {
 		tr.Follow(p.Snapshot)
 		var counted monitor.Namespaces
 		for i := range 150 {
-			counted.Count([]applier.NamespaceOps{{NS: oplog.Namespace(fmt.Sprintf("d.c%03d", i)), Ops: int64(1000 - i), Bytes: 7}})
+			counted.Count([]applier.NamespaceOps{{NS: oplog.Namespace(fmt.Sprintf("d.c%03d", i)), Ops: int64(1000 - i), Bytes: 7}}, nil)
 		}
 		p.set(busy)
 		p.set(func(s *monitor.Snapshot) {
@@ -240,7 +240,7 @@ func TestNamespacesOfACopy(t *testing.T) {
 		var p fakePipeline
 		tr.Follow(p.Snapshot)
 		var counted monitor.Namespaces
-		counted.Count([]applier.NamespaceOps{{NS: "d.c", Ops: 1, Bytes: 7}})
+		counted.Count([]applier.NamespaceOps{{NS: "d.c", Ops: 1, Bytes: 7}}, nil)
 		p.set(busy)
 		p.set(func(s *monitor.Snapshot) {
 			s.State, s.Namespaces = monitor.InitialSync, &counted

@@ -78,14 +78,19 @@ type Tally struct {
 	// valid if Rated is true: the first five seconds have none.
 	OpsPerSecond, BytesPerSecond float64
 	Rated                        bool
+	// Hot are the documents that have had a large part of the operations lately, the hottest
+	// first; valid if Rated is true.
+	Hot []HotDocument
+	// docs are the documents that were sampled most often lately.
+	docs sketch
 	// The counts at the last two beginnings of a rate.
 	marked, before mark
 }
 
 type mark struct{ ops, bytes int64 }
 
-// Count counts the operations of a flush.
-func (n *Namespaces) Count(list []applier.NamespaceOps) {
+// Count counts the operations of a flush, of which some are sampled.
+func (n *Namespaces) Count(list []applier.NamespaceOps, sampled []applier.SampledOp) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.begin(time.Now())
@@ -97,6 +102,9 @@ func (n *Namespaces) Count(list []applier.NamespaceOps) {
 		}
 		t.Ops += l.Ops
 		t.Bytes += l.Bytes
+	}
+	for _, s := range sampled {
+		n.known[list[s.In].NS].docs.count(s.Doc)
 	}
 	if len(n.known) > 2*mostNamespaces {
 		n.sumUp()
@@ -121,7 +129,10 @@ func (n *Namespaces) begin(now time.Time) {
 	}
 }
 
-func (t *Tally) mark() { t.before, t.marked = t.marked, mark{t.Ops, t.Bytes} }
+func (t *Tally) mark() {
+	t.before, t.marked = t.marked, mark{t.Ops, t.Bytes}
+	t.docs.halve()
+}
 
 // rated returns the Tally with its rates.
 func (t *Tally) rated(before, now time.Time) Tally {
@@ -129,6 +140,7 @@ func (t *Tally) rated(before, now time.Time) Tally {
 	if d := now.Sub(before).Seconds(); d >= rateOver.Seconds() {
 		out.OpsPerSecond, out.BytesPerSecond = float64(t.Ops-t.before.ops)/d, float64(t.Bytes-t.before.bytes)/d
 		out.Rated = true
+		out.Hot = t.docs.hot()
 	}
 	return out
 }

@@ -22,13 +22,13 @@ func TestNamespaces(t *testing.T) {
 		if list, rest := n.Top(10); len(list) != 0 || rest.Ops != 0 {
 			t.Errorf("none: %v %v", list, rest)
 		}
-		n.Count([]applier.NamespaceOps{{NS: "d.old", Ops: 1_000_000, Bytes: 5}})
+		n.Count([]applier.NamespaceOps{{NS: "d.old", Ops: 1_000_000, Bytes: 5}}, nil)
 		if list, _ := n.Top(10); list[0].Rated {
 			t.Errorf("a rate of no time: %+v", list)
 		}
 		for range 20 {
 			time.Sleep(time.Second)
-			n.Count([]applier.NamespaceOps{{NS: "d.a", Ops: 10, Bytes: 100}, {NS: "d.b", Ops: 30, Bytes: 300}, {NS: "d.c", Ops: 20, Bytes: 200}})
+			n.Count([]applier.NamespaceOps{{NS: "d.a", Ops: 10, Bytes: 100}, {NS: "d.b", Ops: 30, Bytes: 300}, {NS: "d.c", Ops: 20, Bytes: 200}}, nil)
 		}
 		list, rest := n.Top(2)
 		if len(list) != 2 || list[0].NS != "d.b" || list[1].NS != "d.c" || list[0].Ops != 600 || list[0].Bytes != 6000 ||
@@ -57,7 +57,7 @@ func TestManyNamespaces(t *testing.T) {
 		for i := range 20_000 {
 			ns := oplog.Namespace(fmt.Sprintf("d.c%d", i))
 			list := []applier.NamespaceOps{{NS: ns, Ops: 1}, {NS: "d.busy", Ops: 3}}
-			n.Count(list)
+			n.Count(list, nil)
 			sums[ns]++
 			sums["d.busy"] += 3
 			all += 4

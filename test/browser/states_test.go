@@ -37,7 +37,7 @@ func stages(buffer float64, busy ...float64) []any {
 func copied(ns string, phase, done, total, rate, eta any) object {
 	return object{
 		"namespace": ns, "phase": phase, "ops": 0, "bytes": 0, "opsPerSecond": 0, "logBytesPerSecond": 0, "docsDone": nil, "docsTotal": nil,
-		"bytesDone": done, "bytesTotal": total, "bytesPerSecond": rate, "etaSeconds": eta, "deferredIndexes": []any{},
+		"bytesDone": done, "bytesTotal": total, "bytesPerSecond": rate, "etaSeconds": eta, "deferredIndexes": []any{}, "hotDocuments": nil,
 	}
 }
 

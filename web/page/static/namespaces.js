@@ -13,6 +13,7 @@ const columns = [
 	{ key: "volume", label: "Copy rate", of: (n) => n.bytesPerSecond, show: (n) => whileCopied(n, bytesPerSecond(n.bytesPerSecond)), number: true, maybe: true },
 	{ key: "eta", label: "Time left", of: (n) => n.etaSeconds, show: (n) => whileCopied(n, seconds(n.etaSeconds)), number: true, maybe: true },
 	{ key: "deferred", label: "Deferred indexes", of: (n) => n.deferredIndexes?.length, show: deferred },
+	{ key: "hot", label: "Hot documents", of: (n) => n.hotDocuments?.[0]?.share, show: hot, maybe: true },
 ];
 
 let rows = null; // null is unknown
@@ -128,4 +129,10 @@ const whileCopied = (n, value) => (isCopied(n) ? value : "–");
 
 function deferred(n) {
 	return n.deferredIndexes ? n.deferredIndexes.join(", ") || "–" : null;
+}
+
+// A document is named by its hash alone.
+function hot(n) {
+	const list = n.hotDocuments ?? [];
+	return list.map((d) => "#" + d.hash + " " + Math.round(d.share * 100) + " %").join(", ") || "–";
 }
