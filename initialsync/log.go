@@ -70,6 +70,8 @@ type LogConfig struct {
 	Dir string
 	// Limit and MinFree are those of [spool.Config].
 	Limit, MinFree int64
+	// Writer is that of [spool.Config].
+	Writer spool.Writer
 	// Relay is the size of a relay log in bytes, 0 for none: then a consistent link that keeps up
 	// is read through the spool too.
 	Relay int64
@@ -321,7 +323,7 @@ func (l *Log) openSpool(id string) (*spool.Spool, error) {
 
 func (l *Log) spoolConfig(id string) spool.Config {
 	cfg := spool.Config{
-		Dir: l.dir, ID: id, Limit: l.cfg.Limit, MinFree: l.cfg.MinFree,
+		Dir: l.dir, ID: id, Limit: l.cfg.Limit, MinFree: l.cfg.MinFree, Writer: l.cfg.Writer,
 		Observer: l.cfg.Observer, Registry: l.cfg.Registry,
 	}
 	if l.cfg.Relay > 0 {

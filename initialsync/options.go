@@ -3,6 +3,8 @@ package initialsync
 import (
 	"errors"
 	"time"
+
+	"github.com/oplogrep/replicator/buffer/spool"
 )
 
 // Options says how a new link copies the source's data. A link whose copy is incomplete
@@ -23,6 +25,8 @@ type Options struct {
 	// spool.Config.
 	SpoolDir              string
 	SpoolBytes, SpoolFree int64
+	// SpoolWriter is the Writer of spool.Config.
+	SpoolWriter spool.Writer
 	// BytesPerSecond and OpsPerSecond are limits, 0 for none.
 	BytesPerSecond, OpsPerSecond int64
 	// SourceWait is how long there may be no member that can continue a copy, before

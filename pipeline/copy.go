@@ -17,7 +17,7 @@ import (
 func (p *Pipeline) newLog() *initialsync.Log {
 	cfg := &p.cfg
 	return initialsync.NewLog(initialsync.LogConfig{
-		Link: cfg.Link, Dir: cfg.Copy.SpoolDir, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree,
+		Link: cfg.Link, Dir: cfg.Copy.SpoolDir, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree, Writer: cfg.Copy.SpoolWriter,
 		Relay:      cfg.RelayBytes,
 		Memory:     func() int64 { return p.memory().Buffer },
 		SourceWait: cfg.Copy.SourceWait, Run: p.monitor.Fetch,

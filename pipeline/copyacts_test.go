@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -25,19 +26,22 @@ import (
 //
 //	copy               begin with one
 //	spool=NAME         the folder for the log; what has the same name has the same
+//	relay=BYTES        the size of a relay log
 //	workers=N range=BYTES ops=N clone=local indexes=before spool-bytes=N
 //	drop-existing wait=DURATION copies=N
 func (w *world) configureCopy(cfg *pipeline.Config, key, value string) error {
 	c := &cfg.Copy
 	n, _ := strconv.ParseInt(value, 10, 64)
 	if c.SpoolDir == "" {
-		c.SpoolDir = w.spool("")
+		c.SpoolDir, c.SpoolWriter = w.spool(""), &w.disk
 	}
 	switch key {
 	case "copy":
 		c.Wanted = true
 	case "spool":
 		c.SpoolDir = w.spool(value)
+	case "relay":
+		cfg.RelayBytes = n
 	case "workers":
 		c.Workers = int(n)
 	case "range":
@@ -229,4 +233,33 @@ func (w *world) awaitResync(state, ns string) error {
 		}
 		return false
 	})
+}
+
+// frozenDisk is a disk that may stand still. The zero frozenDisk does not.
+type frozenDisk struct {
+	mu     sync.Mutex
+	frozen chan struct{} // closed when it goes on; nil if it does not stand still
+}
+
+func (d *frozenDisk) set(frozen bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.frozen != nil {
+		close(d.frozen)
+		d.frozen = nil
+	}
+	if frozen {
+		d.frozen = make(chan struct{})
+	}
+}
+
+// WriteAt implements spool.Writer.
+func (d *frozenDisk) WriteAt(f *os.File, b []byte, at int64) (int, error) {
+	d.mu.Lock()
+	frozen := d.frozen
+	d.mu.Unlock()
+	if frozen != nil {
+		<-frozen
+	}
+	return f.WriteAt(b, at)
 }

@@ -160,6 +160,7 @@ func (w *world) acts(d *datadriven.TestData) (said []string) {
 //	await spooled                    until all of the source's entries are on disk
 //	damage first|last                change a byte of the first or last record of the spool
 //	spools                           say how many files are on disk
+//	disk freeze|heal                 nothing is written to the spools; all is again
 //	consistent [NAME]                say whether the metadata say so
 //	source|target ...                see onSet
 func (w *world) act(line string) (string, error) {
@@ -187,6 +188,9 @@ func (w *world) act(line string) (string, error) {
 		return "", w.beginLoad(cfg)
 	case "hold", "release", "limit", "resync", "consistent", "damage", "spools":
 		return w.copyAct(verb, args)
+	case "disk":
+		w.disk.set(args[0] == "freeze")
+		return "", nil
 	case "equal":
 		return w.equal(w.link(args))
 	case "drain", "stop", "ended":

@@ -100,6 +100,8 @@ type world struct {
 	foreign atomic.Bool
 	// spools are the folders of spools, by name.
 	spools map[string]string
+	// disk is what links write their spools to.
+	disk frozenDisk
 
 	mu      sync.Mutex // guards what follows
 	events  []told

@@ -46,6 +46,9 @@ type Config struct {
 	// Limit: only whole files can be removed.
 	SegmentBytes int64
 
+	// Writer writes the files. Nil means with (*os.File).WriteAt.
+	Writer Writer
+
 	Observer event.Observer
 	Registry prometheus.Registerer
 }
@@ -62,6 +65,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Memory == 0 {
 		c.Memory = buffer.DefaultLimit
+	}
+	if c.Writer == nil {
+		c.Writer = direct{}
 	}
 }
 
@@ -83,6 +89,16 @@ func (c *Config) validate() error {
 	}
 	return errors.Join(faults...)
 }
+
+// Writer writes to the files of a spool. A test has one that stands still, as a disk may.
+type Writer interface {
+	WriteAt(f *os.File, b []byte, at int64) (int, error)
+}
+
+// direct implements Writer.
+type direct struct{}
+
+func (direct) WriteAt(f *os.File, b []byte, at int64) (int, error) { return f.WriteAt(b, at) }
 
 // opener is os.OpenFile.
 type opener func(path string, flag int, mode os.FileMode) (*os.File, error)
