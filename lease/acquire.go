@@ -43,7 +43,7 @@ func Acquire(ctx context.Context, cfg Config, found Record, after int64) (*Lease
 		return nil, nil, err
 	}
 	l.raiseBy = time.Now().Add(raiseWithin)
-	last := max(found.Term, after)
+	last := max(found.Term, after, cfg.Above)
 	for l.term = last + 1; ; l.term++ {
 		sent := time.Now()
 		doc, again, err := l.raise(ctx, found)

@@ -51,6 +51,11 @@ type Claim struct {
 	TakeOver bool
 	// AcceptOffer acquires the lease from a process that offers it.
 	AcceptOffer bool
+	// Above is the fencing token of a lock in another store that decides who leads, 0 for none:
+	// the term is above it, and above all terms before, max(both) + 1. So the tokens of that
+	// store and the terms here are of one order, and what the leader before sends late is
+	// refused here, which the other store cannot do.
+	Above int64
 	// Unmoved is the record of a lease that the caller has seen unchanged for its whole TTL,
 	// nil for none: it counts as ended unless it has changed, though by the store's clock it
 	// has not. The clock may have gone back.

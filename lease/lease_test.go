@@ -202,6 +202,29 @@ func TestAfter(t *testing.T) {
 	must.Fail(t, err, ErrFenced)
 }
 
+// TestAbove: where a lock in another store decides who leads, each term is above its token and above all
+// terms before, also when that store was restored and begins again; the leader before is refused.
+func TestAbove(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := newStore(t)
+	var before *Lease
+	for _, tt := range []struct{ token, want int64 }{{5, 6}, {6, 7}, {40, 41}, {1, 42}, {43, 44}} {
+		cfg := s.config("us")
+		cfg.Above = tt.token
+		l, _, err := Acquire(ctx, cfg, s.record(), 0)
+		must.Succeed(t, err)
+		if l.Term() != tt.want || s.record().Term != tt.want {
+			t.Errorf("term %d, in the document %d, above token %d: want %d", l.Term(), s.record().Term, tt.token, tt.want)
+		}
+		must.Succeed(t, move(ctx, l, l.Session("lane")))
+		if before != nil {
+			must.Fail(t, move(ctx, before, before.Session("lane")), ErrFenced)
+		}
+		before = l
+	}
+}
+
 // TestRewound: a document with an older term, or none, is ErrRewound and not ErrFenced.
 func TestRewound(t *testing.T) {
 	t.Parallel()
