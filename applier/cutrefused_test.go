@@ -68,12 +68,16 @@ func TestCutCannotEndLink(t *testing.T) {
 			c.in <- batches[0]
 			c.ask()
 			<-refused
-			for begun := time.Now(); !strings.Contains(c.Stats().NoCut, tt.noCut); {
-				if time.Since(begun) > time.Minute {
-					t.Fatalf("no cut for %q", c.Stats().NoCut)
+			await := func(is func(why string) bool) {
+				t.Helper()
+				for begun := time.Now(); !is(c.Stats().NoCut); {
+					if time.Since(begun) > time.Minute {
+						t.Fatalf("no cut for %q", c.Stats().NoCut)
+					}
+					must.Succeed(t, mongo.Pause(t.Context(), time.Millisecond))
 				}
-				must.Succeed(t, mongo.Pause(t.Context(), time.Millisecond))
 			}
+			await(func(why string) bool { return strings.Contains(why, tt.noCut) })
 			for _, b := range batches[1:] {
 				c.in <- b
 			}
@@ -91,9 +95,7 @@ func TestCutCannotEndLink(t *testing.T) {
 			if made.Source != l.optime() {
 				t.Errorf("a cut at %s, want %s", made.Source, l.optime())
 			}
-			if why := c.Stats().NoCut; why != "" {
-				t.Errorf("a cut was made, and there is none as %q", why)
-			}
+			await(func(why string) bool { return why == "" }) // one more may be being made
 			c.drain()
 		})
 	}

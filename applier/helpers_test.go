@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
@@ -28,8 +27,6 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 	"github.com/oplogrep/replicator/oplog/txn"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fataler is a *testing.T or a *rapid.T.
 type fataler interface {

@@ -270,6 +270,7 @@ func TestCopiedTooLarge(t *testing.T) {
 // one of a dropped collection is ignored.
 func TestCopiedTooLargeInTheEnd(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves documents of 17 MiB")
 	for _, dropped := range []bool{false, true} {
 		r := newRig(t, 2, mongosim.Options{Members: 1})
 		tg := r.target
@@ -301,6 +302,7 @@ func TestCopiedTooLargeInTheEnd(t *testing.T) {
 // One of a collection that is left out for a resync is copied there.
 func TestCopiedTooLargeLeftOut(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves documents of 17 MiB")
 	r := newRig(t, 2, mongosim.Options{Members: 1})
 	tg := r.target
 	big := strings.Repeat("x", 17<<19)

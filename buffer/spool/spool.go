@@ -92,12 +92,14 @@ func (c *Config) validate() error {
 
 // Writer writes to the files of a spool. A test has one that stands still, as a disk may.
 type Writer interface {
+	// WriteAt is the method of f.
 	WriteAt(f *os.File, b []byte, at int64) (int, error)
 }
 
 // direct implements Writer.
 type direct struct{}
 
+// WriteAt implements Writer.
 func (direct) WriteAt(f *os.File, b []byte, at int64) (int, error) { return f.WriteAt(b, at) }
 
 // opener is os.OpenFile.
