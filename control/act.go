@@ -30,6 +30,8 @@ func (c *Controller) act(ctx context.Context, r *request.Record) error {
 		return c.cut(ctx, r)
 	case request.Repair:
 		return c.repair(ctx, r)
+	case request.Verify:
+		return c.verify(ctx, r)
 	default:
 		return c.level(ctx, r)
 	}

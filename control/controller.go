@@ -48,6 +48,8 @@ type Config struct {
 	Cuts Cuts
 	// Repairs rewrites documents.
 	Repairs Repairs
+	// Verification compares the link continuously, nil if this process does not.
+	Verification Verification
 	// SetLevel sets the level of the log, empty for the one of the start. May be nil.
 	SetLevel func(level string)
 	Observer event.Observer

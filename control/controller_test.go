@@ -278,7 +278,7 @@ func TestActs(t *testing.T) {
 			{request.Throttle, `{"adaptive": true}`, "refused adaptive works below a limit: set a limit of applying as well"},
 			{request.Throttle, `{"copyOpsPerSecond": 9, "adaptive": false}`, "done applies without a limit; copies at most 9 operations per second and bytes as it was started with"},
 			{request.Throttle, `{"default": true, "applyBytesPerSecond": 3}`, "done applies operations without a limit and at most 3 bytes per second; copies with the limits that it was started with"},
-			{"teleport", `{}`, `refused not a valid request: this release knows no kind "teleport", only pause, resume, throttle, resync, logLevel, cut, repair`},
+			{"teleport", `{}`, `refused not a valid request: this release knows no kind "teleport", only pause, resume, throttle, resync, logLevel, cut, repair, verify`},
 			{request.Throttle, `{"speed": 1}`, `refused not a valid request: throttle: args: json: unknown field "speed"`},
 			{request.LogLevel, `{"level": "warn"}`, "done logs from level warn on"},
 			{request.Again, `{"namespace": "d.c"}`, "working asked for"},

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
@@ -133,6 +134,8 @@ type Config struct {
 	// SetLogLevel sets the level of the log: debug, info, warn or error, empty for that of the
 	// start. May be nil.
 	SetLogLevel func(level string)
+	// Verification compares the link continuously, nil if nothing does.
+	Verification control.Verification
 
 	// OnFlush is called with each flush that the target has acknowledged; see
 	// applier.Config. May be nil.

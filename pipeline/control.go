@@ -22,7 +22,7 @@ func (p *Pipeline) newControl() {
 	p.newRepairs()
 	p.control = control.New(control.Config{
 		Requests: p.requests, Target: p.target, Applied: func() oplog.OpTime { return p.monitor.Progress().Applied },
-		Cuts: p, Repairs: p.repairs.Manager, SetLevel: p.cfg.SetLogLevel, Observer: p.cfg.Observer,
+		Cuts: p, Repairs: p.repairs.Manager, Verification: p.cfg.Verification, SetLevel: p.cfg.SetLogLevel, Observer: p.cfg.Observer,
 	})
 	p.brake = p.control.Brake()
 }

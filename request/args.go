@@ -56,7 +56,7 @@ type Change struct {
 	Default bool `json:"default,omitempty"`
 }
 
-// AgainArgs are the arguments of Again: collections, as the source names them.
+// AgainArgs are the arguments of Again and Verify: collections, as the source names them.
 type AgainArgs struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	Namespace  string   `json:"namespace,omitempty"`
@@ -114,16 +114,33 @@ func (r *Record) Again() (a AgainArgs, err error) {
 	if err := decode(r.Args, &a); err != nil {
 		return a, err
 	}
+	all, err := a.check()
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("namespaces: want 1 to %d collections, there are none", mostNamespaces)
+	}
+	return a, err
+}
+
+// Verify reads the arguments of Verify: the collections, none for everything.
+func (r *Record) Verify() ([]oplog.Namespace, error) {
+	var a AgainArgs
+	if err := decode(r.Args, &a); err != nil {
+		return nil, err
+	}
+	return a.check()
+}
+
+func (a *AgainArgs) check() ([]oplog.Namespace, error) {
 	all := a.All()
 	for _, ns := range all {
 		if err := checkNamespace(string(ns)); err != nil {
-			return a, err
+			return nil, err
 		}
 	}
-	if len(all) == 0 || len(all) > mostNamespaces {
-		return a, fmt.Errorf("namespaces: want 1 to %d collections, there are %d", mostNamespaces, len(all))
+	if len(all) > mostNamespaces {
+		return nil, fmt.Errorf("namespaces: want at most %d collections, there are %d", mostNamespaces, len(all))
 	}
-	return a, nil
+	return all, nil
 }
 
 // Level reads the arguments of LogLevel.
@@ -154,6 +171,8 @@ func (r *Record) Check() error {
 		_, err = r.Within()
 	case Repair:
 		_, err = r.Repair()
+	case Verify:
+		_, err = r.Verify()
 	default:
 		names := make([]string, 0, len(Kinds()))
 		for _, k := range Kinds() {

@@ -26,10 +26,12 @@ const (
 	Cut Kind = "cut"
 	// Repair rewrites documents of a collection from the source.
 	Repair Kind = "repair"
+	// Verify has collections compared again, or everything.
+	Verify Kind = "verify"
 )
 
 // Kinds are the kinds that this release knows.
-func Kinds() []Kind { return []Kind{Pause, Resume, Throttle, Again, LogLevel, Cut, Repair} }
+func Kinds() []Kind { return []Kind{Pause, Resume, Throttle, Again, LogLevel, Cut, Repair, Verify} }
 
 // The states of a Record, in addition to Asked, Done and Failed.
 const (

@@ -87,6 +87,8 @@ func TestAskInvalid(t *testing.T) {
 		{Again, `{"namespaces": ["x"]}`, "DB.COLLECTION"},
 		{LogLevel, `{"level": "loud"}`, `"loud" is none of debug, info`},
 		{Cut, `{"at": 5}`, "unknown field"},
+		{Verify, `{"namespaces": ["shop"]}`, "DB.COLLECTION"},
+		{Verify, `{"all": true}`, "unknown field"},
 		{Cut, `{"withinSeconds": -1}`, "want 1 to 86400, it is -1"},
 	} {
 		_, err := s.Ask(t.Context(), Ask{Kind: tt.kind, Args: json.RawMessage(tt.args)})

@@ -190,6 +190,8 @@ var noFlag = map[string]string{
 	"Pipeline.OnRepaired":          "set by mirror",
 	"Pipeline.Observer":            "set by mirror",
 	"Pipeline.SetLogLevel":         "set by mirror",
+	"Pipeline.Verification":        "set by mirror",
+	"Pipeline.Copy.SpoolWriter":    "tests change it",
 	"Pipeline.Lease.Process":       "set by mirror",
 	"Pipeline.Lease.CutOff":        "a minute, as the health check",
 	"Pipeline.Lease.OfferFor":      "as long as looking takes",

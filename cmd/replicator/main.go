@@ -25,6 +25,7 @@ type commands struct {
 	Promote  promoteCommand     `cmd:"" help:"The source is gone: apply what the relay log has, end the link, and say up to where the target has the source."`
 	Rewind   rewindCommand      `cmd:"" help:"The source of a promoted link is back: list the writes that only it has, as JSON documents."`
 	Verify   verifyCommand      `cmd:"" help:"Compare source and target: collections, options, indexes, and every document byte for byte."`
+	Reverify reverifyCommand    `cmd:"" help:"Ask the process that runs a link with --verify=continuous to compare collections, or everything, again now."`
 	Repair   repairCommand      `cmd:"" help:"Rewrite documents of the target of a link that runs, from its source: those that verify has found, or others."`
 	Guard    guardCommand       `cmd:"" help:"Print the namespaces of the target with foreign writes: those that the link has not made."`
 	Links    linksCommand       `cmd:"" help:"List the links of a target, with their positions."`

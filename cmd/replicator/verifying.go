@@ -160,6 +160,9 @@ func (c *runCommand) repaired(target *driver.Set) func(context.Context, oplog.Na
 	}
 }
 
+// Ask implements control.Verification. The link is not run before begin.
+func (v *verifying) Ask(sourceNS []oplog.Namespace, why string) { v.rounds.Ask(sourceNS, why) }
+
 // verification is what the status shows of it.
 func (v *verifying) verification() status.Verification {
 	out := status.Verification{Standing: v.watcher.Known()}

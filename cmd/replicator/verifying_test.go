@@ -88,3 +88,29 @@ func TestVerifyContinuous(t *testing.T) {
 	}
 	awaitThat(t, met(status.Met), "the metadata do not say that the link was verified")
 }
+
+// TestReverify: what a link is asked to compare again is compared at once, not when the next round is due.
+func TestReverify(t *testing.T) {
+	source, target := twoSets(t)
+	l := startLink(t, append(uris(source, target), "--await=100ms", "--cut-interval=100ms", "--listen=127.0.0.1:0", "--guard=off",
+		"--verify=continuous", "--verify-budget=100%", "--verify-every=24h")...)
+	awaitLink(l)
+	insert(t, source, "shop", "orders", bson.D{{Key: "_id", Value: 1}})
+	var v *status.Verified
+	ask := func(args ...string) {
+		t.Helper()
+		said(t, cli.ExitOK, ` is compared next, `, nil, append([]string{"reverify", "--target=" + target.URI(), "--link=test"}, args...)...)
+	}
+	ask()
+	awaitThat(t, func() bool { v = verifiedOf(t, target); return v != nil && v.At != nil && v.Verified == 1 }, "verified: %+v", &v)
+	insert(t, target, "shop", "orders", bson.D{{Key: "_id", Value: 3}})
+	ask("--namespace=shop.orders")
+	if e := l.await("the target differs from the source"); e["ns"] != "shop.orders" || e["kind"] != "extra" {
+		t.Errorf("%v", e)
+	}
+	said(t, cli.ExitUsage, `--namespace: "shop" is not of the form DB.COLLECTION`, nil, "reverify", "--target="+target.URI(), "--link=test", "--namespace=shop")
+	l.drain()
+	if code := l.end(); code != cli.ExitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+}

@@ -124,6 +124,9 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 	proof := c.newVerifying(target, func() monitor.Snapshot { return link.Snapshot() }, observe)
 	cfg.Registry, cfg.Observer, cfg.SetLogLevel = registry, observers(observe, changes(proof.watcher, p.scope)), v.level.change
 	cfg.OnRepaired = c.repaired(target)
+	if c.verifies() {
+		cfg.Verification = proof
+	}
 	if link, err = pipeline.New(cfg, source, target); err != nil {
 		return cli.Usage(err)
 	}

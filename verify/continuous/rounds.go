@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/verify"
 )
 
@@ -58,8 +59,10 @@ type Config struct {
 type Rounds struct {
 	cfg Config
 
-	mu  sync.Mutex // guards why
+	mu  sync.Mutex // guards what follows
 	why string
+	// asked means that the next round is due at once.
+	asked bool
 }
 
 // New returns a Rounds. It does no I/O.
@@ -82,6 +85,26 @@ func (r *Rounds) Why() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.why
+}
+
+// Ask makes the next round due as soon as the one that runs has ended. The collections that are named,
+// by their names at the source, count as not verified until then. It does no I/O.
+func (r *Rounds) Ask(sourceNS []oplog.Namespace, why string) {
+	for _, ns := range sourceNS {
+		r.cfg.Watcher.Changed(ns, why)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = true
+}
+
+// wasAsked reports whether a round was asked for since it was called last.
+func (r *Rounds) wasAsked() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.asked
+	r.asked = false
+	return was
 }
 
 func (r *Rounds) set(why string) {
@@ -144,11 +167,11 @@ func (r *Rounds) awaitSteady(ctx context.Context) error {
 }
 
 // await waits until the next round is due: after a quarter of the time, if a collection is not
-// verified.
+// verified, and at once if it was asked for.
 func (r *Rounds) await(ctx context.Context, began time.Time) error {
 	for {
 		passed := time.Since(began)
-		if passed >= r.cfg.Every || passed >= r.cfg.Every/4 && r.cfg.Watcher.wants() {
+		if r.wasAsked() || passed >= r.cfg.Every || passed >= r.cfg.Every/4 && r.cfg.Watcher.wants() {
 			return nil
 		}
 		if err := mongo.Pause(ctx, min(r.cfg.Every/8, time.Second)); err != nil {

@@ -1,0 +1,40 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
+)
+
+// Verification compares the link with its source continuously: *continuous.Rounds. It is safe for
+// concurrent use.
+type Verification interface {
+	// Ask has collections compared again, all if none is named, as soon as possible. It does not
+	// block. Asking again changes nothing until they have been compared.
+	Ask(sourceNS []oplog.Namespace, why string)
+}
+
+// verify has collections compared again. A process that takes the link over does so too, if the
+// request is still open.
+func (c *Controller) verify(ctx context.Context, r *request.Record) error {
+	all, err := r.Verify()
+	if err != nil {
+		return c.answer(ctx, r, request.Refused, err.Error())
+	}
+	if c.cfg.Verification == nil {
+		return c.answer(ctx, r, request.Refused, "the process that runs the link does not compare it: start it with --verify=continuous, or run replicator verify")
+	}
+	c.cfg.Verification.Ask(all, "compared again for "+r.By)
+	what := "everything"
+	if len(all) > 0 {
+		names := make([]string, len(all))
+		for i, ns := range all {
+			names[i] = string(ns)
+		}
+		what = strings.Join(names, ", ")
+	}
+	return c.answer(ctx, r, request.Done, fmt.Sprintf("%s is compared next, after the round that runs, if one does; \"verified as of\" in the status says when that is done", what))
+}

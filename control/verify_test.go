@@ -1,0 +1,68 @@
+package control
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
+)
+
+// asked is a Verification that records what it was asked for.
+type asked struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (a *asked) Ask(sourceNS []oplog.Namespace, why string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, ns := range sourceNS {
+		a.all = append(a.all, string(ns))
+	}
+	a.all = append(a.all, why)
+}
+
+// TestVerifyAsked: what is to be compared again is asked of what compares the link; a process that does not
+// compare it refuses the request.
+func TestVerifyAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, v := newDesk(), &asked{}
+		became := func(n int, want string) {
+			t.Helper()
+			pass(2 * time.Second)
+			d.set(func() {
+				if got := d.records[n].State + " " + d.records[n].Outcome; got != want {
+					t.Errorf("request %d: %s, want %s", n, got, want)
+				}
+			})
+		}
+		begin := func(v Verification) *desked {
+			p := &desked{Controller: New(Config{Requests: d, Target: d, Applied: func() oplog.OpTime { return oplog.OpTime{} }, Cuts: &cutmaker{}, Verification: v})}
+			p.end = lead(p.Controller, 1)
+			return p
+		}
+		p := begin(v)
+		d.ask(request.Verify, `{"namespaces":["d.a","d.b"]}`)
+		d.ask(request.Verify, `{}`)
+		pass(listEvery)
+		const next = ` is compared next, after the round that runs, if one does; "verified as of" in the status says when that is done`
+		became(0, "done d.a, d.b"+next)
+		became(1, "done everything"+next)
+		p.end()
+		v.mu.Lock()
+		if len(v.all) != 4 || !slices.Equal(v.all[:2], []string{"d.a", "d.b"}) {
+			t.Errorf("asked for %q", v.all)
+		}
+		v.mu.Unlock()
+		p = begin(nil)
+		d.ask(request.Verify, `{}`)
+		pass(listEvery)
+		became(2, "refused the process that runs the link does not compare it: start it with --verify=continuous, or run replicator verify")
+		p.end()
+	})
+}
