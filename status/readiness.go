@@ -153,7 +153,7 @@ func cutReady(s *Snapshot, limits *ReadinessLimits) Precondition {
 	if s.NoCut != "" {
 		because = ": " + s.NoCut
 	}
-	next := "replicator cut --wait --link " + s.Link + " …"
+	next := s.command("cut", "--wait")
 	switch {
 	case s.Cut == nil || s.Cut.Source == nil:
 		return unmet(next, "the link has made no consistent cut%s", because)
@@ -183,7 +183,7 @@ func foreignReady(s *Snapshot, _ *ReadinessLimits) Precondition {
 func divergencesReady(s *Snapshot, _ *ReadinessLimits) Precondition {
 	since := s.StartedAt.UTC().Format("2006-01-02 15:04:05")
 	if n := s.Applier.Divergences; n > 0 {
-		return unmet("The log names the documents. Copy their collections again: replicator resync …", "%d since %s UTC, when the process was started", n, since)
+		return unmet("The log names the documents. Copy their collections again: "+s.command("resync", "--namespace", "DB.COLLECTION"), "%d since %s UTC, when the process was started", n, since)
 	}
 	return met("none since %s UTC, when the process was started", since)
 }
@@ -198,7 +198,7 @@ func leftOutReady(s *Snapshot, _ *ReadinessLimits) Precondition {
 	}
 	next := "Wait until they are copied again."
 	if failed := s.failedCollections(); len(failed) > 0 {
-		next = "replicator resync --link " + s.Link + " --namespace " + failed[0] + " …"
+		next = s.command("resync", "--namespace", failed[0])
 	}
 	return unmet(next, "%s", some(names))
 }
@@ -235,7 +235,7 @@ func pausedReady(s *Snapshot, _ *ReadinessLimits) Precondition {
 	case c.Throttle.UnreadSince != nil:
 		return notKnown("Make the metadata readable.", "whether the link is paused cannot be read since %s UTC", c.Throttle.UnreadSince.UTC().Format("15:04:05"))
 	case c.Paused != nil:
-		return unmet("replicator resume --link "+s.Link+" …", "paused by %s", cmp.Or(c.Paused.By, "an operator"))
+		return unmet(s.command("resume"), "paused by %s", cmp.Or(c.Paused.By, "an operator"))
 	}
 	return met("no")
 }
