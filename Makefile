@@ -37,8 +37,8 @@ UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBenchProcesses
 test: corpus ## verify every recorded oplog (see corpus), then run all tests, with the race detector where there are goroutines
 	@$(MAKE) -s skipped
 	$(GO) test -race -vet=off -shuffle=on -timeout 30m ./pipeline ./test/e2e $$($(GO) list ./... | grep -vE '$(SEQUENTIAL)')
-	$(GO) test -vet=off -shuffle=on -timeout 30m $$($(GO) list ./... | grep -E '$(SEQUENTIAL)')
-	$(GO) test -vet=off -shuffle=on -timeout 30m -run '^($(shell echo $(UNRACED) | tr ' ' '|'))$$' $(addprefix ./,$(UNRACED_IN))
+	$(GO) test -vet=off -shuffle=on -timeout 30m ./test/process $$($(GO) list ./... | grep -E '$(SEQUENTIAL)')
+	$(GO) test -vet=off -shuffle=on -timeout 30m -run '^($(shell echo $(UNRACED) | tr ' ' '|'))$$' ./pipeline $(addprefix ./,$(UNRACED_IN))
 
 .PHONY: lint
 lint: $(TOOLS) ## run golangci-lint
