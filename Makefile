@@ -26,11 +26,12 @@ SEQUENTIAL = /(applier/plan|internal/serverupdate|internal/testkit/memstore|oplo
 
 # Tests of other packages that leave something out with the race detector: test/style compares.
 UNRACED_IN = applier applier/ddl bench cmd/replicator-lab initialsync/clone internal/testkit/transcript pipeline test/e2e
-UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBenchProcesses \
-	TestBuildOutlastsOplog TestCopiedTooLarge TestCopiedTooLargeInTheEnd TestCopiedTooLargeLeftOut TestCopies TestDialects TestDrainedOutlastsOplog \
-	TestFullCannotLie TestHugeDocuments TestIndexCollations TestMemory TestOplogIsLeftToItsSpool TestOverflowFull \
-	TestOverflowKills TestOverflowRefused TestOverflowToldToEnd TestPartTooStale TestRatio TestRestartOutlastsOplog \
-	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog TestVerifyContinuous
+UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBarrierOutlastsOplog TestBenchProcesses \
+	TestBuildOutlastsOplog TestCopiedTooLarge TestCopiedTooLargeInTheEnd TestCopiedTooLargeLeftOut \
+	TestCopies TestDialects TestDrainedOutlastsOplog TestFullCannotLie TestHugeDocuments TestIndexCollations \
+	TestLedWithoutSpool TestMemory TestOplogIsLeftToItsSpool TestOverflowFull TestOverflowKills \
+	TestOverflowRefused TestOverflowToldToEnd TestPartTooStale TestPauseOutlastsOplog TestRatio \
+	TestRestartOutlastsOplog TestScenarios TestSlowLine TestSpoolEndsBeforeOplog TestVerifyContinuous
 
 # The longest packages come first: while they wait, others run.
 .PHONY: test

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -198,6 +199,7 @@ func TestPauseCopy(t *testing.T) {
 // the source's oplog does.
 func TestPauseOutlastsOplog(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 24)
 	l := o.links["a"]
 	o.doneAs(l, request.Pause, "")

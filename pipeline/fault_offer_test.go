@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -80,6 +81,7 @@ func TestCutOffAlone(t *testing.T) {
 // the link needs. It leaves the lease to that one, and stands by: the link goes on.
 func TestLedWithoutSpool(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newLeasedOverflowing(t, 48, 2*time.Second)
 	at := o.newest()
 	must.Succeed(t, o.target.Member(0).Kill())

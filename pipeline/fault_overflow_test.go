@@ -173,6 +173,7 @@ func (o *overflowing) same(name string) {
 // part of its oplog that the link has not applied. The link has it on disk.
 func TestBarrierOutlastsOplog(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 72)
 	o.hang()
 	at := o.newest()
