@@ -201,3 +201,24 @@ func TestPending(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestAskedOnce: what was asked for makes one round due, not each that follows.
+func TestAskedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Config{Every: time.Hour, Watcher: NewWatcher(WatcherConfig{})})
+		waited := func() time.Duration {
+			t.Helper()
+			before := time.Now()
+			must.Succeed(t, r.await(t.Context(), before))
+			return time.Since(before)
+		}
+		r.Ask(nil, "why")
+		if got := waited(); got != 0 {
+			t.Errorf("it is due after %s", got)
+		}
+		if got := waited(); got < time.Hour {
+			t.Errorf("the next one is due after %s", got)
+		}
+	})
+}
