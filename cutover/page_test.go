@@ -31,7 +31,7 @@ func TestPage(t *testing.T) {
 	for _, p := range s.Readiness(status.ReadinessLimits{}).Preconditions {
 		want = append(want, p.Name)
 	}
-	if want = append(want, cutover.DeferredIndexes); !slices.Equal(rows, want) {
+	if want = append(want, cutover.WayBack, cutover.DeferredIndexes); !slices.Equal(rows, want) {
 		t.Errorf("the page has %v, want %v", rows, want)
 	}
 	if err := cutover.CheckWaived(cutover.Waivable()); err != nil {
