@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -36,5 +35,5 @@ func (c *Controller) verify(ctx context.Context, r *request.Record) error {
 		}
 		what = strings.Join(names, ", ")
 	}
-	return c.answer(ctx, r, request.Done, fmt.Sprintf("%s is compared next, after the round that runs, if one does; \"verified as of\" in the status says when that is done", what))
+	return c.answer(ctx, r, request.Done, what+` is compared next, after the round that runs, if one does; "verified as of" in the status says when that is done`)
 }
