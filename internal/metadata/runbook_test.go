@@ -16,7 +16,7 @@ func TestRunbookDeletes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(string(text), "**Deleting a link.**")
+	_, after, _ := strings.Cut(string(text), "\n### Deleting a link\n")
 	_, after, _ = strings.Cut(after, "for (const c of [")
 	list, _, found := strings.Cut(after, "]")
 	if !found {
