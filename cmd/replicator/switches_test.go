@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,8 @@ type anApplication struct {
 	// set and db are the side that it writes to.
 	set mongo.Caller
 	db  string
+	// pace is the time between two writes, in nanoseconds.
+	pace *atomic.Int64
 
 	rand *rand.Rand
 	next int32
@@ -124,15 +127,23 @@ func (a *anApplication) write(ctx context.Context) error {
 	return err
 }
 
+// aborted reports whether a transaction was aborted by a conflict, and may be repeated.
+func aborted(err error) bool {
+	e, ok := errors.AsType[*servererr.Error](err)
+	return ok && slices.Contains(e.Labels, servererr.LabelTransient)
+}
+
 // run writes until it is refused.
 func (a *anApplication) run(ctx context.Context) {
-	pace := time.NewTicker(3 * time.Millisecond)
-	defer pace.Stop()
 	for a.refused = nil; a.refused == nil; {
-		if a.refused = a.write(ctx); a.refused == nil {
+		next := time.After(time.Duration(a.pace.Load()))
+		switch err := a.write(ctx); {
+		case err == nil:
 			a.writes++
+		case !aborted(err):
+			a.refused = err
 		}
-		<-pace.C
+		<-next
 	}
 }
 
@@ -168,12 +179,14 @@ func TestSwitches(t *testing.T) {
 	a := &aSide{mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "a", Seed: int64(seed), Dialect: "6.0"}), "shop"}
 	b := &aSide{mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "b", Seed: int64(seed) + 1, Dialect: "7.0"}), "store"}
 	var writers []*anApplication
+	var pace atomic.Int64
 	for i := range int32(3) {
-		writers = append(writers, &anApplication{number: i, rand: rand.New(rand.NewPCG(seed, uint64(i)+1)), next: i, has: map[string]map[int32]int32{"c": {}, "d": {}}})
+		writers = append(writers, &anApplication{number: i, pace: &pace, rand: rand.New(rand.NewPCG(seed, uint64(i)+1)), next: i, has: map[string]map[int32]int32{"c": {}, "d": {}}})
 	}
 	from, to, name, other := a, b, "dr", "back"
 	start := []string{"--include=shop", "--map=shop=store"}
 	for n := range switches {
+		pace.Store(int64(3 * time.Millisecond))
 		// A side that is blocked lets nobody write, where there is no access control.
 		tell(t, to.set, "admin", bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: false}})
 		args := []string{"--source=" + from.set.URI(), "--target=" + to.set.URI(), "--link=" + name, "--await=100ms", "--cut-interval=100ms", "--listen=127.0.0.1:0"}
@@ -194,7 +207,7 @@ func TestSwitches(t *testing.T) {
 			l = startLink(t, append(slices.Clone(args), start...)...)
 			awaitLink(l)
 		}
-		switchOver(t, args[:3])
+		switchOver(t, args[:3], &pace)
 		load.Wait()
 		if code := l.end(); code != pipeline.ExitResync {
 			t.Fatalf("switch %d: code %d\n%s", n, code, &l.log)
@@ -208,8 +221,9 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
-// switchOver cuts a link over as soon as it is ready.
-func switchOver(t *testing.T, link []string) {
+// switchOver cuts a link over as soon as it is ready. On a slow machine it becomes steady only if less is
+// written.
+func switchOver(t *testing.T, link []string, pace *atomic.Int64) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		code, stdout, stderr := invoke(t, nil, append([]string{"cutover", "--waive=verified,deferred-indexes", "--max-lag=1m"}, link...)...)
@@ -219,6 +233,7 @@ func switchOver(t *testing.T, link []string) {
 		if !strings.Contains(stderr, "not ready for a cutover") || time.Since(began) > time.Minute {
 			t.Fatalf("%v: code %d\n%s%s", link, code, stdout, stderr)
 		}
+		pace.Store(min(pace.Load()*9/8, int64(100*time.Millisecond)))
 	}
 }
 
