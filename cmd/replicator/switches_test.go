@@ -22,6 +22,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/client"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -167,6 +168,9 @@ func (s *aSide) values(t *testing.T, coll string) map[int32]int32 {
 // REPLICATOR_SWITCHES and REPLICATOR_SEED make it longer, and another one.
 func TestSwitches(t *testing.T) {
 	switches, seed := 3, uint64(1)
+	if race.Enabled {
+		switches = 2
+	}
 	if text := os.Getenv("REPLICATOR_SWITCHES"); text != "" {
 		switches, _ = strconv.Atoi(text)
 		seed = uint64(time.Now().UnixNano())
@@ -230,10 +234,10 @@ func switchOver(t *testing.T, link []string, pace *atomic.Int64) {
 		if code == cli.ExitOK {
 			return
 		}
-		if !strings.Contains(stderr, "not ready for a cutover") || time.Since(began) > time.Minute {
+		if !strings.Contains(stderr, "not ready for a cutover") || time.Since(began) > 3*time.Minute {
 			t.Fatalf("%v: code %d\n%s%s", link, code, stdout, stderr)
 		}
-		pace.Store(min(pace.Load()*9/8, int64(100*time.Millisecond)))
+		pace.Store(min(2*pace.Load(), int64(200*time.Millisecond)))
 	}
 }
 
