@@ -36,7 +36,14 @@ func (f *figures) second(s *monitor.Snapshot) {
 	f.counts.Bytes += 25_000
 	f.latency.Observe(40*time.Millisecond, 95)
 	f.latency.Observe(900*time.Millisecond, 5)
-	f.namespaces.Count([]applier.NamespaceOps{{NS: "shop.orders", Ops: 90, Bytes: 24_000}, {NS: "shop.carts", Ops: 10, Bytes: 1000}}, nil)
+	sampled := make([]applier.SampledOp, 40)
+	for i := range sampled { // Two of five are of one document.
+		sampled[i].Doc = 0xf00d
+		if i%5 > 1 {
+			sampled[i].Doc = uint32(f.counts.Commands)<<16 | uint32(i) //nolint:gosec // It has few seconds.
+		}
+	}
+	f.namespaces.Count([]applier.NamespaceOps{{NS: "shop.orders", Ops: 90, Bytes: 24_000}, {NS: "shop.carts", Ops: 10, Bytes: 1000}}, sampled)
 	f.work.Fetcher[metric.Blocked] += 900 * time.Millisecond
 	f.work.Fetcher[metric.Busy] += 50 * time.Millisecond
 	f.work.Batcher[metric.Busy] += 100 * time.Millisecond
