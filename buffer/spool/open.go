@@ -31,12 +31,14 @@ func fileName(number uint64) string { return fmt.Sprintf("%0*d%s", digits, numbe
 // (event Cut); damage anywhere else is a *DamagedError. [Clear] removes files that Open
 // cannot use. On a disk that became read-only, the spool can be read, and Store fails.
 func Open(cfg Config) (*Spool, error) {
-	cfg.setDefaults()
-	return open(cfg, disk{open: os.OpenFile, write: cfg.Writer.WriteAt, sync: (*os.File).Sync, free: freeBytes})
+	return open(cfg, disk{open: os.OpenFile, sync: (*os.File).Sync, free: freeBytes})
 }
 
 func open(cfg Config, d disk) (*Spool, error) {
 	cfg.setDefaults()
+	if d.write == nil {
+		d.write = cfg.Writer.WriteAt
+	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}

@@ -133,7 +133,11 @@ func (a *Attempt) reason(s *standstill, now time.Time) string {
 	case !a.cfg.Queue.Stats().Waiting && !a.stands(now):
 		return "" // the target keeps up with what is read
 	}
-	return a.of.cfg.Show.RunsShort()
+	why := a.of.cfg.Show.RunsShort()
+	if why != "" && a.of.cfg.Held() {
+		return "the link is paused, and " + why
+	}
+	return why
 }
 
 // stands reports whether the checkpoint has needed the same entry for a while, although
