@@ -44,6 +44,19 @@ func (t term) Term() int64 { return int64(t) }
 // Within implements request.Leader. The desk compares terms.
 func (term) Within(context.Context, func(mongo.Caller) error) error { panic("not called") }
 
+// becoming returns what checks, two seconds later, the state and the outcome of a request by its number.
+func (d *desk) becoming(t *testing.T) func(n int, want string) {
+	return func(n int, want string) {
+		t.Helper()
+		pass(2 * time.Second)
+		d.set(func() {
+			if got := d.records[n].State + " " + d.records[n].Outcome; got != want {
+				t.Errorf("request %d: %s, want %s", n, got, want)
+			}
+		})
+	}
+}
+
 func newDesk() *desk { return &desk{all: request.Requests{BytesPerSecond: -1, OpsPerSecond: -1}} }
 
 func (d *desk) locked(do func() error) error {

@@ -61,15 +61,7 @@ func TestCutAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk()
 		p, m := newCutting(d, 1)
-		became := func(n int, want string) {
-			t.Helper()
-			pass(2 * time.Second)
-			d.set(func() {
-				if got := d.records[n].State + " " + d.records[n].Outcome; got != want {
-					t.Errorf("request %d: %s, want %s", n, got, want)
-				}
-			})
-		}
+		became := d.becoming(t)
 		m.make(deskTime - 1)
 		d.ask(request.Cut, `{}`)
 		pass(listEvery)

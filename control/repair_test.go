@@ -4,7 +4,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
@@ -52,15 +51,7 @@ func TestRepairAsked(t *testing.T) {
 			p.end = lead(p.Controller, by)
 			return p
 		}
-		became := func(n int, want string) {
-			t.Helper()
-			pass(2 * time.Second)
-			d.set(func() {
-				if got := d.records[n].State + " " + d.records[n].Outcome; got != want {
-					t.Errorf("request %d: %s, want %s", n, got, want)
-				}
-			})
-		}
+		became := d.becoming(t)
 		p := begin(1)
 		d.ask(request.Repair, `{"namespace":"d.a","ids":["DgAAABBfaWQAEQAAAAA="]}`)
 		pass(listEvery)

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
@@ -32,15 +31,7 @@ func TestVerifyAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, v := newDesk(), &asked{}
-		became := func(n int, want string) {
-			t.Helper()
-			pass(2 * time.Second)
-			d.set(func() {
-				if got := d.records[n].State + " " + d.records[n].Outcome; got != want {
-					t.Errorf("request %d: %s, want %s", n, got, want)
-				}
-			})
-		}
+		became := d.becoming(t)
 		begin := func(v Verification) *desked {
 			p := &desked{Controller: New(Config{Requests: d, Target: d, Applied: func() oplog.OpTime { return oplog.OpTime{} }, Cuts: &cutmaker{}, Verification: v})}
 			p.end = lead(p.Controller, 1)
