@@ -56,7 +56,7 @@ func (v *Verifier) confirmPart(ctx context.Context, p *pair, part []Difference) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := v.cuts.reach(ctx, v.source.heard()); err != nil {
+	if _, err := v.cuts.reach(ctx, v.source.heard.Time()); err != nil {
 		return nil, nil, err
 	}
 	target, err := v.target.byIDs(ctx, p.got, part)
@@ -121,7 +121,7 @@ func (s *scan) displacedStill(ctx context.Context, found []Difference) ([]Differ
 		if !slices.ContainsFunc(found, func(d Difference) bool { return d.Kind == Order }) {
 			return found, nil
 		}
-		if _, err := s.v.cuts.reach(ctx, s.v.source.heard()); err != nil {
+		if _, err := s.v.cuts.reach(ctx, s.v.source.heard.Time()); err != nil {
 			return nil, err
 		}
 		once := scan{v: s.v, p: s.p, order: s.order}

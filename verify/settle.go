@@ -101,7 +101,7 @@ func (v *Verifier) round(ctx context.Context, only ...oplog.Namespace) ([]settle
 	}
 	var cut *Cut
 	if v.cuts != nil {
-		reached, err := v.cuts.reach(ctx, v.source.heard())
+		reached, err := v.cuts.reach(ctx, v.source.heard.Time())
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,6 @@ package verify
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,8 +11,6 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
-	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/oplog"
 )
 
 // closeTimeout limits how long closing a cursor or the session may take.
@@ -30,9 +27,8 @@ type side struct {
 	// lsid is a session of our own: a cursor can be used only in the session that created it,
 	// and does not time out in one that is used.
 	lsid bsoncore.Document
-
-	mu     sync.Mutex // guards latest
-	latest bson.Timestamp
+	// heard is the newest time in any reply.
+	heard mongo.Clock
 }
 
 func newSide(name clone.Side, c mongo.Caller) *side {
@@ -43,34 +39,9 @@ func newSide(name clone.Side, c mongo.Caller) *side {
 func (s *side) call(ctx context.Context, db string, cmd *builder) (bson.Raw, error) {
 	reply, err := s.caller.Call(ctx, mongo.Command{DB: db, Body: bson.Raw(cmd.AppendDocument("lsid", s.lsid).Build())})
 	if err == nil {
-		s.hear(reply)
+		s.heard.Reply(reply)
 	}
 	return reply, err
-}
-
-// hear records the times in a reply. The reply shows nothing later than them.
-func (s *side) hear(reply bson.Raw) {
-	e, _ := rawbson.Lookup(reply, "operationTime")
-	operation, _ := e.Timestamp()
-	e, _ = rawbson.Lookup(reply, "$clusterTime")
-	doc, _ := e.Document()
-	e, _ = rawbson.Lookup(doc, "clusterTime")
-	cluster, _ := e.Timestamp()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, ts := range []bson.Timestamp{operation, cluster} {
-		if oplog.CompareTimestamps(ts, s.latest) > 0 {
-			s.latest = ts
-		}
-	}
-}
-
-// heard returns a cluster time that is not before anything that the replies have shown until
-// now.
-func (s *side) heard() bson.Timestamp {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.latest
 }
 
 // again reports whether a read may succeed if it is repeated from its beginning.

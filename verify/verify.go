@@ -95,7 +95,7 @@ func (v *Verifier) run(ctx context.Context) error {
 	}
 	if v.cuts != nil {
 		// What was written before the verification has begun is seen.
-		v.cuts.need(v.source.heard(), v.target.heard())
+		v.cuts.need(v.source.heard.Time(), v.target.heard.Time())
 	}
 	began := time.Now()
 	all, err := v.settle(ctx)

@@ -14,7 +14,6 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/lease"
-	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/request"
 )
 
@@ -72,34 +71,10 @@ func (c *eventsCommand) Run(ctx context.Context, out cli.Output) error {
 
 func (c *eventsCommand) run(ctx context.Context, out cli.Output, from eventReader) error {
 	w := eventWatch{states: map[string]string{}}
-	tick := time.NewTicker(eventsPoll)
-	defer tick.Stop()
-	away := false
-	for {
-		events, err := w.look(ctx, from)
-		switch {
-		case ctx.Err() != nil && c.Follow:
-			return nil // as asked
-		case err != nil && (!c.Follow || pipeline.Classify(err).Action != pipeline.Retry):
-			return cli.Stopped(ctx, err)
-		case err != nil && !away:
-			away = true
-			out.Complain("The target cannot be read: %v. Retrying.", err)
-		case err == nil:
-			away = false
-			if err := c.print(out, events); err != nil {
-				return err
-			}
-		}
-		if !c.Follow {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	_, err := repeat(ctx, out, c.Follow, eventsPoll,
+		func(ctx context.Context) ([]linkEvent, error) { return w.look(ctx, from) },
+		func(events []linkEvent) error { return c.print(out, events) })
+	return err
 }
 
 // eventWatch finds what has changed since it last looked.

@@ -13,7 +13,6 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
-	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/status"
 )
@@ -91,32 +90,13 @@ func (c *statusCommand) Run(ctx context.Context, out cli.Output) error {
 
 // run shows the status once, or continues.
 func (c *statusCommand) run(ctx context.Context, out cli.Output, set *driver.Set) error {
-	away := false
-	for {
-		lines, err := c.look(ctx, set)
-		switch {
-		case ctx.Err() != nil && c.Watch:
-			return nil // as asked
-		case err != nil && (!c.Watch || pipeline.Classify(err).Action != pipeline.Retry):
-			return cli.Stopped(ctx, err)
-		case err != nil && !away:
-			away = true
-			out.Complain("The target cannot be read: %v. Retrying.", err)
-		case err == nil:
-			away = false
-			if err := c.print(out, lines); err != nil {
-				return err
-			}
-		}
-		if !c.Watch {
-			return c.judge(lines)
-		}
-		select {
-		case <-time.After(watchEvery):
-		case <-ctx.Done():
-			return nil // as asked
-		}
+	lines, err := repeat(ctx, out, c.Watch, watchEvery,
+		func(ctx context.Context) ([]statusLine, error) { return c.look(ctx, set) },
+		func(lines []statusLine) error { return c.print(out, lines) })
+	if err != nil || c.Watch {
+		return err
 	}
+	return c.judge(lines)
 }
 
 // look reads the status of the links.

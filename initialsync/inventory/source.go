@@ -13,7 +13,6 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/oplog"
 )
 
 // patience is how long the member has to show all entries up to the time of the lists.
@@ -32,10 +31,11 @@ type source struct {
 	// unmarked is set if the member does not report which indexes are being built.
 	unmarked atomic.Bool
 
-	// mu guards latest, the newest time in any reply, and invalid.
-	mu     sync.Mutex
-	latest bson.Timestamp
-	// invalid are the views whose definitions the server rejects.
+	// heard is the newest time in any reply.
+	heard mongo.Clock
+
+	// invalid are the views whose definitions the server rejects; guarded by mu.
+	mu      sync.Mutex
 	invalid []mongo.InvalidView
 }
 
@@ -49,36 +49,15 @@ func (s *source) run(ctx context.Context, db string, cmd *builder) (bson.Raw, er
 		AppendDocument("$readPreference", document().AppendString("mode", "secondaryPreferred").Build()).Build()
 	reply, err := s.caller.Call(ctx, mongo.Command{DB: db, Body: bson.Raw(body)})
 	if err == nil {
-		s.hear(reply)
+		s.heard.Reply(reply)
 	}
 	return reply, err
-}
-
-// hear records the times in a reply. The reply shows nothing later than them: the
-// cluster time is at least that of every write that the member knows of, but the
-// operation time may be recorded shortly after the write becomes visible.
-func (s *source) hear(reply bson.Raw) {
-	e, _ := rawbson.Lookup(reply, "operationTime")
-	operation, _ := e.Timestamp()
-	e, _ = rawbson.Lookup(reply, "$clusterTime")
-	doc, _ := e.Document()
-	e, _ = rawbson.Lookup(doc, "clusterTime")
-	cluster, _ := e.Timestamp()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, ts := range []bson.Timestamp{operation, cluster} {
-		if oplog.CompareTimestamps(ts, s.latest) > 0 {
-			s.latest = ts
-		}
-	}
 }
 
 // present returns the time of an entry that is not before anything that the replies
 // have shown until now.
 func (s *source) present(ctx context.Context) (bson.Timestamp, error) {
-	s.mu.Lock()
-	latest := s.latest
-	s.mu.Unlock()
+	latest := s.heard.Time()
 	concern := document().AppendString("level", "local")
 	if !latest.IsZero() {
 		concern.AppendTimestamp("afterClusterTime", latest.T, latest.I)
