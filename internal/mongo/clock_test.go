@@ -13,7 +13,8 @@ func TestClock(t *testing.T) {
 	t.Parallel()
 	reply := func(operation, cluster uint32) bson.Raw {
 		return must.Get(bson.Marshal(bson.D{
-			{Key: "ok", Value: 1}, {Key: "operationTime", Value: bson.Timestamp{T: operation, I: 1}},
+			{Key: "ok", Value: 1},
+			{Key: "operationTime", Value: bson.Timestamp{T: operation, I: 1}},
 			{Key: "$clusterTime", Value: bson.D{{Key: "clusterTime", Value: bson.Timestamp{T: cluster, I: 1}}}},
 		}))(t)
 	}
