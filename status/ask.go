@@ -22,6 +22,7 @@ func (t *Tracker) askLoop(ctx context.Context) {
 		t.askSource(ctx)
 		t.askBlock(ctx)
 		t.askTarget(ctx)
+		t.askCutover(ctx)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -80,6 +81,9 @@ func (t *Tracker) askBlock(ctx context.Context) {
 func sourceBlocked(s *Snapshot) (string, time.Time) {
 	if on := s.Source.WritesBlocked; on == nil || !*on {
 		return "", time.Time{}
+	}
+	if c := s.Cutover; c != nil && c.BlocksSource {
+		return "Writes of applications to the source are blocked by a cutover.", time.Time{}
 	}
 	return "Writes of applications to the source are blocked.", time.Time{}
 }

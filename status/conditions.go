@@ -187,9 +187,17 @@ var conditions = []condition{
 		means: "The link does not need equal clocks: leases count by the target's, lag by the source's. But \"exact as of\" and the times of the log are by this machine's clock; latencies take the difference into account.",
 	},
 	{
+		name: "cutover-interrupted", level: Attention, window: true, holds: cutoverInterrupted, next: continueCutover,
+		means: "A [cutover](cutover.md) of the link was begun, and no process works on it: it has died, or has ended with an error. Writes to the source may be stopped until the cutover is continued or cancelled; from the step `convert` on nothing is applied either. Every process of the link shows it, and without one `replicator status` and the page of all links, from the metadata.",
+	},
+	{
 		name: "source-blocked", level: Attention, window: true, holds: sourceBlocked,
-		next:  says("If no cutover is running, on the source's primary: db.adminCommand({setUserWriteBlockMode: 1, global: false})"),
+		next:  unblockSource,
 		means: "Writes of users to the source are blocked (`setUserWriteBlockMode`): by an operator for a [cutover](cutover.md), or by another program. The link continues, and applications cannot write to the source. The program that has blocked it may have died: each process of the link, those that stand by too, shows it until the block is lifted.",
+	},
+	{
+		name: "cutover", level: Working, window: true, holds: cutsOver,
+		means: "A [cutover](cutover.md) of the link is under way: `replicator cutover --status` has its steps.",
 	},
 	{
 		name: "index-build", level: Working, window: true, holds: keptBack,

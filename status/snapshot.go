@@ -36,6 +36,8 @@ type Snapshot struct {
 	CutIntervalSeconds float64 `json:"cutIntervalSeconds"`
 	// Guard has the foreign writes to the target, nil while this process does not lead.
 	Guard *Guard `json:"guard"`
+	// Cutover is the one that is under way, nil if none is known to be.
+	Cutover *Cutover `json:"cutover"`
 	// LeftOut are the source's collections that are being copied again, or could not
 	// be, and that the target is not consistent of meanwhile.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`

@@ -14,6 +14,8 @@ type Stored struct {
 	State checkpoint.State
 	// Lease is the link's lease.
 	Lease lease.Sighting
+	// Cutover is the one that is under way, nil if none is.
+	Cutover *Cutover
 	// At is the time of this process's clock.
 	At time.Time
 }
@@ -23,11 +25,33 @@ const (
 	// entry every ten seconds, and the position is recorded every few.
 	storedFresh = 30 * time.Second
 	keyStored   = "stored"
+	// keyInterrupted is a row of the table of conditions.
+	keyInterrupted = "cutover-interrupted"
 )
 
 // Verdict judges a link by its metadata, where the process that runs it cannot be asked. It
 // is never good news of now: it says what the target had when the position was last recorded.
 func (s *Stored) Verdict() Verdict {
+	v := s.ofLink()
+	c := s.Cutover
+	switch {
+	case c == nil:
+	case !c.Interrupted:
+		v.Also = append([]string{c.String()}, v.Also...)
+	default:
+		// Nothing but the record says that the source is blocked, or that nothing may be applied.
+		if v.Level != Broken {
+			v.Level = Attention
+		}
+		v.Also = append([]string{v.Sentence}, v.Also...)
+		v.Name, v.Sentence, v.Since = keyInterrupted, c.String(), c.Since
+		v.Next = c.next(func(flag string) string { return "replicator cutover --link " + s.Link + " " + flag + " …" })
+	}
+	return v
+}
+
+// ofLink is the verdict without a cutover that is under way.
+func (s *Stored) ofLink() Verdict {
 	v := Verdict{Name: keyStored, Level: Working, Since: s.at(), Also: []string{}}
 	if o := s.State.Over; o != nil {
 		v.Level, v.Since = Good, o.At

@@ -28,6 +28,10 @@ func TestStored(t *testing.T) {
 	over.Over = &checkpoint.Over{At: now.Add(-time.Minute), By: "ann"}
 	left := state(time.Second)
 	left.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: at(900), Wall: now.Add(-time.Minute).UnixMilli()}, {NS: "shop.b", Since: at(950), Failed: "too long"}}
+	under := Cutover{State: "running", Step: "freeze", Since: now.Add(-time.Hour), By: "ann@ops1", BlocksSource: true}
+	dead, cancelling := under, under
+	dead.Interrupted, cancelling.Interrupted, cancelling.State = true, true, "cancelling"
+	const interrupted = "A cutover was interrupted at step freeze, which ann@ops1 began at 2026-03-01 11:00:00 UTC: no process works on it. It has blocked writes to the source."
 	for _, tt := range []struct {
 		name  string
 		s     Stored
@@ -43,13 +47,21 @@ func TestStored(t *testing.T) {
 		{"no lease", Stored{State: state(4 * time.Second), Lease: older}, Unknown, "does not renew a lease", ""},
 		{"copying", Stored{State: copied, Lease: led}, Working, "The target is not consistent yet; vm:a runs the link.", ""},
 		{"left out", Stored{State: left, Lease: led}, Broken, "vm:a runs the link.", "replicator resync --link l --namespace shop.b"},
+		{"cut over now", Stored{State: state(4 * time.Second), Lease: led, Cutover: &under}, Good, "vm:a runs the link.", ""},
+		{"interrupted", Stored{State: state(4 * time.Second), Lease: led, Cutover: &dead}, Attention, interrupted, "replicator cutover --link l --resume … continues it"},
+		{"interrupted, nobody", Stored{State: state(4 * time.Second), Lease: free, Cutover: &dead}, Broken, interrupted, "replicator cutover --link l --resume"},
+		{"cancelled halfway", Stored{State: state(4 * time.Second), Lease: led, Cutover: &cancelling}, Attention, interrupted, "replicator cutover --link l --cancel … continues"},
+		{"not done", Stored{State: over, Lease: free, Cutover: &dead}, Attention, interrupted, "replicator cutover --link l --resume"},
 	} {
 		tt.s.Link, tt.s.At = "l", now
 		v := tt.s.Verdict()
 		if v.Level != tt.level || !strings.Contains(v.Sentence, tt.want) || !strings.HasPrefix(v.Next, tt.next) || v.Next != "" && tt.next == "" {
 			t.Errorf("%s: %+v", tt.name, v)
 		}
-		if lag := tt.s.Lag(); (lag == nil) != (tt.name == "copying" || tt.name == "cut over") {
+		if c := tt.s.Cutover; c != nil && (c.Interrupted != (v.Name == "cutover-interrupted") || len(v.Also) != 1) {
+			t.Errorf("%s: %+v", tt.name, v)
+		}
+		if lag := tt.s.Lag(); (lag == nil) != (tt.name == "copying" || tt.s.State.Over != nil) {
 			t.Errorf("%s: lag %v", tt.name, lag)
 		}
 	}

@@ -104,7 +104,9 @@ type Tracker struct {
 	// blocked is whether writes of users to the source are blocked, as of blockAsked.
 	blocked    bool
 	blockAsked time.Time
-	targetSet  string
+	// cutover is what was seen of the link's cutover.
+	cutover   cutoverSeen
+	targetSet string
 	// targetHost is the target's primary, as of the last query.
 	targetHost string
 	// fullSince is when the spool became full, zero if it is not.

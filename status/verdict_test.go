@@ -115,6 +115,8 @@ var scenarios = map[string]scenario{
 		s.State = monitor.CatchingUp
 		s.Stands = &monitor.Stands{Since: now.Add(-45 * time.Second), Why: "3 replies wait in the buffer, and 5000 bytes are after it; the applier waits for room in the lanes"}
 	}),
+	"cutover-interrupted": cutting(true),
+	"cutover":             cutting(false),
 	"source-blocked": func(_ *testing.T, tr *Tracker, p *fakePipeline) {
 		p.set(steadily)
 		tr.mu.Lock()
@@ -471,5 +473,17 @@ func TestVerdictBlamesTheTarget(t *testing.T) {
 	})
 	if s.Verdict.Name != "starting-long" || len(s.Verdict.Also) != 0 {
 		t.Errorf("%+v", s.Verdict)
+	}
+}
+
+// cutting is a link that is being cut over, by a process that has died if interrupted.
+func cutting(interrupted bool) func(*testing.T, *Tracker, *fakePipeline) {
+	return func(_ *testing.T, tr *Tracker, p *fakePipeline) {
+		p.set(steadily)
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		tr.cutover = cutoverSeen{at: time.Now(), is: &Cutover{
+			State: "running", Step: "freeze", Since: time.Now().Add(-3 * time.Minute), By: "ann@ops1", BlocksSource: true, Interrupted: interrupted,
+		}}
 	}
 }

@@ -212,6 +212,9 @@ func TestCutoverCancel(t *testing.T) {
 	c.check(map[string]status.Standing{"verified": status.Waived, "deferred-indexes": status.Waived, "foreign-writes": status.Waived}, waive)
 	said(t, cli.ExitFailed, `cutover of link test: convert: .*index email_1 of shop\.a cannot become unique(.|\n)*--resume --link test … goes on; replicator cutover --cancel --link test … takes it back`, nil, c.move(waive)...)
 	said(t, cli.ExitOK, `at step convert \(begun (.|\n)*No process works on it\.`, nil, c.move("--status")...)
+	interrupted, on := `A cutover was interrupted at step convert, which .* began at .* UTC: no process works on it\. It has blocked writes to the source\.`, "--target="+c.target.URI()
+	said(t, cli.ExitFailed, `^test  broken: `+interrupted+`\n +next: replicator cutover --link test --resume … continues it`, nil, "status", on)
+	said(t, cli.ExitOK, `; `+interrupted, nil, "links", on)
 	said(t, cli.ExitFailed, `a cutover of the link is under way`, nil, c.move(waive)...)
 	said(t, cli.ExitFailed, `(?i)cutover`, nil, c.move("--dry-run")...)
 	for _, flag := range []string{"--resume", "--cancel"} {

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/resync"
+	"github.com/oplogrep/replicator/status"
 )
 
 type linksCommand struct {
@@ -35,6 +36,10 @@ func (c *linksCommand) Run(ctx context.Context, out cli.Output) error {
 		out.Complain("There is no link in %s of the target.", c.MetadataDB)
 		return nil
 	}
+	under, err := status.Cutovers(ctx, set, c.MetadataDB, "")
+	if err != nil {
+		return cli.Stopped(ctx, err)
+	}
 	w := tabwriter.NewWriter(out.Results, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "LINK\tSOURCE\tWRITERS\tAPPLIED\tOF\tSTATE") // Flush returns the error
 	for i := range links {
@@ -45,7 +50,7 @@ func (c *linksCommand) Run(ctx context.Context, out cli.Output) error {
 		}
 		applied, of := positionOf(&l.State)
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\n", l.Link, printable.Text(l.State.Source.SetName), l.State.Writers,
-			applied, of, c.stateOf(ctx, set, l))
+			applied, of, c.stateOf(ctx, set, l)+cutoverText(cutoverOf(under, l.Link)))
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("print the links: %w", err)
@@ -76,6 +81,14 @@ func (c *linksCommand) stateOf(ctx context.Context, set *driver.Set, l *checkpoi
 		return text + "; cannot read which collections are done: " + printable.Text(err.Error())
 	}
 	return text + fmt.Sprintf(", %d of %d collections done", done, total)
+}
+
+// cutoverText says that a cutover of a link is under way.
+func cutoverText(c *status.Cutover) string {
+	if c == nil {
+		return ""
+	}
+	return "; " + printable.Text(c.String())
 }
 
 // positionOf returns the optime up to which the target has everything, and its

@@ -71,7 +71,21 @@ func readStored(ctx context.Context, target mongo.Caller, db string, l *checkpoi
 	if found {
 		leader = holderOf(&seen.Lease)
 	}
-	return status.Stored{Link: l.Link, State: l.State, Lease: seen.Lease, At: time.Now()}, leader, nil
+	stored = status.Stored{Link: l.Link, State: l.State, Lease: seen.Lease, At: time.Now()}
+	under, err := status.Cutovers(ctx, target, db, l.Link)
+	if err != nil {
+		return stored, leader, err
+	}
+	stored.Cutover = cutoverOf(under, l.Link)
+	return stored, leader, nil
+}
+
+// cutoverOf is the cutover of a link that is under way, nil for none.
+func cutoverOf(all map[string]status.Cutover, link string) *status.Cutover {
+	if c, ok := all[link]; ok {
+		return &c
+	}
+	return nil
 }
 
 // holderOf is the process that has a lease that ends unless it is renewed, empty if none has.
@@ -90,13 +104,13 @@ func unreadable(fault error) status.Verdict {
 }
 
 // storedRow is the row of a link as its metadata say.
-func storedRow(l *checkpoint.Listed) linkRow {
+func storedRow(l *checkpoint.Listed, cutover *status.Cutover) linkRow {
 	r := linkRow{Link: l.Link, From: "metadata", At: time.Now().UTC()}
 	if l.Err != nil {
 		r.Verdict = unreadable(l.Err)
 		return r
 	}
-	stored := status.Stored{Link: l.Link, State: l.State, Lease: l.Lease, At: time.Now()}
+	stored := status.Stored{Link: l.Link, State: l.State, Lease: l.Lease, Cutover: cutover, At: time.Now()}
 	r.Leader, r.Verdict, r.LagSeconds = holderOf(&l.Lease), stored.Verdict(), stored.Lag()
 	reached := l.State.Reached()
 	consistent := !reached.Applied.IsNull() && len(l.State.LeftOut) == 0
@@ -115,6 +129,10 @@ func rowsOf(ctx context.Context, target mongo.Caller, db string, own []linkRow) 
 	if err != nil {
 		all.Error = err.Error()
 	}
+	under, err := status.Cutovers(ctx, target, db, "")
+	if err != nil && all.Error == "" {
+		all.Error = err.Error()
+	}
 	for i := range links {
 		if resync.IsPart(links[i].Link) {
 			continue
@@ -123,7 +141,7 @@ func rowsOf(ctx context.Context, target mongo.Caller, db string, own []linkRow) 
 		if at >= 0 && !own[at].standsBy() {
 			continue
 		}
-		r := storedRow(&links[i])
+		r := storedRow(&links[i], cutoverOf(under, links[i].Link))
 		if at >= 0 {
 			r.Page = own[at].Page
 		}

@@ -151,7 +151,11 @@ func TestRowsOf(t *testing.T) {
 	if namesOf(rows.Links) != "test=own" || rows.Error == "" {
 		t.Errorf("%+v", rows)
 	}
-	if row := storedRow(&checkpoint.Listed{Link: "x", Err: http.ErrBodyNotAllowed}); row.Verdict.Level != status.Broken {
+	dead := &status.Cutover{Step: "freeze", Interrupted: true}
+	if row := storedRow(&checkpoint.Listed{Link: "x"}, dead); row.Verdict.Name != "cutover-interrupted" || row.Verdict.Level != status.Broken {
+		t.Errorf("%+v", row)
+	}
+	if row := storedRow(&checkpoint.Listed{Link: "x", Err: http.ErrBodyNotAllowed}, nil); row.Verdict.Level != status.Broken {
 		t.Errorf("%+v", row)
 	}
 }
@@ -185,7 +189,7 @@ func TestManyRows(t *testing.T) {
 	must.Succeed(t, metadata.Run(t.Context(), set, metadata.Write("replicator", "insert", metadata.Links, "documents", docs...), int64(len(docs))))
 	calls := &counting{Caller: set}
 	rows := rowsOf(t.Context(), calls, "replicator", []linkRow{{Link: "zz", Verdict: status.Verdict{Level: status.Good}}}).worst()
-	if calls.n > 2 || rows.Error != "" {
+	if calls.n > 3 || rows.Error != "" {
 		t.Errorf("%d commands, error %q", calls.n, rows.Error)
 	}
 	if n := len(rows.Links); n != maxLinkRows || rows.Omitted != 201 || rows.Links[n-1].Link != "l0999" || rows.Links[0].Verdict.Name != "unreadable" {

@@ -47,6 +47,31 @@ func (s *Store) Get(ctx context.Context, link string) (*Record, error) {
 	return r, nil
 }
 
+// Open returns the records of cutovers that are neither done nor cancelled: of one link, or of all of
+// them if link is empty. They are majority-committed. It asks once.
+func (s *Store) Open(ctx context.Context, link string) ([]*Record, error) {
+	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.Target, nil, s.DB, metadata.Cutovers, "majority", func(dst []byte) []byte {
+		if link != "" {
+			dst = metadata.ByID(link)(dst)
+		}
+		return metadata.AppendDoc(dst, "state", func(dst []byte) []byte {
+			return metadata.AppendIn(dst, string(Running), string(Cancelling))
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read which cutovers are under way: %w", err)
+	}
+	open := make([]*Record, len(docs))
+	for i, doc := range docs {
+		open[i] = new(Record)
+		if err := bson.Unmarshal(doc, open[i]); err != nil {
+			id, _ := doc.Lookup("_id").StringValueOK()
+			return nil, fmt.Errorf("read which cutovers are under way: %w", &metadata.DamagedError{Link: id, What: "its cutover: " + err.Error()})
+		}
+	}
+	return open, nil
+}
+
 // retry tries again while the target fails over, or does not answer: the writes are compare-and-set.
 func (*Store) retry() mongo.Retry {
 	return mongo.Retry{For: tryFor, Again: func(err error) bool {

@@ -1,0 +1,159 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/jobs"
+	"github.com/oplogrep/replicator/lease/locks/mongostore"
+)
+
+// Cutover is a cutover of a link that is neither done nor cancelled.
+type Cutover struct {
+	State string `json:"state"`
+	// Step was begun last, at Since, by By.
+	Step  string    `json:"step"`
+	Since time.Time `json:"since"`
+	By    string    `json:"by"`
+	// BlocksSource means that it may have blocked writes to the source.
+	BlocksSource bool `json:"blocksSource"`
+	// Interrupted means that no process works on it.
+	Interrupted bool `json:"interrupted"`
+
+	save string
+}
+
+// Cutovers returns the cutovers that are under way, by link: that of one link, or of all of them if link is
+// empty. A process that works on one has the lock of the link ([jobs.Link]) before it creates the record,
+// and until after its last change: so a record that was there before and after the lock was free, and is
+// unchanged, is one that no process works on.
+func Cutovers(ctx context.Context, target mongo.Caller, db, link string) (map[string]Cutover, error) {
+	store := &record.Store{Target: target, DB: db}
+	open, err := readCutovers(ctx, store, link)
+	if err != nil || len(open) == 0 {
+		return nil, err
+	}
+	list, err := mongostore.New(target, db).List(ctx, "")
+	if err != nil {
+		return nil, fmt.Errorf("read which processes work on cutovers: %w", err)
+	}
+	worked := map[string]bool{}
+	for i := range list {
+		worked[list[i].Name] = list[i].IsLocked()
+	}
+	after, err := readCutovers(ctx, store, link)
+	if err != nil {
+		return nil, err
+	}
+	for name, c := range after {
+		c.Interrupted = !worked[jobs.Link(name)] && open[name].save == c.save
+		after[name] = c
+	}
+	return after, nil
+}
+
+func readCutovers(ctx context.Context, store *record.Store, link string) (map[string]Cutover, error) {
+	list, err := store.Open(ctx, link)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]Cutover, len(list))
+	for _, r := range list {
+		last := r.Last()
+		all[r.Link] = Cutover{
+			State: string(r.State), Step: string(last.Step), Since: last.Started.UTC(), By: last.By,
+			BlocksSource: r.Blocks() && r.Options.Freeze == record.Block, save: r.Save.Hex(),
+		}
+	}
+	return all, nil
+}
+
+// cutoverSeen is what was read of the link's cutover: nil if none is under way.
+type cutoverSeen struct {
+	is *Cutover
+	at time.Time
+}
+
+// askCutover reads whether a cutover of the link is under way, and whether a process works on it.
+func (t *Tracker) askCutover(ctx context.Context) {
+	if t.cfg.Target == nil || t.cfg.MetaDB == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askEvery)
+	defer cancel()
+	all, err := Cutovers(ctx, t.cfg.Target, t.cfg.MetaDB, t.cfg.Link)
+	if err != nil {
+		return
+	}
+	seen := cutoverSeen{at: time.Now()}
+	if c, ok := all[t.cfg.Link]; ok {
+		seen.is = &c
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cutover = seen
+}
+
+// shown returns the cutover that is under way, nil if none is known to be.
+func (c *cutoverSeen) shown(now time.Time) *Cutover {
+	if c.is == nil || now.Sub(c.at) > staleAnswers*askEvery {
+		return nil
+	}
+	is := *c.is
+	return &is
+}
+
+// String describes the cutover in sentences.
+func (c *Cutover) String() string {
+	at := fmt.Sprintf("at step %s, which %s began at %s", c.Step, c.By, c.Since.UTC().Format("2006-01-02 15:04:05 UTC"))
+	if !c.Interrupted {
+		return "A cutover is " + at + "."
+	}
+	text := "A cutover was interrupted " + at + ": no process works on it."
+	if c.BlocksSource {
+		text += " It has blocked writes to the source."
+	}
+	return text
+}
+
+// next says how the cutover is continued, or cancelled, with the command that runs it with a flag.
+func (c *Cutover) next(command func(flag string) string) string {
+	if c.State == string(record.Cancelling) {
+		return command("--cancel") + " continues to cancel it."
+	}
+	return command("--resume") + " continues it; --cancel in place of --resume cancels it."
+}
+
+// cutoverInterrupted holds while no process works on a cutover that is under way.
+func cutoverInterrupted(s *Snapshot) (string, time.Time) {
+	if c := s.Cutover; c != nil && c.Interrupted {
+		return c.String(), time.Time{}
+	}
+	return "", time.Time{}
+}
+
+// cutsOver holds while a process works on a cutover.
+func cutsOver(s *Snapshot) (string, time.Time) {
+	if c := s.Cutover; c != nil && !c.Interrupted {
+		return c.String(), time.Time{}
+	}
+	return "", time.Time{}
+}
+
+func (s *Snapshot) cutoverCommand(flag string) string {
+	return s.command("cutover", flag, "--source", "…")
+}
+
+// continueCutover says how a cutover is continued, or cancelled.
+func continueCutover(s *Snapshot) string { return s.Cutover.next(s.cutoverCommand) }
+
+// unblockSource says how writes to the source are allowed again.
+func unblockSource(s *Snapshot) string {
+	if s.Cutover != nil {
+		return "The cutover lifts the block if it is cancelled: " + s.cutoverCommand("--cancel")
+	}
+	return "No cutover of this link is known to be under way. If no other program needs the block, lift it on the source's primary: db.adminCommand({setUserWriteBlockMode: 1, global: false})"
+}
