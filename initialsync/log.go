@@ -116,6 +116,9 @@ var errStop = errors.New("the oplog is not read any further")
 // ErrNoSpool reports a copy that has no folder for the oplog.
 var ErrNoSpool = errors.New("a copy needs a folder for the oplog, and none is given (--spool-dir)")
 
+// ErrNotCopied reports a link whose target was never consistent.
+var ErrNotCopied = errors.New("the target is not consistent yet: the copy, or the oplog since it began, was not applied to its end")
+
 // Start opens the spool and fetches the oplog into it until ctx or soft is done, or the
 // log is closed: from fetch.From if the spool does not have that entry. A fetcher that is
 // already running continues. Without a copy, c is nil.

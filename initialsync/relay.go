@@ -17,6 +17,8 @@ const (
 	leastRelayFile = 1 << 20
 	// sentEvery is how often to check whether everything stored was sent.
 	sentEvery = 10 * time.Millisecond
+	// heardEvery is how often what was heard of the source is kept.
+	heardEvery = time.Second
 )
 
 // AwaitSent blocks until fetching has ended and everything that is stored was sent on, and returns
@@ -68,8 +70,25 @@ func (l *Log) forgetAside(from oplog.OpTime) {
 	l.noAside = none && err == nil
 }
 
-// NoteHeard keeps what was heard of the source next to the spool.
-func (l *Log) NoteHeard(h spool.Heard) error { return spool.NoteHeard(l.dir, h) }
+// NoteHeardLoop keeps what was heard of the source next to the spool, until ctx is done: the newest
+// entry that a member has, which may not have been read, or not be committed.
+func (l *Log) NoteHeardLoop(ctx context.Context, heard func() spool.Heard) error {
+	tick := time.NewTicker(heardEvery)
+	defer tick.Stop()
+	var last spool.Heard
+	for {
+		if h := heard(); h.OpTime.After(last.OpTime) || h.At.Sub(last.At) >= heardEvery && !h.OpTime.Before(last.OpTime) {
+			if err := spool.NoteHeard(l.dir, h); err == nil {
+				last = h
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
 
 // Salvaged is the spool of a link whose source is lost.
 type Salvaged struct {

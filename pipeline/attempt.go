@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/applier"
-	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/applier/plan"
-	"github.com/oplogrep/replicator/batcher"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
@@ -23,8 +19,8 @@ import (
 	"github.com/oplogrep/replicator/initialsync/overflow"
 	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/oplog/batch"
 	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/pipeline/stages"
 )
 
 // mergeWait is how long a link that has come to the entry where a part is to be merged waits
@@ -56,11 +52,10 @@ type attempt struct {
 	end    context.CancelCauseFunc
 	// left is closed once the attempt is to end before index builds do; leave closes it. The
 	// next attempt repeats their commits, and all other collections continue.
-	left     chan struct{}
-	leave    func()
-	batcher  *batcher.Batcher
-	applier  *applier.Applier
-	feedback *feedback.Feedback
+	left  chan struct{}
+	leave func()
+	// stages apply what is read.
+	stages *stages.Stages
 	// unbrake is called when the attempt has ended: nothing of it is in flight any more.
 	unbrake func()
 	// start is the link's progress when the attempt started.
@@ -70,7 +65,8 @@ type attempt struct {
 // newAttempt creates the stages for a link under a lease.
 func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
 	st := link.State()
-	a := &attempt{p: p, link: link, source: src, read: make(chan struct{}), left: make(chan struct{})}
+	a := &attempt{p: p, link: link, source: src, read: make(chan struct{}), left: make(chan struct{}), start: st.Progress()}
+	a.start.Ops = p.monitor.Progress().Ops
 	a.leave = sync.OnceFunc(func() { close(a.left) })
 	leaveLast := time.Duration(0)
 	switch { // a part that cannot be merged now is merged after the build
@@ -86,59 +82,33 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	if err := a.openQueue(soft, src, st, until); err != nil {
 		return nil, err
 	}
-	share := p.memory()
-	drain := a.ending.Done()
-	if p.catchesUp {
-		drain = soft.Done() // A drain continues to read.
-	}
 	passOver, err := p.passOver(ctx, st)
 	if err != nil {
 		return nil, err
 	}
-	a.batcher, err = batcher.New(batcher.Config{
-		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: drain,
-		PassOver: passOver, ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: share.Txn,
-		Release: a.release, Observer: p.cfg.Observer, Registry: p.cfg.Registry, Meter: &p.monitor.Gauges().Batcher,
-	})
+	report, err := p.reporter()
 	if err != nil {
 		return nil, err
 	}
-	cat, err := catalog.Load(ctx, p.target, nil)
-	if err != nil {
-		return nil, fmt.Errorf("read the target's collections: %w", err)
+	cfg := p.cfg.Stages(link, p.target, p.resyncs.Scope(), p.memory())
+	cfg.Start, cfg.Feedback, cfg.Commands = a.start, report, p.commands()
+	b := &cfg.Batcher
+	b.PassOver, b.Release, b.Meter, b.Drain = passOver, a.release, &p.monitor.Gauges().Batcher, a.ending.Done()
+	if p.catchesUp {
+		b.Drain = soft.Done() // A drain continues to read.
 	}
-	commands, err := p.commands(link, cat, st.Copy != nil)
-	if err != nil {
+	c := &cfg.Checkpoint
+	c.Moved, c.Advanced, c.Source = p.monitor.Moved, a.advanced, func() checkpoint.Source { return p.monitor.Source(src) }
+	w := &cfg.Applier
+	w.CutEvery, w.CutNow, w.OnCut, w.Repairs = p.cfg.CutInterval, p.cutNow, p.toldCut, p.repairs.groups()
+	w.Leave, w.LeaveLast, w.Release, w.Work = a.left, leaveLast, a.release, p.work()
+	w.Brake, a.unbrake = p.brakeFor(soft)
+	if a.stages, err = stages.New(ctx, cfg); err != nil {
+		a.unbrake()
 		return nil, err
 	}
-	internal, err := plan.AskInternalApply(ctx, p.target, p.cfg.MetaDB)
-	if err != nil {
-		return nil, err
-	}
-	if a.feedback, err = p.reporter(); err != nil {
-		return nil, err
-	}
-	start := st.Progress()
-	start.Ops = p.monitor.Progress().Ops
-	brake, unbrake := p.brakeFor(soft)
-	a.applier, err = applier.New(applier.Config{
-		Target: p.target, Checkpoint: link, Catalog: cat, Scope: p.resyncs.Scope(), Commands: commands, MetaDB: p.cfg.MetaDB, Link: p.cfg.Link,
-		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil,
-		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
-		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
-		CutEvery: p.cfg.CutInterval, CutNow: p.cutNow, OnCut: p.toldCut, Repairs: p.repairs.groups(),
-		ShareOps: p.cfg.ShareOps, ShareRest: p.cfg.ShareRest, Leave: a.left, LeaveLast: leaveLast,
-		IndexBuilds: p.cfg.Copy.IndexWorkers, IndexSlots: p.cfg.slots, WindowBytes: share.Window, Release: a.release, Brake: brake, Start: start, OnFlush: p.cfg.OnFlush,
-		Observer: p.cfg.Observer, Registry: p.cfg.Registry, Work: p.work(),
-	})
-	if err != nil {
-		unbrake()
-		return nil, err
-	}
-	a.unbrake = unbrake
-	a.start = start
 	p.monitor.Began(monitor.Attempt{
-		State: st, Set: src.SetName, Start: start, Counts: a.applier.Stats, Spool: a.spool, Queue: a.queue,
+		State: st, Set: src.SetName, Start: a.start, Counts: a.stages.Stats, Spool: a.spool, Queue: a.queue,
 	})
 	return a, nil
 }
@@ -223,18 +193,14 @@ func (a *attempt) run(ctx, soft context.Context) error {
 		loops = append(loops, a.overflow.Run)
 	}
 	if a.log != nil && a.p.cfg.RelayBytes > 0 {
-		loops = append(loops, a.p.heardLoop)
+		loops = append(loops, func(ctx context.Context) error { return a.log.NoteHeardLoop(ctx, a.p.heard) })
 	}
-	return a.p.alongside(ctx, a.link, func(ctx context.Context) error { return a.stages(ctx, soft) }, loops...)
+	return a.p.alongside(ctx, a.link, func(ctx context.Context) error { return a.apply(ctx, soft) }, loops...)
 }
 
 // alongside runs work under a lease, concurrently with the loops that every attempt
-// needs and with those given. They end after work has. If one of them fails, it cancels
-// work with that error.
+// needs and with those given.
 func (p *Pipeline) alongside(ctx context.Context, link *checkpoint.Link, work func(context.Context) error, loops ...func(context.Context) error) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	working, end := context.WithCancelCause(ctx)
 	loops = append(loops, p.monitor.WindowLoop, link.TouchLoop)
 	if p.cfg.part == nil { // otherwise, the pipeline of the whole link does this
 		loops = append(loops, p.monitor.LackingLoop)
@@ -242,78 +208,49 @@ func (p *Pipeline) alongside(ctx context.Context, link *checkpoint.Link, work fu
 			loops = append(loops, p.guard.Run)
 		}
 	}
-	var side errgroup.Group
-	for _, loop := range loops {
-		side.Go(func() error {
-			err := loop(working)
-			if err == nil || working.Err() != nil {
-				return nil //nolint:nilerr // It was told to end.
-			}
-			stop(err)
-			return err
-		})
-	}
-	err := work(ctx)
-	if cause := context.Cause(ctx); cause != nil && (err == nil || errors.Is(err, context.Canceled)) {
-		err = cause
-	}
-	end(nil)
-	if failed := side.Wait(); err == nil {
-		err = failed
-	}
-	return err
+	return stages.Alongside(ctx, work, loops...)
 }
 
-// stages runs the stages that read and apply the oplog.
-func (a *attempt) stages(ctx, soft context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	head, stopHead := context.WithCancelCause(ctx)
-	defer stopHead(nil)
+// apply reads the oplog and applies it.
+func (a *attempt) apply(ctx, soft context.Context) error {
 	if !a.p.catchesUp {
 		// Entries that the delay still withholds then are dropped.
 		defer a.endWith(ctx, soft)()
 	}
-	//nolint:contextcheck // ending says when to stop, not what is stopped.
-	defer context.AfterFunc(a.ending, func() { stopHead(errDrain) })()
 	if err := a.tryFinish(ctx, a.start.Applied); err != nil {
 		return err
 	}
+	return a.stages.Run(ctx, a.readAll)
+}
 
-	fetched := make(chan oplog.Reply)
-	queued := make(chan oplog.Reply)
-	batches := make(chan batch.Batch, 1) // one is cut while another is applied
-	applied := make(chan checkpoint.Applied)
-	progress := make(chan checkpoint.Progress)
-	check := checkpoint.NewCheckpointer(checkpoint.CheckpointerConfig{
-		Link: a.link, Interval: a.p.cfg.CheckpointInterval, Start: a.start, Moved: a.p.monitor.Moved, Advanced: a.advanced,
-		Source: func() checkpoint.Source { return a.p.monitor.Source(a.source) },
-	})
+// readAll reads the oplog from the spool or from a member, until the attempt is to end.
+func (a *attempt) readAll(ctx context.Context, out chan<- oplog.Reply) error {
 	if a.log != nil {
-		g.Go(named("spool", func() error { return a.log.Read(ctx, head, a.until, queued) }))
-	} else {
-		g.Go(named("fetcher", func() error {
-			defer close(a.read)
-			if err := a.p.monitor.Fetch(head, a.fetcher, fetched); !errors.Is(err, errDrain) {
-				return err
-			}
-			return nil
-		}))
-		g.Go(named("buffer", func() error { return a.queue.Run(ctx, fetched, queued) }))
+		head, stop := a.untilEnding(ctx)
+		defer stop()
+		return stages.Named("spool", func() error { return a.log.Read(ctx, head, a.until, out) })()
 	}
-	g.Go(named("batcher", func() error { return a.batcher.Run(ctx, queued, batches) }))
-	g.Go(named("applier", func() error { return a.applier.Run(ctx, batches, applied) }))
-	g.Go(named("checkpoint", func() error { return check.Run(ctx, applied, progress) }))
-	g.Go(named("feedback", func() error { return a.feedback.Run(ctx, progress) }))
+	g, ctx := errgroup.WithContext(ctx)
+	head, stop := a.untilEnding(ctx)
+	defer stop()
+	fetched := make(chan oplog.Reply)
+	g.Go(stages.Named("fetcher", func() error {
+		defer close(a.read)
+		if err := a.p.monitor.Fetch(head, a.fetcher, fetched); !errors.Is(err, errDrain) {
+			return err
+		}
+		return nil
+	}))
+	g.Go(stages.Named("buffer", func() error { return a.queue.Run(ctx, fetched, out) }))
 	return g.Wait()
 }
 
-// named adds the name of its stage to an error that does not name it.
-func named(stage string, run func() error) func() error {
-	return func() error {
-		err := run()
-		if err != nil && !strings.HasPrefix(err.Error(), stage+": ") {
-			return fmt.Errorf("%s: %w", stage, err)
-		}
-		return err
+// untilEnding returns a context that is also done once no more entries are to be read.
+func (a *attempt) untilEnding(ctx context.Context) (head context.Context, stop func()) {
+	head, end := context.WithCancelCause(ctx)
+	detach := context.AfterFunc(a.ending, func() { end(errDrain) })
+	return head, func() {
+		detach()
+		end(nil)
 	}
 }

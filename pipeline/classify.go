@@ -23,6 +23,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -100,7 +101,7 @@ var rules = []struct {
 	{"number of writers changed, or a copy began", is(lease.ErrSpent), Verdict{Action: Retry}},
 	{"source is another replica set", is(checkpoint.ErrOtherSource), Verdict{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},
 	{"link was promoted", wasPromoted, Verdict{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. replicator rewind lists what only the source has; then a new link with --drop-existing, from this target to it, copies it again."}},
-	{"target is not consistent, or leaves collections out", func(err error) bool { return errors.Is(err, ErrNotCopied) || errors.Is(err, ErrLeavesOut) }, Verdict{Action: Exit, Code: ExitCheck, Hint: "Such a target is not the source at any time. --accept-left-out promotes it without the collections that are named."}},
+	{"target is not consistent, or leaves collections out", cannotPromote, Verdict{Action: Exit, Code: ExitCheck, Hint: "Such a target is not the source at any time. --accept-left-out promotes it without the collections that are named."}},
 	{"link was cut over", as[*checkpoint.OverError], Verdict{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. To mirror in the other direction make a new link, with a new copy."}},
 	{"cutover converts the deferred options", as[*checkpoint.ConvertingError], Verdict{Action: Exit, Code: ExitFenced, Hint: "Go on with the cutover, or take it back: replicator cutover --resume, or --cancel. Without --once this process waits for that."}},
 	{"link created concurrently", is(checkpoint.ErrExists), Verdict{Action: Retry}},
@@ -183,6 +184,11 @@ func retries(err error, authorized, part bool) bool {
 func wasPromoted(err error) bool {
 	over, ok := errors.AsType[*checkpoint.OverError](err)
 	return ok && over.Over.Promoted != nil
+}
+
+// cannotPromote reports whether a target is not the source at any time.
+func cannotPromote(err error) bool {
+	return errors.Is(err, initialsync.ErrNotCopied) || errors.Is(err, resync.ErrLeavesOut)
 }
 
 // isLogin reports whether a login was refused. A server that cannot read its users

@@ -65,7 +65,7 @@ var samples = map[string]error{
 	"member cannot be copied at present":                           origin.ErrState,
 	"start of a copy not majority-committed":                       origin.ErrUncommitted,
 	"link was promoted":                                            &checkpoint.OverError{Over: checkpoint.Over{Promoted: &checkpoint.Promoted{}}},
-	"target is not consistent, or leaves collections out":          ErrNotCopied,
+	"target is not consistent, or leaves collections out":          initialsync.ErrNotCopied,
 	"cutover converts the deferred options":                        &checkpoint.ConvertingError{},
 	"no spool":                                                     initialsync.ErrNoSpool,
 	"spool in use":                                                 spool.ErrInUse,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/batcher"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/feedback"
@@ -20,6 +21,7 @@ import (
 	"github.com/oplogrep/replicator/internal/memory"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/stages"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/standby"
 	"github.com/oplogrep/replicator/syncsource"
@@ -147,10 +149,6 @@ type Config struct {
 	// mirrorMember is the _id of the source's member that represents the mirror, -1 for
 	// none.
 	mirrorMember int
-	// salvaged means that there is no source: the oplog is what is on disk.
-	salvaged bool
-	// converts is the ID of a cutover that is taken back: its options are being converted.
-	converts string
 	// part, if not nil, says that the link is a part of another one.
 	part *part
 	// slots are shared with the parts of the link.
@@ -167,7 +165,8 @@ func (c *Config) Fingerprint() string {
 	return c.Scope.Fingerprint() + ";unique=" + unique
 }
 
-func (c *Config) setDefaults() {
+// SetDefaults sets the defaults of what is zero.
+func (c *Config) SetDefaults() {
 	def(&c.MetaDB, "replicator")
 	c.mirrorMember = -1
 	if c.Feedback == feedback.Member {
@@ -188,7 +187,8 @@ func (c *Config) setDefaults() {
 	def(&c.RetryMax, 30*time.Second)
 }
 
-func (c *Config) validate() error {
+// Validate returns the faults of the settings.
+func (c *Config) Validate() error {
 	var errs []error
 	if c.Link == "" {
 		errs = append(errs, errors.New("link: a name is needed"))
@@ -216,6 +216,32 @@ func (c *Config) validate() error {
 		errs = append(errs, fmt.Errorf("retry: the shortest pause, %s, is longer than the longest, %s", c.RetryMin, c.RetryMax))
 	}
 	return errors.Join(errs...)
+}
+
+// Stages configures the stages that apply the oplog of a link to its target, as far as the settings say how.
+func (c *Config) Stages(link *checkpoint.Link, target mongo.Caller, scope resync.Scope, share memory.Shares) stages.Config {
+	return stages.Config{
+		Link: link, Target: target, Commands: c.commands(scope),
+		Batcher: batcher.Config{
+			MaxOps: c.BatchOps, MaxBytes: c.BatchBytes, Delay: c.Delay, SpillDir: c.SpillDir, MemoryBytes: share.Txn,
+			Observer: c.Observer, Registry: c.Registry,
+		},
+		Applier: applier.Config{
+			Scope: scope, Link: c.Link, Relaxed: c.Relaxed, ReportDivergence: c.ReportDivergence,
+			FlushDocs: c.FlushDocs, FlushBytes: c.FlushBytes, CoalesceWindow: c.CoalesceWindow, ShareOps: c.ShareOps, ShareRest: c.ShareRest,
+			IndexBuilds: c.Copy.IndexWorkers, IndexSlots: c.slots, WindowBytes: share.Window, OnFlush: c.OnFlush,
+			Observer: c.Observer, Registry: c.Registry,
+		},
+		Checkpoint: checkpoint.CheckpointerConfig{Interval: c.CheckpointInterval},
+	}
+}
+
+// commands configures what carries out commands on the target.
+func (c *Config) commands(scope resync.Scope) ddl.Config {
+	whole := c.whole()
+	return ddl.Config{
+		Scope: scope, Names: whole.scope, MetaDB: c.MetaDB, Link: whole.link, Own: c.Link, UniqueIndexes: c.UniqueIndexes, Observer: c.Observer,
+	}
 }
 
 // def sets *p to value if it is zero.

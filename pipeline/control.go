@@ -44,7 +44,7 @@ func (p *Pipeline) beginControl(ctx context.Context) (end func()) {
 }
 
 // isHeld reports whether nothing may be applied.
-func (p *Pipeline) isHeld() bool { return !p.cfg.salvaged && p.brake != nil && p.brake.Held() }
+func (p *Pipeline) isHeld() bool { return p.brake != nil && p.brake.Held() }
 
 // enter waits while nothing may be written. Leave says that what was written then is finished.
 func (p *Pipeline) enter(ctx context.Context) (leave func(), err error) {
@@ -56,7 +56,7 @@ func (p *Pipeline) enter(ctx context.Context) (leave func(), err error) {
 
 // brakeFor returns the brake of an attempt, and how to release it.
 func (p *Pipeline) brakeFor(soft context.Context) (brake applier.Brake, release func()) {
-	if p.brake == nil || p.cfg.salvaged { // a pause does not outlast its source
+	if p.brake == nil {
 		return nil, func() {}
 	}
 	h := p.brake.For(soft)

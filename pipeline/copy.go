@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/pipeline/stages"
 )
 
 // newLog creates the log of the link's copy.
@@ -50,7 +51,9 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 			Source: member, Target: p.target, Checkpoint: link, Scope: p.resyncs.Scope(),
 			MetaDB: p.cfg.MetaDB, Link: p.cfg.whole().link,
 			NewCommands: func(context.Context) (initialsync.Commands, error) {
-				e, err := p.commands(link, cat, true)
+				cfg := p.commands()
+				cfg.Target, cfg.Fence, cfg.Catalog, cfg.Placed = p.target, link, cat, true
+				e, err := ddl.New(cfg)
 				return copyCommands{e}, err
 			},
 			Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
@@ -75,7 +78,7 @@ func (p *Pipeline) copy(ctx, soft context.Context, link *checkpoint.Link, src ch
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
-	return p.alongside(ctx, link, func(ctx context.Context) error { return named("copy", func() error { return s.Run(ctx) })() })
+	return p.alongside(ctx, link, func(ctx context.Context) error { return stages.Named("copy", func() error { return s.Run(ctx) })() })
 }
 
 // copyCommands carries out the commands that create the copy.

@@ -96,8 +96,8 @@ type Pipeline struct {
 
 // New checks cfg. It does no I/O and starts nothing.
 func New(cfg Config, source, target Cluster) (*Pipeline, error) {
-	cfg.setDefaults()
-	if err := cfg.validate(); err != nil {
+	cfg.SetDefaults()
+	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
 	if source.Direct() {
@@ -123,7 +123,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		of = cfg.part.link
 	}
 	store, err := checkpoint.New(checkpoint.Config{
-		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Of: of, Process: p.cfg.Lease.Process, Keeper: p.keeper, Converts: cfg.converts,
+		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Of: of, Process: p.cfg.Lease.Process, Keeper: p.keeper,
 		Observer: cfg.Observer, Registry: cfg.Registry,
 	})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/promote"
 )
 
 // TestPromoteKeptBack: a collection that waits for an index build is named, as it is behind the others.
@@ -20,7 +20,7 @@ func TestPromoteKeptBack(t *testing.T) {
 	since := checkpoint.Position{OpTime: link.State().Applied, Op: 1}
 	must.Succeed(t, link.KeepBack(t.Context(), []checkpoint.KeptBack{{NS: "db.c", Since: since}}))
 	for range 2 { // what was promoted says the same
-		got := must.Get(o.promote(func(c *pipeline.PromoteConfig) { c.Pipeline.Copy.SpoolDir = t.TempDir() }))(t)
+		got := must.Get(o.promote(func(c *promote.Config) { c.Pipeline.Copy.SpoolDir = t.TempDir() }))(t)
 		if len(got.KeptBack) != 1 || got.KeptBack[0].NS != oplog.Namespace("db.c") || got.KeptBack[0].Since != since {
 			t.Errorf("kept back are %+v", got.KeptBack)
 		}

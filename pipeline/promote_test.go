@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/promote"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -36,14 +37,14 @@ func newRelayed(t *testing.T) *overflowing {
 }
 
 // promote promotes the link.
-func (o *overflowing) promote(change func(*pipeline.PromoteConfig)) (pipeline.Recovery, error) {
+func (o *overflowing) promote(change func(*promote.Config)) (promote.Recovery, error) {
 	s := must.Get(scope.New(scope.Config{}))(o.t)
-	cfg := &pipeline.PromoteConfig{Pipeline: o.cfg, By: "test", Said: func(s string) { o.t.Log(s) }}
+	cfg := &promote.Config{Pipeline: o.cfg, By: "test", Said: func(s string) { o.t.Log(s) }}
 	cfg.Pipeline.Scope = s
 	if change != nil {
 		change(cfg)
 	}
-	return pipeline.Promote(o.t.Context(), cfg, connect(o.t, o.target.Set, theProgram))
+	return promote.Run(o.t.Context(), cfg, connect(o.t, o.target.Set, theProgram))
 }
 
 // TestPromote: what the relay log has and the target does not is applied without the source.
@@ -57,10 +58,10 @@ func TestPromote(t *testing.T) {
 	o.links["a"].stop(pipeline.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	o.goOn()
-	would := must.Get(o.promote(func(c *pipeline.PromoteConfig) { c.DryRun = true }))(t)
+	would := must.Get(o.promote(func(c *promote.Config) { c.DryRun = true }))(t)
 	got := must.Get(o.promote(nil))(t)
 	again := must.Get(o.promote(nil))(t)
-	for name, r := range map[string]pipeline.Recovery{"dry run": would, "promoted": got, "again": again} {
+	for name, r := range map[string]promote.Recovery{"dry run": would, "promoted": got, "again": again} {
 		if !r.At.Equal(last) || !r.Exact() || r.Wall != got.Wall {
 			t.Errorf("%s: exact %v up to %s, %d, want %s", name, r.Exact(), r.At, r.Wall, last)
 		}
@@ -102,7 +103,7 @@ func TestPromoteLanesAhead(t *testing.T) {
 	}
 	o.links["b"].stop(pipeline.ErrStopped)
 	o.awaitEnd(o.links["b"])
-	without := must.Get(o.promote(func(c *pipeline.PromoteConfig) { c.DryRun, c.Pipeline.Copy.SpoolDir = true, t.TempDir() }))(t)
+	without := must.Get(o.promote(func(c *promote.Config) { c.DryRun, c.Pipeline.Copy.SpoolDir = true, t.TempDir() }))(t)
 	if without.Exact() || !without.At.Equal(before) || len(without.Ahead) == 0 {
 		t.Errorf("without a relay log: exact %v up to %s, ahead %v, want %s", without.Exact(), without.At, without.Ahead, before)
 	}
@@ -176,10 +177,10 @@ func TestPromoteRefuses(t *testing.T) {
 	t.Parallel()
 	o := newRelayed(t)
 	other := must.Get(scope.New(scope.Config{Exclude: []string{"x"}}))(t)
-	if _, err := o.promote(func(c *pipeline.PromoteConfig) { c.Pipeline.Scope = other }); !errors.Is(err, pipeline.ErrSettings) {
+	if _, err := o.promote(func(c *promote.Config) { c.Pipeline.Scope = other }); !errors.Is(err, pipeline.ErrSettings) {
 		t.Errorf("with other settings: %v", err)
 	}
-	if _, err := o.promote(func(c *pipeline.PromoteConfig) { c.Pipeline.Link = "none" }); !errors.Is(err, checkpoint.ErrNoLink) {
+	if _, err := o.promote(func(c *promote.Config) { c.Pipeline.Link = "none" }); !errors.Is(err, checkpoint.ErrNoLink) {
 		t.Errorf("of another link: %v", err)
 	}
 	o.links["a"].drain(nil)

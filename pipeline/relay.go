@@ -7,9 +7,6 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 )
 
-// heardEvery is how often what was heard of the source is kept.
-const heardEvery = time.Second
-
 // endWith ends the attempt in order once soft is done. The result ends that, and waits until it has
 // ended.
 func (a *attempt) endWith(ctx, soft context.Context) (stop func()) {
@@ -39,26 +36,6 @@ func (p *Pipeline) drainsRelay(ctx context.Context, a *attempt) bool {
 	}
 	p.relayDrained = true
 	return true
-}
-
-// heardLoop keeps what was heard of the source next to the relay log, until ctx is done: the
-// newest entry that a member has, which may not have been read, or not be committed.
-func (p *Pipeline) heardLoop(ctx context.Context) error {
-	tick := time.NewTicker(heardEvery)
-	defer tick.Stop()
-	var last spool.Heard
-	for {
-		if h := p.heard(); h.OpTime.After(last.OpTime) || h.At.Sub(last.At) >= heardEvery && !h.OpTime.Before(last.OpTime) {
-			if err := p.log.NoteHeard(h); err == nil {
-				last = h
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // heard returns the newest entry that a member of the source was heard to have.

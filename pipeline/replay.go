@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 
-	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
@@ -17,10 +16,6 @@ import (
 func (a *attempt) openQueue(soft context.Context, src checkpoint.Source, st checkpoint.State, until oplog.OpTime) error {
 	p := a.p
 	p.overflow.End()
-	if p.cfg.salvaged {
-		a.until, a.log, a.spool, a.release = until, p.log, p.log.Spool(), p.log.Spool().Release
-		return nil
-	}
 	spooled, err := p.log.Serves(st.Copy, p.readFrom(st))
 	if err != nil {
 		return err
@@ -67,16 +62,12 @@ func (a *attempt) mayOverflow(soft context.Context, st checkpoint.State) *overfl
 	})
 }
 
-// commands creates an executor for commands on the target. placed means that the
-// target's collections have the names that the oplog expects, whatever their contents
-// are.
-func (p *Pipeline) commands(link *checkpoint.Link, cat *catalog.Catalog, placed bool) (*ddl.Executor, error) {
-	whole := p.cfg.whole()
-	return ddl.New(ddl.Config{
-		Target: p.target, Fence: link, Catalog: cat, Scope: p.resyncs.Scope(), Names: whole.scope, MetaDB: p.cfg.MetaDB, Link: whole.link, Own: p.cfg.Link,
-		UniqueIndexes: p.cfg.UniqueIndexes, Placed: placed, Observer: p.cfg.Observer, Late: func(ctx context.Context, e *ddl.LateError) { p.resyncs.Late(ctx, e.Hit, e) },
-		Shared: p.cfg.part != nil || len(p.resyncs.LeftOut()) > 0,
-	})
+// commands configures what carries out commands on the target.
+func (p *Pipeline) commands() ddl.Config {
+	cfg := p.cfg.commands(p.resyncs.Scope())
+	cfg.Late = func(ctx context.Context, e *ddl.LateError) { p.resyncs.Late(ctx, e.Hit, e) }
+	cfg.Shared = p.cfg.part != nil || len(p.resyncs.LeftOut()) > 0
+	return cfg
 }
 
 // advanced is called with each checkpoint.

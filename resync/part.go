@@ -55,6 +55,8 @@ var (
 	// ErrRestart reports that the collection was replaced while it was copied, or that the oplog
 	// from the part's position on is gone.
 	ErrRestart = errors.New("its copy cannot be continued")
+	// ErrLeavesOut reports a link that leaves collections out, which were being copied again.
+	ErrLeavesOut = errors.New("collections are being copied again, and are not as they should be")
 )
 
 // namePrefix is the prefix of the names of parts.

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/lease"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/promote"
 )
 
 // promoteCommand ends a link whose source is gone.
@@ -69,12 +69,12 @@ func (c *promoteCommand) Run(ctx context.Context, out cli.Output, known *setting
 		return cli.Connect(fmt.Errorf("connect to the target: %w", err))
 	}
 	defer renewals.Close()
-	cfg := &pipeline.PromoteConfig{
+	cfg := &promote.Config{
 		Pipeline: p.pipeline, By: operator(), DryRun: c.DryRun, AcceptLeftOut: c.AcceptLeftOut,
 		Said: func(text string) { out.Complain("%s: %s.", c.Link, printable.Text(text)) },
 	}
 	cfg.Pipeline.Lease.Process, cfg.Pipeline.Lease.Target = lease.NewProcess(""), renewals
-	r, err := pipeline.Promote(ctx, cfg, target)
+	r, err := promote.Run(ctx, cfg, target)
 	if err != nil {
 		return interrupted(ctx, linkError{fmt.Errorf("promote: %w", err)})
 	}

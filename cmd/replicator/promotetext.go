@@ -11,11 +11,11 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/promote"
 )
 
 // print prints the recovery point. Deferred is how many options are deferred.
-func (c *promoteCommand) print(out cli.Output, r *pipeline.Recovery, deferred int) error {
+func (c *promoteCommand) print(out cli.Output, r *promote.Recovery, deferred int) error {
 	var err error
 	if c.JSON {
 		err = json.NewEncoder(out.Results).Encode(recoveryJSON(r, deferred))
@@ -29,7 +29,7 @@ func (c *promoteCommand) print(out cli.Output, r *pipeline.Recovery, deferred in
 }
 
 // writeRecovery writes the recovery point as text.
-func writeRecovery(w io.Writer, r *pipeline.Recovery, deferred int) error {
+func writeRecovery(w io.Writer, r *promote.Recovery, deferred int) error {
 	var b []byte
 	say := func(format string, args ...any) { b = fmt.Appendf(b, format+"\n", args...) }
 	if r.Over == nil {
@@ -73,7 +73,7 @@ func writeRecovery(w io.Writer, r *pipeline.Recovery, deferred int) error {
 }
 
 // sayLog says what the relay log had.
-func sayLog(say func(string, ...any), r *pipeline.Recovery) {
+func sayLog(say func(string, ...any), r *promote.Recovery) {
 	switch {
 	case r.Dir == "":
 		say("Relay log: no directory is given (--spool-dir).")
@@ -88,7 +88,7 @@ func sayLog(say func(string, ...any), r *pipeline.Recovery) {
 }
 
 // elsewhere says where a relay log may be.
-func elsewhere(r *pipeline.Recovery) string {
+func elsewhere(r *promote.Recovery) string {
 	if r.Holder == "" {
 		return ""
 	}
@@ -96,7 +96,7 @@ func elsewhere(r *pipeline.Recovery) string {
 }
 
 // sayMissing says what is known of what is missing.
-func sayMissing(say func(string, ...any), r *pipeline.Recovery) {
+func sayMissing(say func(string, ...any), r *promote.Recovery) {
 	heard, when := heardOf(r)
 	n, counted := r.MissingAtMost()
 	switch {
@@ -124,7 +124,7 @@ func sayMissing(say func(string, ...any), r *pipeline.Recovery) {
 	}
 }
 
-func heardOf(r *pipeline.Recovery) (oplog.OpTime, time.Time) {
+func heardOf(r *promote.Recovery) (oplog.OpTime, time.Time) {
 	switch {
 	case r.Over != nil && r.Over.Promoted != nil:
 		return r.Over.Promoted.Heard, r.Over.Promoted.HeardAt
@@ -146,7 +146,7 @@ func names(list []oplog.Namespace) string {
 func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000 UTC") }
 
 // recoveryJSON is the recovery point as JSON.
-func recoveryJSON(r *pipeline.Recovery, deferred int) map[string]any {
+func recoveryJSON(r *promote.Recovery, deferred int) map[string]any {
 	at := func(o oplog.OpTime) any {
 		if o.IsNull() {
 			return nil

@@ -1,4 +1,4 @@
-package pipeline
+package stages
 
 import (
 	"context"
@@ -6,9 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
 // TestAlongside: work and loops end together: a loop that fails ends work with its error,
@@ -53,8 +50,7 @@ func TestAlongside(t *testing.T) {
 				if c.stops {
 					time.AfterFunc(2*time.Second, func() { cancel(stop) })
 				}
-				p := &Pipeline{cfg: Config{part: &part{}}, monitor: monitor.New(monitor.Config{})}
-				if err := p.alongside(ctx, &checkpoint.Link{}, c.work, c.loop); !errors.Is(err, c.want) || err != nil && c.want == nil {
+				if err := Alongside(ctx, c.work, c.loop); !errors.Is(err, c.want) || err != nil && c.want == nil {
 					t.Errorf("it returned %v, want %v", err, c.want)
 				}
 			})

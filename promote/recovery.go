@@ -1,4 +1,4 @@
-package pipeline
+package promote
 
 import (
 	"context"
@@ -172,7 +172,7 @@ func (pr *promotion) preview(ctx context.Context) error {
 // known finds out what is known of transactions that were begun up to S and not applied, and the
 // source's clock at S.
 func (pr *promotion) known(ctx context.Context, st *checkpoint.State) error {
-	log := pr.p.log
+	log := pr.log
 	pr.rec.Open = nil
 	if log.Spool() == nil {
 		return nil
@@ -180,7 +180,7 @@ func (pr *promotion) known(ctx context.Context, st *checkpoint.State) error {
 	if err := log.Spool().Start(st.FetchFrom); err != nil {
 		return nil // what is there begins later: nothing is known
 	}
-	open := newOpenTxns(pr.p.cfg.SpillDir)
+	open := newOpenTxns(pr.settings.SpillDir)
 	defer open.assembler.Close() //nolint:errcheck // Nothing was kept.
 	out := make(chan oplog.Reply)
 	g, ctx := errgroup.WithContext(ctx)
@@ -216,7 +216,7 @@ type openTxns struct {
 func newOpenTxns(spill string) *openTxns {
 	a, err := txn.New(txn.Config{SpillDir: spill})
 	if err != nil {
-		panic("pipeline: invariant: the configuration of an assembler is valid: " + err.Error())
+		panic("promote: invariant: the configuration of an assembler is valid: " + err.Error())
 	}
 	return &openTxns{a, map[string]*OpenTxn{}}
 }
