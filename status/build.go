@@ -136,7 +136,7 @@ func (t *Tracker) addSource(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 		Set: p.SourceSet, Host: p.SourceHost, Why: t.why, HeardAt: known(p.HeardAt),
 		Refused: make([]Refused, 0, len(t.refused)), Denied: make([]Denied, 0, len(p.Resolver.Denied)),
 	}
-	s.Cutover = t.cutover.shown(now)
+	s.Cutover, s.Back = t.cutover.shown(now), NewBack(p.Back)
 	if !t.blockAsked.IsZero() && now.Sub(t.blockAsked) <= staleAnswers*askEvery {
 		on := t.blocked
 		s.Source.WritesBlocked = &on

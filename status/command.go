@@ -1,6 +1,10 @@
 package status
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/oplogrep/replicator/internal/printable"
+)
 
 // defaultMetaDB is the metadata database that commands use if nothing else is said.
 const defaultMetaDB = "replicator"
@@ -14,7 +18,7 @@ func (s *Snapshot) command(name string, args ...string) string {
 		words = append(words, "--metadata-db", s.metaDB)
 	}
 	for i, word := range words {
-		words[i] = shellWord(word)
+		words[i] = printable.ShellWord(word)
 	}
 	return strings.Join(words, " ")
 }
@@ -30,13 +34,4 @@ func (s *Snapshot) targetURI() string {
 		uri += "?replicaSet=" + s.Target.Set
 	}
 	return uri
-}
-
-// shellWord quotes a word, unless it has nothing that a shell reads otherwise.
-func shellWord(word string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,:/@%+=…"
-	if word != "" && strings.Trim(word, plain) == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

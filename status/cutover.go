@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/jobs"
@@ -156,4 +157,26 @@ func unblockSource(s *Snapshot) string {
 		return "The cutover lifts the block if it is cancelled: " + s.cutoverCommand("--cancel")
 	}
 	return "No cutover of this link is known to be under way. If no other program needs the block, lift it on the source's primary: db.adminCommand({setUserWriteBlockMode: 1, global: false})"
+}
+
+// Back says which link a link is the way back of.
+type Back struct {
+	// Link was cut over at At, by the clock of the process that did it; Start is the entry of its target's
+	// oplog after which the way back began.
+	Link  string    `json:"link"`
+	At    time.Time `json:"at"`
+	Start *OpTime   `json:"start"`
+}
+
+// NewBack returns what the metadata say of it, nil for a link that is no way back.
+func NewBack(b *checkpoint.Back) *Back {
+	if b == nil {
+		return nil
+	}
+	return &Back{Link: b.Link, At: b.At.UTC(), Start: opTime(b.Start, 0)}
+}
+
+// String describes it.
+func (b *Back) String() string {
+	return "the way back of link " + b.Link + ", cut over at " + b.At.UTC().Format("2006-01-02 15:04:05 UTC")
 }

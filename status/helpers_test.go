@@ -96,6 +96,7 @@ func busy(s *monitor.Snapshot) {
 		Log: checkpoint.Progress{
 			Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(900), Durable: at(990), DurableWall: 990_500, Ops: 123_456,
 		},
+		Back:      &checkpoint.Back{Link: "dr", Instance: "i", At: time.UnixMilli(900_000), Start: at(880)},
 		Fetched:   at(1020),
 		SourceSet: "rs0", SourceHost: "a:1",
 		Source:  fetcher.Metadata{Committed: at(1012), CommittedWall: 1_012_750, Applied: at(1013)},

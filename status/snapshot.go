@@ -38,6 +38,9 @@ type Snapshot struct {
 	Guard *Guard `json:"guard"`
 	// Cutover is the one that is under way, nil if none is known to be.
 	Cutover *Cutover `json:"cutover"`
+	// Back says which link this one is the way back of, nil if it is none, or while this process does
+	// not lead.
+	Back *Back `json:"back"`
 	// LeftOut are the source's collections that are being copied again, or could not
 	// be, and that the target is not consistent of meanwhile.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`

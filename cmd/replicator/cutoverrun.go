@@ -24,7 +24,7 @@ import (
 // move runs a cutover, continues with one, or cancels it, with the link's lock.
 func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store, state checkpoint.State, ask *asker) error {
 	if o := state.Over; o != nil && !c.Resume && !c.Cancel {
-		return c.ended(ctx, out, store, o)
+		return c.ended(ctx, out, store, o, state.Back)
 	}
 	if err := c.sameSource(ctx, source, &state.Source); err != nil {
 		return cli.Stopped(ctx, linkError{err})
@@ -51,11 +51,11 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 	if err != nil {
 		return c.unmoved(ctx, r, err)
 	}
-	return c.printMoved(out, r)
+	return c.printMoved(out, r, state.Back)
 }
 
 // ended prints the end of a link that was cut over before.
-func (c *cutoverCommand) ended(ctx context.Context, out cli.Output, store *checkpoint.Store, o *checkpoint.Over) error {
+func (c *cutoverCommand) ended(ctx context.Context, out cli.Output, store *checkpoint.Store, o *checkpoint.Over, was *checkpoint.Back) error {
 	r, err := (&record.Store{Target: store.Target(), DB: c.MetadataDB}).Get(ctx, c.Link)
 	if err != nil {
 		return cli.Stopped(ctx, err)
@@ -63,7 +63,11 @@ func (c *cutoverCommand) ended(ctx context.Context, out cli.Output, store *check
 	if r.Open() {
 		return c.unmoved(ctx, r, fmt.Errorf("%w: %s", cutover.ErrUnderWay, r))
 	}
-	_, err = fmt.Fprintf(out.Results, "%s.\n", overText(o))
+	text := overText(o)
+	if o.Promoted == nil {
+		text += ".\n" + c.backOf(o.Reverse != nil, was)
+	}
+	_, err = fmt.Fprintf(out.Results, "%s.\n", text)
 	return shown(err)
 }
 
@@ -168,8 +172,8 @@ func nextOf(r *record.Record) string {
 	return resume + " goes on; " + cancel + " takes it back."
 }
 
-// printMoved prints how a cutover has ended.
-func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record) error {
+// printMoved prints how a cutover has ended; was is the link that this one is the way back of, nil for none.
+func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record, was *checkpoint.Back) error {
 	if c.JSON {
 		return shown(json.NewEncoder(out.Results).Encode(r))
 	}
@@ -184,7 +188,7 @@ func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record) error {
 	case r.Options.Freeze != record.Block:
 		kept = "No client may write to the old source"
 	}
-	_, err := fmt.Fprintf(out.Results, "Link %s is cut over: applications can use the target. Clients could not write for %.2f s.\n%s; nothing of it is applied any more.\n%s.\n", c.Link, r.DowntimeSeconds, kept, wayBackOf(r))
+	_, err := fmt.Fprintf(out.Results, "Link %s is cut over: applications can use the target. Clients could not write for %.2f s.\n%s; nothing of it is applied any more.\n%s.\n", c.Link, r.DowntimeSeconds, kept, c.backOf(r.Options.Reverse != record.NoReverse, was))
 	return shown(err)
 }
 

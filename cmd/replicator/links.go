@@ -164,8 +164,8 @@ func linkState(s *checkpoint.State) string {
 		text = "not consistent: applying the oplog up to " + s.CopiedUntil.String()
 	}
 	text += leftOutText(s)
-	if b := s.Back; b != nil {
-		text += "; the way back of link " + printable.Text(b.Link)
+	if b := status.NewBack(s.Back); b != nil {
+		text += "; " + printable.Text(b.String())
 	}
 	if c := s.Copy; c != nil && c.Number > 1 {
 		text += fmt.Sprintf(" (copy %d: %s)", c.Number, printable.Text(c.Why))

@@ -39,6 +39,8 @@ type statusLine struct {
 	LagSeconds *float64 `json:"lagSeconds"`
 	// Ended is true for a link that was cut over.
 	Ended bool `json:"ended,omitempty"`
+	// Back says which link it is the way back of, as the metadata have it; absent for others.
+	Back *status.Back `json:"back,omitempty"`
 	// From says where all that comes from: process or metadata.
 	From string `json:"from"`
 	// Leader is the process that runs the link, and Address where it was asked.
@@ -130,7 +132,7 @@ func (c *statusCommand) lookAt(ctx context.Context, set *driver.Set, l *checkpoi
 	if err != nil {
 		return line, err
 	}
-	line.Leader, line.Ended = leader, l.State.Over != nil
+	line.Leader, line.Ended, line.Back = leader, l.State.Over != nil, status.NewBack(l.State.Back)
 	if line.Ended {
 		line.Verdict = stored.Verdict()
 		return line, nil
@@ -191,6 +193,9 @@ func (l *statusLine) describe(w *strings.Builder) {
 	}
 	for _, also := range v.Also {
 		_, _ = fmt.Fprintf(w, "%salso: %s\n", indent, printable.Text(also))
+	}
+	if l.Back != nil {
+		_, _ = fmt.Fprintf(w, "%sis %s\n", indent, printable.Text(l.Back.String()))
 	}
 	if l.Status != nil {
 		describeFigures(w, indent, l.Status)

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
-	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
@@ -79,10 +80,54 @@ func notBack(err error) error {
 	return linkError{err}
 }
 
-// wayBackOf says how the way back of a link that was cut over begins.
-func wayBackOf(r *record.Record) string {
-	if r.Options.Reverse == record.NoReverse {
+// defaultMetaDB is the metadata database unless --metadata-db says another one.
+const defaultMetaDB = "replicator"
+
+// backOf says how the way back of a link that was cut over begins, with all that is known of the command; was is
+// the link that this one was the way back of, nil for none. Passwords are not in it.
+func (c *cutoverCommand) backOf(armed bool, was *checkpoint.Back) string {
+	if !armed {
 		return "There is no way back without a copy"
 	}
-	return "The way back, without a copy: replicator run --source TARGET --target SOURCE --link NAME --start-at=cutover:" + r.Link
+	name := c.Link + "-back"
+	switch {
+	case was != nil:
+		name = was.Link // a name that was used before begins again
+	case !checkpoint.ValidLink(name):
+		name = "NAME"
+	}
+	words := []string{"replicator", "run"}
+	// The sides are exchanged.
+	words = append(words, c.TargetLogin.words("source", c.Target)...)
+	words = append(words, c.SourceLogin.words("target", c.Source)...)
+	words = append(words, "--link", name, "--start-at=cutover:"+c.Link)
+	if c.MetadataDB != defaultMetaDB {
+		words = append(words, "--metadata-db", c.MetadataDB)
+	}
+	for i, word := range words {
+		words[i] = printable.Text(printable.ShellWord(word))
+	}
+	return "The way back, without a copy: " + strings.Join(words, " ")
+}
+
+// words are the flags that say where a side is, and how to log in: its name becomes side.
+func (l *loginFlags) words(side, uri string) []string {
+	words := []string{"--" + side, "…"}
+	if o, err := driver.Parse(l.config(uri, time.Second)); err == nil {
+		words[1] = o.Place()
+	}
+	add := func(name, value string) {
+		if value != "" {
+			words = append(words, "--"+side+"-"+name, value)
+		}
+	}
+	add("username", l.Username)
+	add("password-file", l.PasswordFile)
+	add("auth-source", l.AuthSource)
+	add("tls-ca-file", l.TLSCAFile)
+	add("tls-certificate-key-file", l.TLSCertificateKeyFile)
+	for _, h := range l.HostMap {
+		add("host-map", h.name+"="+h.address)
+	}
+	return words
 }

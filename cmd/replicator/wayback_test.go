@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -66,6 +67,17 @@ func cutOver(t *testing.T, from, to *mongosim.Set, link string) {
 	}, "link %s is not ready for a cutover", link)
 }
 
+// saysBack checks that a link is said to be the way back of another one.
+func saysBack(t *testing.T, target *mongosim.Set, link, of string) {
+	t.Helper()
+	on := []string{"--target=" + target.URI(), "--link=" + link}
+	said(t, cli.ExitOK, `; the way back of link `+of+`, cut over at `, nil, "links", on[0])
+	said(t, cli.ExitOK, `is the way back of link `+of+`, cut over at (.|\n)*asked 127`, nil, append([]string{"status"}, on...)...)
+	if text := said(t, cli.ExitOK, "", nil, append([]string{"status", "--json"}, on...)...); strings.Count(text, `"back":{"link":"`+of+`"`) != 2 {
+		t.Errorf("the process does not say that %s is the way back of %s: %s", link, of, text)
+	}
+}
+
 // TestForthAndBack: a link is cut over and goes back without a copy, again and again, with its filters
 // and names inverted, over versions; each time both sides are equal, all that either has
 // acknowledged is there, and nothing circulates.
@@ -111,7 +123,7 @@ func TestForthAndBack(t *testing.T) {
 		if round > 0 {
 			ends := []string{"--source=" + from.set.URI(), "--target=" + to.set.URI(), "--link=" + name}
 			said(t, cli.ExitOK, `equal`, nil, append([]string{"verify"}, ends...)...)
-			said(t, cli.ExitOK, `; the way back of link `+other, nil, "links", "--target="+to.set.URI())
+			saysBack(t, to.set, name, other)
 		}
 		cutOver(t, from.set, to.set, name)
 		if code := l.end(); code != pipeline.ExitResync {
@@ -211,4 +223,24 @@ func TestNothingCirculates(t *testing.T) {
 	}
 	drain(forth)
 	drain(back)
+}
+
+// TestBackCommand: the command for the way back has what is known of both sides, and no password.
+func TestBackCommand(t *testing.T) {
+	t.Parallel()
+	c := cutoverCommand{Source: "mongodb://ann:hunter2@a:1,b:2/admin?replicaSet=src&authMechanism=SCRAM-SHA-256&tls=true", linkFlags: linkFlags{Link: "dr"}}
+	c.Target, c.MetadataDB = "mongodb+srv://c.example.com/", "meta db"
+	c.TargetLogin = loginFlags{Username: "it's", PasswordFile: "/no/file", HostMap: []hostAddress{{name: "x", address: "y:1"}}}
+	want := "The way back, without a copy: replicator run --source … --source-username 'it'\\''s' --source-password-file /no/file" +
+		" --source-host-map x=y:1 --target 'mongodb://a:1,b:2/?replicaSet=src&tls=true' --link dr-back --start-at=cutover:dr --metadata-db 'meta db'"
+	if diff := cmp.Diff(want, c.backOf(true, nil)); diff != "" {
+		t.Error(diff)
+	}
+	c.TargetLogin = loginFlags{}
+	if text := c.backOf(true, &checkpoint.Back{Link: "forth"}); !strings.Contains(text, "--source mongodb+srv://c.example.com/ --target ") || !strings.Contains(text, " --link forth ") {
+		t.Error(text)
+	}
+	if c.Link = strings.Repeat("x", 64); !strings.Contains(c.backOf(true, nil), " --link NAME ") || strings.Contains(c.backOf(false, nil), "run") {
+		t.Error(c.backOf(true, nil), c.backOf(false, nil))
+	}
 }

@@ -19,3 +19,12 @@ func Text(text string) string {
 	}
 	return b.String()
 }
+
+// ShellWord quotes a word for a shell, unless it has nothing that a shell reads otherwise.
+func ShellWord(word string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,:/@%+=…"
+	if word != "" && strings.Trim(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

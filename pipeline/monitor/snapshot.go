@@ -49,6 +49,8 @@ type Snapshot struct {
 	// Log is the progress of applying the oplog, whatever it was applied to: where the
 	// link continues.
 	Log checkpoint.Progress
+	// Back says which link this one is the way back of, nil if it is none, or not known.
+	Back *checkpoint.Back
 	// Copy is the link's copy, nil if it has none.
 	Copy *Copy
 	// Spool is the state of the spool on disk, nil if it is not in use.
@@ -167,7 +169,7 @@ func (m *Monitor) Snapshot() Snapshot {
 	a, c, counted, spoolWhy := m.attempt, m.copy, m.counted, m.spoolWhy
 	s := Snapshot{
 		Link: m.cfg.Link, State: m.state, Reason: m.reason, Since: m.since, Attempts: m.attempts, Term: a.State.Term,
-		Progress: m.gaps.Reached(m.progress), Gaps: m.gaps, Log: m.progress,
+		Progress: m.gaps.Reached(m.progress), Gaps: m.gaps, Log: m.progress, Back: a.State.Back,
 		Cut: m.cut, CutInterval: m.cfg.CutInterval, Lacking: m.lacking, Deferred: m.deferred, Window: m.window, Fetched: m.source.Last,
 		SourceSet: a.Set, SourceHost: m.source.Host, Source: m.source.Metadata, HeardAt: m.source.HeardAt,
 		SilentAfter: m.silentAfter(), Blocked: m.source.Blocked,

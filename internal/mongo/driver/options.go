@@ -236,6 +236,19 @@ func (o *Options) ReadPreference() ReadPreference {
 	return p
 }
 
+// Place returns the connection string with what says where the deployment is: without its login, and
+// without the options that do not matter for that.
+func (o *Options) Place() string {
+	u := uri{scheme: o.uri.scheme, hosts: o.uri.hosts}
+	for _, opt := range o.uri.options {
+		switch canonical(opt.key) {
+		case canonical("replicaSet"), canonical("tls"), canonical("ssl"), canonical("directConnection"):
+			u.options = append(u.options, opt)
+		}
+	}
+	return u.text(true)
+}
+
 // String returns the connection string without its secrets.
 func (o Options) String() string { return o.uri.text(true) }
 
