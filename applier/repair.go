@@ -25,9 +25,9 @@ import (
 const (
 	// repairReads limits the time for which the dispatcher waits for the source's documents.
 	repairReads = 3 * time.Second
-	// repairBytes is how many bytes of documents, of both sides, a group may have, if it has more
+	// RepairBytes is how many bytes of documents, of both sides, a group may have, if it has more
 	// than one _id.
-	repairBytes = 8 << 20
+	RepairBytes = 8 << 20
 )
 
 // Repair is a group of documents to be made the same as the source's: see dispatcher.repair.
@@ -63,7 +63,7 @@ const (
 	RepairImpossible
 )
 
-// ErrRepairSize is for Repair.Read: the documents are too much for one reply.
+// ErrRepairSize is for Repair.Read: several documents have more than RepairBytes.
 var ErrRepairSize = errors.New("the documents are too much for one transaction")
 
 // Repaired is the result of a Repair.
@@ -220,11 +220,11 @@ func (d *dispatcher) rewrite(ctx context.Context, txn *mongo.Txn, r *Repair, to 
 	if err := d.link.Verify(ctx, txn, d.tracker.positions()); err != nil {
 		return err
 	}
-	got, whole, err := findByIDs(ctx, txn, to.target, r.IDs)
+	got, err := findByIDs(ctx, txn, to.target, r.IDs)
 	if err != nil {
 		return err
 	}
-	if !whole || len(r.IDs) > 1 && sizeOfAll(want)+sizeOfAll(got) > repairBytes {
+	if len(r.IDs) > 1 && sizeOfAll(want)+sizeOfAll(got) > RepairBytes {
 		return ErrRepairSize
 	}
 	stale, missing := unlike(got, want)
@@ -364,9 +364,9 @@ func repairOps(ns oplog.Namespace, to *route, kind oplog.Kind, docs []bson.Raw, 
 	return ops
 }
 
-// findByIDs reads documents of the target by their _ids. It returns false if there are more than
-// one reply has.
-func findByIDs(ctx context.Context, txn *mongo.Txn, ns oplog.Namespace, ids []bson.RawValue) ([]bson.Raw, bool, error) {
+// findByIDs reads documents of the target by their _ids. It stops reading, with ErrRepairSize, if
+// several of them are too much for a group. A server may end a reply early, whatever its size.
+func findByIDs(ctx context.Context, txn *mongo.Txn, ns oplog.Namespace, ids []bson.RawValue) (all []bson.Raw, err error) {
 	list := bsoncore.NewArrayBuilder()
 	for _, id := range ids {
 		list.AppendValue(bsoncore.Value{Type: bsoncore.Type(id.Type), Data: id.Value})
@@ -376,10 +376,22 @@ func findByIDs(ctx context.Context, txn *mongo.Txn, ns oplog.Namespace, ids []bs
 		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendDocument("_id", in).Build()).
 		AppendInt32("batchSize", int32(len(ids)+1)). //nolint:gosec // a group is small
 		Build()
-	reply, err := txn.Call(ctx, mongo.Command{DB: ns.DB(), Body: bson.Raw(body)})
-	if err != nil {
-		return nil, false, err
+	for cmd := (mongo.Command{DB: ns.DB(), Body: bson.Raw(body)}); ; {
+		reply, err := txn.Call(ctx, cmd)
+		if err != nil {
+			return nil, err
+		}
+		docs, cursor, err := batchOf(reply)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, docs...)
+		switch {
+		case cursor == 0:
+			return all, nil
+		case len(ids) > 1 && sizeOfAll(all) > RepairBytes:
+			return nil, ErrRepairSize // the end of the transaction ends the cursor
+		}
+		cmd = getMore(ns, cursor)
 	}
-	docs, cursor, err := batchOf(reply)
-	return docs, cursor == 0, err
 }

@@ -234,7 +234,7 @@ func (j *job) offer(ctx context.Context, ids []bson.RawValue, left *patience) (a
 	case err != nil:
 		return applier.Repaired{}, false, err
 	case servererr.IsOptionRefused(failed) || servererr.IsNotUnderstood(failed):
-		return out, false, &impossible{fmt.Sprintf("the source cannot be read as of an earlier time, which needs 5.0 or newer (%v): copy the collection again with replicator resync", failed)}
+		return out, false, &impossible{fmt.Sprintf("the source cannot be read as of an earlier time (%v): copy the collection again with replicator resync", failed)}
 	}
 	return out, servererr.IsSnapshotTooOld(failed), nil
 }

@@ -54,9 +54,6 @@ func (j *job) prove(ctx context.Context, ids []bson.RawValue) error {
 
 // isStale reports whether a comparison may succeed at a newer cut.
 func isStale(err error) bool {
-	if errors.Is(err, applier.ErrRepairSize) { // A server may end a reply early, whatever its size.
-		return true
-	}
 	return again(err) || errors.Is(err, errChanged) || servererr.IsSnapshotTooOld(err) || servererr.IsSnapshotUnavailable(err)
 }
 
@@ -169,7 +166,7 @@ func (j *job) compare(ctx context.Context, ids []bson.RawValue, cut *checkpoint.
 	return different, err
 }
 
-// smaller reads fewer documents until they fit one reply.
+// smaller reads fewer documents until they are not too much.
 func smaller(n *int, read func(n int) ([]bson.Raw, error)) ([]bson.Raw, error) {
 	for {
 		docs, err := read(*n)

@@ -27,6 +27,9 @@ var (
 	errChanged = errors.New("the collection was dropped, made again or renamed meanwhile")
 )
 
+// endTimeout limits the end of a transaction and its session, which would time out otherwise.
+const endTimeout = time.Second
+
 func document() *bsoncore.DocumentBuilder { return bsoncore.NewDocumentBuilder() }
 
 // again reports whether a read may succeed if it is repeated.
@@ -70,7 +73,8 @@ func snapshot(at bson.Timestamp) bsoncore.Document {
 	return document().AppendString("level", "snapshot").AppendTimestamp("atClusterTime", at.T, at.I).Build()
 }
 
-// byIDs reads documents by their _ids, as of a time. They have to fit one reply.
+// byIDs reads documents by their _ids, as of a time. The error is applier.ErrRepairSize if several of
+// them are too much for a group.
 func byIDs(ctx context.Context, c mongo.Caller, ns oplog.Namespace, ids []bson.RawValue, at bson.Timestamp) ([]bson.Raw, error) {
 	list := bsoncore.NewArrayBuilder()
 	for _, id := range ids {
@@ -81,21 +85,63 @@ func byIDs(ctx context.Context, c mongo.Caller, ns oplog.Namespace, ids []bson.R
 		AppendDocument("filter", document().AppendDocument("_id", in).Build()).
 		AppendInt32("batchSize", int32(len(ids)+1)). //nolint:gosec // a group is small
 		AppendDocument("readConcern", snapshot(at)).Build()
-	reply, err := c.Call(ctx, mongo.Command{DB: ns.DB(), Body: bson.Raw(body)})
+	find := mongo.Command{DB: ns.DB(), Body: bson.Raw(body)}
+	docs, open, err := readOn(ctx, c, find, len(ids) > 1)
+	switch {
+	case servererr.IsOptionRefused(err): // before 5.0
+		docs, err = inTxn(ctx, c, find, len(ids) > 1)
+	case open != 0:
+		kill := document().AppendString("killCursors", ns.Collection()).
+			AppendArray("cursors", bsoncore.NewArrayBuilder().AppendInt64(open).Build()).Build()
+		_, _ = c.Call(ctx, mongo.Command{DB: ns.DB(), Body: bson.Raw(kill)}) // it times out otherwise
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read %d documents of %s: %w", len(ids), ns, err)
 	}
-	batch, err := mongo.ReadBatch(reply)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read %d documents of %s: %w", len(ids), ns, err)
-	case batch.Cursor != 0:
-		kill := document().AppendString("killCursors", ns.Collection()).
-			AppendArray("cursors", bsoncore.NewArrayBuilder().AppendInt64(batch.Cursor).Build()).Build()
-		_, _ = c.Call(ctx, mongo.Command{DB: ns.DB(), Body: bson.Raw(kill)}) // it times out otherwise
-		return nil, applier.ErrRepairSize
+	return docs, nil
+}
+
+// readOn reads all documents of a find: a server may end a reply early, whatever its size. If they
+// are limited and too much for a group, it returns applier.ErrRepairSize and the cursor, which is
+// still open.
+func readOn(ctx context.Context, c mongo.Caller, find mongo.Command, limited bool) (docs []bson.Raw, open int64, err error) {
+	size := 0
+	for cmd := find; ; {
+		reply, err := c.Call(ctx, cmd)
+		if err != nil {
+			return nil, 0, err
+		}
+		batch, err := mongo.ReadBatch(reply)
+		if err != nil {
+			return nil, 0, err
+		}
+		docs = append(docs, batch.Docs...)
+		for _, doc := range batch.Docs {
+			size += len(doc)
+		}
+		switch {
+		case batch.Cursor == 0:
+			return docs, 0, nil
+		case limited && size > applier.RepairBytes:
+			return nil, batch.Cursor, applier.ErrRepairSize
+		}
+		cmd = mongo.Command{DB: find.DB, Body: bson.Raw(document().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection).Build())}
 	}
-	return batch.Docs, nil
+}
+
+// inTxn is readOn in a transaction: servers before 5.0 read as of an earlier time only in one. It
+// needs no commit: a majority had that time's entry before it was asked for, so what the transaction
+// reads cannot be rolled back.
+func inTxn(ctx context.Context, c mongo.Caller, find mongo.Command, limited bool) ([]bson.Raw, error) {
+	session := mongo.NewSession(c, mongo.NewSessionID(), 1)
+	txn := session.Begin()
+	docs, _, err := readOn(ctx, txn, find, limited)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	txn.Abort(ctx)
+	end := document().AppendArray("endSessions", bsoncore.NewArrayBuilder().AppendDocument(bsoncore.Document(session.ID())).Build()).Build()
+	_, _ = c.Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(end)}) // it times out otherwise
+	return docs, err
 }
 
 // inRange reads the _ids of a range.

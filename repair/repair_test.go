@@ -92,7 +92,7 @@ func TestRefusedRequests(t *testing.T) {
 func TestUnable(t *testing.T) {
 	t.Parallel()
 	for name, each := range map[string]func(w *world) func(int, *applier.Repair) (applier.Repaired, bool){
-		"5.0 or newer": func(w *world) func(int, *applier.Repair) (applier.Repaired, bool) {
+		"as of an earlier time": func(w *world) func(int, *applier.Repair) (applier.Repaired, bool) {
 			w.fail = func(side, name string) error {
 				if side == "source" && name == "find" {
 					return servererr.New(servererr.InvalidOptions, "planted")

@@ -313,6 +313,43 @@ func TestMadeAgainAndAgain(t *testing.T) {
 	}
 }
 
+// TestAnotherEachTime: an index that is another one each time that the target is listed was built and
+// dropped by the source between its listings. That is no difference; one that stays is.
+func TestAnotherEachTime(t *testing.T) {
+	t.Parallel()
+	index := func(name string) bson.D {
+		return bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: name, Value: 1}}}, {Key: "name", Value: name}}}}}
+	}
+	for _, until := range []int{100, 2} { // the last cut at which another index is there
+		source, target := cluster(t), cluster(t)
+		run(t, source, "d", bson.D{{Key: "create", Value: "c"}})
+		run(t, target, "d", bson.D{{Key: "create", Value: "c"}})
+		cuts := &moving{rest: rest{source: source, target: target}, move: func(n int) {
+			if n > 1 && n <= until {
+				run(t, target, "d", bson.D{{Key: "dropIndexes", Value: "c"}, {Key: "index", Value: fmt.Sprint("i", n-1)}})
+			}
+			if n <= until {
+				run(t, target, "d", index(fmt.Sprint("i", n)))
+			}
+			insertRaw(t, source, "replicator.busy", doc(element(t, "_id", bson.NewObjectID())))
+		}}
+		//nolint:contextcheck // The test's own writes have its context.
+		busy := callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+			if it := rawbson.NewIter(cmd.Body); it.Next() && it.Is("listCollections") {
+				insertRaw(t, source, "replicator.busy", doc(element(t, "_id", bson.NewObjectID())))
+			}
+			return source.Call(ctx, cmd)
+		})
+		summary, found := check(t, Config{Source: busy, Target: target, Cuts: cuts, Scope: must.Get(scope.New(scope.Config{Exclude: []string{"replicator.*"}}))(t)})
+		if until > 2 && (len(found) > 0 || summary.Unchecked() != 1) {
+			t.Errorf("another each time: %+v, %+v", found, summary)
+		}
+		if until == 2 && (len(found) != 1 || found[0].Name != "i2" || found[0].What != whatExtra || summary.Unchecked() > 0) {
+			t.Errorf("one that stays: %+v, %+v", found, summary)
+		}
+	}
+}
+
 // TestMadeMeanwhile: a collection that the source has made or dropped between the two listings may
 // be on the target or not: that is no difference.
 func TestMadeMeanwhile(t *testing.T) {

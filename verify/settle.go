@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -79,12 +80,21 @@ func (v *Verifier) confirmCatalog(s, next *settled, last bool) {
 		return
 	}
 	v.leave(s.want, []settled{*next})
-	next.confirmed = s.unsettled == nil && next.unsettled == nil && len(s.found) == len(next.found) &&
-		s.got.uuidOf() == next.got.uuidOf()
+	next.confirmed = s.unsettled == nil && next.unsettled == nil && s.got.uuidOf() == next.got.uuidOf() &&
+		slices.EqualFunc(s.found, next.found, sameInCatalogs)
 	*s = *next
 	if last && len(s.found) > 0 && !s.confirmed {
 		s.found, s.unsettled = nil, errUnsettled
 	}
+}
+
+// sameInCatalogs reports whether two differences of catalogs are the same one.
+func sameInCatalogs(a, b Difference) bool {
+	return a.Kind == b.Kind && a.NS == b.NS && a.Name == b.Name && a.What == b.What &&
+		slices.EqualFunc(a.Paths, b.Paths, func(a, b Path) bool {
+			return a.Path == b.Path && a.What == b.What && a.Source == b.Source && a.Target == b.Target &&
+				bytes.Equal(a.SourceValue, b.SourceValue) && bytes.Equal(a.TargetValue, b.TargetValue)
+		})
 }
 
 // round compares the catalogs once.

@@ -1,0 +1,79 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+// counted counts commands by their names.
+type counted struct {
+	mongo.Caller
+	of map[string]int
+}
+
+// Call implements mongo.Caller.
+func (c *counted) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	c.of[cmd.Body.Index(0).Key()]++
+	return c.Caller.Call(ctx, cmd)
+}
+
+// TestReadAsOf: documents are read as of an earlier time, in replies of a few documents each, from all
+// servers: from those before 5.0 in a transaction, which is not left open.
+func TestReadAsOf(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"4.4", "5.0", "8.0"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			set := mongosim.StartTest(t, mongosim.Options{Members: 1, Dialect: dialect, TTLInterval: -1, Moods: mongosim.Moods{OneIn: map[string]int{"short-batch": 1}}})
+			c := client.Open(t, driver.Config{URI: set.URI(), AppName: "replicator"})
+			call := func(cmd bson.D) bson.Raw {
+				t.Helper()
+				return must.Get(c.Call(t.Context(), mongo.Command{DB: "d", Body: must.Marshal(t, cmd)}))(t)
+			}
+			majority := bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}
+			var ids, large []bson.RawValue
+			var all bson.A
+			for _, doc := range docs(0, 50, "before") {
+				ids, all = append(ids, idOf(doc)), append(all, doc)
+			}
+			call(bson.D{{Key: "insert", Value: "a"}, {Key: "documents", Value: all}, majority})
+			for _, doc := range docs(100, 105, strings.Repeat("x", 4<<20)) {
+				large = append(large, idOf(doc))
+				call(bson.D{{Key: "insert", Value: "a"}, {Key: "documents", Value: bson.A{doc}}, majority})
+			}
+			at := must.Get(mongo.OperationTime(t.Context(), c))(t)
+			call(bson.D{{Key: "update", Value: "a"}, {Key: "updates", Value: bson.A{bson.D{
+				{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: "after"}}}}}, {Key: "multi", Value: true},
+			}}}, majority})
+			call(bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "limit", Value: 1}}}}, majority})
+
+			sent := &counted{Caller: c, of: map[string]int{}}
+			read := func(ids []bson.RawValue) ([]bson.Raw, error) {
+				return byIDs(t.Context(), sent, "d.a", ids, at)
+			}
+			if got := must.Get(read(ids))(t); len(got) != len(ids) || len(unlike(got, docs(0, 50, "before"))) > 0 {
+				t.Errorf("%d documents: %v", len(got), got)
+			}
+			if got := must.Get(read(large[:1]))(t); len(got) != 1 || len(got[0]) < 4<<20 {
+				t.Errorf("a large one: %d documents", len(got))
+			}
+			if got, err := read(large); !errors.Is(err, applier.ErrRepairSize) {
+				t.Errorf("large ones: %d documents, %v", len(got), err)
+			}
+			if begun, ended := sent.of["find"]-3, sent.of["abortTransaction"]; dialect < "5.0" && (begun != 3 || ended != 3) || dialect >= "5.0" && begun+ended > 0 {
+				t.Errorf("%d transactions are begun, %d ended", begun, ended)
+			}
+		})
+	}
+}
