@@ -102,8 +102,8 @@ func byIDs(ctx context.Context, c mongo.Caller, ns oplog.Namespace, ids []bson.R
 }
 
 // readOn reads all documents of a find: a server may end a reply early, whatever its size. If they
-// are limited and too much for a group, it returns applier.ErrRepairSize and the cursor, which is
-// still open.
+// are limited and too much for a group, it returns applier.ErrRepairSize, and the cursor if it
+// is still open.
 func readOn(ctx context.Context, c mongo.Caller, find mongo.Command, limited bool) (docs []bson.Raw, open int64, err error) {
 	size := 0
 	for cmd := find; ; {
@@ -120,10 +120,10 @@ func readOn(ctx context.Context, c mongo.Caller, find mongo.Command, limited boo
 			size += len(doc)
 		}
 		switch {
-		case batch.Cursor == 0:
-			return docs, 0, nil
 		case limited && size > applier.RepairBytes:
 			return nil, batch.Cursor, applier.ErrRepairSize
+		case batch.Cursor == 0:
+			return docs, 0, nil
 		}
 		cmd = mongo.Command{DB: find.DB, Body: bson.Raw(document().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection).Build())}
 	}
