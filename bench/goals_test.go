@@ -17,7 +17,7 @@ func TestRatios(t *testing.T) {
 		t.Skip("it starts several sets: not with -short")
 	}
 	var report result.Report
-	err := Suite(t.Context(), SuiteConfig{Seed: 3, Scale: 0.002, Only: []string{"ceiling", "catch-up", "clone"}}, &report)
+	err := Suite(t.Context(), SuiteConfig{Seed: 3, Scale: 0.002, Only: []string{"ceiling", "catch-up", "clone", "verify"}}, &report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestRatios(t *testing.T) {
 	for i, ours := range pace["apply"] {
 		want = append(want, ours/pace["ceiling"][i])
 	}
-	want = append(want, pace["catch-up"][0]/pace["secondary"][0], pace["clone"][0]/pace["clone"][1])
+	want = append(want, pace["catch-up"][0]/pace["secondary"][0], pace["clone"][0]/pace["clone"][1], pace["verify"][0]/pace["verify"][1])
 	n := 0
 	for _, g := range report.Goals {
 		if g.Skipped != "" {
@@ -44,7 +44,7 @@ func TestRatios(t *testing.T) {
 		}
 		n++
 	}
-	if n != len(want) || n != 8 {
+	if n != len(want) || n != 9 {
 		t.Errorf("%d ratios of %d", n, len(want))
 	}
 }

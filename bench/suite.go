@@ -46,6 +46,7 @@ var parts = []part{
 	{"cuts", (*suite).cuts},
 	{"index-build", (*suite).indexBuild},
 	{"clone", (*suite).clone},
+	{"verify", (*suite).verification},
 }
 
 // Parts are the names of the suite's parts, in order.
