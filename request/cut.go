@@ -62,12 +62,7 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 	defer cancel()
 	// An earlier outcome of the same command must not answer this one, so the time is that
 	// after the request is majority-committed.
-	r, err := s.Ask(limited, Ask{Kind: Cut, By: by, Why: why, Args: args})
-	r.Outcome = "" // of a leader that has been quicker: that is said, too
-	var after bson.Timestamp
-	if err == nil {
-		after, err = mongo.OperationTime(limited, s.target)
-	}
+	r, after, err := s.askForCut(limited, Ask{Kind: Cut, By: by, Why: why, Args: args})
 	for err == nil {
 		var made *checkpoint.Cut
 		made, r, err = s.lookForCut(limited, r, after, said)
@@ -84,6 +79,26 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within, cmp.Or(r.Outcome, "not begun: no process runs the link, or an earlier release does"))
 	}
 	return checkpoint.Cut{}, s.wrap(err, "ask for a cut")
+}
+
+// askForCut makes the request, and returns a time of the target after that. A target that has a
+// failover is asked again; if its reply was lost there may be two requests, which does no harm.
+func (s *Store) askForCut(ctx context.Context, a Ask) (r Record, after bson.Timestamp, err error) {
+	var last error
+	err = mongo.Retry{For: mongo.Forever, Again: passes, Failed: func(err error) { last = err }}.Do(ctx, func() (err error) {
+		if r.ID == "" {
+			r, err = s.Ask(ctx, a)
+			r.Outcome = "" // of a leader that has been quicker: that is said, too
+		}
+		if err == nil {
+			after, err = mongo.OperationTime(ctx, s.target)
+		}
+		return err
+	})
+	if err != nil && ctx.Err() != nil && last != nil {
+		err = last
+	}
+	return r, after, err
 }
 
 // lookForCut looks once whether a request has been answered, or a later cut than after is there,

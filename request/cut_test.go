@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
@@ -137,5 +139,45 @@ func TestNoNextCut(t *testing.T) {
 	}
 	if !errors.Is(n.err, ErrNoCut) || !strings.Contains(n.err.Error(), want) {
 		t.Errorf("%v, want %s", n.err, want)
+	}
+}
+
+// away is a target without a primary for some commands.
+type away struct {
+	mongo.Caller
+	left atomic.Int64
+}
+
+// Call implements mongo.Caller.
+func (a *away) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if a.left.Add(-1) >= 0 {
+		return nil, servererr.New(servererr.NotWritablePrimary, "not primary")
+	}
+	return a.Caller.Call(ctx, cmd)
+}
+
+// TestNextCutFailover: a cut can be asked for while the target has a failover.
+func TestNextCutFailover(t *testing.T) {
+	t.Parallel()
+	g := newTarget(t)
+	l, h := create(t, g)
+	s, cut := New(l), cutter(t, l, h)
+	through := &away{Caller: g}
+	through.left.Store(5)
+	n := nextCut(t.Context(), New(links(t, through, "a")), time.Minute)
+	var list []Record
+	for len(list) == 0 {
+		select {
+		case <-n.done:
+			t.Fatal(n.err)
+		case <-time.After(time.Millisecond):
+			list = must.Get(s.List(t.Context()))(t)
+		}
+	}
+	made := cut()
+	must.Succeed(t, s.Answered(t.Context(), h, list[0].ID, Done, "there it is"))
+	n.ends(t)
+	if n.err != nil || n.cut.Target != made.Target {
+		t.Errorf("%+v, %v", n.cut, n.err)
 	}
 }
