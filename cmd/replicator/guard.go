@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 type guardCommand struct {
@@ -54,6 +55,11 @@ func (c *guardCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	if len(st.Writes) > 0 && st.Writes[0].Wall.After(upTo) {
 		upTo = st.Writes[0].Wall
+	}
+	// What it was compared with before is out of date, even if no link runs to say so.
+	marks := standing.Store{Target: links.Target(), DB: links.DB(), Link: links.Link()}
+	if err := marks.BeforeClear(ctx, st); err != nil {
+		return cli.Stopped(ctx, err)
 	}
 	if err := store.Clear(ctx, upTo); err != nil {
 		return cli.Stopped(ctx, err)

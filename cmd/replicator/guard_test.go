@@ -32,7 +32,15 @@ func TestGuard(t *testing.T) {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 	said(t, cli.ExitOK, `"namespace":"shop.a"`, environ, "guard", "--json")
+	// What was compared before the write, and no link has marked, is marked by clearing it.
+	tell(t, target, "replicator", bson.D{{Key: "update", Value: "verified"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: "test/shop.a"}}}, {Key: "u", Value: bson.D{{Key: "ns", Value: "shop.a"}, {Key: "joined", Value: int64(1)}}}, {Key: "upsert", Value: true},
+	}}}})
 	said(t, cli.ExitOK, list, environ, "guard", "--clear")
+	marked := bson.D{{Key: "count", Value: "verified"}, {Key: "query", Value: bson.D{{Key: "_id", Value: "test/shop.a"}, {Key: "mark.why", Value: "something else has written to it"}}}}
+	if n, _ := tell(t, target, "replicator", marked).Lookup("n").AsInt64OK(); n != 1 {
+		t.Error("what was cleared is not marked")
+	}
 	said(t, cli.ExitOK, `^No namespace has foreign writes that are not dealt with; 1 were found`, environ, "guard")
 	l = startLink(t, stop...)
 	awaitLink(l)

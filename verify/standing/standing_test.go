@@ -305,6 +305,44 @@ func loaded(ctx context.Context, s *Store) (map[oplog.Namespace]*document, error
 	return docs, err
 }
 
+// TestBeforeClear: what is cleared before the link has marked it is not verified before it is compared
+// again; what was compared after the foreign write is, and so is another link's.
+func TestBeforeClear(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	ctx := t.Context()
+	round, _ := s.begin(90, list("d.a", "d.b", "d.c"))
+	s.save(&round, "d.a", 101)
+	s.save(&round, "d.b", 110)
+	s.save(&round, "d.c", 120)
+	s.end(&round)
+	s.is("compared", 101, 3, 3, 0)
+	at := func(second uint32) time.Time { return time.Unix(int64(s.future+second), int64(time.Millisecond)) }
+	foreign := guard.Store{Target: s.Target, DB: "replicator", Link: "l"}
+	deal := func(st *guard.State, last time.Time) {
+		t.Helper()
+		st.Term, st.At = 1, oplog.OpTime{TS: bson.Timestamp{T: 1}, Term: 1}
+		must.Succeed(t, foreign.Write(ctx, st, true))
+		must.Succeed(t, s.BeforeClear(ctx, st))
+		must.Succeed(t, foreign.Clear(ctx, last))
+	}
+	deal(&guard.State{Touched: []guard.Touched{{NS: "d.a", Source: "d.a", Last: at(101)}, {NS: "d.b", Source: "d.b", Last: at(109)}, {NS: "d.z", Source: "d.z", Last: at(109)}}}, at(109))
+	s.is("two namespaces cleared", 0, 3, 2, 0)
+	s.save(&round, "d.a", 115)
+	s.is("compared again", 110, 3, 3, 0)
+	deal(&guard.State{More: 1, MoreLast: at(112)}, at(112))
+	s.is("more than are listed cleared", 0, 3, 2, 0)
+	s.save(&round, "d.b", 116)
+	s.is("all compared again", 115, 3, 3, 0)
+	// One that is marked already, for longer, stays so.
+	must.Succeed(t, s.Mark(ctx, "planted", "d.c"))
+	before := must.Get(loaded(ctx, s.Store))(t)["d.c"].Mark
+	deal(&guard.State{More: 1, MoreLast: time.Unix(int64(before.Target.T)-1, 0)}, at(113))
+	if after := must.Get(loaded(ctx, s.Store))(t)["d.c"].Mark; *after != *before {
+		t.Errorf("%+v, before it was %+v", after, before)
+	}
+}
+
 // TestRepaired: what a repair has found the same at a later cut differs no longer; what it does not name,
 // and what was found after it, does.
 func TestRepaired(t *testing.T) {

@@ -3,6 +3,7 @@ package standing
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -309,15 +311,59 @@ func (s *Store) TouchedAll(ctx context.Context, last time.Time) error {
 	if err != nil {
 		return fmt.Errorf("mark all collections as not verified: %w", err)
 	}
-	st, err := setting(func(dst []byte) []byte {
-		dst = metadata.AppendDoc(metadata.Below(s.Link)(dst), "ns", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", true) })
-		return markedBefore(dst, last)
-	}, false, bson.D{{Key: "mark", Value: Mark{Target: at, Why: whyManyForeign, At: last.UTC()}}})
+	st, err := setting(func(dst []byte) []byte { return markedBefore(s.collections()(dst), last) }, false, bson.D{{Key: "mark", Value: Mark{Target: at, Why: whyManyForeign, At: last.UTC()}}})
 	if err != nil {
 		return err
 	}
 	st.Multi = true
 	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, st))
+}
+
+// BeforeClear marks what a state has that is about to be cleared: what was compared last before the
+// foreign writes is not verified, whether the link had time to mark it or not.
+func (s *Store) BeforeClear(ctx context.Context, st *guard.State) error {
+	var changes []metadata.Statement
+	add := func(which func([]byte) []byte, why string, last time.Time) error {
+		// The end of that second: cluster times are those of the target's primary, in seconds.
+		until := bson.Timestamp{T: uint32(last.Unix()), I: math.MaxUint32} //nolint:gosec // Until 2106, as all timestamps.
+		change, err := setting(func(dst []byte) []byte {
+			return metadata.AppendDoc(which(dst), "mark.target", func(dst []byte) []byte {
+				return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendTimestampElement(dst, "$gte", until.T, until.I) })
+			})
+		}, false, bson.D{{Key: "mark", Value: Mark{Target: until, Why: why, At: last.UTC()}}})
+		change.Multi = true
+		changes = append(changes, change)
+		return err
+	}
+	for i := range st.Touched {
+		if t := &st.Touched[i]; t.Source != "" {
+			if err := add(metadata.ByID(s.id(t.Source)), whyForeign, t.Last); err != nil {
+				return err
+			}
+		}
+	}
+	if st.More > 0 {
+		last := st.MoreLast
+		if last.IsZero() { // an earlier release has counted them
+			last = time.UnixMilli(st.Wall)
+		}
+		if err := add(s.collections(), whyManyForeign, last); err != nil {
+			return err
+		}
+	}
+	for part := range slices.Chunk(changes, statements) {
+		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, part...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collections is the filter of the documents of all collections.
+func (s *Store) collections() func([]byte) []byte {
+	return func(dst []byte) []byte {
+		return metadata.AppendDoc(metadata.Below(s.Link)(dst), "ns", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", true) })
+	}
 }
 
 // markedBefore appends the condition that a collection was not marked after a time of the target's
