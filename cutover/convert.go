@@ -2,6 +2,7 @@ package cutover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,7 +28,7 @@ type ConvertConfig struct {
 // Convert makes the indexes of a target unique that are so at the source, and builds those that it
 // lacks. Before it, the link's document must say so ([checkpoint.Link.Convert]): a process that takes
 // the lease meanwhile must not apply anything. It may be called again after whatever interrupts it. An
-// error that wraps a *ddl.RefusedError names an index that documents violate.
+// error that wraps *ddl.RefusedErrors names the indexes that documents violate; the others are converted.
 func Convert(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {
 	return cfg.run(ctx, (*ddl.Converter).Convert)
 }
@@ -40,10 +41,32 @@ func Revert(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {
 // Expire makes indexes and collections expire their documents, and deletes the record of what was
 // deferred. Only a link that has ended may do so: what the target deletes by itself, the source has.
 func Expire(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {
-	ended := *cfg
-	// The number of its transactions grows, so that one that a dead process has left open ends at once.
-	ended.Fence = over{mongo.NewSession(cfg.Target, mongo.SessionID("cutover", cfg.MetaDB, cfg.Link), time.Now().UnixMilli())}
-	return ended.run(ctx, (*ddl.Converter).Expire)
+	return cfg.ended().run(ctx, func(c *ddl.Converter, ctx context.Context, done func(ddl.Converted)) error {
+		return c.Expire(ctx, nil, done)
+	})
+}
+
+// Restore is Convert and Expire for a link that has ended. Indexes that documents violate stay deferred, and are
+// returned: once no document violates them any more, Restore may be called again. So it may after whatever
+// interrupts it.
+func Restore(ctx context.Context, cfg *ConvertConfig) (changes int, refused ddl.RefusedErrors, err error) {
+	changes, err = cfg.ended().run(ctx, func(c *ddl.Converter, ctx context.Context, done func(ddl.Converted)) error {
+		err := c.Convert(ctx, done)
+		var is bool
+		if refused, is = errors.AsType[ddl.RefusedErrors](err); err != nil && !is {
+			return err
+		}
+		return c.Expire(ctx, refused, done)
+	})
+	return changes, refused, err
+}
+
+// ended is the configuration for a link that has ended. The number of its transactions grows, so that one that a
+// dead process has left open ends at once.
+func (cfg *ConvertConfig) ended() *ConvertConfig {
+	c := *cfg
+	c.Fence = over{mongo.NewSession(cfg.Target, mongo.SessionID("cutover", cfg.MetaDB, cfg.Link), time.Now().UnixMilli())}
+	return &c
 }
 
 func (cfg *ConvertConfig) run(ctx context.Context, do func(*ddl.Converter, context.Context, func(ddl.Converted)) error) (int, error) {

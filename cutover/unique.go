@@ -32,7 +32,7 @@ const (
 // from the server in two ways. An empty array counts like a missing field, which may find a
 // violation that is none. Under a collation, _ids that it calls equal count as one document.
 func violations(ctx context.Context, target mongo.Caller, spec *ddl.DeferredSpec, at bson.Timestamp) ([]Violation, error) {
-	cmd, err := duplicates(spec, at)
+	cmd, err := duplicates(spec, &at, false)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,9 @@ func violations(ctx context.Context, target mongo.Caller, spec *ddl.DeferredSpec
 	return found, nil
 }
 
-// duplicates returns the aggregation that finds them, or why there is none.
-func duplicates(spec *ddl.DeferredSpec, at bson.Timestamp) (bson.D, error) {
+// duplicates returns the aggregation that finds them, or why there is none: as of a cluster time or, for nil, of
+// what a majority has. With all it returns every key, each with all of its _ids.
+func duplicates(spec *ddl.DeferredSpec, at *bson.Timestamp, all bool) (bson.D, error) {
 	paths, err := keyPaths(spec.Spec)
 	if err != nil {
 		return nil, err
@@ -79,21 +80,31 @@ func duplicates(spec *ddl.DeferredSpec, at bson.Timestamp) (bson.D, error) {
 	for i, path := range paths {
 		key = append(key, bson.E{Key: "k" + strconv.Itoa(i), Value: bson.D{{Key: "$ifNull", Value: bson.A{"$" + path, nil}}}})
 	}
+	group := bson.D{
+		{Key: "_id", Value: key},
+		{Key: "least", Value: bson.D{{Key: "$min", Value: "$_id"}}},
+		{Key: "most", Value: bson.D{{Key: "$max", Value: "$_id"}}},
+	}
+	if all {
+		group = append(group, bson.E{Key: "ids", Value: bson.D{{Key: "$addToSet", Value: "$_id"}}})
+	}
 	stages = append(stages,
-		bson.D{{Key: "$group", Value: bson.D{
-			{Key: "_id", Value: key},
-			{Key: "least", Value: bson.D{{Key: "$min", Value: "$_id"}}},
-			{Key: "most", Value: bson.D{{Key: "$max", Value: "$_id"}}},
-		}}},
+		bson.D{{Key: "$group", Value: group}},
 		bson.D{{Key: "$match", Value: bson.D{{Key: "$expr", Value: bson.D{{Key: "$ne", Value: bson.A{"$least", "$most"}}}}}}},
-		bson.D{{Key: "$limit", Value: shownKeys}},
 	)
+	if !all {
+		stages = append(stages, bson.D{{Key: "$limit", Value: shownKeys}})
+	}
+	concern := bson.D{{Key: "level", Value: "majority"}}
+	if at != nil {
+		concern = bson.D{{Key: "level", Value: "snapshot"}, {Key: "atClusterTime", Value: *at}}
+	}
 	cmd := bson.D{
 		{Key: "aggregate", Value: spec.NS.Collection()},
 		{Key: "pipeline", Value: stages},
 		{Key: "cursor", Value: bson.D{}},
 		{Key: "allowDiskUse", Value: true},
-		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "snapshot"}, {Key: "atClusterTime", Value: at}}},
+		{Key: "readConcern", Value: concern},
 	}
 	// An index without a collation has the simple one, whatever the collection's is.
 	collation, ok := document(spec.Spec, "collation")

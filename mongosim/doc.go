@@ -54,7 +54,7 @@
 //   - change streams
 //   - the stages $lookup, $graphLookup, $unionWith, $facet, $bucket,
 //     $bucketAuto, $sortByCount, $redact, $setWindowFields, $out and $merge; the
-//     accumulators of $group but for $sum, $avg, $min, $max and $count
+//     accumulators of $group but for $sum, $avg, $min, $max, $addToSet and $count
 //   - projections with $slice, $elemMatch and the positional operator
 //   - geo, text and bit queries, $where, most of $jsonSchema
 //   - expressions but for those of field names, arrays, comparisons and logic,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -42,14 +43,40 @@ type RefusedError struct {
 	NS    oplog.Namespace
 	Index string
 	Err   error
+	// Back is why the index could not be made what it was before; nil if it is that.
+	Back error
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("index %s of %s cannot become unique: %v", e.Index, e.NS, e.Err)
+	text := fmt.Sprintf("index %s of %s cannot become unique: %v", e.Index, e.NS, e.Err)
+	if e.Back != nil {
+		text += "; nor is it what it was before: " + e.Back.Error()
+	}
+	return text
 }
 
 // Unwrap returns the target's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
+
+// RefusedErrors are all indexes that documents of the target violate; the others are converted.
+type RefusedErrors []*RefusedError
+
+func (e RefusedErrors) Error() string {
+	texts := make([]string, len(e))
+	for i, one := range e {
+		texts[i] = one.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap returns each of them.
+func (e RefusedErrors) Unwrap() []error {
+	list := make([]error, len(e))
+	for i, one := range e {
+		list[i] = one
+	}
+	return list
+}
 
 // everything is the scope of what goes by the names of the target.
 type everything struct{}
@@ -77,20 +104,41 @@ func NewConverter(ctx context.Context, target mongo.Caller, fence Fence, metaDB,
 }
 
 // Convert makes indexes unique, and builds those that the target lacks; they expire nothing. It calls
-// done after each change. An index that documents violate is a *RefusedError.
+// done after each change. Indexes that documents violate do not keep it from the others: the error is
+// RefusedErrors then.
 func (c *Converter) Convert(ctx context.Context, done func(Converted)) error {
-	return c.each(ctx, "convert", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+	var refused RefusedErrors
+	err := c.each(ctx, "convert", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
 		if h.Index == "" {
 			return "", nil
 		}
-		return c.convert(ctx, coll, h)
+		what, err := c.convert(ctx, coll, h)
+		if e, is := errors.AsType[*RefusedError](err); is && e.Back == nil {
+			refused = append(refused, e)
+			return "", nil
+		}
+		return what, err
 	})
+	if err != nil {
+		return err
+	}
+	if len(refused) > 0 {
+		return refused
+	}
+	return nil
 }
 
 // Expire makes indexes and collections expire their documents, as at the source, and forgets what was
-// deferred: the target has everything. It must not be called before nothing can be taken back.
-func (c *Converter) Expire(ctx context.Context, done func(Converted)) error {
+// deferred, except for the indexes of kept: the target has everything. It must not be called before nothing
+// can be taken back.
+func (c *Converter) Expire(ctx context.Context, kept RefusedErrors, done func(Converted)) error {
+	keeps := func(h *DeferredSpec) bool {
+		return slices.ContainsFunc(kept, func(e *RefusedError) bool { return e.NS == h.NS && e.Index == h.Index })
+	}
 	err := c.each(ctx, "convert", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+		if keeps(h) {
+			return "", nil // to build it again would fail
+		}
 		return c.expire(ctx, coll, h)
 	})
 	if err != nil {
@@ -98,6 +146,9 @@ func (c *Converter) Expire(ctx context.Context, done func(Converted)) error {
 	}
 	specs, err := ReadDeferred(ctx, c.step.reader, c.step.cfg.MetaDB, c.step.cfg.Link)
 	for i := 0; i < len(specs) && err == nil; i++ {
+		if keeps(&specs[i]) {
+			continue
+		}
 		err = c.step.releaseIndex(ctx, specs[i].NS, specs[i].Index)
 	}
 	if err != nil {
@@ -187,7 +238,12 @@ func (c *Converter) convert(ctx context.Context, coll *catalog.Collection, h *De
 	unique, prepare := spec.truth("unique") && !is.truth("unique"), spec.truth("prepareUnique") && !is.truth("prepareUnique")
 	switch {
 	case is == nil:
-		return "built", c.build(ctx, coll, h, optionExpire)
+		if err := c.build(ctx, coll, h, optionExpire); says(err, servererr.IsDuplicateKey) {
+			return "", &RefusedError{NS: h.NS, Index: h.Index, Err: err}
+		} else if err != nil {
+			return "", err
+		}
+		return "built", nil
 	case unique:
 		return c.makeUnique(ctx, coll, h)
 	case prepare:
@@ -208,7 +264,7 @@ func (c *Converter) makeUnique(ctx context.Context, coll *catalog.Collection, h 
 	case says(err, servererr.IsNotUnique):
 		// As before: it accepts every document, as the link's lanes need it.
 		back := c.modify(ctx, coll, h, field{"prepareUnique", boolValue(false)})
-		return "", errors.Join(&RefusedError{NS: h.NS, Index: h.Index, Err: err}, back)
+		return "", &RefusedError{NS: h.NS, Index: h.Index, Err: err, Back: back}
 	case !says(err, servererr.IsNotUnderstood) && !says(err, servererr.IsOptionRefused):
 		return "", err
 	}
@@ -219,7 +275,7 @@ func (c *Converter) makeUnique(ctx context.Context, coll *catalog.Collection, h 
 	err = c.build(ctx, coll, h, optionExpire)
 	if says(err, servererr.IsDuplicateKey) {
 		back := c.build(ctx, coll, h, h.Fields...)
-		return "", errors.Join(&RefusedError{NS: h.NS, Index: h.Index, Err: err}, back)
+		return "", &RefusedError{NS: h.NS, Index: h.Index, Err: err, Back: back}
 	}
 	return "dropped, and built unique", err
 }

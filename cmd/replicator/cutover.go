@@ -47,6 +47,7 @@ type cutoverCommand struct {
 	Address         string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
 	TLSCA           string        `name:"tls-ca" settings:"no" placeholder:"FILE" help:"PEM file with the authorities to trust, where the process serves HTTPS. Default: the system's."`
 	JSON            bool          `name:"json" settings:"no" help:"Print one JSON object."`
+	violationsFlag
 }
 
 // Run does what the flags say, prints it, and returns an error if the link is not ready, not drained, or
@@ -72,7 +73,7 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 	case !c.DryRun:
 		return c.move(ctx, out, source, store, state, ask)
 	}
-	report, err := c.report(ctx, source, store, state, ask)
+	report, err := c.report(ctx, out, source, store, state, ask)
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
@@ -111,6 +112,7 @@ func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
 	if c.Address != "" {
 		faults = append(faults, checkAddress("--at", c.Address))
 	}
+	faults = append(faults, c.checkFile())
 	source, err := parseDeployment("source", c.SourceLogin.config(c.Source, c.SelectionTimeout))
 	return source, append(faults, err)
 }
@@ -127,7 +129,7 @@ func count(of ...bool) int {
 }
 
 // report checks all preconditions.
-func (c *cutoverCommand) report(ctx context.Context, source *driver.Set, store *checkpoint.Store, state checkpoint.State, ask *asker) (*cutover.Report, error) {
+func (c *cutoverCommand) report(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store, state checkpoint.State, ask *asker) (*cutover.Report, error) {
 	target := store.Target()
 	specs, err := ddl.ReadDeferred(ctx, target, c.MetadataDB, c.Link)
 	if err != nil {
@@ -166,6 +168,11 @@ func (c *cutoverCommand) report(ctx context.Context, source *driver.Set, store *
 		}
 		if indexes, report.Violations, err = cutover.Indexes(ctx, target, specs, newest, time.Now()); err != nil {
 			return nil, err
+		}
+		if len(report.Violations) > 0 {
+			if err := c.listAll(ctx, out, target, specs, newest); err != nil {
+				return nil, linkError{err}
+			}
 		}
 	}
 	report.Sum(append(list, indexes), c.Waive)

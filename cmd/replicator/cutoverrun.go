@@ -49,7 +49,8 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 			return err
 		})
 	if err != nil {
-		return c.unmoved(ctx, r, err)
+		refused, _ := errors.AsType[ddl.RefusedErrors](err)
+		return c.unmoved(ctx, r, errors.Join(err, c.listRefused(ctx, out, store.Target(), c.MetadataDB, c.Link, refused)))
 	}
 	return c.printMoved(out, r, state.Back)
 }
@@ -97,7 +98,7 @@ func (c *cutoverCommand) blocks() bool { return c.options().Freeze == record.Blo
 
 // ready checks the preconditions, and prints them if they are not met.
 func (c *cutoverCommand) ready(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store, state checkpoint.State, ask *asker) (string, error) {
-	report, err := c.report(ctx, source, store, state, ask)
+	report, err := c.report(ctx, out, source, store, state, ask)
 	if err != nil {
 		return "", err
 	}
@@ -148,6 +149,9 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		code, hint = cli.ExitFailed, "Without a way back: cancel it, and begin again with --reverse=none. "
 	case is[*ddl.RefusedError](err), errors.Is(err, cutover.ErrWritten), errors.Is(err, cutover.ErrThawed), errors.Is(err, cutover.ErrUnderWay), errors.Is(err, cutover.ErrBusy):
 		code = cli.ExitFailed
+		if is[ddl.RefusedErrors](err) && c.Violations == "" {
+			hint = "With --violations FILE all documents that violate it are listed. "
+		}
 	case ctx.Err() == nil && !r.Open():
 		return cli.Stopped(ctx, linkError{what})
 	}

@@ -9,7 +9,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -29,6 +28,8 @@ type promoteCommand struct {
 	AcceptLeftOut bool          `group:"Promotion" settings:"no" help:"Promote although collections are being copied again: they are not as of the recovery point."`
 	AskFor        time.Duration `group:"Promotion" settings:"no" default:"5s" help:"How long to wait for an answer of the source."`
 	JSON          bool          `group:"Promotion" name:"json" settings:"no" help:"Print one JSON object."`
+
+	violationsFlag `group:"Promotion"`
 }
 
 // Help is what promote --help says before the flags.
@@ -47,7 +48,7 @@ func (c *promoteCommand) Run(ctx context.Context, out cli.Output, known *setting
 	if err == nil && c.AskFor < time.Second {
 		err = fmt.Errorf("--ask-for: %s is less than 1s", c.AskFor)
 	}
-	if err != nil {
+	if err = errors.Join(err, c.checkFile()); err != nil {
 		return cli.Usage(err)
 	}
 	m, err := c.processMemory(known.environ)
@@ -78,11 +79,7 @@ func (c *promoteCommand) Run(ctx context.Context, out cli.Output, known *setting
 	if err != nil {
 		return interrupted(ctx, linkError{fmt.Errorf("promote: %w", err)})
 	}
-	specs, err := ddl.ReadDeferred(ctx, target, c.MetadataDB, c.Link)
-	if err != nil {
-		out.Complain("%s: cannot read which options are deferred: %s.", c.Link, printable.Text(err.Error()))
-	}
-	return c.print(out, &r, len(specs))
+	return c.complete(ctx, out, target, &r)
 }
 
 // interrupted is the error of a promotion that was stopped: the write that ends the link may be done.

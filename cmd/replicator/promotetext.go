@@ -14,13 +14,13 @@ import (
 	"github.com/oplogrep/replicator/promote"
 )
 
-// print prints the recovery point. Deferred is how many options are deferred.
-func (c *promoteCommand) print(out cli.Output, r *promote.Recovery, deferred int) error {
+// print prints the recovery point, and what is deferred or, as JSON, what became of that.
+func (c *promoteCommand) print(out cli.Output, r *promote.Recovery, o *restored) error {
 	var err error
 	if c.JSON {
-		err = json.NewEncoder(out.Results).Encode(recoveryJSON(r, deferred))
+		err = json.NewEncoder(out.Results).Encode(recoveryJSON(r, o))
 	} else {
-		err = writeRecovery(out.Results, r, deferred)
+		err = writeRecovery(out.Results, r, o)
 	}
 	if err != nil {
 		return fmt.Errorf("print the recovery point: %w", err)
@@ -29,7 +29,7 @@ func (c *promoteCommand) print(out cli.Output, r *promote.Recovery, deferred int
 }
 
 // writeRecovery writes the recovery point as text.
-func writeRecovery(w io.Writer, r *promote.Recovery, deferred int) error {
+func writeRecovery(w io.Writer, r *promote.Recovery, o *restored) error {
 	var b []byte
 	say := func(format string, args ...any) { b = fmt.Appendf(b, format+"\n", args...) }
 	if r.Over == nil {
@@ -62,14 +62,32 @@ func writeRecovery(w io.Writer, r *promote.Recovery, deferred int) error {
 	}
 	sayLog(say, r)
 	sayMissing(say, r)
-	if deferred > 0 {
-		say("Deferred: %d indexes and collections have options that the target gets now: docs/runbook.md#deferred-options.", deferred)
+	switch {
+	case r.Over == nil && o.deferred > 0:
+		say("Deferred: %d indexes and collections have options that the target gets when the link is promoted.", o.deferred)
+	case o.deferred > 0:
+		say("Deferred: %d indexes and collections get the options of the source now, and are used without them meanwhile.", o.deferred)
 	}
 	if r.Over != nil {
 		say("The processes of the link end by themselves, with exit code 6. If the source comes back, keep applications away from it, and run replicator rewind.")
 	}
 	_, err := w.Write(b)
 	return err
+}
+
+// writeRestored writes what became of the options that were deferred.
+func writeRestored(w io.Writer, o *restored) error {
+	if o.deferred == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("Restored: %d options of indexes and collections.\n", o.restored)
+	if len(o.refused) > 0 {
+		text += fmt.Sprintf("NOT UNIQUE: %s: several documents have the same key.\n", o.names())
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("print what was restored: %w", err)
+	}
+	return nil
 }
 
 // sayLog says what the relay log had.
@@ -146,14 +164,17 @@ func names(list []oplog.Namespace) string {
 func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000 UTC") }
 
 // recoveryJSON is the recovery point as JSON.
-func recoveryJSON(r *promote.Recovery, deferred int) map[string]any {
+func recoveryJSON(r *promote.Recovery, o *restored) map[string]any {
 	at := func(o oplog.OpTime) any {
 		if o.IsNull() {
 			return nil
 		}
 		return map[string]any{"t": o.TS.T, "i": o.TS.I, "term": o.Term}
 	}
-	ahead, open, kept := []any{}, []any{}, []any{}
+	ahead, open, kept, refused := []any{}, []any{}, []any{}, []any{}
+	for _, e := range o.refused {
+		refused = append(refused, map[string]any{"namespace": e.NS, "index": e.Index})
+	}
 	for _, k := range r.KeptBack {
 		kept = append(kept, map[string]any{"namespace": k.NS, "at": at(k.Since.OpTime), "op": k.Since.Op})
 	}
@@ -169,7 +190,7 @@ func recoveryJSON(r *promote.Recovery, deferred int) map[string]any {
 	heard, when := heardOf(r)
 	out := map[string]any{
 		"link": r.Link, "promoted": r.Over != nil, "at": at(r.At), "wall": time.UnixMilli(r.Wall).UTC(), "exact": r.Exact(), "ahead": ahead,
-		"open": open, "heard": at(heard), "leftOut": r.LeftOut, "keptBack": kept, "deferred": deferred,
+		"open": open, "heard": at(heard), "leftOut": r.LeftOut, "keptBack": kept, "deferred": o.deferred, "restored": o.restored, "refused": refused,
 		"relayLog": map[string]any{"dir": r.Dir, "first": at(r.Log.First), "last": at(r.Log.Last), "cut": r.Log.Cut != nil},
 	}
 	if !heard.IsNull() {

@@ -40,19 +40,45 @@ func (r Retry) ReadAll(ctx context.Context, c Caller, lsid bson.Raw, db string, 
 }
 
 func readOnce(ctx context.Context, c Caller, lsid bson.Raw, db string, body bson.Raw) (docs []bson.Raw, err error) {
+	err = eachOnce(ctx, c, lsid, db, body, func(batch []bson.Raw) error {
+		docs = append(docs, batch...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return docs, nil
+}
+
+// ReadEach runs a command that returns a cursor, and calls each with the documents of each reply, which are
+// views into it. After a transient error it starts again only if nothing was handed over. Body must have no session.
+func (r Retry) ReadEach(ctx context.Context, c Caller, db string, body bson.Raw, each func(docs []bson.Raw) error) error {
+	begun := false
+	r.Again = func(err error) bool { return !begun && PassesRead(err) }
+	return r.Do(ctx, func() error {
+		return eachOnce(ctx, c, nil, db, body, func(docs []bson.Raw) error {
+			begun = begun || len(docs) > 0
+			return each(docs)
+		})
+	})
+}
+
+func eachOnce(ctx context.Context, c Caller, lsid bson.Raw, db string, body bson.Raw, each func(docs []bson.Raw) error) error {
 	cmd := Command{DB: db, Body: within(body, lsid)}
 	for {
 		reply, err := c.Call(ctx, cmd)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		batch, err := ReadBatch(reply)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		docs = append(docs, batch.Docs...)
+		if err := each(batch.Docs); err != nil {
+			return err
+		}
 		if batch.Cursor == 0 {
-			return docs, nil
+			return nil
 		}
 		more := bsoncore.NewDocumentBuilder().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection).Build()
 		cmd = Command{DB: batch.DB, Body: within(bson.Raw(more), lsid)}

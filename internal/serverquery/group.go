@@ -148,7 +148,7 @@ func compileAccumulator(f *rawbson.Elem, o PipelineOptions) (groupField, error) 
 	}
 	operator := list[0].Name()
 	switch operator {
-	case "$sum", "$avg", "$min", "$max":
+	case "$sum", "$avg", "$min", "$max", "$addToSet":
 		if list[0].Type == bson.TypeArray {
 			return groupField{}, servererr.New(40237, "The %s accumulator is a unary operator", operator)
 		}
@@ -159,7 +159,7 @@ func compileAccumulator(f *rawbson.Elem, o PipelineOptions) (groupField, error) 
 		one := bsoncore.AppendInt32(nil, 1)
 		x, err := serverupdate.CompileExpr(bson.RawValue{Type: bson.TypeInt32, Value: one})
 		return groupField{name, "$sum", x}, refusal(err)
-	case "$first", "$last", "$push", "$addToSet", "$mergeObjects", "$stdDevPop", "$stdDevSamp", "$accumulator", "$_internalJsReduce":
+	case "$first", "$last", "$push", "$mergeObjects", "$stdDevPop", "$stdDevSamp", "$accumulator", "$_internalJsReduce":
 		return groupField{}, notImplemented("the accumulator %s", operator)
 	default:
 		return groupField{}, servererr.New(15952, "unknown group operator '%s'", operator)
@@ -176,6 +176,8 @@ func newAccumulators(fields []groupField, coll *bsonorder.Collator) []accumulato
 			out[i] = &sum{}
 		case "$avg":
 			out[i] = &average{}
+		case "$addToSet":
+			out[i] = &collected{valueSet{coll: coll}}
 		case "$min":
 			out[i] = &extreme{sign: -1, coll: coll}
 		default:
@@ -270,3 +272,21 @@ func (x *extreme) add(v val) error {
 }
 
 func (x *extreme) result() val { return x.best }
+
+// collected is $addToSet: each value once, in the order of their first appearance, where a server has none.
+type collected struct{ values valueSet }
+
+func (c *collected) add(v val) error {
+	if !v.missing() {
+		c.values.add(v)
+	}
+	return nil
+}
+
+func (c *collected) result() val {
+	array := bsoncore.NewArrayBuilder()
+	for _, v := range c.values.order {
+		array.AppendValue(bsoncore.Value{Type: bsoncore.Type(v.t), Data: v.b})
+	}
+	return val{bson.TypeArray, array.Build()}
+}

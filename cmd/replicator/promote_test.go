@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// TestPromoteRestores: a promotion restores the options that are deferred. Documents that violate a unique index
+// do not keep it from the others; all of them are listed, and the same command goes on once they are mended.
+func TestPromoteRestores(t *testing.T) {
+	c := startCutoverLink(t)
+	tell(t, c.source, "shop", bson.D{{Key: "createIndexes", Value: "a"}, {Key: "indexes", Value: bson.A{
+		bson.D{{Key: "v", Value: 2}, {Key: "name", Value: "sku_1"}, {Key: "key", Value: bson.D{{Key: "sku", Value: 1}}}, {Key: "unique", Value: true}, {Key: "sparse", Value: true}},
+		bson.D{{Key: "v", Value: 2}, {Key: "name", Value: "ttl"}, {Key: "key", Value: bson.D{{Key: "at", Value: 1}}}, {Key: "expireAfterSeconds", Value: 3600}},
+	}}})
+	insert(t, c.source, "shop", "b", bson.D{{Key: "_id", Value: 1}})
+	awaitCount(t, c.target, "shop", "b", 1)
+	for id := 10; id < 40; id++ { // more than a reply of the embedded set, or a summary, has
+		insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: id}, {Key: "email", Value: "x"}})
+	}
+	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: "y1"}, {Key: "email", Value: "y"}}, bson.D{{Key: "_id", Value: "y2"}, {Key: "email", Value: "y"}})
+	file := filepath.Join(t.TempDir(), "violations")
+	promote := []string{"promote", "--source-is-gone", "--target=" + c.target.URI(), "--link=test"}
+	said(t, cli.ExitOK, `Deferred: 3 indexes and collections have options that the target gets when the link is promoted\.`, nil, append(promote, "--dry-run")...)
+	said(t, cli.ExitFailed, `^Link test was promoted at (.|\n)*\nRestored: 2 options of indexes and collections\.\nNOT UNIQUE: email_1 of shop\.a: several documents have the same key\.\n(.|\n)*Run the same command again`,
+		nil, append(promote, "--violations="+file)...)
+	if code := c.end(); code != pipeline.ExitResync {
+		t.Errorf("the process that led: code %d\n%s", code, &c.log)
+	}
+	lines := strings.Split(strings.TrimSpace(string(must.Get(os.ReadFile(file))(t))), "\n")
+	if n := strings.Count(strings.Join(lines, ""), "$numberInt"); len(lines) != 2 || n != 31 || !strings.Contains(strings.Join(lines, "\n"), `{"namespace":"shop.a","index":"email_1","key":["y"],"ids":["y1","y2"]}`) {
+		t.Errorf("%d lines, %d numbers: %s", len(lines), n, lines)
+	}
+	indexes := func() string { return tell(t, c.target, "shop", bson.D{{Key: "listIndexes", Value: "a"}}).String() }
+	if text := indexes(); strings.Count(text, `"unique": true`) != 1 || !strings.Contains(text, "3600") || strings.Contains(text, "prepareUnique") {
+		t.Errorf("the target's indexes are %s", text)
+	}
+	said(t, cli.ExitUsage, `--violations: .* is there already`, nil, append(promote, "--violations="+file)...)
+	said(t, cli.ExitFailed, `Restored: 0 options (.|\n)*NOT UNIQUE: email_1 of shop\.a(.|\n)*--violations FILE lists`, nil, promote...)
+	tell(t, c.target, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{
+		bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: 10}}}}}, {Key: "limit", Value: 0}},
+		bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "y1"}}}, {Key: "limit", Value: 1}},
+	}}})
+	said(t, cli.ExitOK, `"refused":\[\],"relayLog":.*"restored":1`, nil, append(promote, "--json")...)
+	if text := indexes(); strings.Count(text, `"unique": true`) != 2 {
+		t.Errorf("the target's indexes are %s", text)
+	}
+	if text := said(t, cli.ExitOK, `^Link test was promoted`, nil, promote...); strings.Contains(text, "Restored") || strings.Contains(text, "Deferred") {
+		t.Errorf("again: %s", text)
+	}
+}
