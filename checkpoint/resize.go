@@ -9,7 +9,26 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/oplog"
 )
+
+// SetWriters gives the link a number of lanes. No lane may be in use. While its lanes are not all at
+// the checkpoint, it changes nothing, and returns the entry up to which they must continue. It
+// returns lease.ErrSpent after a change: the link has to be acquired again.
+func (h *Link) SetWriters(ctx context.Context, writers int) (until oplog.OpTime, err error) {
+	st := h.State()
+	if st.Writers == writers {
+		return oplog.OpTime{}, nil
+	}
+	if ahead := st.Furthest(); ahead.After(st.Applied) {
+		return ahead, nil
+	}
+	if err := h.Resize(ctx, st.Progress(), writers); err != nil {
+		return oplog.OpTime{}, err
+	}
+	return oplog.OpTime{}, lease.ErrSpent
+}
 
 // Resize changes the number of lanes at the checkpoint cp: exactly the oplog up to cp
 // must have been applied. No lane may be in use. The Link is spent afterwards: the caller

@@ -39,6 +39,27 @@ type Gate struct {
 	open map[key]*announcement
 }
 
+// Announce returns a Cluster whose commands pass through a Gate. What is sent together
+// (mongo.Pipeliner) is in transactions, and needs none.
+func Announce(c mongo.Cluster, db, link string) mongo.Cluster {
+	gate := &Gate{Target: c, DB: db, Link: link}
+	if p, ok := c.(mongo.Pipeliner); ok {
+		return mongo.Route(c, gatePipeliner{gate, p})
+	}
+	return mongo.Route(c, gate)
+}
+
+// gatePipeliner is a Gate whose Target is a mongo.Pipeliner.
+type gatePipeliner struct {
+	*Gate
+	pipeliner mongo.Pipeliner
+}
+
+// CallAll implements mongo.Pipeliner.
+func (g gatePipeliner) CallAll(ctx context.Context, cmds []mongo.Command, each func(i int, reply bson.Raw) error) error {
+	return g.pipeliner.CallAll(ctx, cmds, each)
+}
+
 // key is what a command may log.
 type key struct {
 	command string

@@ -8,11 +8,36 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
+
+// PassOver returns what finds, in the oplog of a way back after an entry, what has come from its target:
+// nil for every other link. MetaDB is the metadata database of both clusters.
+func PassOver(ctx context.Context, source, target mongo.Caller, metaDB string, back *checkpoint.Back, after oplog.OpTime) (func(*oplog.Entry) (bool, error), error) {
+	if back == nil {
+		return nil, nil //nolint:nilnil // There is none, and that is no error.
+	}
+	set, err := replset.Identify(ctx, mongo.Reads(target))
+	if err != nil {
+		return nil, fmt.Errorf("ask the target for its set: %w", err)
+	}
+	passing, err := LoadPassing(ctx, source, PassingConfig{
+		MetaDB: metaDB, Target: set.ReplicaSetID,
+		Sessions: func(link, instance string) []bson.Raw {
+			return checkpoint.Sessions(metaDB, link, instance, checkpoint.MaxWriters)
+		},
+		Ended: func(link, instance string) bool { return link == back.Link && instance == back.Instance },
+	}, after)
+	if err != nil {
+		return nil, err
+	}
+	return passing.Over, nil
+}
 
 // LoadPassing returns a Passing for the entries of a source's oplog that follow one. The source's
 // metadata have changed since that entry: what they were is found from what they are now, and from the oplog.

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/overflow"
 	"github.com/oplogrep/replicator/internal/memory"
@@ -82,7 +83,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	if err := a.openQueue(soft, src, st, until); err != nil {
 		return nil, err
 	}
-	passOver, err := p.passOver(ctx, st)
+	passOver, err := guard.PassOver(ctx, p.source, p.target, p.cfg.MetaDB, st.Back, p.readFrom(st))
 	if err != nil {
 		return nil, err
 	}

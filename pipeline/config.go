@@ -27,18 +27,14 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Cluster is a replica set: *driver.Set. Call runs commands on its primary.
-type Cluster interface {
-	mongo.Caller
-	syncsource.Dialer
-	// Hosts returns the known members.
-	Hosts() []string
-	// Seeds returns the known members and the hosts of the connection string.
-	Seeds() []string
-	// Direct reports whether there is only one host, which is addressed by that name
-	// whatever the set's configuration calls its members (directConnection=true).
-	Direct() bool
-}
+// Cluster is a replica set: *driver.Set.
+type Cluster = mongo.Cluster
+
+// The sides of a link, as waits name them.
+const (
+	sideSource = "source"
+	sideTarget = "target"
+)
 
 // Config is the configuration of a link. Zero values mean the defaults given.
 type Config struct {

@@ -16,7 +16,7 @@ func (p *Pipeline) newGuard() *guard.Guard {
 	if p.cfg.part != nil || p.cfg.Guard == guard.Off {
 		return nil
 	}
-	p.target = announce(p.target, p.cfg.MetaDB, p.cfg.Link)
+	p.target = guard.Announce(p.target, p.cfg.MetaDB, p.cfg.Link)
 	return guard.New(guard.Config{
 		Mode: p.cfg.Guard, Target: p.target, DB: p.cfg.MetaDB, Link: p.cfg.Link, Scope: p.cfg.Scope, Await: p.cfg.Await,
 		Observer: p.cfg.Observer,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -38,10 +37,6 @@ type part struct {
 	// brake is that of the other link.
 	brake *control.Brake
 }
-
-// minLead is how far a part may be ahead of a link that reads its spool, even if the source's
-// oplog is short, or its length is not known. Were the merge given up, the part would read on from there.
-const minLead = 10 * time.Minute
 
 // whole returns the link that a pipeline is a part of: itself, unless it is a part.
 func (c *Config) whole() part {
@@ -98,13 +93,9 @@ func (p *Pipeline) resyncPosition() resync.Position {
 	spooled, follows := p.monitor.IsSpooled()
 	return resync.Position{
 		Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, KeptBack: len(p.monitor.KeptBack()) > 0,
-		Spooled: spooled, Overflows: follows, Held: p.isHeld(), Lead: leadOf(p.monitor.Kept()),
+		Spooled: spooled, Overflows: follows, Held: p.isHeld(), Kept: p.monitor.Kept(),
 	}
 }
-
-// leadOf returns how far a part may be ahead of a link that reads its spool, for a source that
-// keeps its entries for so long.
-func leadOf(kept time.Duration) time.Duration { return max(minLead, kept/4) }
 
 // newPart creates the pipeline of a part.
 func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -19,19 +18,6 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
-
-// TestLead: a part stands while the link comes to it, for a quarter of what the source keeps at
-// most, so that it can read on from there if it is not merged.
-func TestLead(t *testing.T) {
-	t.Parallel()
-	for kept, want := range map[time.Duration]time.Duration{
-		0: 10 * time.Minute, 30 * time.Minute: 10 * time.Minute, 40 * time.Minute: 10 * time.Minute, 4 * time.Hour: time.Hour,
-	} {
-		if got := leadOf(kept); got != want {
-			t.Errorf("the source keeps its entries for %s: %s, want %s", kept, got, want)
-		}
-	}
-}
 
 // TestStandsOnDisk: a part that is told to end while it reads its spool stands where it is, and can be merged there, once
 // its collection is consistent. A link has not applied what it has read.

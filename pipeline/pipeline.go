@@ -110,7 +110,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if cfg.part == nil {
 		p.cutNow = make(chan struct{}, 1)
 	}
-	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
+	p.source, p.target = p.waits.WatchCluster(source, sideSource), p.waits.WatchCluster(target, sideTarget)
 	p.guard = p.newGuard()
 	p.monitor = monitor.New(monitor.Config{
 		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Await: cfg.Await, Waits: &p.waits, Held: p.isHeld, Observer: cfg.Observer,
@@ -168,7 +168,7 @@ func (p *Pipeline) Snapshot() monitor.Snapshot {
 	s.Clock, _ = p.watcher.Clock()
 	s.Resolver, s.TargetHosts = p.resolver.Status(), p.target.Hosts()
 	s.AddReason(p.resyncs.Postponed())
-	s.DeferredOf = deferredOf(s.Deferred, p.cfg.Scope)
+	s.DeferredOf = s.Deferred.BySource(p.cfg.Scope)
 	s.Guard = p.foreign()
 	if p.control != nil {
 		now := p.control.Status()
@@ -386,7 +386,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 	if err := p.record(ctx, link, st); err != nil {
 		return err
 	}
-	ahead, err := p.resize(ctx, link)
+	ahead, err := link.SetWriters(ctx, p.cfg.Writers)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ type Config struct {
 }
 
 // Members is a replica set whose members can be addressed one by one: a
-// pipeline.Cluster.
+// mongo.Cluster.
 type Members interface {
 	syncsource.Dialer
 	// Hosts returns the known members.

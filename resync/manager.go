@@ -54,10 +54,11 @@ type Position struct {
 	// Copying reports that the link's own copy is not consistent yet.
 	Copying bool
 	// Spooled reports that the oplog is read from the spool, because the link is not near the
-	// source's newest entry. Lead is how far a part may then be ahead of it: it stands there
-	// until the link has come to the same entry.
+	// source's newest entry. Kept is how long the source keeps its entries: a quarter of that, or
+	// ten minutes, is how far a part may then be ahead of the link. It stands there until the link
+	// has come to the same entry.
 	Spooled bool
-	Lead    time.Duration
+	Kept    time.Duration
 	// Overflows reports that the attempt reads no more, and that what follows is spooled. It
 	// must not be ended before it has applied what it has read: no other process may have that.
 	Overflows bool

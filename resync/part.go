@@ -128,7 +128,14 @@ func (s *Status) hasCaughtUp(at Position) bool {
 // isTooFar reports whether a part is farther ahead of a link that reads its spool than it may
 // be. A link that does not keep up for ever never leaves its spool, and a part is merged
 // nevertheless: the link has only to get as far as the part is when that is stopped.
-func (s *Status) isTooFar(at Position) bool { return at.Spooled && s.lead(at) > at.Lead }
+func (s *Status) isTooFar(at Position) bool { return at.Spooled && s.lead(at) > at.mostLead() }
+
+// minLead is how far a part may be ahead of a link that reads its spool, even if the source's
+// oplog is short, or its length is not known. Were the merge given up, the part would read on from there.
+const minLead = 10 * time.Minute
+
+// mostLead returns how far a part may be ahead of a link at this position that reads its spool.
+func (at Position) mostLead() time.Duration { return max(minLead, at.Kept/4) }
 
 // lead returns how far a part is ahead of a link, by the source's clock.
 func (s *Status) lead(at Position) time.Duration {
@@ -139,7 +146,7 @@ func (s *Status) lead(at Position) time.Duration {
 func (r *run) progress(at Position) string {
 	s := r.runner.Status()
 	if s.hasCaughtUp(at) && s.isTooFar(at) {
-		return fmt.Sprintf("copied, and ahead of the link, which applies what it has on disk: merged once the link is within %s of it", at.Lead)
+		return fmt.Sprintf("copied, and ahead of the link, which applies what it has on disk: merged once the link is within %s of it", at.mostLead())
 	}
 	return s.Text
 }

@@ -17,7 +17,7 @@ func TestMergeSpooled(t *testing.T) {
 	w := newWorld(t, startTarget(t), "spooled")
 	w.ok(w.asks().Resync(t.Context(), "shop.a"))
 	p := w.start()
-	p.at.Spooled, p.at.Lead = true, 30*time.Second
+	p.at.Spooled = true
 	link, err := p.begin()
 	w.ok(err)
 	r := p.awaitRunner()
@@ -28,9 +28,9 @@ func TestMergeSpooled(t *testing.T) {
 			t.Errorf("%s: %t, %v", when, got, err)
 		}
 	}
-	r.catchUp(at(131))
+	r.catchUp(at(701))
 	look("a part that is too far ahead", false)
-	if got, want := w.request("shop.a").Why, "copied, and ahead of the link, which applies what it has on disk: merged once the link is within 30s of it"; got != want {
+	if got, want := w.request("shop.a").Why, "copied, and ahead of the link, which applies what it has on disk: merged once the link is within 10m0s of it"; got != want {
 		t.Errorf("the request says %q, want %q", got, want)
 	}
 	if until, err := p.Merge(t.Context(), t.Context()); err != nil || !until.IsNull() || p.merging != nil || len(p.running) != 1 {
@@ -42,7 +42,7 @@ func TestMergeSpooled(t *testing.T) {
 	}
 	look("a part that is ahead", true)
 	until, err := p.Merge(t.Context(), t.Context())
-	if err != nil || !until.Equal(at(131)) {
+	if err != nil || !until.Equal(at(701)) {
 		t.Fatalf("it is to be merged at %s: %v", until, err)
 	}
 	w.ok(p.attempt(until))
@@ -52,6 +52,19 @@ func TestMergeSpooled(t *testing.T) {
 	w.isDone(p)
 	if w.begun["shop.a"] != 1 {
 		t.Errorf("it was copied %d times", w.begun["shop.a"])
+	}
+}
+
+// TestLead: a part stands while the link comes to it, for a quarter of what the source keeps at
+// most, so that it can read on from there if it is not merged.
+func TestLead(t *testing.T) {
+	t.Parallel()
+	for kept, want := range map[time.Duration]time.Duration{
+		0: 10 * time.Minute, 30 * time.Minute: 10 * time.Minute, 40 * time.Minute: 10 * time.Minute, 4 * time.Hour: time.Hour,
+	} {
+		if got := (Position{Kept: kept}).mostLead(); got != want {
+			t.Errorf("the source keeps its entries for %s: %s, want %s", kept, got, want)
+		}
 	}
 }
 

@@ -35,6 +35,24 @@ type DeferredSpec struct {
 // Specs are all deferred specs of a link.
 type Specs []DeferredSpec
 
+// BySource returns the names of the deferred indexes, by the source's collection; nil for a nil
+// Specs: it is not known then what is deferred.
+func (s Specs) BySource(names Scope) map[oplog.Namespace][]string {
+	if s == nil {
+		return nil
+	}
+	of := map[oplog.Namespace][]string{}
+	for i := range s {
+		if ns, ok := names.Source(s[i].NS); ok && s[i].Index != "" {
+			of[ns] = append(of[ns], s[i].Index)
+		}
+	}
+	for _, indexes := range of {
+		slices.Sort(indexes)
+	}
+	return of
+}
+
 // ReadDeferred reads the deferred specs of a link.
 func ReadDeferred(ctx context.Context, target mongo.Caller, metaDB, link string) (Specs, error) {
 	return readDeferred(ctx, target, metaDB, ofLink(link))

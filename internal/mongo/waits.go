@@ -103,6 +103,22 @@ func (w *Waits) Watch(c Caller, side, host string) Caller {
 	return one
 }
 
+// WatchCluster returns a Cluster whose commands, also those to its members, the Waits records.
+func (w *Waits) WatchCluster(c Cluster, side string) Cluster {
+	return Route(watchedMembers{c, w, side}, w.Watch(c, side, ""))
+}
+
+type watchedMembers struct {
+	Cluster
+	waits *Waits
+	side  string
+}
+
+// Member implements Cluster.
+func (c watchedMembers) Member(host string) Caller {
+	return c.waits.Watch(c.Cluster.Member(host), c.side, host)
+}
+
 type watched struct {
 	Caller
 	waits      *Waits

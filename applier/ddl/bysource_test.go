@@ -1,4 +1,4 @@
-package pipeline
+package ddl_test
 
 import (
 	"testing"
@@ -7,19 +7,18 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/resync"
 )
 
 // renaming is a scope that mirrors old.* as new.*, and nothing else.
-type renaming struct{ resync.Scope }
+type renaming struct{ ddl.Scope }
 
 func (renaming) Source(target oplog.Namespace) (oplog.Namespace, bool) {
 	return "old." + target[len("new."):], target[:4] == "new."
 }
 
-// TestDeferredOf: what is deferred is shown with the source's collection; that it is not known is
+// TestBySource: what is deferred is shown with the source's collection; that it is not known is
 // not that there is nothing.
-func TestDeferredOf(t *testing.T) {
+func TestBySource(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		list ddl.Specs
@@ -29,7 +28,7 @@ func TestDeferredOf(t *testing.T) {
 		{ddl.Specs{}, map[oplog.Namespace][]string{}},
 		{ddl.Specs{{NS: "new.a", Index: "y"}, {NS: "new.b"}, {NS: "new.a", Index: "x"}, {NS: "far.c", Index: "z"}}, map[oplog.Namespace][]string{"old.a": {"x", "y"}}},
 	} {
-		if diff := gocmp.Diff(tt.want, deferredOf(tt.list, renaming{})); diff != "" {
+		if diff := gocmp.Diff(tt.want, tt.list.BySource(renaming{})); diff != "" {
 			t.Error(diff)
 		}
 	}
