@@ -15,8 +15,8 @@ type Brake interface {
 	Free() bool
 	// Changed returns a channel that is closed when that, or a limit, may have changed.
 	Changed() <-chan struct{}
-	// Held reports whether nothing may be applied.
-	Held() bool
+	// Paused reports whether nothing may be applied.
+	Paused() bool
 	// Hold is called when everything that was handed to lanes is in the target. It returns
 	// once operations may be applied, or an error that ends the run.
 	Hold(ctx context.Context) error
@@ -78,7 +78,7 @@ func (d *dispatcher) rest(ctx context.Context, wait time.Duration, changed <-cha
 // that waits for the rest of a span that it had announced at the start gets that rest.
 func (d *dispatcher) hold(ctx context.Context) error {
 	b := d.cfg.Brake
-	if b == nil || b.Free() || !b.Held() || d.isCut() {
+	if b == nil || b.Free() || !b.Paused() || d.isCut() {
 		return nil
 	}
 	d.handOver()

@@ -48,7 +48,7 @@ func (j *jerky) Took(_ time.Duration, ops int, bytes func() int64) {
 	}
 }
 
-func (j *jerky) Held() bool {
+func (j *jerky) Paused() bool {
 	j.asked++
 	return j.asked%j.every == 0
 }
@@ -86,7 +86,7 @@ type gate struct {
 }
 
 func (g *gate) Free() bool           { return false }
-func (g *gate) Held() bool           { return g.held.Load() }
+func (g *gate) Paused() bool         { return g.held.Load() }
 func (g *gate) Delay() time.Duration { return 0 }
 
 func (g *gate) Spend(ops int, _ int64) {

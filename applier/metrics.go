@@ -145,7 +145,7 @@ func (s *stats) wait(what subject) {
 	case laneRoom:
 		s.meter.Enter(metric.Blocked)
 	case idleLanes, indexBuild, throttled, resumption:
-		s.meter.Enter(metric.Held)
+		s.meter.Enter(metric.Waiting)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestWork(t *testing.T) {
 				}
 				before := g.dispatcher.Spent(time.Now())
 				time.Sleep(time.Hour)
-				if after := g.dispatcher.Spent(time.Now()).Sub(before); before[metric.Busy] == 0 || before[metric.Held] == 0 || after[metric.Idle] != time.Hour {
+				if after := g.dispatcher.Spent(time.Now()).Sub(before); before[metric.Busy] == 0 || before[metric.Waiting] == 0 || after[metric.Idle] != time.Hour {
 					t.Errorf("the dispatcher was %v, and after its end %v", before, after)
 				}
 			})

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ErrHeld ends a run that is to end in order while its link is paused.
-var ErrHeld = errors.New("the link is paused")
+// ErrPaused ends a run that is to end in order while its link is paused.
+var ErrPaused = errors.New("the link is paused")
 
 const (
 	// burst is how much may be applied at once, as a share of what may be in a second.
@@ -26,8 +26,8 @@ type Brake struct {
 
 	mu      sync.Mutex // guards the rest
 	changed chan struct{}
-	// held means that nothing may be applied.
-	held bool
+	// paused means that nothing may be applied.
+	paused bool
 	// busy is the number of handles that do not wait in Hold, and of what has entered.
 	busy       int
 	ops, bytes bucket
@@ -35,7 +35,7 @@ type Brake struct {
 }
 
 // NewBrake returns a Brake that holds everything, as it is not known yet what is set.
-func NewBrake() *Brake { return &Brake{changed: make(chan struct{}), held: true} }
+func NewBrake() *Brake { return &Brake{changed: make(chan struct{}), paused: true} }
 
 // bucket is a token bucket that may go into debt.
 type bucket struct {
@@ -87,15 +87,15 @@ func (b *Brake) change(do func(now time.Time)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	do(time.Now())
-	b.free.Store(!b.held && b.ops.perSecond == unlimited && b.bytes.perSecond == unlimited && b.took == nil)
+	b.free.Store(!b.paused && b.ops.perSecond == unlimited && b.bytes.perSecond == unlimited && b.took == nil)
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// setHeld holds everything, or lets it go on.
-func (b *Brake) setHeld(held bool) {
-	if b.Held() != held {
-		b.change(func(time.Time) { b.held = held })
+// setPaused pauses everything, or lets it go on.
+func (b *Brake) setPaused(paused bool) {
+	if b.Paused() != paused {
+		b.change(func(time.Time) { b.paused = paused })
 	}
 }
 
@@ -114,18 +114,18 @@ func (b *Brake) setLimits(opsPerSecond, bytesPerSecond float64, took func(time.D
 	})
 }
 
-// Held reports whether nothing may be applied.
-func (b *Brake) Held() bool {
+// Paused reports whether nothing may be applied.
+func (b *Brake) Paused() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.held
+	return b.paused
 }
 
 // Settled reports whether nothing is in flight any more of what writes.
 func (b *Brake) Settled() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.held && b.busy == 0
+	return b.paused && b.busy == 0
 }
 
 func (b *Brake) changes() <-chan struct{} {
@@ -139,12 +139,12 @@ func (b *Brake) changes() <-chan struct{} {
 func (b *Brake) Enter(ctx context.Context) (leave func(), err error) {
 	for {
 		b.mu.Lock()
-		changed, held := b.changed, b.held
-		if !held {
+		changed, paused := b.changed, b.paused
+		if !paused {
 			b.busy++
 		}
 		b.mu.Unlock()
-		if !held {
+		if !paused {
 			return func() { b.count(-1) }, nil
 		}
 		select {
@@ -184,8 +184,8 @@ func (h *Handle) Free() bool { return h.b.free.Load() }
 // Changed implements applier.Brake.
 func (h *Handle) Changed() <-chan struct{} { return h.b.changes() }
 
-// Held implements applier.Brake.
-func (h *Handle) Held() bool { return h.b.Held() }
+// Paused implements applier.Brake.
+func (h *Handle) Paused() bool { return h.b.Paused() }
 
 // Hold implements applier.Brake.
 func (h *Handle) Hold(ctx context.Context) error {
@@ -193,13 +193,13 @@ func (h *Handle) Hold(ctx context.Context) error {
 	defer h.b.count(1)
 	for {
 		changed := h.b.changes()
-		if !h.b.Held() {
+		if !h.b.Paused() {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-h.soft.Done():
-			return ErrHeld
+			return ErrPaused
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

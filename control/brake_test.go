@@ -32,7 +32,7 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBrake()
-		b.setHeld(false)
+		b.setPaused(false)
 		h := b.For(t.Context())
 		defer h.Release()
 		if !h.Free() || through(h, 1e6, 1, 1e6) != 0 {
@@ -72,7 +72,7 @@ func TestGroups(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBrake()
-		b.setHeld(false)
+		b.setPaused(false)
 		b.setLimits(400, 0, nil)
 		h := b.For(t.Context())
 		defer h.Release()
@@ -96,15 +96,15 @@ func TestHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBrake()
-		if !b.Held() || b.free.Load() {
+		if !b.Paused() || b.free.Load() {
 			t.Error("it does not hold before anything is known")
 		}
-		b.setHeld(false)
+		b.setPaused(false)
 		soft, drain := context.WithCancelCause(context.Background())
 		h := b.For(soft)
 		leave := must.Get(b.Enter(t.Context()))(t)
 		changed := h.Changed()
-		b.setHeld(true)
+		b.setPaused(true)
 		select {
 		case <-changed:
 		default:
@@ -141,10 +141,10 @@ func TestHold(t *testing.T) {
 		if len(done) > 0 || len(entered) > 0 {
 			t.Error("another limit resumes it")
 		}
-		b.setHeld(false)
+		b.setPaused(false)
 		must.Succeed(t, <-done)
 		must.Succeed(t, <-entered)
-		b.setHeld(true)
+		b.setPaused(true)
 		ctx, cancel := context.WithCancelCause(context.Background())
 		done = held(ctx)
 		cancel(errors.New("over"))
@@ -153,7 +153,7 @@ func TestHold(t *testing.T) {
 		}
 		done = held(t.Context())
 		drain(nil)
-		must.Fail(t, <-done, ErrHeld)
+		must.Fail(t, <-done, ErrPaused)
 		if b.Settled() {
 			t.Error("settled, although the attempt goes on")
 		}

@@ -136,10 +136,10 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// Begin is called before Run, as a process begins to lead: everything is held until what is set
+// Begin is called before Run, as a process begins to lead: everything is paused until what is set
 // has been read, as another process may have led, and paused the link.
 func (c *Controller) Begin() {
-	c.brake.setHeld(true)
+	c.brake.setPaused(true)
 	c.Leads(nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +149,7 @@ func (c *Controller) Begin() {
 
 func (c *Controller) end() {
 	c.measuring()
-	c.brake.setHeld(true)
+	c.brake.setPaused(true)
 }
 
 // look reads once, and acts on what was asked.
@@ -214,7 +214,7 @@ func (c *Controller) apply(ctx context.Context, s request.Standing) {
 		c.cfg.SetLevel(s.Level)
 	}
 	c.setThrottle(ctx, &s.Throttle)
-	c.brake.setHeld(s.Paused != nil)
+	c.brake.setPaused(s.Paused != nil)
 }
 
 // tellPause says that the link is paused, also if this process finds it so, and when that ends.
@@ -364,8 +364,8 @@ func (c *Controller) Status() Status {
 	return s
 }
 
-// Held reports whether nothing may be applied: the link is paused, or it is not known whether it is.
-func (c *Controller) Held() bool { return c.brake.Held() }
+// Paused reports whether nothing may be applied: the link is paused, or it is not known whether it is.
+func (c *Controller) Paused() bool { return c.brake.Paused() }
 
 // answer writes what became of a record, and remembers it.
 func (c *Controller) answer(ctx context.Context, r *request.Record, state, outcome string) error {

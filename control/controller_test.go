@@ -208,8 +208,8 @@ func TestUnread(t *testing.T) {
 		pass(listEvery)
 		limited := func(what string, held bool) {
 			t.Helper()
-			if p.brake.ops.perSecond != 5 || p.brake.bytes.perSecond != 70 || p.Held() != held {
-				t.Errorf("%s: %v and %v per second, held %t", what, p.brake.ops.perSecond, p.brake.bytes.perSecond, p.Held())
+			if p.brake.ops.perSecond != 5 || p.brake.bytes.perSecond != 70 || p.Paused() != held {
+				t.Errorf("%s: %v and %v per second, held %t", what, p.brake.ops.perSecond, p.brake.bytes.perSecond, p.Paused())
 			}
 		}
 		limited("set", false)
@@ -230,12 +230,12 @@ func TestUnread(t *testing.T) {
 		d.set(func() { d.standing = request.Standing{} })
 		p.end = lead(p.Controller, 3)
 		pass(time.Hour)
-		if s := p.Status(); s.Known || !p.Held() {
+		if s := p.Status(); s.Known || !p.Paused() {
 			t.Errorf("%+v: it goes on without knowing what is set", s)
 		}
 		d.set(func() { d.away = nil })
 		pass(2 * time.Second)
-		if p.Held() || !p.brake.free.Load() || !p.Status().UnreadSince.IsZero() {
+		if p.Paused() || !p.brake.free.Load() || !p.Status().UnreadSince.IsZero() {
 			t.Error("it does not go on")
 		}
 		p.end()
@@ -260,7 +260,7 @@ func TestDies(t *testing.T) {
 		d.set(func() { d.mute = nil })
 		next := newDesked(d, 5)
 		pass(2 * time.Second)
-		if !next.Held() || d.states() != "done" || d.records[0].Outcome != "paused; the oplog is applied up to "+oplog.NewOpTime(7, 1, 1).String() || !d.standing.Paused.Since.Equal(since) {
+		if !next.Paused() || d.states() != "done" || d.records[0].Outcome != "paused; the oplog is applied up to "+oplog.NewOpTime(7, 1, 1).String() || !d.standing.Paused.Since.Equal(since) {
 			t.Errorf("%+v %+v", d.standing.Paused, d.records)
 		}
 		d.ask(request.LogLevel, `{"level": "info"}`)

@@ -43,8 +43,8 @@ func (p *Pipeline) beginControl(ctx context.Context) (end func()) {
 	}
 }
 
-// isHeld reports whether nothing may be applied.
-func (p *Pipeline) isHeld() bool { return p.brake != nil && p.brake.Held() }
+// isPaused reports whether nothing may be applied.
+func (p *Pipeline) isPaused() bool { return p.brake != nil && p.brake.Paused() }
 
 // enter waits while nothing may be written. Leave says that what was written then is finished.
 func (p *Pipeline) enter(ctx context.Context) (leave func(), err error) {

@@ -87,13 +87,13 @@ func (p *Pipeline) beginJobs(ctx context.Context) (end func()) {
 	}
 }
 
-// resyncPosition returns the position of the link. While that is held, it cannot be advanced to
+// resyncPosition returns the position of the link. While that is paused, it cannot be advanced to
 // that of a part either.
 func (p *Pipeline) resyncPosition() resync.Position {
 	spooled, follows := p.monitor.IsSpooled()
 	return resync.Position{
 		Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, KeptBack: len(p.monitor.KeptBack()) > 0,
-		Spooled: spooled, Overflows: follows, Held: p.isHeld(), Kept: p.monitor.Kept(),
+		Spooled: spooled, Overflows: follows, Paused: p.isPaused(), Kept: p.monitor.Kept(),
 	}
 }
 

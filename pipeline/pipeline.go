@@ -113,7 +113,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	p.source, p.target = p.waits.WatchCluster(source, sideSource), p.waits.WatchCluster(target, sideTarget)
 	p.guard = p.newGuard()
 	p.monitor = monitor.New(monitor.Config{
-		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Await: cfg.Await, Waits: &p.waits, Held: p.isHeld, Observer: cfg.Observer,
+		Link: cfg.Link, MetaDB: cfg.MetaDB, Target: p.target, Delay: cfg.Delay, Await: cfg.Await, Waits: &p.waits, Paused: p.isPaused, Observer: cfg.Observer,
 		CutInterval: cfg.CutInterval, RelayBytes: cfg.RelayBytes, Registry: cfg.Registry,
 	})
 	p.newKeeper()
@@ -250,7 +250,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		switch {
 		case asked:
 			continue
-		case errors.Is(err, control.ErrHeld):
+		case errors.Is(err, control.ErrPaused):
 			return p.endPaused()
 		case err == nil && p.isPartThere():
 			return nil

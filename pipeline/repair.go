@@ -18,7 +18,7 @@ type repairs struct {
 func (p *Pipeline) newRepairs() {
 	locks := p.newJobs("repair")
 	p.repairs = &repairs{locks: locks, Manager: repair.New(repair.Config{
-		Source: p.source, Target: p.target, Scope: p.cfg.Scope, Cuts: p, Locks: locks, Held: p.isHeld, Delay: p.cfg.Delay, Proved: p.cfg.OnRepaired,
+		Source: p.source, Target: p.target, Scope: p.cfg.Scope, Cuts: p, Locks: locks, Held: p.isPaused, Delay: p.cfg.Delay, Proved: p.cfg.OnRepaired,
 	})}
 }
 

@@ -112,7 +112,7 @@ func (a *attempt) tryFinish(ctx context.Context, applied oplog.OpTime) error {
 func (p *Pipeline) newOverflow() *overflow.Overflow {
 	return overflow.New(overflow.Config{
 		Source: p.source, Reaches: p.resolver.Reaches, Fetch: p.fetchConfig,
-		Delay: p.cfg.Delay, Relay: p.cfg.RelayBytes > 0, Held: p.isHeld, Observer: p.cfg.Observer,
+		Delay: p.cfg.Delay, Relay: p.cfg.RelayBytes > 0, Paused: p.isPaused, Observer: p.cfg.Observer,
 		Show: overflow.Show{
 			MostLag: p.monitor.MostLag, Oldest: p.monitor.Oldest, RunsShort: p.monitor.RunsShort, Spools: p.monitor.Spools, Relays: p.monitor.Relays,
 		},

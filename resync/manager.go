@@ -62,8 +62,8 @@ type Position struct {
 	// Overflows reports that the attempt reads no more, and that what follows is spooled. It
 	// must not be ended before it has applied what it has read: no other process may have that.
 	Overflows bool
-	// Held reports that the link applies nothing, as operators have asked for.
-	Held bool
+	// Paused reports that the link applies nothing, as operators have asked for.
+	Paused bool
 	// KeptBack reports that collections wait for an index build: the position does not advance.
 	KeptBack bool
 }

@@ -39,7 +39,7 @@ func (m *Manager) Merge(ctx, soft context.Context) (until oplog.OpTime, err erro
 // pick selects a part that is ready to be merged, and stops it.
 func (m *Manager) pick(ctx, soft context.Context) error {
 	at := m.cfg.Position()
-	if at.Copying || at.Held {
+	if at.Copying || at.Paused {
 		return nil
 	}
 	for ns, r := range m.running {

@@ -376,9 +376,9 @@ func TestWatch(t *testing.T) {
 	look("a request, while what follows the attempt is spooled", false)
 	link, err = p.begin()
 	w.ok(err)
-	p.at.Overflows, p.at.Held = false, true
+	p.at.Overflows, p.at.Paused = false, true
 	look("a part that is ready, while the link is paused", false)
-	p.at.Held, p.at.KeptBack = false, true
+	p.at.Paused, p.at.KeptBack = false, true
 	look("a part that is ready, while the link waits for an index build", false)
 	p.at.KeptBack = false
 	r.show(Status{Text: "steady", Consistent: true, Steady: true, Applied: at(100), KeptBack: true})

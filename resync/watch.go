@@ -121,7 +121,7 @@ func (m *Manager) anyNew(ctx context.Context, link *checkpoint.Link, requests []
 }
 
 // mayMerge reports whether an attempt of a link at this position may be ended for a part.
-func (m *Manager) mayMerge(at Position) bool { return m.able() && !at.Overflows && !at.Held }
+func (m *Manager) mayMerge(at Position) bool { return m.able() && !at.Overflows && !at.Paused }
 
 func (m *Manager) anyReady(at Position) bool {
 	for _, r := range m.running {

@@ -158,12 +158,12 @@ func (t *Tracker) bottleneck(s *Snapshot, p *monitor.Snapshot) *Bottleneck {
 	case l.lane >= oneLane && l.lanes <= fewLanes:
 		return &Bottleneck{stageApplier, "", fmt.Sprintf("one writer: number %d is busy %s of the time, all of them %s; operations of one document, or of a collection that needs the order of the oplog, go through one writer",
 			l.busiest, percent(l.lane), percent(l.lanes))}
-	case l.dispatcher[metric.Held] >= most:
+	case l.dispatcher[metric.Waiting] >= most:
 		what := p.Applier.WaitsFor
 		if what == "" {
 			what = "earlier operations"
 		}
-		return &Bottleneck{stageApplier, "", fmt.Sprintf("commands and transactions that must wait for all writers: handing out operations waits %s of the time, now for %s", percent(l.dispatcher[metric.Held]), what)}
+		return &Bottleneck{stageApplier, "", fmt.Sprintf("commands and transactions that must wait for all writers: handing out operations waits %s of the time, now for %s", percent(l.dispatcher[metric.Waiting]), what)}
 	case l.dispatcher[metric.Busy] >= most:
 		return &Bottleneck{stageApplier, sideProcess, "this process, or a command on the target: handing out operations takes " + percent(l.dispatcher[metric.Busy]) + " of the time"}
 	case l.batcher[metric.Busy] >= most:

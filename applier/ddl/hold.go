@@ -15,9 +15,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Held is the expireAfterSeconds of an index that expires nothing: 68 years. An index cannot be made
+// expireNever is the expireAfterSeconds of an index that expires nothing: 68 years. An index cannot be made
 // one without expireAfterSeconds by collMod.
-const Held = math.MaxInt32
+const expireNever = math.MaxInt32
 
 // HoldExpiry defers what expires documents in the collections of a database of the target, for a
 // link that is about to begin there: their TTL indexes and the ages of clustered collections and time
@@ -85,14 +85,14 @@ func (h *holding) options(ctx context.Context, options bson.Raw) error {
 
 func (h *holding) index(ctx context.Context, spec bson.Raw) error {
 	age, found := split(spec).get(optionExpire)
-	if n, ok := age.AsInt64OK(); !found || ok && n == Held {
+	if n, ok := age.AsInt64OK(); !found || ok && n == expireNever {
 		return nil
 	}
 	name := textOf(spec, "name")
 	return h.hold(ctx, &DeferredSpec{NS: h.ns.Clone(), UUID: h.uuid, Index: name, Fields: []string{optionExpire}, Spec: bytes.Clone(spec)}, func(dst []byte) []byte {
 		return metadata.AppendDoc(dst, "index", func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "name", name)
-			return bsoncore.AppendInt64Element(dst, optionExpire, Held)
+			return bsoncore.AppendInt64Element(dst, optionExpire, expireNever)
 		})
 	})
 }

@@ -126,7 +126,7 @@ func (a *Attempt) reason(s *standstill, now time.Time) string {
 	case a.why != "":
 		a.of.cfg.Show.Spools(nil, "")
 		return a.why // spooling has failed
-	case stands && a.of.cfg.Held():
+	case stands && a.of.cfg.Paused():
 		return "the link is paused, and the buffer is full"
 	case stands:
 		return "the target has applied nothing since " + s.since.UTC().Format(time.RFC3339)
@@ -134,7 +134,7 @@ func (a *Attempt) reason(s *standstill, now time.Time) string {
 		return "" // the target keeps up with what is read
 	}
 	why := a.of.cfg.Show.RunsShort()
-	if why != "" && a.of.cfg.Held() {
+	if why != "" && a.of.cfg.Paused() {
 		return "the link is paused, and " + why
 	}
 	return why

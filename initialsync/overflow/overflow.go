@@ -41,10 +41,10 @@ type Config struct {
 	Reaches func(context.Context, oplog.OpTime) bool
 	Fetch   func(checkpoint.Source, checkpoint.State) fetcher.Config
 	// Delay is how far behind the source the target is kept. Relay means that there is to be a relay
-	// log. Held reports whether the link is paused.
-	Delay time.Duration
-	Relay bool
-	Held  func() bool
+	// log. Paused reports whether the link is paused.
+	Delay  time.Duration
+	Relay  bool
+	Paused func() bool
 	// Show has what is known of the link's progress, and shows what is spooled.
 	Show     Show
 	Observer event.Observer

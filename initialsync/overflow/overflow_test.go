@@ -111,7 +111,7 @@ func TestOverflowReadsOn(t *testing.T) {
 					return context.Cause(ctx)
 				}})
 				o := New(Config{
-					Fetch: fromState, Held: func() bool { return false },
+					Fetch: fromState, Paused: func() bool { return false },
 					Reaches: func(_ context.Context, at oplog.OpTime) bool { return tt.has && at.Equal(from) },
 					Show: Show{
 						MostLag: func() time.Duration { return 0 }, RunsShort: func() string { return "" },

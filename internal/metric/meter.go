@@ -16,8 +16,8 @@ const (
 	Busy
 	// Blocked: it has something for the stage after it, which has no room.
 	Blocked
-	// Held: it waits for work that is on its way to end, before it may hand out more.
-	Held
+	// Waiting: it waits for work that is on its way to end, before it may hand out more.
+	Waiting
 	phases
 )
 

@@ -24,9 +24,9 @@ func TestMeter(t *testing.T) {
 		m.Enter(Idle)
 		time.Sleep(4 * time.Second)
 		m.Recount(Idle, Busy, 3*time.Second)
-		m.Enter(Held)
+		m.Enter(Waiting)
 		time.Sleep(time.Second)
-		want := Spent{Idle: time.Second, Busy: 8 * time.Second, Blocked: time.Second, Held: time.Second}
+		want := Spent{Idle: time.Second, Busy: 8 * time.Second, Blocked: time.Second, Waiting: time.Second}
 		if got := m.Spent(time.Now()); got != want || got.Sub(before)[Busy] != 5*time.Second {
 			t.Errorf("%v after %v, want %v", got, before, want)
 		}

@@ -35,8 +35,8 @@ type Config struct {
 	Await time.Duration
 	// Waits tracks the commands to both clusters.
 	Waits *mongo.Waits
-	// Held reports whether nothing may be applied, as the link is paused. May be nil.
-	Held     func() bool
+	// Paused reports whether nothing may be applied, as the link is paused. May be nil.
+	Paused   func() bool
 	Observer event.Observer
 	// Registry gets the metrics. May be nil.
 	Registry prometheus.Registerer

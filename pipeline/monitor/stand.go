@@ -89,7 +89,7 @@ func (m *Monitor) unapplied() string {
 	m.mu.Lock()
 	a, resting := m.attempt, m.resting
 	m.mu.Unlock()
-	if resting || a.Sync != nil || m.cfg.Held != nil && m.cfg.Held() {
+	if resting || a.Sync != nil || m.cfg.Paused != nil && m.cfg.Paused() {
 		return ""
 	}
 	b := a.buffer()
