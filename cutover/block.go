@@ -87,16 +87,17 @@ func (w *work) unblock(ctx context.Context, r *record.Record) error {
 	}
 }
 
-// lift lifts the block that this process has just set, if another one has cancelled the cutover meanwhile.
+// lift lifts the block that this process has set, or may have set, if another one has cancelled the cutover
+// meanwhile: nobody else would.
 func (w *work) lift(ctx context.Context) error {
+	if w.rec.Options.Freeze != record.Block || w.rec.Found {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liftWithin)
 	defer cancel()
 	r, err := w.records.Get(ctx, w.rec.Link)
-	if err != nil {
+	if err != nil || r != nil && (r.State == record.Running || r.State == record.Done) {
 		return err
-	}
-	if o := &w.rec.Options; o.Freeze != record.Block || w.rec.Found || r != nil && (r.State == record.Running || r.State == record.Done) {
-		return nil
 	}
 	if _, err := setBlock(ctx, w.cfg.Drain.Source, false, liftWithin); err != nil {
 		return fmt.Errorf("let the source take writes again, as the cutover was cancelled: %w", err)

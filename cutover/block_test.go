@@ -60,10 +60,12 @@ func (o *old) set(do func(*old)) {
 	do(o)
 }
 
-// stopped is a source at which a process is suspended before it blocks writes, for as long as do takes.
+// stopped is a source at which a process is suspended before it blocks writes, for as long as do takes; with lost
+// it does not get the reply to that, as its context has ended.
 type stopped struct {
 	*old
-	do func()
+	do   func()
+	lost bool
 }
 
 // Call implements mongo.Caller.
@@ -71,25 +73,38 @@ func (s *stopped) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 	if do := s.do; do != nil && cmd.Body.Index(0).Key() == "setUserWriteBlockMode" {
 		s.do = nil
 		do()
+		if s.lost {
+			_, _ = s.old.Call(ctx, cmd)
+			return nil, errCrashed
+		}
 	}
 	return s.old.Call(ctx, cmd)
 }
 
 // TestBlockAfterCancel: a process that was suspended before it blocked the source, and finds that its
-// cutover was cancelled meanwhile, lifts its block.
+// cutover was cancelled meanwhile, lifts its block; also if its lock, and with it its context, has ended.
 func TestBlockAfterCancel(t *testing.T) {
 	t.Parallel()
-	m := newMoved(t, open(t, "7.0"), "dr")
-	cfg := m.whole()
-	source := &stopped{old: m.source}
-	source.do = func() { must.Get(cutover.Cancel(t.Context(), cfg))(t) }
-	suspended := m.config(m.target, source)
-	if _, err := cutover.Run(t.Context(), suspended, byBlock); !errors.Is(err, record.ErrChanged) {
-		t.Errorf("it goes on: %v", err)
-	}
-	m.isBack("cancelled")
-	if !slices.Contains(m.source.commands, "setUserWriteBlockMode") {
-		t.Error("nothing was blocked")
+	target := open(t, "7.0")
+	for name, want := range map[string]error{"answered": record.ErrChanged, "lost": errCrashed} {
+		m := newMoved(t, target, name)
+		cfg := m.whole()
+		source := &stopped{old: m.source, lost: name == "lost"}
+		ctx, end := context.WithCancelCause(t.Context())
+		source.do = func() {
+			must.Get(cutover.Cancel(t.Context(), cfg))(t)
+			if source.lost {
+				end(nil)
+			}
+		}
+		if _, err := cutover.Run(ctx, m.config(m.target, source), byBlock); !errors.Is(err, want) {
+			t.Errorf("%s: it goes on: %v", name, err)
+		}
+		end(nil)
+		m.isBack(name)
+		if !slices.Contains(m.source.commands, "setUserWriteBlockMode") {
+			t.Errorf("%s: nothing was blocked", name)
+		}
 	}
 }
 

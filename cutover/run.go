@@ -261,10 +261,8 @@ func (w *work) approach(ctx context.Context) error {
 		return &StepError{record.Freeze, err}
 	}
 	if err := w.step(ctx, record.Freeze, w.freeze); err != nil {
-		if errors.Is(err, record.ErrChanged) {
-			err = errors.Join(err, w.lift(ctx))
-		}
-		return err
+		// This process may have been suspended, and the source be blocked only now: without a reply, too.
+		return errors.Join(err, w.lift(ctx))
 	}
 	err := w.step(ctx, record.Drain, func(ctx context.Context, r *record.Record) (string, error) {
 		drain := w.draining()
