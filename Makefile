@@ -27,17 +27,18 @@ SEQUENTIAL = /(applier/plan|internal/serverupdate|internal/testkit/memstore|oplo
 # Tests of other packages that leave something out with the race detector: test/style compares.
 UNRACED_IN = applier applier/ddl bench cmd/replicator-lab initialsync/clone internal/testkit/transcript pipeline test/e2e
 UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBarrierOutlastsOplog TestBenchProcesses \
-	TestBuildOutlastsOplog TestCopiedTooLarge TestCopiedTooLargeInTheEnd TestCopiedTooLargeLeftOut \
-	TestCopies TestDialects TestDrainedOutlastsOplog TestFullCannotLie TestHugeDocuments TestIndexCollations \
-	TestLedWithoutSpool TestMemory TestOplogIsLeftToItsSpool TestOverflowFull TestOverflowKills \
-	TestOverflowRefused TestOverflowToldToEnd TestPartTooStale TestPauseOutlastsOplog TestRatio \
-	TestRestartOutlastsOplog TestScenarios TestSlowLine TestSpoolEndsBeforeOplog TestVerifyContinuous
+	TestBufferOutlastsOplog TestBuildOutlastsOplog TestCopiedTooLarge TestCopiedTooLargeInTheEnd \
+	TestCopiedTooLargeLeftOut TestCopies TestDialects TestDrainedOutlastsOplog TestFullCannotLie \
+	TestHugeDocuments TestIndexCollations TestLedWithoutSpool TestMemory TestOplogIsLeftToItsSpool \
+	TestOverflowFull TestOverflowKills TestOverflowLostHistory TestOverflowRefused TestOverflowToldToEnd \
+	TestPartTooStale TestPauseOutlastsOplog TestRatio TestRestartOutlastsOplog TestScenarios TestSlowLine \
+	TestSpoolEndsBeforeOplog TestVerifyContinuous
 
 # The longest packages come first: while they wait, others run.
 .PHONY: test
 test: corpus ## verify every recorded oplog (see corpus), then run all tests, with the race detector where there are goroutines
 	@$(MAKE) -s skipped
-	$(GO) test -race -vet=off -shuffle=on -timeout 30m ./pipeline ./test/e2e $$($(GO) list ./... | grep -vE '$(SEQUENTIAL)')
+	GORACE=atexit_sleep_ms=50 $(GO) test -race -vet=off -shuffle=on -timeout 30m ./pipeline ./test/e2e $$($(GO) list ./... | grep -vE '$(SEQUENTIAL)')
 	$(GO) test -vet=off -shuffle=on -timeout 30m ./test/process $$($(GO) list ./... | grep -E '$(SEQUENTIAL)')
 	$(GO) test -vet=off -shuffle=on -timeout 30m -run '^($(shell echo $(UNRACED) | tr ' ' '|'))$$' ./pipeline $(addprefix ./,$(UNRACED_IN))
 

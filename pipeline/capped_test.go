@@ -108,7 +108,7 @@ func TestCappedRandom(t *testing.T) {
 				mongosim.Options{Members: 1, Seed: 2, Dialect: kind.target, TTLInterval: -1, JournalDelay: time.Millisecond})
 			seeds := *cappedSeeds
 			if race.Enabled {
-				seeds = (seeds + 1) / 2
+				seeds = (seeds + 3) / 4
 			}
 			for seed := *cappedFrom; seed < *cappedFrom+seeds; seed++ {
 				w.cappedCourse(t, seed, kind.source)

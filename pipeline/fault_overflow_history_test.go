@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -51,6 +52,7 @@ func (o *overflowing) storeLost(t *testing.T) (dir string) {
 // history. Nothing of it is applied, and the link reads on from the checkpoint.
 func TestOverflowLostHistory(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 512)
 	o.hang()
 	o.write(60)

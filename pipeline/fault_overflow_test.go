@@ -297,6 +297,7 @@ func (w *world) told(text string) bool {
 // the source still has, before the one where reading ended, which may be within a transaction.
 func TestBufferOutlastsOplog(t *testing.T) {
 	t.Parallel()
+	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 30)
 	o.hang()
 	at, l := o.newest(), o.links["a"]

@@ -37,6 +37,9 @@ func TestCopyCorpus(t *testing.T) {
 	all := scenarios(t)
 	first, played := number(t, envCopySeed, 1), 0
 	for i := range all {
+		if race.Enabled && i%3 > 0 {
+			continue
+		}
 		t.Run(all[i].Name, func(t *testing.T) {
 			meanwhile := 0
 			for seed := first; seed < first+number(t, envCopySeeds, copySeeds(all[i].Name)); seed++ {
@@ -72,7 +75,7 @@ func TestCopyCorpusInto(t *testing.T) {
 		}
 		all := scenarios(t)
 		for i := range all {
-			if race.Enabled && !p.real && i%3 > 0 {
+			if race.Enabled && !p.real && i%6 > 0 {
 				continue
 			}
 			t.Run(all[i].Name, func(t *testing.T) {

@@ -36,7 +36,7 @@ func TestMirrorCorpusInto(t *testing.T) {
 		empty := emptied(t, target, conn)
 		all := scenarios(t)
 		for i := range all {
-			if race.Enabled && !p.real && i%3 > 0 {
+			if race.Enabled && !p.real && i%6 > 0 {
 				continue
 			}
 			t.Run(all[i].Name, func(t *testing.T) {

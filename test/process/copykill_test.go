@@ -202,6 +202,7 @@ func (h *harness) lastOfCopy() {
 // TestEndCopy: a signal in the middle of a copy ends the program in order, which
 // says that the next start goes on with it, as that does.
 func TestEndCopy(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it takes some seconds: not with -short")
 	}

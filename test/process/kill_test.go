@@ -18,6 +18,7 @@ const (
 )
 
 func TestKill(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it takes half a minute: not with -short")
 	}

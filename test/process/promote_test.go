@@ -45,6 +45,7 @@ var accounts = []string{"a", "b", "c"}
 // point, which is not older than what was durable before. REPLICATOR_PROMOTE_SEEDS is how many
 // runs there are, REPLICATOR_SEED the first.
 func TestPromote(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it starts many processes: not with -short")
 	}
