@@ -17,7 +17,7 @@
 // being converted, and whether it has ended:
 //
 //	the link continues                    no process applies anything      it has ended
-//	check ──▶ freeze ──▶ drain ──▶ verify ──▶ convert ──▶ arm ──▶ commit ──▶ thaw ──▶ expire
+//	check ──▶ freeze ──▶ drain ──▶ verify, drain ──▶ convert ──▶ arm ──▶ commit ──▶ thaw ──▶ expire
 //	             └──────────┴─────────┴──────────┴─────────┴─ Cancel
 //
 // Each step may be interrupted anywhere, and is done again then. [Drain] proves, once writes to the source are

@@ -76,6 +76,8 @@ type work struct {
 	rec     *record.Record
 	// cut is that of the drain, as far as this process has made it.
 	cut checkpoint.Cut
+	// verified means that this process has verified the target, with the source frozen since.
+	verified bool
 	// committed means that this process has ended the link.
 	committed bool
 }
@@ -264,7 +266,21 @@ func (w *work) approach(ctx context.Context) error {
 		// This process may have been suspended, and the source be blocked only now: without a reply, too.
 		return errors.Join(err, w.lift(ctx))
 	}
-	err := w.step(ctx, record.Drain, func(ctx context.Context, r *record.Record) (string, error) {
+	if err := w.drain(ctx); err != nil || w.cfg.Verify == nil || w.verified {
+		return err
+	}
+	err := w.step(ctx, record.Verify, func(ctx context.Context, _ *record.Record) (string, error) { return w.cfg.Verify(ctx, w.cut) })
+	if err != nil {
+		return err
+	}
+	w.verified = true
+	// The source goes on writing entries of its own, which the link has applied since: a last cut.
+	return w.drain(ctx)
+}
+
+// drain waits until the target has everything.
+func (w *work) drain(ctx context.Context) error {
+	return w.step(ctx, record.Drain, func(ctx context.Context, r *record.Record) (string, error) {
 		drain := w.draining()
 		d, err := Drain(ctx, &drain)
 		if err != nil {
@@ -274,10 +290,6 @@ func (w *work) approach(ctx context.Context) error {
 		r.Drained = record.Drained{T: d.Cut.Source.TS.T, I: d.Cut.Source.TS.I, Term: d.Cut.Source.Term, Cut: d.Cut.Target}
 		return fmt.Sprintf("at its cluster time %d:%d the target is the source as of %s", d.Cut.Target.T, d.Cut.Target.I, d.Cut.Source), nil
 	})
-	if err != nil || w.cfg.Verify == nil {
-		return err
-	}
-	return w.step(ctx, record.Verify, func(ctx context.Context, _ *record.Record) (string, error) { return w.cfg.Verify(ctx, w.cut) })
 }
 
 // beforeFreeze records what is known of blocks of the source before this process sets one.

@@ -275,7 +275,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", version, err)
 		}
-		if got := strings.Join(told, " "); got != "freeze drain verify convert arm commit expire" {
+		if got := strings.Join(told, " "); got != "freeze drain verify drain convert arm commit expire" {
 			t.Errorf("%s: %s", version, got)
 		}
 		for _, s := range r.Steps {

@@ -43,6 +43,7 @@ type cutoverCommand struct {
 	RequireVerified time.Duration `settings:"no" default:"1h" help:"How long ago everything may have been compared last, without a difference (replicator verify --link, run --verify=continuous)."`
 	WritesStopped   bool          `settings:"no" help:"The operator states that no client writes to the source: its write block is not needed."`
 	Reverse         string        `settings:"no" default:"arm" enum:"arm,none" help:"arm: record where a link the other way begins without a copy, or do not end the link. none: there is no way back."`
+	Verify          bool          `settings:"no" help:"Once writes are stopped, compare both sides unless everything was compared within --require-verified, and do not end the link if they differ. In place of the precondition verified."`
 	Waive           []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, foreign-writes, lacking or verified."`
 	Address         string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
 	TLSCA           string        `name:"tls-ca" settings:"no" placeholder:"FILE" help:"PEM file with the authorities to trust, where the process serves HTTPS. Default: the system's."`
@@ -93,6 +94,9 @@ func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
 	}
 	if count(c.WritesStopped, c.FreezeCommand != "", c.AwaitQuiet) > 1 {
 		faults = append(faults, errors.New("give one of --writes-stopped, --freeze-command and --await-quiet"))
+	}
+	if c.Verify && (c.Resume || c.Cancel || c.Status || c.Drain) {
+		faults = append(faults, errors.New("--verify: only with --dry-run, or where a cutover begins"))
 	}
 	if c.ThawCommand != "" && c.FreezeCommand == "" {
 		faults = append(faults, errors.New("--thaw-command: only with --freeze-command"))
@@ -175,7 +179,11 @@ func (c *cutoverCommand) report(ctx context.Context, out cli.Output, source *dri
 			}
 		}
 	}
-	report.Sum(append(list, indexes), c.Waive)
+	waived := c.Waive
+	if c.Verify {
+		waived = append(slices.Clone(waived), "verified") // it is verified later
+	}
+	report.Sum(append(list, indexes), waived)
 	return report, nil
 }
 

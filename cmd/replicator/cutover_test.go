@@ -227,6 +227,24 @@ func TestCutoverCancel(t *testing.T) {
 	awaitCount(t, c.target, "shop", "b", 1)
 }
 
+// TestCutoverVerify: with --verify both sides are compared once writes are stopped. A difference keeps the link from
+// being ended; once that is away the cutover goes on, and compares again, as it was begun with.
+func TestCutoverVerify(t *testing.T) {
+	c := startCutoverLink(t)
+	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: 9}, {Key: "email", Value: "z"}})
+	begin := []string{"--verify", "--waive=foreign-writes"}
+	c.check(map[string]status.Standing{"verified": status.Waived, "foreign-writes": status.Waived}, begin...)
+	said(t, cli.ExitFailed, `cutover of link test: verify: the target is not what the source is: (.|\n)*Writes to the source are stopped`, nil, c.move(begin...)...)
+	said(t, cli.ExitOK, `is running, at step verify \(begun `, nil, c.move("--status")...)
+	said(t, cli.ExitUsage, `--verify: only with --dry-run`, nil, c.move("--resume", "--verify")...)
+	tell(t, c.target, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 9}}}, {Key: "limit", Value: 1}}}}})
+	said(t, cli.ExitOK, `^Link test is cut over: `, nil, c.move("--resume")...)
+	said(t, cli.ExitOK, `\nverify .* collections were compared, as of .* UTC or later: equal\ndrain .*\nconvert `, nil, c.move("--status")...)
+	if code := c.end(); code != pipeline.ExitResync {
+		t.Errorf("code %d\n%s", code, &c.log)
+	}
+}
+
 // TestCutoverUnrenewed: whether a process runs a link that renews no lease is not known.
 func TestCutoverUnrenewed(t *testing.T) {
 	source, target := twoSets(t)

@@ -35,6 +35,15 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		Shell: func(ctx context.Context, command string, env []string) error { return shell(ctx, out, command, env) },
 		Told:  func(t record.Taken) { c.told(out, t) },
 	}
+	verifies, err := c.verifies(ctx, store)
+	if err != nil {
+		return cli.Stopped(ctx, err)
+	}
+	if verifies {
+		cfg.Verify = func(ctx context.Context, _ checkpoint.Cut) (string, error) {
+			return c.verify(ctx, out, source, store, &state)
+		}
+	}
 	do, why := func(ctx context.Context) (*record.Record, error) { return cutover.Run(ctx, cfg, c.options()) }, "cutover"
 	switch {
 	case c.Resume:
@@ -43,7 +52,7 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		do, why = func(ctx context.Context) (*record.Record, error) { return cutover.Cancel(ctx, cfg) }, "cutover --cancel"
 	}
 	var r *record.Record
-	err := cutover.Locked(ctx, store.Target(), c.MetadataDB, c.Link, operator(), why, func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) },
+	err = cutover.Locked(ctx, store.Target(), c.MetadataDB, c.Link, operator(), why, func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) },
 		func(ctx context.Context) (err error) {
 			r, err = do(ctx)
 			return err
@@ -81,7 +90,7 @@ func shown(err error) error {
 
 // options are what the flags say of a new cutover.
 func (c *cutoverCommand) options() *record.Options {
-	o := &record.Options{Freeze: record.Block, FreezeCommand: c.FreezeCommand, ThawCommand: c.ThawCommand, ThawSource: c.ThawSource, Waived: c.Waive, Reverse: c.Reverse}
+	o := &record.Options{Freeze: record.Block, FreezeCommand: c.FreezeCommand, ThawCommand: c.ThawCommand, ThawSource: c.ThawSource, Waived: c.Waive, Verify: c.Verify, Reverse: c.Reverse}
 	switch {
 	case c.WritesStopped:
 		o.Freeze = record.Stopped
@@ -147,7 +156,7 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		hint = "Leave the source as it is, and the target unused: "
 	case errors.Is(err, cutover.ErrNoWayBack):
 		code, hint = cli.ExitFailed, "Without a way back: cancel it, and begin again with --reverse=none. "
-	case is[*ddl.RefusedError](err), errors.Is(err, cutover.ErrWritten), errors.Is(err, cutover.ErrThawed), errors.Is(err, cutover.ErrUnderWay), errors.Is(err, cutover.ErrBusy):
+	case is[*ddl.RefusedError](err), errors.Is(err, cutover.ErrWritten), errors.Is(err, cutover.ErrThawed), errors.Is(err, cutover.ErrUnderWay), errors.Is(err, cutover.ErrBusy), errors.Is(err, errDiffer):
 		code = cli.ExitFailed
 		if is[ddl.RefusedErrors](err) && c.Violations == "" {
 			hint = "With --violations FILE all documents that violate it are listed. "

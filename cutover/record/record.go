@@ -74,6 +74,8 @@ type Options struct {
 	ThawCommand   string   `bson:"thawCommand,omitempty"   json:"thawCommand,omitempty"`
 	ThawSource    bool     `bson:"thawSource"              json:"thawSource"`
 	Waived        []string `bson:"waived,omitempty"        json:"waived,omitempty"`
+	// Verify means that the target is compared with the source once writes are stopped.
+	Verify bool `bson:"verify,omitempty" json:"verify,omitempty"`
 	// Reverse is arm or none.
 	Reverse string `bson:"reverse,omitempty" json:"reverse,omitempty"`
 }
