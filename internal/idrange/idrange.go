@@ -240,11 +240,8 @@ func (p *Piece) AppendFilter(dst []byte, last bson.RawValue) []byte {
 			b, _ := bracketNamed(name)
 			types = append(types, b.types...)
 		}
-		n, d := bsoncore.AppendArrayElementStart(dst, "$nor")
-		z, d := bsoncore.AppendDocumentElementStart(d, "0")
-		i, d := bsoncore.AppendDocumentElementStart(d, "_id")
-		dst = closeArray(closeDocument(closeDocument(appendType(d, types), i), z), n)
-		return closeDocument(dst, f)
+		i, dst := bsoncore.AppendDocumentElementStart(dst, "_id")
+		return closeDocument(closeDocument(appendType(dst, otherThan(types)), i), f)
 	}
 	i, dst := bsoncore.AppendDocumentElementStart(dst, "_id")
 	switch {
@@ -271,6 +268,20 @@ func (p *Piece) AppendFilter(dst []byte, last bson.RawValue) []byte {
 	return closeDocument(closeDocument(dst, i), f)
 }
 
+// idTypes are all types that an _id may have: a server accepts no array.
+var idTypes = []bson.Type{
+	bson.TypeMinKey, bson.TypeUndefined, bson.TypeNull, bson.TypeDouble, bson.TypeInt32, bson.TypeInt64, bson.TypeDecimal128,
+	bson.TypeSymbol, bson.TypeString, bson.TypeEmbeddedDocument, bson.TypeBinary, bson.TypeObjectID, bson.TypeBoolean,
+	bson.TypeDateTime, bson.TypeTimestamp, bson.TypeRegex, bson.TypeDBPointer, bson.TypeJavaScript, bson.TypeCodeWithScope, bson.TypeMaxKey,
+}
+
+// otherThan returns the other types of _ids. To ask for those, in place of none of the given
+// ones, lets a server read just them from the index: it has no bounds for what is not of a type,
+// and would fetch every document of the collection. An array among them would have the same effect.
+func otherThan(types []bson.Type) []bson.Type {
+	return slices.DeleteFunc(slices.Clone(idTypes), func(t bson.Type) bool { return slices.Contains(types, t) })
+}
+
 func (p *Piece) appendType(dst []byte) []byte {
 	b, _ := bracketNamed(p.bracket)
 	return appendType(dst, b.types)
@@ -279,17 +290,12 @@ func (p *Piece) appendType(dst []byte) []byte {
 func appendType(dst []byte, types []bson.Type) []byte {
 	list := bsoncore.NewArrayBuilder()
 	for _, t := range types {
-		list.AppendInt32(int32(t))
+		list.AppendInt32(int32(int8(t))) // MinKey is -1
 	}
 	return bsoncore.AppendArrayElement(dst, "$type", list.Build())
 }
 
 func closeDocument(dst []byte, at int32) []byte {
 	dst, _ = bsoncore.AppendDocumentEnd(dst, at)
-	return dst
-}
-
-func closeArray(dst []byte, at int32) []byte {
-	dst, _ = bsoncore.AppendArrayEnd(dst, at)
 	return dst
 }

@@ -134,3 +134,53 @@ func TestPiecesResume(t *testing.T) {
 		}
 	})
 }
+
+// TestEveryType: an _id of each type that a server accepts is in one piece. The piece of what is in no
+// bracket asks for types, as a server has no bounds for what is not of a type: it would fetch every
+// document of a collection.
+func TestEveryType(t *testing.T) {
+	t.Parallel()
+	types := []bson.Type{bson.TypeMinKey, bson.TypeMaxKey}
+	for b := bson.TypeDouble; b <= bson.TypeDecimal128; b++ {
+		if b != bson.TypeArray {
+			types = append(types, b)
+		}
+	}
+	for _, cuts := range [][]bson.RawValue{nil, {rawID("m")}, {rawID(int32(5)), rawID("m")}, {rawID(bson.ObjectID{1})}} {
+		pieces := All()
+		if len(cuts) > 0 {
+			pieces = slices.Concat(Cut(cuts)...)
+		}
+		in := map[bson.Type]int{}
+		for i := range pieces {
+			p := &pieces[i]
+			start, dst := bsoncore.AppendDocumentStart(nil)
+			condition := bson.Raw(closeDocument(p.AppendFilter(dst, bson.RawValue{}), start)).Lookup("filter", "_id").Document()
+			list, ok := condition.Lookup("$type").ArrayOK()
+			if p.Resumable() {
+				for _, b := range types {
+					if of, _ := bracketOf(b); of.name == p.bracket && p.from.Type == 0 {
+						in[b]++ // its first piece
+					}
+				}
+				continue
+			}
+			if !ok {
+				t.Fatalf("%s asks for no types", condition)
+			}
+			values, err := list.Values()
+			must.Succeed(t, err)
+			for _, v := range values {
+				in[bson.Type(uint8(v.Int32()))]++
+			}
+		}
+		for _, b := range types {
+			if in[b] != 1 {
+				t.Errorf("cut at %v: %s is in %d pieces", cuts, b, in[b])
+			}
+		}
+		if len(in) != len(types) {
+			t.Errorf("cut at %v: %v", cuts, in)
+		}
+	}
+}
