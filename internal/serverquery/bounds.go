@@ -21,6 +21,8 @@ type Bounds struct {
 	// itself among the values. Low may lie above High.
 	Low, High         bson.RawValue
 	LowOpen, HighOpen bool
+	// Types are the only ones that the field can have, if there are any.
+	Types []bson.Type
 }
 
 // Bounds returns the bounds of the filter's equalities and comparisons on the
@@ -54,6 +56,13 @@ func (b *Bounds) narrow(n node, field string) {
 		case *pattern:
 			// Strings, and far after them the expression itself.
 			b.compare(&comparison{op: opGte, rhs: val{bson.TypeString, []byte("\x01\x00\x00\x00\x00")}})
+		case *typeSet:
+			if !slices.Contains(l.types, bson.TypeArray) {
+				b.Types = slices.Clone(l.types)
+				if l.number {
+					b.Types = append(b.Types, bson.TypeDouble, bson.TypeInt32, bson.TypeInt64, bson.TypeDecimal128)
+				}
+			}
 		case *membership:
 			usable := len(l.regexes) == 0 && !slices.ContainsFunc(l.values, func(v val) bool {
 				return !bounding(v, l.coll != nil)

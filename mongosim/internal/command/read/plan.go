@@ -209,7 +209,7 @@ func (t *Target) plan(q *Query) (sc *scan, sorted bool, err error) {
 		sc.order, sc.points = byPoints, distinctPoints(b.Points, direction)
 		sorted = sorted || direction != 0
 	case b.Low.Type != 0 || b.High.Type != 0 || direction != 0 || forced != nil:
-		sc.order, sc.back = byID, direction < 0
+		sc.order, sc.back, sc.types = byID, direction < 0, b.Types
 		sc.lo = storage.Bound{Value: b.Low, Inclusive: !b.LowOpen}
 		sc.hi = storage.Bound{Value: b.High, Inclusive: !b.HighOpen}
 		sorted = sorted || direction != 0

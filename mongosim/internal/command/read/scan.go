@@ -29,8 +29,10 @@ type scan struct {
 	back  bool
 	// lo and hi bound byID, points are the only values of byPoints, from and to
 	// bound the oplog, both included (zero is no bound).
-	lo, hi   storage.Bound
-	points   []bson.RawValue
+	lo, hi storage.Bound
+	points []bson.RawValue
+	// types are the only ones of the _ids that byID has to read, nil for all.
+	types    []bson.Type
 	from, to bson.Timestamp
 	match    *serverquery.Matcher
 
@@ -146,6 +148,9 @@ func (sc *scan) records(coll *storage.Collection) iter.Seq[storage.Record] {
 			hi = storage.Bound{Value: sc.atID}
 		} else if sc.begun {
 			lo = storage.Bound{Value: sc.atID}
+		}
+		if len(sc.types) > 0 && !sc.back {
+			return ofTypes(coll, lo, hi, sc.types)
 		}
 		return coll.ByID(lo, hi, sc.back)
 	case sc.back && sc.begun && sc.at == 1:
