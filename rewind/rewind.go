@@ -220,14 +220,14 @@ func find(ctx context.Context, c mongo.Caller, ns oplog.Namespace, id bson.RawVa
 // again repeats reads that fail for a while.
 var again = mongo.Retry{For: 30 * time.Second, Again: func(err error) bool {
 	kind := servererr.Classify(err)
-	return mongo.Passes(err) || kind == servererr.Lost || kind == servererr.NotPrimary
+	return mongo.PassesRead(err) || kind == servererr.Lost || kind == servererr.NotPrimary
 }}
 
 // read calls each with the entries of a member's oplog from a time on, until there are no more, or
 // each says so. What is not majority-committed is read too: only this source has it. After an error
 // that passes it reads on from the last entry.
 func read(ctx context.Context, member mongo.Caller, from bson.Timestamp, each func(bson.Raw) (bool, error)) error {
-	t := tail{member: mongo.Reads(member), from: from, each: each}
+	t := tail{member: member, from: from, each: each}
 	for {
 		before := t.from
 		err := again.Do(ctx, func() error { return t.read(ctx) })

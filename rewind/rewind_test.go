@@ -1,6 +1,7 @@
 package rewind
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
@@ -139,6 +141,7 @@ func TestListRefuses(t *testing.T) {
 	s := newSides(t)
 	s.insert(s.source, "shop", "x")
 	at := s.newest()
+	s.insert(s.source, "shop", "y")
 	early := at
 	early.TS.T -= 1000
 	for name, c := range map[string]struct {
@@ -153,5 +156,40 @@ func TestListRefuses(t *testing.T) {
 		if _, _, err := s.list(c.after, func(cfg *Config) { cfg.From = c.from }); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
+	}
+}
+
+// interrupting is a member that interrupts every second command, and closes the cursor with that.
+type interrupting struct {
+	mongo.Caller
+	n      int
+	closed map[int64]bool
+}
+
+// Call implements mongo.Caller.
+func (i *interrupting) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	cursor, more := cmd.Body.Lookup("getMore").Int64OK()
+	if more && i.closed[cursor] {
+		return nil, servererr.New(servererr.CursorNotFound, "cursor not found")
+	}
+	if i.n++; i.n%2 == 0 {
+		i.closed[cursor] = true
+		return nil, servererr.New(servererr.Interrupted, "interrupted")
+	}
+	return i.Caller.Call(ctx, cmd)
+}
+
+// TestListInterrupted: a member that interrupts what it is asked is asked again, from the last entry on.
+func TestListInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newSides(t)
+	s.insert(s.source, "shop", "x")
+	at := s.newest()
+	for i := range 120 {
+		s.insert(s.source, "shop", i)
+	}
+	list, sum, err := s.list(at, func(cfg *Config) { cfg.Source = &interrupting{Caller: cfg.Source, closed: map[int64]bool{}} })
+	if err != nil || len(list) != 120 || sum.Listed != 120 {
+		t.Errorf("%d entries, %+v, %v", len(list), sum, err)
 	}
 }

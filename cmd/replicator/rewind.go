@@ -145,7 +145,8 @@ func furthest(ctx context.Context, set *driver.Set, seeds []string) (string, err
 		seeds = unique(append(set.Seeds(), seeds...))
 	}
 	for _, h := range seeds {
-		e, err := replset.NewestEntry(ctx, mongo.Bounded{Caller: set.Member(h), Limit: 10 * time.Second}, replset.Local)
+		member := mongo.Patient{Caller: mongo.Bounded{Caller: set.Member(h), Limit: 10 * time.Second}, Retry: mongo.Retry{For: 2 * time.Second, Again: mongo.PassesRead}}
+		e, err := replset.NewestEntry(ctx, member, replset.Local)
 		switch {
 		case err != nil:
 			failed = err
