@@ -143,7 +143,8 @@ func (g *simTarget) crashAfter(commits int) {
 // checkLanes compares the collections with one lane in the link's document with those that
 // may have a unique index.
 func (a *attempt) checkLanes(t *rapid.T) {
-	for _, ns := range must.Get(a.link.OneLane(context.Background()))(t) {
+	r := must.Get(a.link.Routes(context.Background()))(t)
+	for _, ns := range slices.Concat(r.OneLane, r.Thin) {
 		if !slices.Contains([]string{"u", "c"}, ns.Collection()) {
 			t.Fatalf("%s is recorded to have one lane", ns)
 		}

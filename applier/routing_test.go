@@ -90,7 +90,8 @@ func ids(t testing.TB, ns oplog.Namespace, writers uint32, n int, fits func(lane
 // oneLane returns the recorded collections with one lane.
 func oneLane(t testing.TB, link *checkpoint.Link) []oplog.Namespace {
 	t.Helper()
-	return must.Get(link.OneLane(t.Context()))(t)
+	r := must.Get(link.Routes(t.Context()))(t)
+	return slices.Concat(r.OneLane, r.Thin)
 }
 
 // TestUniqueIndexDropped: the hint for a unique index that refuses a document is to drop

@@ -27,15 +27,6 @@ type Over struct {
 	Promoted *Promoted
 }
 
-// Same reports whether both are the same end of a link, and not one that another process has
-// written.
-func (o *Over) Same(p *Over) bool {
-	if o.Reverse == nil || p.Reverse == nil {
-		return o.Reverse == p.Reverse && o.At.Equal(p.At) && o.By == p.By && o.Source == p.Source
-	}
-	return o.At.Equal(p.At) && o.By == p.By && o.Source == p.Source && o.Reverse.Start == p.Reverse.Start
-}
-
 // Promoted records the end of a link whose source was lost.
 type Promoted struct {
 	// Wall is the source's clock at Source, in milliseconds since the epoch.

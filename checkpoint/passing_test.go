@@ -36,7 +36,7 @@ func bookkeeping(ctx context.Context, s *Store) error {
 			})
 		},
 		func() error { return h.lease.Touch(ctx) },
-		func() error { _, err := h.OneLane(ctx); return err },
+		func() error { _, err := h.Routes(ctx); return err },
 		func() error { return s.Remove(ctx) },
 	}
 	for i, step := range steps {

@@ -104,17 +104,11 @@ func appendFormat(dst []byte, routing int, kept []KeptBack) []byte {
 // routeID returns the _id of the document that assigns a collection to one lane.
 func routeID(link string, ns oplog.Namespace) string { return link + "/" + string(ns) }
 
-// OneLane returns the collections of the target whose operations all go to one lane.
-// Operations of the others go to the lane of their document.
+// Routes returns the collections of the target whose operations all go to one lane, as the change
+// that has recorded them. Operations of the others go to the lane of their document.
 //
 // The routes were majority-committed before the lanes were fenced, so read concern local
 // is safe. Read concern majority might return older ones on a newly elected primary.
-func (h *Link) OneLane(ctx context.Context) ([]oplog.Namespace, error) {
-	r, err := h.Routes(ctx)
-	return slices.Concat(r.OneLane, r.Thin), err
-}
-
-// Routes returns the collections of OneLane as the change that has recorded them.
 func (h *Link) Routes(ctx context.Context) (Rerouting, error) {
 	var routes Rerouting
 	cfg := &h.store.cfg

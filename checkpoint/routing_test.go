@@ -44,6 +44,13 @@ func TestApart(t *testing.T) {
 	}
 }
 
+// oneLane returns the recorded collections with one lane.
+func oneLane(t *testing.T, h *Link) []oplog.Namespace {
+	t.Helper()
+	r := must.Get(h.Routes(t.Context()))(t)
+	return slices.Concat(r.OneLane, r.Thin)
+}
+
 // TestReroute: recorded routes are read in any term, and not by another link.
 func TestReroute(t *testing.T) {
 	t.Parallel()
@@ -51,7 +58,7 @@ func TestReroute(t *testing.T) {
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	read := func(h *Link, want ...oplog.Namespace) {
 		t.Helper()
-		got := must.Get(h.OneLane(ctx))(t)
+		got := oneLane(t, h)
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("%v have one lane, want %v", got, want)
 		}
@@ -105,7 +112,7 @@ func TestRerouteRewound(t *testing.T) {
 	loseFlush(ctx, t, g, h.Lane(1), at(105, 0))
 	must.Fail(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}), lease.ErrRewound)
 	again := must.Get(s.Acquire(ctx, h.Term()))(t)
-	if got := must.Get(again.OneLane(ctx))(t); len(got) != 0 {
+	if got := oneLane(t, again); len(got) != 0 {
 		t.Errorf("%v have one lane", got)
 	}
 }

@@ -90,7 +90,7 @@ func TestCopyInterrupted(t *testing.T) {
 			for i, d := range mixed(t) {
 				if i%6 == 0 {
 					docs = append(docs, d)
-					if !idrange.HasBracket(d.Lookup("_id").Type) {
+					if _, bracketed := idrange.Of(d.Lookup("_id").Type); !bracketed {
 						rest++
 					}
 				}

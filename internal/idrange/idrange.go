@@ -46,13 +46,6 @@ func bracketOf(t bson.Type) (bracket, bool) {
 	return bracket{}, false
 }
 
-// HasBracket reports whether values of a type are in a bracket, so that a scan can resume
-// after one.
-func HasBracket(t bson.Type) bool {
-	_, ok := bracketOf(t)
-	return ok
-}
-
 // Of returns the piece of all values of a bracket: of the types that a filter compares with t.
 // It returns false if t is in none.
 func Of(t bson.Type) (Piece, bool) {

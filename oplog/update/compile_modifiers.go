@@ -9,14 +9,7 @@ import (
 // AppendModifiers appends a document of $set and $unset with the same effect as d,
 // byte for byte, under the given guarantee, and returns the extended buffer. It
 // returns false, with dst unchanged, if modifiers are not provably equivalent or
-// would be nested too deep: [CompileDiff] has the other forms.
-func (d *ObjectDiff) AppendModifiers(dst []byte, g Guarantee) ([]byte, bool) {
-	var a Arena
-	return a.AppendModifiers(dst, d, g)
-}
-
-// AppendModifiers is [ObjectDiff.AppendModifiers] for d, which need not be in the
-// arena.
+// would be nested too deep: [CompileDiff] has the other forms. d need not be in the arena.
 func (a *Arena) AppendModifiers(dst []byte, d *ObjectDiff, g Guarantee) ([]byte, bool) {
 	s := survey{guarantee: g}
 	s.root(d)

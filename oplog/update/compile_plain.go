@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// AppendPlain is [ParseDelta] and [ObjectDiff.AppendModifiers] in one pass for the
+// AppendPlain is [ParseDelta] and [Arena.AppendModifiers] in one pass for the
 // most common deltas: a few top-level fields that are updated or deleted. It
 // returns false, with dst unchanged, for all others, and for an invalid delta, for
 // which [ParseDelta] returns the error.

@@ -64,7 +64,7 @@ func samePlain(tb interface{ Fatalf(string, ...any) }, diff bson.Raw) bool {
 		if err != nil {
 			tb.Fatalf("%x is taken for a delta: %v", []byte(diff), err)
 		}
-		if want, ok := d.AppendModifiers(nil, g); !ok || string(got) != string(want) {
+		if want, ok := new(update.Arena).AppendModifiers(nil, d, g); !ok || string(got) != string(want) {
 			tb.Fatalf("%s, guarantee %d\ngot  %s\nwant %s, %v", diff, g, bson.Raw(got), bson.Raw(want), ok)
 		}
 	}

@@ -6,22 +6,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Compose returns one delta with the effect of a followed by b, byte for byte,
-// where a was logged for a document and b for the result of a: see
+// Compose returns one delta with the effect of first followed by second, byte for byte,
+// where first was logged for a document and second for its result: see
 // [GuaranteePreImage], which is true of the result too, so that it may be compiled
 // with it and composed again. It returns false if equivalence cannot be shown: for
 // binary diffs of one document, for arrays that may have been padded and then
-// truncated, and if b does not fit a, so that it cannot have been logged after it.
+// truncated, and if second does not fit first, so that it cannot have been logged after it.
 // The document's first field must be _id, so that its place never changes: the
 // result updates _id if one of the two inserts it, and never deletes it.
 //
-// Neither argument is modified, and the result has views into both.
-func Compose(a, b *ObjectDiff) (*ObjectDiff, bool) {
-	var mem Arena
-	return mem.compose(a, b)
-}
-
-// Compose is the function [Compose] with a result in a. It is valid until Reset.
+// Neither argument is modified, and the result, which is valid until Reset, has views into both.
 func (a *Arena) Compose(first, second *ObjectDiff) (*ObjectDiff, bool) {
 	a.kept = true
 	return a.compose(first, second)
@@ -67,7 +61,7 @@ func (c *composer) idInPlace(d *ObjectDiff) *ObjectDiff {
 	return e
 }
 
-// Moves reports whether a delta returned by [Compose] is known to insert an
+// Moves reports whether a delta returned by [Arena.Compose] is known to insert an
 // existing field, so that [GuaranteeNewFields] cannot be true. False means only
 // that it is not known.
 func (d *ObjectDiff) Moves() bool {

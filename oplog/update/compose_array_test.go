@@ -88,7 +88,7 @@ func TestComposeArrays(t *testing.T) {
 			if all == nil {
 				all = d
 			} else {
-				next, ok := update.Compose(all, d)
+				next, ok := new(update.Arena).Compose(all, d)
 				if !ok {
 					refused++
 					return

@@ -66,7 +66,7 @@ func TestCompose(t *testing.T) {
 				}
 				return
 			}
-			got, ok := update.Compose(a, b)
+			got, ok := new(update.Arena).Compose(a, b)
 			if ok != (tc.want != "") {
 				t.Fatalf("composed: %v", ok)
 			}
@@ -89,7 +89,7 @@ func TestMoves(t *testing.T) {
 		{`{"u":{"a":1}}`, `{"i":{"b":1}}`, false},
 		{`{"sa":{"a":true,"s0":{"u":{"a":1}}}}`, `{"sa":{"a":true,"s0":{"i":{"a":1}}}}`, true},
 	} {
-		if d, ok := update.Compose(delta(t, tc.a), delta(t, tc.b)); !ok || d.Moves() != tc.want {
+		if d, ok := new(update.Arena).Compose(delta(t, tc.a), delta(t, tc.b)); !ok || d.Moves() != tc.want {
 			t.Errorf("%s then %s: composed %v, moves %v", tc.a, tc.b, ok, d.Moves())
 		}
 	}
@@ -144,7 +144,7 @@ func TestComposeHistories(t *testing.T) {
 			i := rapid.IntRange(0, len(deltas)-2).Draw(rt, "at")
 			a, b := deltas[i], deltas[i+1]
 			beforeA, beforeB := string(a.AppendDiff(nil)), string(b.AppendDiff(nil))
-			c, ok := update.Compose(a, b)
+			c, ok := new(update.Arena).Compose(a, b)
 			if string(a.AppendDiff(nil)) != beforeA || string(b.AppendDiff(nil)) != beforeB {
 				rt.Fatal("the arguments were changed")
 			}
@@ -201,7 +201,7 @@ func TestAppendModifiers(t *testing.T) {
 		{`{"d":{}}`, ``, update.GuaranteePreImage},
 		{`{"b":{"f":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"07"}}}}}`, ``, update.GuaranteePreImage},
 	} {
-		got, ok := delta(t, tc.diff).AppendModifiers([]byte("x"), tc.guarantee)
+		got, ok := new(update.Arena).AppendModifiers([]byte("x"), delta(t, tc.diff), tc.guarantee)
 		if ok != (tc.want != "") || got[0] != 'x' {
 			t.Errorf("%s: %v, %q", tc.diff, ok, got)
 			continue
@@ -332,7 +332,7 @@ func FuzzCompose(f *testing.F) {
 		if errA != nil || errB != nil {
 			return
 		}
-		c, ok := update.Compose(a, b)
+		c, ok := new(update.Arena).Compose(a, b)
 		if string(a.AppendDiff(nil)) != string(first) && len(a.Deletes) == 0 && !a.HasBinary() {
 			t.Fatalf("%s is changed to %s", bson.Raw(first), bson.Raw(a.AppendDiff(nil)))
 		}

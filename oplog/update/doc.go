@@ -11,7 +11,7 @@
 //	              ├─ delta ──ParseDelta──▶ ObjectDiff ──▶ │ ──▶ new document
 //	              └─ modifiers ──────────▶ tree of paths  ┘
 //
-// [Compose] returns one delta for two consecutive ones, and [CompileDelta] an
+// [Arena.Compose] returns one delta for two consecutive ones, and [CompileDelta] an
 // update that a client can send. [Diff] is the inverse: it returns the delta that
 // a server would log for the change from one document to another.
 //

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Folder composes a run of deltas in one pass: the same as [Compose] of the first
+// Folder composes a run of deltas in one pass: the same as [Arena.Compose] of the first
 // two, then of the result and the third, and so on, byte for byte, in time
 // proportional to the size of the deltas. It leaves some cases to Compose, such as changes
 // inside a value that the run itself has set, array elements that change inside

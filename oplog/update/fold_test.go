@@ -57,7 +57,7 @@ func (f *folding) check(rt *rapid.T, deltas []*update.ObjectDiff) {
 			continue
 		}
 		f.taken++
-		next, ok := update.Compose(want, d)
+		next, ok := new(update.Arena).Compose(want, d)
 		if !ok {
 			rt.Fatalf("of %s the last is taken, and Compose refuses it", run)
 		}
