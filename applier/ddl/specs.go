@@ -37,14 +37,14 @@ type Specs []DeferredSpec
 
 // BySource returns the names of the deferred indexes, by the source's collection; nil for a nil
 // Specs: it is not known then what is deferred.
-func (s Specs) BySource(names Scope) map[oplog.Namespace][]string {
-	if s == nil {
+func (h Specs) BySource(names Scope) map[oplog.Namespace][]string {
+	if h == nil {
 		return nil
 	}
 	of := map[oplog.Namespace][]string{}
-	for i := range s {
-		if ns, ok := names.Source(s[i].NS); ok && s[i].Index != "" {
-			of[ns] = append(of[ns], s[i].Index)
+	for i := range h {
+		if ns, ok := names.Source(h[i].NS); ok && h[i].Index != "" {
+			of[ns] = append(of[ns], h[i].Index)
 		}
 	}
 	for _, indexes := range of {
