@@ -217,11 +217,9 @@ func find(ctx context.Context, c mongo.Caller, ns oplog.Namespace, id bson.RawVa
 	return doc, err
 }
 
-// again repeats reads that fail for a while.
-var again = mongo.Retry{For: 30 * time.Second, Again: func(err error) bool {
-	kind := servererr.Classify(err)
-	return mongo.PassesRead(err) || kind == servererr.Lost || kind == servererr.NotPrimary
-}}
+// again repeats reads that fail for a while, for whatever reason that can pass: a member that is being shut down may
+// come back.
+var again = mongo.Retry{For: 30 * time.Second, Again: func(err error) bool { return servererr.Classify(err).Passes() }}
 
 // read calls each with the entries of a member's oplog from a time on, until there are no more, or
 // each says so. What is not majority-committed is read too: only this source has it. After an error

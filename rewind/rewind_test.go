@@ -159,7 +159,8 @@ func TestListRefuses(t *testing.T) {
 	}
 }
 
-// interrupting is a member that interrupts every second command, and closes the cursor with that.
+// interrupting is a member that interrupts every second command, and closes the cursor with that, or says that it is
+// being shut down.
 type interrupting struct {
 	mongo.Caller
 	n      int
@@ -174,6 +175,9 @@ func (i *interrupting) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, e
 	}
 	if i.n++; i.n%2 == 0 {
 		i.closed[cursor] = true
+		if i.n%4 == 0 {
+			return nil, servererr.New(servererr.ShutdownInProgress, "quiesce")
+		}
 		return nil, servererr.New(servererr.Interrupted, "interrupted")
 	}
 	return i.Caller.Call(ctx, cmd)

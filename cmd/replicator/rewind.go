@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/rewind"
@@ -145,7 +146,7 @@ func furthest(ctx context.Context, set *driver.Set, seeds []string) (string, err
 		seeds = unique(append(set.Seeds(), seeds...))
 	}
 	for _, h := range seeds {
-		member := mongo.Patient{Caller: mongo.Bounded{Caller: set.Member(h), Limit: 10 * time.Second}, Retry: mongo.Retry{For: 2 * time.Second, Again: mongo.PassesRead}}
+		member := mongo.Patient{Caller: mongo.Bounded{Caller: set.Member(h), Limit: 10 * time.Second}, Retry: mongo.Retry{For: 10 * time.Second, Again: returns}}
 		e, err := replset.NewestEntry(ctx, member, replset.Local)
 		switch {
 		case err != nil:
@@ -158,6 +159,11 @@ func furthest(ctx context.Context, set *driver.Set, seeds []string) (string, err
 		return "", failed
 	}
 	return host, nil
+}
+
+// returns reports whether a member that answers with an error may answer better soon.
+func returns(err error) bool {
+	return mongo.PassesRead(err) || servererr.Classify(err) == servererr.Leaving
 }
 
 // writeLost writes a line.
