@@ -65,7 +65,7 @@
 // On an embedded set of three, 0.21 to 0.23 ms pass from a write until its entry is sent,
 // on the primary and on a secondary (BenchmarkDelay).
 //
-// # What is trusted
+// # Trust
 //
 //   - The payloads of entries are valid BSON: the server has validated them.
 //   - The metadata of a reply are determined after its entries: the commit point in a reply

@@ -1,6 +1,6 @@
 package fetcher
 
-// Keys of the attributes of what is logged.
+// Keys of the attributes of log lines.
 const (
 	keyHost   = "host"
 	keyError  = "error"

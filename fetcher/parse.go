@@ -29,7 +29,7 @@ type part struct {
 
 // entries parses the documents except the first skip. They must ascend, and all come
 // after the optime after. A large reply is parsed by several goroutines, piece by piece;
-// what they found is checked in the order of the oplog, so that the error is that of the
+// the results are checked in the order of the oplog, so that the error is that of the
 // first document at fault.
 func (p *page) entries(skip int, after oplog.OpTime) ([]oplog.Entry, error) {
 	if p.n <= skip {

@@ -55,7 +55,7 @@ type ReaderConfig struct {
 	onError func(err error) (leave bool)
 }
 
-// decision is what is done about a reply that has passed the checks.
+// decision is the reaction to a reply that has passed the checks.
 type decision int
 
 const (
@@ -134,7 +134,7 @@ type Result struct {
 //
 // Tail returns nil when the member has ended the cursor in order, or was left because
 // another one is better; the cause of ctx when that is done; the error of emit; or else
-// what was wrong with the member. [Result] says where to continue. Calls must not be
+// the fault of the member. [Result] says where to continue. Calls must not be
 // concurrent.
 func (r *Reader) Tail(ctx context.Context, host string, src mongo.Caller, from oplog.OpTime, first bool,
 	emit func(ctx context.Context, r oplog.Reply) error,

@@ -55,7 +55,7 @@ type attempt struct {
 	// next attempt repeats their commits, and all other collections continue.
 	left  chan struct{}
 	leave func()
-	// stages apply what is read.
+	// stages apply the entries.
 	stages *stages.Stages
 	// unbrake is called when the attempt has ended: nothing of it is in flight any more.
 	unbrake func()
@@ -74,7 +74,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	case p.cfg.part != nil && !p.cfg.part.until.IsNull():
 		a.leave() // the link waits for it
 	case p.merges && !p.catchesUp:
-		leaveLast = mergeWait // the part waits; on the way there it takes what it takes
+		leaveLast = mergeWait // the part waits; on the way there, builds have no time limit
 	}
 	a.ending, a.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	if st.Copy != nil && st.Copy.Phase != checkpoint.Copied {

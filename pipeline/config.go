@@ -57,8 +57,8 @@ type Config struct {
 	// Copy says how a new link copies the existing data.
 	Copy initialsync.Options
 
-	// RelayBytes is the size of the relay log, in bytes, 0 for none: what was read and is not durable
-	// on the target is on disk then, in Copy.SpoolDir, also while the target keeps up. A target
+	// RelayBytes is the size of the relay log, in bytes, 0 for none: entries that are not durable
+	// on the target are on disk then, in Copy.SpoolDir, also while the target keeps up. A target
 	// that does not may take more, up to Copy.SpoolBytes.
 	RelayBytes int64
 
@@ -151,7 +151,7 @@ type Config struct {
 	slots *applier.IndexSlots
 }
 
-// Fingerprint is the hash of the settings that decide what is in the target. They must
+// Fingerprint is the hash of the settings that decide the target's content. They must
 // not change while a link exists.
 func (c *Config) Fingerprint() string {
 	unique := "relaxed"
@@ -161,7 +161,7 @@ func (c *Config) Fingerprint() string {
 	return c.Scope.Fingerprint() + ";unique=" + unique
 }
 
-// SetDefaults sets the defaults of what is zero.
+// SetDefaults replaces zero values by their defaults.
 func (c *Config) SetDefaults() {
 	def(&c.MetaDB, "replicator")
 	c.mirrorMember = -1

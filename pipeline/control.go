@@ -46,7 +46,7 @@ func (p *Pipeline) beginControl(ctx context.Context) (end func()) {
 // isPaused reports whether nothing may be applied.
 func (p *Pipeline) isPaused() bool { return p.brake != nil && p.brake.Paused() }
 
-// enter waits while nothing may be written. Leave says that what was written then is finished.
+// enter waits while nothing may be written. Leave says that those writes are finished.
 func (p *Pipeline) enter(ctx context.Context) (leave func(), err error) {
 	if p.brake == nil {
 		return func() {}, nil
@@ -64,7 +64,7 @@ func (p *Pipeline) brakeFor(soft context.Context) (brake applier.Brake, release 
 }
 
 // endPaused returns how a run ends that is to end in order while the link is paused: it applies
-// nothing more. What was read is read again after the next start.
+// nothing more. Unapplied entries are read again after the next start.
 func (p *Pipeline) endPaused() error {
 	if p.cfg.part == nil && !p.hasUnapplied() && !p.hasSpooled() && len(p.monitor.Gaps().LeftOut) == 0 {
 		return nil

@@ -4,7 +4,7 @@ import "github.com/oplogrep/replicator/checkpoint"
 
 // Cut asks for a consistent cut, which is made as soon as the link follows its source and
 // the target can be consistent. It does not block, and may be called concurrently with Run.
-// What was asked for is forgotten when an attempt ends.
+// A request is forgotten when an attempt ends.
 func (p *Pipeline) Cut() {
 	select {
 	case p.cutNow <- struct{}{}:
@@ -13,7 +13,7 @@ func (p *Pipeline) Cut() {
 }
 
 // NewestCut returns the newest consistent cut that the target has confirmed, the zero Cut if
-// none is known, and what is in the way of the next one, as far as that is known. It may be
+// none is known, and the obstacle to the next one, as far as that is known. It may be
 // called concurrently with Run.
 func (p *Pipeline) NewestCut() (newest checkpoint.Cut, why string) {
 	s := p.monitor.Snapshot()

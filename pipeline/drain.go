@@ -47,7 +47,7 @@ func (p *Pipeline) hasUnapplied() bool { return p.monitor.Progress().Applied.Bef
 // hasSpooled reports whether there are unapplied entries on disk.
 func (p *Pipeline) hasSpooled() bool {
 	if p.relayDrained {
-		return false // what was stored was sent on
+		return false // all stored entries were sent on
 	}
 	return p.log.Spool() != nil && p.monitor.Gaps().Copying || p.log.HasUnapplied(p.monitor.Progress().Applied)
 }

@@ -23,7 +23,7 @@ func (p *Pipeline) newGuard() *guard.Guard {
 	})
 }
 
-// foreign returns what is known of foreign writes, nil for a part.
+// foreign returns the foreign writes that are known, nil for a part.
 func (p *Pipeline) foreign() *guard.Status {
 	switch {
 	case p.guard != nil:

@@ -100,8 +100,8 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 			p.startOver()
 			continue
 		}
-		// The target may be away for long. No other process is known to lead: what is read of the
-		// source is kept, and read on.
+		// The target may be away for long. No other process is known to lead: the
+		// entries read from the source are kept, and reading continues.
 		p.followed = true
 		p.overflow.Stood(time.Now().Add(-p.cfg.Lease.TTL / 2)) // it did not answer for longer
 	}
@@ -126,7 +126,7 @@ func (p *Pipeline) release(ctx context.Context) {
 // one leads, or has led. It has seen the link: it must not create another one if that is gone.
 func (p *Pipeline) startOver() {
 	if err := p.log.Close(); err != nil {
-		// What is on disk is judged again before it is read.
+		// The files are checked again before they are read.
 		p.cfg.Observer.Log(slog.LevelWarn, "the spool could not be closed", slog.String(keyError, err.Error()))
 	}
 	p.log, p.followed = p.newLog(), false

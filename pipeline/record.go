@@ -7,8 +7,8 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 )
 
-// record records in the link's document how operations are assigned to lanes, and what is mirrored,
-// if it is not there.
+// record records in the link's document how operations are assigned to lanes, and the filters,
+// if they are not there.
 func (p *Pipeline) record(ctx context.Context, link *checkpoint.Link, st checkpoint.State) error {
 	if st.Routing != applier.Routing {
 		if err := link.SetRouting(ctx, applier.Routing); err != nil {

@@ -14,7 +14,7 @@ func (a *attempt) endWith(ctx, soft context.Context) (stop func()) {
 	ended := make(chan struct{})
 	detach := context.AfterFunc(soft, func() {
 		defer close(ended)
-		// Otherwise, what is on disk is not applied anyway, and a part goes on later.
+		// Otherwise, the spool is not applied anyway, and a part goes on later.
 		if !a.p.drainsRelay(ctx, a) && (a.log != nil || a.p.cfg.part != nil) {
 			a.leave()
 		}
@@ -29,7 +29,7 @@ func (a *attempt) endWith(ctx, soft context.Context) (stop func()) {
 }
 
 // drainsRelay reports, once soft is done, whether the attempt has got everything that the relay
-// log has. That is so if it had read all of it: what is only on disk is not applied by a drain.
+// log has. That is so if it had read all of it: a drain does not apply entries that are only on disk.
 func (p *Pipeline) drainsRelay(ctx context.Context, a *attempt) bool {
 	if a.log == nil || p.cfg.RelayBytes == 0 || p.monitor.Gaps().Copying || !a.log.AwaitSent(ctx) {
 		return false

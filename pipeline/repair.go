@@ -32,7 +32,7 @@ func (r *repairs) groups() <-chan *applier.Repair {
 
 // run carries out repairs while this process leads, until ctx is done.
 func (r *repairs) run(ctx context.Context) {
-	locking, end := outlast(ctx, releaseWithin) // what is held is unlocked at the end
+	locking, end := outlast(ctx, releaseWithin) // locks that are held are unlocked at the end
 	defer end()
 	r.locks.Begin(locking)
 	r.Run(ctx)

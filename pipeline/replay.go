@@ -32,7 +32,7 @@ func (a *attempt) openQueue(soft context.Context, src checkpoint.Source, st chec
 		}
 		return nil
 	}
-	p.log.Leave() // It is removed once the source has shown what it has.
+	p.log.Leave() // It is removed once the source has shown which entries it has.
 	p.monitor.Spools(nil, "")
 	fetch.Until = until
 	if a.fetcher, err = fetcher.New(fetch); err != nil {

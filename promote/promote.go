@@ -35,9 +35,9 @@ type Config struct {
 	// SpoolWait is how long to wait for a process that has lost its lease to release the relay log.
 	// Default 30 s.
 	SpoolWait time.Duration
-	// LeaderWait is how long a process that leads may take to apply what it has in memory. Default 10 s.
+	// LeaderWait is how long a process that leads may take to apply the entries in its memory. Default 10 s.
 	LeaderWait time.Duration
-	// Said, if not nil, is called with what it does, and waits for.
+	// Said, if not nil, is called with each step, and each wait.
 	Said func(string)
 }
 
@@ -242,7 +242,7 @@ func (pr *promotion) acquire(ctx context.Context) (*checkpoint.Link, error) {
 	return link, nil
 }
 
-// await lets the process that leads apply what it has in memory, for a while: without a relay log
+// await lets the process that leads apply the entries in its memory, for a while: without a relay log
 // no other process has that.
 func (pr *promotion) await(ctx context.Context) {
 	if pr.look.Lease.Free || pr.look.Lease.Record.Grant.ID.IsZero() {

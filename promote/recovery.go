@@ -111,7 +111,7 @@ func (r *Recovery) set(st *checkpoint.State, at oplog.OpTime) {
 	add(-1, st.Announced, true)
 }
 
-// over is what is recorded of it.
+// over returns the record of the end of the link.
 func (r *Recovery) over(by string, now time.Time) checkpoint.Over {
 	p := &checkpoint.Promoted{Wall: r.Wall, Exact: r.Exact(), Furthest: r.At, Open: int64(len(r.Open))}
 	for _, a := range r.Ahead {
@@ -125,7 +125,7 @@ func (r *Recovery) over(by string, now time.Time) checkpoint.Over {
 	return checkpoint.Over{At: now, By: by, Source: r.At, Promoted: p}
 }
 
-// finish determines the recovery point from what was applied.
+// finish determines the recovery point from the lanes.
 func (pr *promotion) finish(ctx context.Context, st checkpoint.State) error {
 	pr.rec.set(&st, st.Applied)
 	pr.rec.Wall = st.AppliedWall
@@ -169,7 +169,7 @@ func (pr *promotion) preview(ctx context.Context) error {
 	return pr.known(ctx, &st)
 }
 
-// known finds out what is known of transactions that were begun up to S and not applied, and the
+// known finds, in the relay log, the transactions that were begun up to S and not applied, and the
 // source's clock at S.
 func (pr *promotion) known(ctx context.Context, st *checkpoint.State) error {
 	log := pr.log
@@ -178,7 +178,7 @@ func (pr *promotion) known(ctx context.Context, st *checkpoint.State) error {
 		return nil
 	}
 	if err := log.Spool().Start(st.FetchFrom); err != nil {
-		return nil // what is there begins later: nothing is known
+		return nil // it begins later: nothing is known
 	}
 	open := newOpenTxns(pr.settings.SpillDir)
 	defer open.assembler.Close() //nolint:errcheck // Nothing was kept.

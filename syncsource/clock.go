@@ -39,7 +39,7 @@ func (c Clock) Shows(now time.Time) (time.Time, bool) {
 	return c.At.Round(0).Add(c.Ahead + passed), true
 }
 
-// measureClock returns what the clock of a member is ahead, by what it showed during a
+// measureClock returns how far the clock of a member is ahead, by its time during a
 // request.
 func measureClock(shown, asked time.Time, took time.Duration) Clock {
 	half := took / 2

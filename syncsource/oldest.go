@@ -109,7 +109,7 @@ func (o *OldestEntries) reach(ctx context.Context, hosts []string, at oplog.OpTi
 	}
 }
 
-// known is reach with what is known now. It reports whether answers are due, and returns what
+// known is reach with the answers received until now. It reports whether answers are due, and returns what
 // is closed with the next one.
 func (o *OldestEntries) known(hosts []string, at oplog.OpTime) (reaches, due bool, changed <-chan struct{}) {
 	o.mu.Lock()

@@ -43,7 +43,7 @@ func sign(f *os.File) {
 	}
 }
 
-// maxSignature limits what is read of a lock file, in bytes.
+// maxSignature is the maximum number of bytes read from a lock file.
 const maxSignature = 300
 
 // inUse returns ErrInUse, with the holder of the lock file if that is known.

@@ -34,7 +34,7 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("spool: %s has no room for the entries that must be read first: %s", e.Dir, e.Why)
 }
 
-// DamagedError reports a file whose content is not what was written to it. The spool
+// DamagedError reports a file whose content differs from that written to it. The spool
 // has to be removed, and the oplog fetched again.
 type DamagedError struct {
 	File string
@@ -49,7 +49,7 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// ReadError reports a file that could not be read. What is in it may be intact.
+// ReadError reports a file that could not be read. Its content may be intact.
 type ReadError struct {
 	File string
 	Err  error

@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// heardName is the file with what was heard of the source.
+// heardName is the file with the newest entry that the source was heard to have.
 const heardName = "heard.json"
 
 var errNothingHeard = errors.New("spool: what was heard of the source cannot be read")
@@ -38,8 +38,8 @@ type heardJSON struct {
 	At     time.Time `json:"at"`
 }
 
-// NoteHeard writes it into the folder of a spool, in place of what was heard before. It is not
-// synced: kill -9 of the process loses nothing, a power failure loses what was heard last.
+// NoteHeard writes it into the folder of a spool, in place of the one before. It is not
+// synced: kill -9 of the process loses nothing, a power failure loses the last one.
 func NoteHeard(dir string, h Heard) error {
 	text, err := json.Marshal(heardJSON{h.OpTime.TS.T, h.OpTime.TS.I, h.OpTime.Term, h.Member, h.At.UTC()})
 	path := filepath.Join(dir, heardName)

@@ -219,7 +219,7 @@ func (s *Spool) recover() error {
 	last := list[len(list)-1]
 	s.number = last.number + 1
 	if s.file, err = s.disk.open(last.path, os.O_RDWR, 0); isReadOnly(err) {
-		// What is there can be read.
+		// The files can be read.
 		s.file, s.broken = nil, err
 		return nil
 	}

@@ -21,7 +21,7 @@
 //	any ──▶ standby (this one lost it)
 //	any ──▶ stopped (as told)     any ──▶ failed (an error ended it)
 //
-// The state, and what it is derived from, change under one lock. A link is steady only if
+// The state, and the values it is derived from, change under one lock. A link is steady only if
 // an attempt runs, a member of the source is being read, and all that this member has
 // reported as committed is in the target, majority-committed.
 package monitor

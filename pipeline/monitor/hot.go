@@ -56,7 +56,7 @@ func (s *sketch) count(hash uint32) {
 	*d = sketchedDoc{hash: hash, count: d.count + 1, err: d.count}
 }
 
-// halve makes what was counted until now weigh half as much as what follows.
+// halve makes the counts until now weigh half as much as later ones.
 func (s *sketch) halve() {
 	s.total /= 2
 	for i := range s.docs {

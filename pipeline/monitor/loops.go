@@ -12,7 +12,7 @@ import (
 const (
 	// lackingEvery is how often the metadata are read for what the target lacks.
 	lackingEvery = time.Second
-	// deferredEvery is how often they are read for what is deferred, in lackingEvery: that may
+	// deferredEvery is how often they are read for deferred options, in lackingEvery: that may
 	// be many documents.
 	deferredEvery = 10
 	// waitsAfter is how long a command waits before that is announced.
@@ -22,7 +22,7 @@ const (
 )
 
 // LackingLoop observes, until ctx is done, what the target lacks of the source: views and
-// indexes that could not be created, and what is deferred until cutover. It is recorded in the metadata, so every process of
+// indexes that could not be created, and the options that are deferred until cutover. It is recorded in the metadata, so every process of
 // the link reports it, whichever found it, until it is created.
 func (m *Monitor) LackingLoop(ctx context.Context) error {
 	tick := time.NewTicker(lackingEvery)

@@ -83,7 +83,7 @@ func (m *Monitor) heard(st fetcher.Status) {
 	}
 }
 
-// notice looks for what has changed because time has passed: a source that is silent.
+// notice looks for changes by the passing of time alone: a source that is silent.
 func (m *Monitor) notice() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

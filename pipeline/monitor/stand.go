@@ -57,7 +57,7 @@ func stands(since time.Time, why string) string {
 type position struct {
 	standing Standing
 	attempts int
-	// released are bytes of what was fetched.
+	// released are bytes of fetched entries.
 	released int64
 	commands int64
 }
@@ -72,7 +72,7 @@ func (m *Monitor) position() position {
 	return p
 }
 
-// buffer returns the state of what was fetched and is not applied, the zero value while a copy
+// buffer returns the state of the entries that were fetched and are not applied, the zero value while a copy
 // is made.
 func (a *Attempt) buffer() buffer.Stats {
 	switch {
@@ -84,7 +84,7 @@ func (a *Attempt) buffer() buffer.Stats {
 	return buffer.Stats{}
 }
 
-// unapplied describes what is to be applied, and where it is. It is empty if there is nothing.
+// unapplied describes the entries to be applied, and where they are. It is empty if there are none.
 func (m *Monitor) unapplied() string {
 	m.mu.Lock()
 	a, resting := m.attempt, m.resting

@@ -38,7 +38,7 @@ type Work struct {
 	Lanes []metric.Spent
 }
 
-// work returns what was measured until now.
+// work returns the measurements until now.
 func (g *Gauges) work(now time.Time) Work {
 	return Work{
 		Fetcher: g.Fetcher.Spent(now), Batcher: g.Batcher.Spent(now), Dispatcher: g.Dispatcher.Spent(now),
