@@ -189,3 +189,22 @@ func TestRepairVerdict(t *testing.T) {
 		}
 	}
 }
+
+// TestRepairLongID: an _id that is too long for a request does not keep the other documents from being
+// repaired; it is said what to do about it.
+func TestRepairLongID(t *testing.T) {
+	t.Parallel()
+	id := func(v any) []byte { return must.Marshal(t, bson.D{{Key: "_id", Value: v}}) }
+	w := &repairWork{list: []*namespaceWork{
+		{source: "d.a", target: "d.a", ids: [][]byte{id(1), id(strings.Repeat("x", request.MostRepairBytes)), id(strings.Repeat("y", request.MostRepairBytes)), id(2)}},
+		{source: "d.b", target: "d.b", ids: [][]byte{id(strings.Repeat("x", request.MostRepairBytes))}},
+		{source: "d.c", target: "d.c", ids: [][]byte{id(3)}},
+	}}
+	all := must.Get(w.requests())(t)
+	if len(all) != 2 || all[0].Namespace != "d.a" || len(all[0].IDs) != 2 || all[1].Namespace != "d.c" || len(all[1].IDs) != 1 {
+		t.Errorf("%d requests: %+v", len(all), all)
+	}
+	if len(w.others) != 2 || !strings.Contains(w.others[0].text, "too much for a request") || !strings.Contains(w.others[1].remedy("l"), "resync --link l --namespace d.b") {
+		t.Errorf("%+v", w.others)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/request"
@@ -190,20 +191,38 @@ func (w *repairWork) requests() ([]request.RepairArgs, error) {
 		}
 		room := request.MostRepairBytes - 2*len(n.source) - 2*len(n.target) - 100
 		now, size := empty, 0
-		for _, id := range n.ids {
+		given := n.ids
+		n.ids = nil
+		for _, id := range given {
 			bytes := (len(id)+2)/3*4 + overhead
-			if bytes > room {
-				return nil, fmt.Errorf("an _id of %s has %d bytes, which is too much for a request: copy the collection again: replicator resync --namespace %s", n.source, len(id), n.source)
+			if bytes > room { // The others can be repaired all the same.
+				w.tooLong(n.source, len(id))
+				continue
 			}
 			if size+bytes > room {
 				all, now, size = append(all, now), empty, 0
 				n.requests++
 			}
-			now.IDs = append(now.IDs, id)
+			now.IDs, n.ids = append(now.IDs, id), append(n.ids, id)
 			size += bytes
 		}
-		all = append(all, now)
-		n.requests++
+		if len(now.IDs) > 0 {
+			all = append(all, now)
+			n.requests++
+		}
 	}
 	return all, nil
+}
+
+// tooLong adds a document whose _id is too much for a request, the first one of each collection.
+func (w *repairWork) tooLong(source string, bytes int) {
+	o := otherWork{source: source, kind: verify.Differs, what: "too long"}
+	is := func(other otherWork) bool {
+		return other.source == source && other.kind == o.kind && other.what == o.what
+	}
+	if slices.ContainsFunc(w.others, is) || len(w.others) == mostOthers {
+		return
+	}
+	o.text = fmt.Sprintf("%s: an _id of %d bytes, which is too much for a request", source, bytes)
+	w.others = append(w.others, o)
 }
