@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,6 +13,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
 )
 
 // TestRenamed: a collection that gets another name while it is compared, one that was not listed,
@@ -90,5 +93,50 @@ func TestNoSample(t *testing.T) {
 	summary, found := check(t, Config{Source: unsampled, Target: target, Sample: 0.01})
 	if len(found) != 1 || found[0].Kind != Missing || summary.Collections[0].EqualDocs != 9 || summary.Collections[0].How != string(byID) {
 		t.Errorf("%+v, %+v", found, summary.Collections)
+	}
+}
+
+// TestRestartsAlone: a collection that is dropped and made again while it is compared begins again, and
+// no other one does.
+func TestRestartsAlone(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		for _, ns := range []oplog.Namespace{"d.a", "d.b", "d.c"} {
+			insertRaw(t, c, ns, neighbours(t, 0, 10)...)
+		}
+	}
+	var once sync.Once
+	again := func(mongo.Command) error {
+		once.Do(func() {
+			for _, c := range []mongo.Caller{source, target} {
+				run(t, c, "d", bson.D{{Key: "drop", Value: "b"}})
+				insertRaw(t, c, "d.b", neighbours(t, 0, 5)...)
+			}
+		})
+		return nil
+	}
+	reads := map[string]*atomic.Int64{"a": {}, "b": {}, "c": {}}
+	counted := callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+		if it := rawbson.NewIter(cmd.Body); it.Next() && it.Is("find") {
+			name, _ := it.Text()
+			if n := reads[name]; n != nil {
+				n.Add(1)
+			}
+		}
+		return source.Call(ctx, cmd)
+	})
+	summary, found := check(t, Config{
+		Source: counted, Target: &hook{Caller: target, ns: "d.b", before: again}, Cuts: &rest{source: source, target: target},
+		Scope: must.Get(scope.New(scope.Config{Include: []string{"d"}}))(t),
+	})
+	if len(found) > 0 || len(summary.Collections) != 3 || summary.Unchecked() > 0 {
+		t.Fatalf("%+v, %+v", found, summary.Collections)
+	}
+	for i, want := range []Collection{{NS: "d.a", Tally: Tally{EqualDocs: 10}}, {NS: "d.b", Tally: Tally{EqualDocs: 5}, Restarts: 1}, {NS: "d.c", Tally: Tally{EqualDocs: 10}}} {
+		c, name := summary.Collections[i], want.NS.Collection()
+		if c.NS != want.NS || c.EqualDocs != want.EqualDocs || c.Restarts < want.Restarts || want.Restarts == 0 && (c.Restarts > 0 || reads[name].Load() != 1) {
+			t.Errorf("%+v, read %d times", c, reads[name].Load())
+		}
 	}
 }
