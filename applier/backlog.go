@@ -56,7 +56,7 @@ func (b *backlog) end() {
 	b.wg.Wait()
 }
 
-// endBacklog ends the backlog: the next run keeps back what it reads again.
+// endBacklog ends the backlog: the next run keeps back the same operations when it reads them again.
 func (d *dispatcher) endBacklog() {
 	d.backlog.end()
 	d.backlog.queue, d.backlog.bytes = nil, 0

@@ -58,7 +58,7 @@ func (d *dispatcher) spend(ops int, bytes int64) {
 	}
 }
 
-// rest waits, or until the brake changes. The lanes get what is ready before that.
+// rest waits, or until the brake changes. Ready operations go to the lanes before that.
 func (d *dispatcher) rest(ctx context.Context, wait time.Duration, changed <-chan struct{}) error {
 	d.handOver()
 	d.stats.wait(throttled)
@@ -74,7 +74,7 @@ func (d *dispatcher) rest(ctx context.Context, wait time.Duration, changed <-cha
 	return nil
 }
 
-// hold waits while nothing may be applied. What was handed to lanes is finished first: a lane
+// hold waits while nothing may be applied. The lanes finish their operations first: a lane
 // that waits for the rest of a span that it had announced at the start gets that rest.
 func (d *dispatcher) hold(ctx context.Context) error {
 	b := d.cfg.Brake

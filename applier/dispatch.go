@@ -150,7 +150,7 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 	}
 }
 
-// between does what is done between two batches.
+// between does the work between two batches.
 func (d *dispatcher) between(ctx context.Context) error {
 	// The lanes may have been ahead of the log until now, and a next batch may be far.
 	if err := d.resume(ctx); err != nil {
@@ -268,7 +268,7 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 		return 0, err
 	}
 	if t := item.Txn; t != nil {
-		// A transaction is not interrupted. What it costs delays what follows.
+		// A transaction is not interrupted. Its cost delays the operations after it.
 		if err := d.slow(ctx, 0, 0); err != nil {
 			return 0, err
 		}

@@ -154,8 +154,8 @@ func (d *dispatcher) startBuild(ctx context.Context, op *oplog.Op) error {
 	return d.early.start(ctx, op)
 }
 
-// awaitBuild waits for what is left of the head start that the build of a commitIndexBuild
-// has. The lanes apply what they have meanwhile.
+// awaitBuild waits for the rest of the head start that the build of a commitIndexBuild
+// has. The lanes apply their operations meanwhile.
 func (d *dispatcher) awaitBuild(ctx context.Context, op *oplog.Op) error {
 	h, err := d.early.take(op)
 	if h == nil || err != nil {
@@ -167,7 +167,7 @@ func (d *dispatcher) awaitBuild(ctx context.Context, op *oplog.Op) error {
 	return d.early.await(ctx, op, h)
 }
 
-// await waits for what is left of a head start that was taken, if there is one. There is no
+// await waits for the rest of a head start that was taken, if there is one. There is no
 // time limit.
 func (b *headStarts) await(ctx context.Context, op *oplog.Op, h *headStart) error {
 	if h == nil {

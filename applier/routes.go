@@ -209,7 +209,7 @@ func (r *routes) differences() checkpoint.Rerouting {
 func (d *dispatcher) thaw(ctx context.Context) error {
 	r := &d.routes
 	if !r.frozen || r.areAhead(d.last) || len(r.kept) > 0 {
-		return nil // what is kept back ends in the same way: see rejoin
+		return nil // the backlog ends in the same way: see rejoin
 	}
 	r.frozen, r.turn = false, 0
 	r.forget()

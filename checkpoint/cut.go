@@ -19,7 +19,7 @@ import (
 )
 
 // Cut is a consistent cut: at its cluster time Target, the target is the source as of
-// Source. What has an effect at or before Source is visible at Target, and nothing later is.
+// Source. Every change up to Source is visible at Target, and no later one is.
 //
 //	dispatcher     last entry handed out = Source, lanes idle ─┐
 //	barrier's lane                                  the cut's record, w: 1 ── lanes continue

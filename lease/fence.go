@@ -25,7 +25,7 @@ var (
 	ErrBehind = errors.New("the server that answered is behind the target's primary")
 	// ErrHeld reports that another process has the lease. The error is a *HeldError.
 	ErrHeld = errors.New("another process has the lease")
-	// ErrExpired reports that the lease was not renewed in time: what is sent now would
+	// ErrExpired reports that the lease was not renewed in time: a write that is sent now would
 	// arrive when another process may have it.
 	ErrExpired = errors.New("the lease was not renewed in time")
 	// ErrSpent reports that this process has called Spend: the lease has to be acquired

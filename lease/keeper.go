@@ -56,7 +56,7 @@ type Keeper struct {
 	term  int64
 	grant bson.ObjectID
 	until time.Time
-	// changes counts what was sent to change the grant: see change.
+	// changes counts the writes sent to change the grant: see change.
 	changes int64
 	// offer is whether the grant is offered to others, offerKnown that renewals have to say so.
 	offer, offerKnown bool

@@ -7,7 +7,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// Stats says for how long a Keeper has its lease, and counts what has happened since it was
+// Stats says for how long a Keeper has its lease, and counts the events since it was
 // created.
 type Stats struct {
 	// Left is the time until this process stops using the lease unless it is renewed, 0 if it

@@ -110,8 +110,8 @@
 // # Index builds
 //
 // A build of indexes that accept every document begins on the target with the log's
-// startIndexBuild ([Executor.HeadStart]). The commit builds what is missing then, the abort
-// drops what is there.
+// startIndexBuild ([Executor.HeadStart]). The commit builds the missing ones, the abort
+// drops those that exist.
 //
 // On a collection with a collation, an index without one is created with {locale:
 // "simple"}, because a client's command would inherit the collection's; the metadata have

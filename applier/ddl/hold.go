@@ -21,7 +21,7 @@ const expireNever = math.MaxInt32
 
 // HoldExpiry defers what expires documents in the collections of a database of the target, for a
 // link that is about to begin there: their TTL indexes and the ages of clustered collections and time
-// series. What was set is recorded for the link as deferred, then collMod is sent, with write concern majority. Nothing is
+// series. Their values are recorded for the link as deferred, then collMod is sent, with write concern majority. Nothing is
 // built. It is idempotent, and can be called again after it was interrupted.
 func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db string, mirrored func(oplog.Namespace) bool) (held []string, err error) {
 	s := &step{Executor: &Executor{cfg: Config{MetaDB: metaDB, Link: link}}}
@@ -97,7 +97,7 @@ func (h *holding) index(ctx context.Context, spec bson.Raw) error {
 	})
 }
 
-// hold records what is deferred, then changes it.
+// hold records the options as deferred, then changes them.
 func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst []byte) []byte) error {
 	retry := mongo.Retry{Again: mongo.Passes}
 	record := metadata.Majority(metadata.Update(h.cfg.MetaDB, metadata.Deferred, metadata.Statement{

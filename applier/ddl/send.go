@@ -64,7 +64,7 @@ func busy(err error) bool {
 	return k == servererr.Transient || k == servererr.Split
 }
 
-// says reports whether what is true of the target's refusal. For a late command the
+// says reports whether what, a predicate, is true of the target's refusal. For a late command the
 // fence's error does not count.
 func says(err error, what func(error) bool) bool {
 	_, late := errors.AsType[*LateError](err)

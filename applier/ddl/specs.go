@@ -36,7 +36,7 @@ type DeferredSpec struct {
 type Specs []DeferredSpec
 
 // BySource returns the names of the deferred indexes, by the source's collection; nil for a nil
-// Specs: it is not known then what is deferred.
+// Specs, of a link whose deferred options are not known.
 func (h Specs) BySource(names Scope) map[oplog.Namespace][]string {
 	if h == nil {
 		return nil

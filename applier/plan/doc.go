@@ -14,7 +14,7 @@
 // only if their bytes are equal, because some that differ have the same key.
 //
 // The statements of a namespace are sent in rounds of inserts, then updates, then
-// deletes. What has to follow a statement of a later kind belongs to the next round.
+// deletes. An operation that must follow a statement of a later kind belongs to the next round.
 //
 // # Reduction
 //

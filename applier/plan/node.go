@@ -249,7 +249,7 @@ func (p *Planner) foldRun(doc bson.Raw) (bson.Raw, error) {
 	for _, g := range groups {
 		var err error
 		if doc, err = g.diff.Apply(doc); err != nil {
-			return nil, nil //nolint:nilerr // The target says what is wrong with it.
+			return nil, nil //nolint:nilerr // The target's error names the fault.
 		}
 	}
 	return doc, nil

@@ -138,7 +138,7 @@ func (p *Planner) sendDelta(at int32) error {
 	return nil
 }
 
-// guarantee returns what is known about the document that a delta meets.
+// guarantee returns the known properties of the document that a delta meets.
 func (n *node) guarantee() update.Guarantee {
 	if n.exact && !n.orMake {
 		return update.GuaranteePreImage

@@ -6,7 +6,7 @@
 //
 // A process that has a lock can die, or be suspended for longer than other processes wait, and write
 // when it resumes. Clocks of two machines differ. A reply can be lost, so that no process knows
-// which one has the lock. A database that elects another primary can forget what it granted.
+// which one has the lock. A database that elects another primary can forget a lock that it granted.
 //
 // # Records
 //

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// sighting is what is remembered of a lock that another process has: since when, by the
+// sighting is the last observation of a lock that another process has: since when, by the
 // store's clock and by this process's, neither its ID nor the ping of its process has moved.
 type sighting struct {
 	id       bson.ObjectID

@@ -178,7 +178,7 @@ func (c *coordinator) propose(ctx context.Context, next *Plan) error {
 	}
 	done, err := c.s.cfg.Board.Propose(ctx, c.s.cfg.Group, c.plan.Version, next)
 	if err != nil {
-		c.plan = nil // what is there is not known
+		c.plan = nil // the stored plan is not known
 		return err
 	}
 	if !done {

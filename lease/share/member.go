@@ -118,7 +118,7 @@ func (s *Share) refused() []Refusal {
 	return list[:min(len(list), maxRefusals)]
 }
 
-// planLoop reads what is assigned to this member, and works on it.
+// planLoop reads the partitions assigned to this member, and works on them.
 func (s *Share) planLoop(ctx context.Context) {
 	for {
 		s.readPlan(ctx)

@@ -26,7 +26,7 @@ var (
 	ErrReplaced = errors.New("another process has the member's name")
 )
 
-// The keys of what is logged.
+// The keys of log attributes.
 const (
 	keyGroup      = "group"
 	keyMember     = "member"
@@ -173,7 +173,7 @@ func New(cfg Config) (*Share, error) {
 	return s, nil
 }
 
-// Run is a member of the group until ctx is done: it works on what is assigned to it, and
+// Run is a member of the group until ctx is done: it works on the partitions assigned to it, and
 // coordinates if no other member does. When ctx is done it stops coordinating and its works; each
 // lease is released as its work has returned, and then the member leaves the board. Run
 // is called once. It returns why ctx was done.

@@ -38,7 +38,7 @@ type refusal struct {
 	until time.Time
 }
 
-// startWorks starts what is assigned to this member, and stops what is not. mu is held.
+// startWorks starts the partitions assigned to this member, and stops the others. mu is held.
 func (s *Share) startWorks(ctx context.Context) {
 	if !s.joined || s.leaving {
 		return
