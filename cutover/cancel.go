@@ -7,6 +7,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // Cancel takes a cutover back that has not passed its commit point: the source takes writes again, the
@@ -68,7 +69,7 @@ func (w *work) undo(ctx context.Context) error {
 	}
 	err = w.change(ctx, func(r *record.Record) {
 		r.State, r.Ended = record.Cancelled, now()
-		r.End(record.Undo, "the source takes writes as before, and the link goes on", now())
+		r.End(record.Undo, r.Thawed()+"; the link goes on", now())
 	})
 	if err != nil {
 		return &StepError{record.Undo, err}
@@ -87,6 +88,20 @@ func (w *work) putBack(ctx context.Context, link *checkpoint.Link) error {
 		return err
 	}
 	return link.Reverted(ctx)
+}
+
+// EndPromoted ends the cutover of a link that was promoted, if one is under way: nothing of it remains to be done.
+// It returns that record, nil if there is none, and whether the old source may be blocked by it. The caller has
+// the link's lock (Locked).
+func EndPromoted(ctx context.Context, target mongo.Caller, metaDB, link string) (r *record.Record, blocks bool, err error) {
+	records := &record.Store{Target: target, DB: metaDB}
+	was, err := records.Get(ctx, link)
+	if err != nil || !was.Open() {
+		return nil, false, err
+	}
+	r = was.Clone()
+	r.State, r.Ended = record.Cancelled, now()
+	return r, was.Blocks(), records.Put(ctx, was, r)
 }
 
 // tooLate goes back to a cutover that is committed.

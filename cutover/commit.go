@@ -233,9 +233,10 @@ func (w *work) stopped(ctx context.Context, users bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	// Where the server does not block writes it goes on deleting expired documents, without a session.
-	m := w.rec.Options.Freeze
-	c := counted{expires: m == record.Command || m == record.Stopped, users: users}
+	c := counted{users: users}
+	if w.rec.Options.Freeze != record.Block { // a server that blocks no writes goes on deleting expired documents
+		c.deletes = deletesOf(ctx, w.cfg.Drain.Source)
+	}
 	ns, _, err := writesAfter(ctx, w.cfg.Drain.Source, bson.Timestamp{T: w.rec.Drained.T, I: w.rec.Drained.I}, c)
 	if err == nil && ns != "" {
 		err = fmt.Errorf("%w: the source's oplog has a write to %s after the drain", ErrWritten, ns)

@@ -126,6 +126,9 @@ func (cfg *DrainConfig) frozen(ctx context.Context, otherwise error) error {
 
 // blocked reports whether writes of users are blocked, with a block that its set will not take
 // back.
+// Blocked is blocked: whether a set blocks writes of users.
+func Blocked(ctx context.Context, set mongo.Caller) (bool, error) { return blocked(ctx, set) }
+
 func blocked(ctx context.Context, set mongo.Caller) (bool, error) {
 	body, err := bson.Marshal(bson.D{
 		{Key: "find", Value: "user_writes_critical_sections"},

@@ -62,6 +62,14 @@ func (p *play) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 			p.t.Errorf("asked %s of %s", cmd.Body, cmd.DB)
 		}
 		return bsongen.FromJSON(p.t, `{"ok":1,"cursor":{"id":0,"ns":"config.user_writes_critical_sections","firstBatch":[`+doc+`]}}`), nil
+	case "listCollections":
+		return bsongen.FromJSON(p.t, `{"ok":1,"cursor":{"id":0,"ns":"shop.$cmd.listCollections","firstBatch":[{"name":"x","options":{}}]}}`), nil
+	case "listIndexes": // only sessions end by themselves
+		ttl := ""
+		if name, _ := cmd.Body.Index(0).Value().StringValueOK(); name == "sessions" {
+			ttl = `,{"name":"at_1","expireAfterSeconds":60}`
+		}
+		return bsongen.FromJSON(p.t, `{"ok":1,"cursor":{"id":0,"ns":"shop.x","firstBatch":[{"name":"_id_"}`+ttl+`]}}`), nil
 	case "appendOplogNote":
 		if w, _ := cmd.Body.Lookup("writeConcern", "w").StringValueOK(); w != "majority" {
 			p.t.Errorf("the entry is appended by %s", cmd.Body)

@@ -96,8 +96,9 @@ func (w *work) quiet(ctx context.Context) error {
 		return fmt.Errorf("ask the source for its time: %w", err)
 	}
 	last, said := time.Now(), ""
+	c := counted{deletes: deletesOf(ctx, w.cfg.Drain.Source)}
 	for time.Since(last) < quietFor {
-		writes, end, err := writesAfter(ctx, w.cfg.Drain.Source, since, counted{})
+		writes, end, err := writesAfter(ctx, w.cfg.Drain.Source, since, c)
 		if err != nil {
 			return err
 		}

@@ -56,6 +56,32 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// TestRestoreKeepsIndex: an index that documents violate is there whatever interrupts its conversion, also where it
+// has to be dropped for that.
+func TestRestoreKeepsIndex(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"5.0", "7.0"} {
+		target := open(t, version)
+		for n := 1; ; n++ {
+			m := newMoved(t, target, fmt.Sprintf("k%d", n))
+			m.run(m.link, `{"insert": "a", "documents": [{"_id": 3, "email": "y"}]}`)
+			cfg := &cutover.ConvertConfig{Target: &crash{Caller: target, at: n, sent: n%2 == 0}, MetaDB: "replicator", Link: m.link}
+			_, _, err := cutover.Restore(t.Context(), cfg)
+			cfg.Target = target
+			_, refused, again := cutover.Restore(t.Context(), cfg)
+			if again != nil || len(refused) != 1 || refused[0].Index != "email_1" {
+				t.Fatalf("%s, command %d: refused %v, %v", version, n, refused, again)
+			}
+			if got := m.indexes(); got != "_id_, at_1 expireAfterSeconds, email_1, late_1 unique" {
+				t.Fatalf("%s, command %d: %s", version, n, got)
+			}
+			if err == nil {
+				break // it has no such command
+			}
+		}
+	}
+}
+
 // TestListViolations: all documents that violate an index are listed, over many replies, and those of an index
 // that cannot be listed do not keep it from the others.
 func TestListViolations(t *testing.T) {

@@ -251,8 +251,15 @@ func (w *work) carryOut(ctx context.Context) error {
 	return w.finish(ctx, ended)
 }
 
+// StaysBlocked says what the cutover of a link that was promoted leaves behind.
+const StaysBlocked = "the cutover that was under way has ended with the link; the old source may still block writes of users, " +
+	"which db.adminCommand({setUserWriteBlockMode: 1, global: false}) lifts there"
+
 // promoted ends a cutover of a link that was promoted meanwhile: nothing of it remains to be done.
 func (w *work) promoted(ctx context.Context, ended *checkpoint.Over) error {
+	if w.rec.Blocks() {
+		w.cfg.Drain.say(StaysBlocked)
+	}
 	err := w.change(ctx, func(r *record.Record) { r.State, r.Ended = record.Cancelled, now() })
 	return errors.Join(&checkpoint.OverError{Link: w.cfg.Drain.Link, Over: *ended}, err)
 }

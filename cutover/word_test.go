@@ -32,16 +32,18 @@ func TestWrittenAfterDrain(t *testing.T) {
 		want    error
 		users   bool
 	}{
-		"nothing":              {},
-		"a no-op":              {written: `{` + at + `,"op":"n","ns":""}`},
-		"an insert":            {written: `{` + at + `,"op":"i","ns":"shop.orders"}`, want: cutover.ErrWritten},
-		"an expired document":  {written: `{` + at + `,"op":"d","ns":"shop.sessions"}`},
-		"a delete by a client": {written: `{` + at + `,"op":"d","ns":"shop.sessions","lsid":{"id":1}}`, want: cutover.ErrWritten},
-		"expired documents":    {written: `{` + at + `,"op":"c","ns":"admin.$cmd","o":{"applyOps":[{"op":"d","ns":"shop.sessions"}]}}`},
-		"a transaction":        {written: `{` + at + `,"op":"c","ns":"admin.$cmd","lsid":{"id":1},"o":{"applyOps":[{"op":"d","ns":"shop.sessions"}]}}`, want: cutover.ErrWritten},
-		"a user":               {written: `{` + at + `,"op":"i","ns":"admin.system.users"}`},
-		"a mirrored user":      {written: `{` + at + `,"op":"i","ns":"admin.system.users"}`, want: cutover.ErrWritten, users: true},
-		"a mirrored role":      {written: `{` + at + `,"op":"d","ns":"admin.system.roles"}`, want: cutover.ErrWritten, users: true},
+		"nothing":                               {},
+		"a no-op":                               {written: `{` + at + `,"op":"n","ns":""}`},
+		"an insert":                             {written: `{` + at + `,"op":"i","ns":"shop.orders"}`, want: cutover.ErrWritten},
+		"an expired document":                   {written: `{` + at + `,"op":"d","ns":"shop.sessions"}`},
+		"a client's deletion of many documents": {written: `{` + at + `,"op":"d","ns":"shop.orders"}`, want: cutover.ErrWritten},
+		"one of several by the server":          {written: `{` + at + `,"op":"c","ns":"admin.$cmd","o":{"applyOps":[{"op":"d","ns":"shop.orders"},{"op":"d","ns":"shop.sessions"}]}}`, want: cutover.ErrWritten},
+		"a delete by a client":                  {written: `{` + at + `,"op":"d","ns":"shop.sessions","lsid":{"id":1}}`, want: cutover.ErrWritten},
+		"expired documents":                     {written: `{` + at + `,"op":"c","ns":"admin.$cmd","o":{"applyOps":[{"op":"d","ns":"shop.sessions"}]}}`},
+		"a transaction":                         {written: `{` + at + `,"op":"c","ns":"admin.$cmd","lsid":{"id":1},"o":{"applyOps":[{"op":"d","ns":"shop.sessions"}]}}`, want: cutover.ErrWritten},
+		"a user":                                {written: `{` + at + `,"op":"i","ns":"admin.system.users"}`},
+		"a mirrored user":                       {written: `{` + at + `,"op":"i","ns":"admin.system.users"}`, want: cutover.ErrWritten, users: true},
+		"a mirrored role":                       {written: `{` + at + `,"op":"d","ns":"admin.system.roles"}`, want: cutover.ErrWritten, users: true},
 		"a user in a transaction": {
 			written: `{` + at + `,"op":"c","ns":"admin.$cmd","lsid":{"id":1},"o":{"applyOps":[{"op":"u","ns":"admin.system.users"}]}}`, want: cutover.ErrWritten, users: true,
 		},

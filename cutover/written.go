@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
@@ -14,9 +15,10 @@ import (
 
 // counted says what counts as a write of a user, besides writes to databases of users.
 type counted struct {
-	// expires means that the server expires documents: deletes without a session do not count, as
-	// those are its own.
-	expires bool
+	// deletes reports whether the server itself deletes documents from a collection: such deletes have no
+	// session, and do not count. Neither have those of a client that deletes many documents at once. If it
+	// is nil, all deletes count.
+	deletes func(ns oplog.Namespace) (bool, error)
 	// users means that users and roles are mirrored. A write block does not cover them.
 	users bool
 }
@@ -43,7 +45,11 @@ func writesAfter(ctx context.Context, source mongo.Caller, after bson.Timestamp,
 		if at, ok := e.Timestamp(); ok {
 			end = at
 		}
-		if name := c.writtenBy(doc); name != "" {
+		name, err := c.writtenBy(doc)
+		if err != nil {
+			return "", after, err
+		}
+		if name != "" {
 			ns = strings.Clone(name)
 		}
 	}
@@ -51,7 +57,7 @@ func writesAfter(ctx context.Context, source mongo.Caller, after bson.Timestamp,
 }
 
 // writtenBy returns the last namespace that an entry writes to and that counts, empty for none.
-func (c counted) writtenBy(doc bson.Raw) (name string) {
+func (c counted) writtenBy(doc bson.Raw) (name string, err error) {
 	_, session := rawbson.Lookup(doc, "lsid")
 	add := func(doc bson.Raw) {
 		op, _ := rawbson.Lookup(doc, "op")
@@ -60,27 +66,52 @@ func (c counted) writtenBy(doc bson.Raw) (name string) {
 		kind, _ := op.Text()
 		switch {
 		case kind == "n":
-		case c.users && ofUsersAndRoles(ns), ofUsers(ns) && (kind != "d" || session || !c.expires):
+		case c.users && ofUsersAndRoles(ns):
 			name = ns
+		case ofUsers(ns):
+			own := false
+			if kind == "d" && !session && c.deletes != nil && err == nil {
+				own, err = c.deletes(oplog.Namespace(ns))
+			}
+			if !own {
+				name = ns
+			}
 		}
 	}
 	add(doc)
 	o, _ := rawbson.Lookup(doc, "o")
 	inner, ok := o.Document()
 	if !ok {
-		return name
+		return name, err
 	}
 	list, _ := rawbson.Lookup(inner, "applyOps")
 	ops, ok := list.Array()
 	if !ok {
-		return name
+		return name, err
 	}
 	for it := rawbson.NewIter(ops); it.Next(); {
 		if op, ok := it.Document(); ok {
 			add(op)
 		}
 	}
-	return name
+	return name, err
+}
+
+// deletesOf returns counted.deletes for a source that does not block writes. It asks once for each collection.
+func deletesOf(ctx context.Context, source mongo.Caller) func(ns oplog.Namespace) (bool, error) {
+	known := map[oplog.Namespace]bool{}
+	return func(ns oplog.Namespace) (bool, error) {
+		if own, ok := known[ns]; ok {
+			return own, nil
+		}
+		own, err := guard.Deletes(ctx, source, ns)
+		if err != nil {
+			return false, fmt.Errorf("ask whether the source itself deletes from %s: %w", ns, err)
+		}
+		ns = oplog.Namespace(strings.Clone(string(ns)))
+		known[ns] = own
+		return own, nil
+	}
 }
 
 // ofUsers reports whether a namespace is one that a write block covers.

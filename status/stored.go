@@ -55,6 +55,9 @@ func (s *Stored) ofLink() Verdict {
 	v := Verdict{Name: keyStored, Level: Working, Since: s.at(), Also: []string{}}
 	if o := s.State.Over; o != nil {
 		v.Level, v.Since = Good, o.At
+		if o.Promoted != nil {
+			return s.promoted(v)
+		}
 		v.Sentence = fmt.Sprintf("Cut over at %s UTC by %s: applications use the target, and nothing of the source is applied any more.", o.At.UTC().Format("2006-01-02 15:04:05"), o.By)
 		return v
 	}
@@ -88,6 +91,17 @@ func (s *Stored) ofLink() Verdict {
 		if v.Next == "" {
 			v.Next = "replicator resync --link " + s.Link + " --namespace " + string(out.NS) + " …"
 		}
+	}
+	return v
+}
+
+// promoted is the verdict of a link whose target was promoted.
+func (s *Stored) promoted(v Verdict) Verdict {
+	o := s.State.Over
+	v.Sentence = fmt.Sprintf("Promoted at %s UTC by %s, as its source was lost: applications use the target, and nothing of the source is applied any more.", o.At.UTC().Format("2006-01-02 15:04:05"), o.By)
+	if !o.Promoted.Exact {
+		v.Level = Attention
+		v.Also = append(v.Also, "The target is not exact as of one time of the source: replicator promote --link "+s.Link+" … prints its recovery point.")
 	}
 	return v
 }

@@ -26,6 +26,9 @@ func TestStored(t *testing.T) {
 	copied.Copy, copied.CopiedUntil = &checkpoint.Copy{Phase: checkpoint.Replaying}, at(2000)
 	over := state(4 * time.Second)
 	over.Over = &checkpoint.Over{At: now.Add(-time.Minute), By: "ann"}
+	lost, inexact := over, over
+	lost.Over = &checkpoint.Over{At: now.Add(-time.Minute), By: "ann", Promoted: &checkpoint.Promoted{Exact: true}}
+	inexact.Over = &checkpoint.Over{At: now.Add(-time.Minute), By: "ann", Promoted: &checkpoint.Promoted{}}
 	left := state(time.Second)
 	left.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: at(900), Wall: now.Add(-time.Minute).UnixMilli()}, {NS: "shop.b", Since: at(950), Failed: "too long"}}
 	under := Cutover{State: "running", Step: "freeze", Since: now.Add(-time.Hour), By: "ann@ops1", BlocksSource: true}
@@ -39,6 +42,8 @@ func TestStored(t *testing.T) {
 		want  string
 		next  string
 	}{
+		{"promoted", Stored{State: lost, Lease: free}, Good, "Promoted at 2026-03-01 11:59:00 UTC by ann, as its source was lost: applications use the target, and nothing of the source is applied any more.", ""},
+		{"promoted, not exact", Stored{State: inexact, Lease: free}, Attention, "Promoted at 2026-03-01 11:59:00 UTC", ""},
 		{"led", Stored{State: state(4 * time.Second), Lease: led}, Good, "As of the metadata, the target has everything up to 2026-03-01 11:59:56 UTC, 4.0 s ago; vm:a runs the link.", ""},
 		{"the position stands", Stored{State: state(5 * time.Minute), Lease: led}, Unknown, "5 min ago; vm:a runs the link.", ""},
 		{"nobody", Stored{State: state(4 * time.Second), Lease: free}, Broken, "No process runs the link. As of the metadata, the target has", "replicator run --link l"},

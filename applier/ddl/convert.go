@@ -55,8 +55,13 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
-// Unwrap returns the target's error.
-func (e *RefusedError) Unwrap() error { return e.Err }
+// Unwrap returns the target's errors.
+func (e *RefusedError) Unwrap() []error {
+	if e.Back == nil {
+		return []error{e.Err}
+	}
+	return []error{e.Err, e.Back}
+}
 
 // RefusedErrors are all indexes that documents of the target violate; the others are converted.
 type RefusedErrors []*RefusedError
@@ -238,9 +243,15 @@ func (c *Converter) convert(ctx context.Context, coll *catalog.Collection, h *De
 	unique, prepare := spec.truth("unique") && !is.truth("unique"), spec.truth("prepareUnique") && !is.truth("prepareUnique")
 	switch {
 	case is == nil:
-		if err := c.build(ctx, coll, h, optionExpire); says(err, servererr.IsDuplicateKey) {
-			return "", &RefusedError{NS: h.NS, Index: h.Index, Err: err}
-		} else if err != nil {
+		err := c.build(ctx, coll, h, optionExpire)
+		if says(err, servererr.IsDuplicateKey) {
+			var back error
+			if !h.Absent { // makeUnique was interrupted after it had dropped the index
+				back = c.build(ctx, coll, h, h.Fields...)
+			}
+			return "", &RefusedError{NS: h.NS, Index: h.Index, Err: err, Back: back}
+		}
+		if err != nil {
 			return "", err
 		}
 		return "built", nil

@@ -170,7 +170,12 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 	if r.Blocks() && !errors.Is(err, cutover.ErrUncertain) {
 		hint = "Writes to the source are stopped. " + hint
 	}
-	return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: code, Hint: hint + nextOf(r)}
+	next := nextOf(r)
+	if (errors.Is(err, cutover.ErrWritten) || errors.Is(err, cutover.ErrThawed)) && r.Began(record.Convert) && !r.Has(record.Commit) {
+		// It does not drain again once it has begun to convert: to resume it would find the same.
+		next = "replicator cutover --cancel --link " + r.Link + " … takes it back; then begin again."
+	}
+	return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: code, Hint: hint + next}
 }
 
 // nextOf says how to continue with a cutover.
@@ -191,7 +196,7 @@ func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record, was *check
 		return shown(json.NewEncoder(out.Results).Encode(r))
 	}
 	if r.State == record.Cancelled {
-		_, err := fmt.Fprintf(out.Results, "The cutover of link %s is cancelled: the source takes writes as before, and the link goes on.\n", c.Link)
+		_, err := fmt.Fprintf(out.Results, "The cutover of link %s is cancelled: %s; the link goes on.\n", c.Link, r.Thawed())
 		return shown(err)
 	}
 	kept := "The old source stays blocked"

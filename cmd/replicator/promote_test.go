@@ -5,10 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -32,6 +36,9 @@ func TestPromoteRestores(t *testing.T) {
 	said(t, cli.ExitOK, `Deferred: 3 indexes and collections have options that the target gets when the link is promoted\.`, nil, append(promote, "--dry-run")...)
 	said(t, cli.ExitFailed, `^Link test was promoted at (.|\n)*\nRestored: 2 options of indexes and collections\.\nNOT UNIQUE: email_1 of shop\.a: several documents have the same key\.\n(.|\n)*Run the same command again`,
 		nil, append(promote, "--violations="+file)...)
+	if text := said(t, cli.ExitOK, `^Link test was promoted`, nil, append(promote, "--dry-run")...); strings.Contains(text, "Restored") {
+		t.Errorf("it restores options though it is to change nothing: %s", text)
+	}
 	if code := c.end(); code != pipeline.ExitResync {
 		t.Errorf("the process that led: code %d\n%s", code, &c.log)
 	}
@@ -54,6 +61,19 @@ func TestPromoteRestores(t *testing.T) {
 		t.Errorf("the target's indexes are %s", text)
 	}
 	if text := said(t, cli.ExitOK, `^Link test was promoted`, nil, promote...); strings.Contains(text, "Restored") || strings.Contains(text, "Deferred") {
+		t.Errorf("again: %s", text)
+	}
+	// A cutover that was under way ends with the link, and what blocks writes is told.
+	records := &record.Store{Target: client.Open(t, driver.Config{URI: c.target.URI()}), DB: "replicator"}
+	r := &record.Record{Link: "test", ID: "x", State: record.Running, Options: record.Options{Freeze: record.Block}}
+	r.Begin(record.Freeze, "me", time.Now())
+	must.Succeed(t, records.Put(t.Context(), nil, r))
+	said(t, cli.ExitOK, `Cutover: .* the old source may still block writes`, nil, promote...)
+	if r, err := records.Get(t.Context(), "test"); err != nil || r.Open() {
+		t.Errorf("the cutover is %v, %v", r, err)
+	}
+	tell(t, c.target, "admin", bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: true}})
+	if text := said(t, cli.ExitOK, `BLOCKED: the target blocks writes of users`, nil, promote...); strings.Contains(text, "Cutover:") {
 		t.Errorf("again: %s", text)
 	}
 }

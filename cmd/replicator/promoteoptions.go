@@ -8,6 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
@@ -22,6 +23,9 @@ type restored struct {
 	refused ddl.RefusedErrors
 	// unlisted is why the documents could not be listed.
 	unlisted error
+	// cutover is set if a cutover of the link was under way, which was ended, left if its source may still be
+	// blocked; blocked if the target blocks writes of users.
+	cutover, left, blocked bool
 }
 
 // complete prints the recovery point of a link, and restores its deferred options if it was promoted. Both may be
@@ -32,7 +36,7 @@ func (c *promoteCommand) complete(ctx context.Context, out cli.Output, target *d
 		return errors.Join(c.print(out, r, &restored{}), linkError{fmt.Errorf("promote: restore the deferred options: %w", err)})
 	}
 	o := &restored{deferred: len(specs)}
-	if r.Over == nil {
+	if r.Over == nil || c.DryRun {
 		return c.print(out, r, o)
 	}
 	if !c.JSON { // first, as it may take long to restore options
@@ -51,11 +55,22 @@ func (c *promoteCommand) complete(ctx context.Context, out cli.Output, target *d
 
 // restore restores the options, with the lock of the link.
 func (c *promoteCommand) restore(ctx context.Context, out cli.Output, target *driver.Set, o *restored) error {
-	if o.deferred == 0 {
-		return nil
+	blocked, err := cutover.Blocked(ctx, target)
+	if err != nil {
+		out.Complain("%s: whether the target blocks writes of users is not known: %s.", c.Link, printable.Text(err.Error()))
+	}
+	o.blocked = blocked
+	r, err := (&record.Store{Target: target, DB: c.MetadataDB}).Get(ctx, c.Link)
+	if err != nil || o.deferred == 0 && !r.Open() {
+		return err
 	}
 	said := func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) }
-	return cutover.Locked(ctx, target, c.MetadataDB, c.Link, operator(), "promote", said, func(ctx context.Context) (err error) {
+	return cutover.Locked(ctx, target, c.MetadataDB, c.Link, operator(), "promote", said, func(ctx context.Context) error {
+		ended, left, err := cutover.EndPromoted(ctx, target, c.MetadataDB, c.Link)
+		if err != nil {
+			return err
+		}
+		o.cutover, o.left = ended != nil, left
 		o.restored, o.refused, err = cutover.Restore(ctx, &cutover.ConvertConfig{Target: target, MetaDB: c.MetadataDB, Link: c.Link, Said: said})
 		if err == nil {
 			o.unlisted = c.listRefused(ctx, out, target, c.MetadataDB, c.Link, o.refused)
@@ -66,7 +81,7 @@ func (c *promoteCommand) restore(ctx context.Context, out cli.Output, target *dr
 
 // judge returns an error unless all options are restored.
 func (o *restored) judge(ctx context.Context, unlisted bool, failed error) error {
-	const again = "The link is promoted, and its target can be used. Run the same command again to restore what is left."
+	const again = "The link is promoted. Run the same command again to restore what is left."
 	if failed != nil {
 		code := cli.ExitUnexpected
 		if is[*cutover.BusyError](failed) {

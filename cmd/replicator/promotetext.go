@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
@@ -75,14 +76,23 @@ func writeRecovery(w io.Writer, r *promote.Recovery, o *restored) error {
 	return err
 }
 
-// writeRestored writes what became of the options that were deferred.
+// writeRestored writes what became of the options that were deferred, and what is blocked.
 func writeRestored(w io.Writer, o *restored) error {
-	if o.deferred == 0 {
-		return nil
+	var text string
+	if o.deferred > 0 {
+		text = fmt.Sprintf("Restored: %d options of indexes and collections.\n", o.restored)
 	}
-	text := fmt.Sprintf("Restored: %d options of indexes and collections.\n", o.restored)
 	if len(o.refused) > 0 {
 		text += fmt.Sprintf("NOT UNIQUE: %s: several documents have the same key.\n", o.names())
+	}
+	switch {
+	case o.left:
+		text += "Cutover: " + cutover.StaysBlocked + ".\n"
+	case o.cutover:
+		text += "Cutover: the one that was under way has ended with the link.\n"
+	}
+	if o.blocked {
+		text += "BLOCKED: the target blocks writes of users: before applications use it, db.adminCommand({setUserWriteBlockMode: 1, global: false}) there.\n"
 	}
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("print what was restored: %w", err)
@@ -191,6 +201,7 @@ func recoveryJSON(r *promote.Recovery, o *restored) map[string]any {
 	out := map[string]any{
 		"link": r.Link, "promoted": r.Over != nil, "at": at(r.At), "wall": time.UnixMilli(r.Wall).UTC(), "exact": r.Exact(), "ahead": ahead,
 		"open": open, "heard": at(heard), "leftOut": r.LeftOut, "keptBack": kept, "deferred": o.deferred, "restored": o.restored, "refused": refused,
+		"targetBlocked": o.blocked, "sourceLeftBlocked": o.left,
 		"relayLog": map[string]any{"dir": r.Dir, "first": at(r.Log.First), "last": at(r.Log.Last), "cut": r.Log.Cut != nil},
 	}
 	if !heard.IsNull() {

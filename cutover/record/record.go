@@ -165,7 +165,21 @@ func (r *Record) Forget(s Step) {
 }
 
 // Blocks reports whether the source may be blocked by this cutover.
-func (r *Record) Blocks() bool { return r.Open() && r.Began(Freeze) && !r.Found && !r.Has(Undo) }
+func (r *Record) Blocks() bool {
+	return r.Open() && r.Began(Freeze) && !r.Found && !r.Has(Undo) && !r.Has(Thaw)
+}
+
+// Thawed says what of the source is as it was once this cutover is cancelled.
+func (r *Record) Thawed() string {
+	switch o := &r.Options; {
+	case !r.Began(Freeze):
+	case o.Freeze == Block && r.Found:
+		return "writes to the source are blocked, as they were before"
+	case o.Freeze == Command && o.ThawCommand == "":
+		return "the source is not blocked, but no --thaw-command was given: let the applications write again"
+	}
+	return "the source takes writes as before"
+}
 
 // Doubt records that it is not known what became of the command that blocks writes, if that is so.
 func (r *Record) Doubt(now time.Time) {
