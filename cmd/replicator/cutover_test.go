@@ -221,6 +221,14 @@ func TestCutoverCancel(t *testing.T) {
 	for _, flag := range []string{"--resume", "--cancel"} {
 		said(t, pipeline.ExitResync, `link "test" follows set src, and the source is the set dst`, nil, c.move(flag, "--source="+c.target.URI())...)
 	}
+	rename := func(from, to string) {
+		tell(t, c.target, "replicator", bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: "test"}}}, {Key: "u", Value: bson.D{{Key: "$rename", Value: bson.D{{Key: from, Value: to}}}}},
+		}}}, majority})
+	}
+	rename("filters", "was") // as a link has it that an earlier release has created
+	said(t, cli.ExitFailed, `way-back is not met any more: what the link mirrors is not recorded(.|\n)*--reverse=none`, nil, c.move("--resume")...)
+	rename("was", "filters")
 	said(t, cli.ExitOK, `^The cutover of link test is cancelled: `, nil, c.move("--cancel")...)
 	said(t, cli.ExitFailed, `no cutover of the link is under way`, nil, c.move("--resume")...)
 	insert(t, c.source, "shop", "b", bson.D{{Key: "_id", Value: 1}})

@@ -35,9 +35,13 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		Shell: func(ctx context.Context, command string, env []string) error { return shell(ctx, out, command, env) },
 		Told:  func(t record.Taken) { c.told(out, t) },
 	}
-	verifies, err := c.verifies(ctx, store)
-	if err != nil {
-		return cli.Stopped(ctx, err)
+	verifies := c.Verify
+	if c.Resume {
+		r, err := c.resumed(ctx, source, store, &state)
+		if err != nil {
+			return cli.Stopped(ctx, linkError{err})
+		}
+		verifies = r != nil && r.Options.Verify
 	}
 	if verifies {
 		cfg.Verify = func(ctx context.Context, _ checkpoint.Cut) (string, error) {
@@ -52,7 +56,7 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		do, why = func(ctx context.Context) (*record.Record, error) { return cutover.Cancel(ctx, cfg) }, "cutover --cancel"
 	}
 	var r *record.Record
-	err = cutover.Locked(ctx, store.Target(), c.MetadataDB, c.Link, operator(), why, func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) },
+	err := cutover.Locked(ctx, store.Target(), c.MetadataDB, c.Link, operator(), why, func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) },
 		func(ctx context.Context) (err error) {
 			r, err = do(ctx)
 			return err

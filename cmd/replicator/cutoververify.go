@@ -16,21 +16,34 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/status"
 	"github.com/oplogrep/replicator/verify"
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
-// verifies reports whether the cutover compares the target with the source: as it was begun with, if it was.
-func (c *cutoverCommand) verifies(ctx context.Context, store *checkpoint.Store) (bool, error) {
-	if !c.Resume {
-		return c.Verify, nil
-	}
+// resumed returns the record of the cutover to go on with, nil if there is none, and an error if the way back that it
+// was begun with cannot be any more: versions may have changed since.
+func (c *cutoverCommand) resumed(ctx context.Context, source *driver.Set, store *checkpoint.Store, state *checkpoint.State) (*record.Record, error) {
 	r, err := (&record.Store{Target: store.Target(), DB: c.MetadataDB}).Get(ctx, c.Link)
 	if err != nil || !r.Open() {
-		return false, err
+		return nil, err
 	}
-	return r.Options.Verify, nil
+	if r.State != record.Running || r.Options.Reverse == record.NoReverse || state.Over != nil {
+		return r, nil
+	}
+	back, err := cutover.Reversible(ctx, source, store.Target(), state, c.MetadataDB)
+	if err != nil {
+		return nil, err
+	}
+	if back.Standing != status.Met {
+		return nil, &cli.Error{
+			Err:  fmt.Errorf("cutover of link %s: %s is not met any more: %s", c.Link, back.Name, printable.Text(back.Value)),
+			Code: cli.ExitFailed, Hint: "Nothing was done. It was begun with a way back: replicator cutover --cancel --link " + c.Link + " … cancels it; begin it again with --reverse=none, or once there can be one. " + back.Next,
+		}
+	}
+	return r, nil
 }
 
 // verify compares what is not verified as of --require-verified, with writes to the source stopped. It goes on with
