@@ -104,15 +104,17 @@ func (b *Back) String() string {
 // since it stood still; otherwise the error wraps ErrTouched, and names the write. What expires
 // documents on the target is held first.
 //
-//	hold what expires ──▶ examine the target's oplog since the freeze ──▶ create the link, consistent
+//	examine the target's oplog since the freeze ──▶ hold what expires ──▶ examine again ──▶ create the link, consistent
+//	  │ touched: nothing was changed                                         │ touched: let go what was held
 //
-// It may be interrupted, and called again, by several processes at a time.
+// A link of that name that has begun there before, and has ended since, is a *checkpoint.OverError: applications may use
+// the target. It may be interrupted, and called again, by several processes at a time.
 func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, names *scope.Scope) error {
 	store, err := checkpoint.New(checkpoint.Config{Target: b.cfg.Target, DB: b.cfg.MetaDB, Link: link})
 	if err != nil {
 		return err
 	}
-	if st, found, err := store.Load(ctx); err != nil || found && st.Over == nil {
+	if begun, err := b.begun(ctx, store); err != nil || begun {
 		return err
 	}
 	mirrored := func(ns oplog.Namespace) bool {
@@ -123,18 +125,16 @@ func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, n
 	if err := store.Prepare(ctx); err != nil {
 		return err
 	}
-	dbs, err := databases(ctx, b.cfg.Target)
+	if _, err := b.examine(ctx, link, names); err != nil {
+		return b.refused(ctx, store, link, false, err)
+	}
+	held, err := b.hold(ctx, gate, link, mirrored)
 	if err != nil {
 		return err
-	}
-	for _, db := range dbs {
-		if _, err := ddl.HoldExpiry(ctx, gate, b.cfg.MetaDB, link, db, mirrored); err != nil {
-			return err
-		}
 	}
 	upTo, err := b.examine(ctx, link, names)
 	if err != nil {
-		return err
+		return b.refused(ctx, store, link, held > 0, err)
 	}
 	state.Source, state.Applied, state.AppliedWall, state.FetchFrom = b.set, b.back.Start, b.over.Reverse.Wall, b.back.Start
 	filters := b.Filters()
@@ -156,6 +156,72 @@ func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, n
 		return err
 	}
 	return nil
+}
+
+// Used reports whether a link has begun where this way back begins, or has been past it, and has ended: it
+// does not begin there again.
+func (b *Back) Used(st *checkpoint.State) bool {
+	return st.Over != nil && !b.back.Start.After(st.Applied)
+}
+
+// begun reports whether the link exists, and goes on.
+func (b *Back) begun(ctx context.Context, store *checkpoint.Store) (bool, error) {
+	st, found, err := store.Load(ctx)
+	switch {
+	case err != nil || !found:
+		return false, err
+	case b.Used(&st):
+		return false, &checkpoint.OverError{Link: store.Link(), Over: *st.Over}
+	}
+	return st.Over == nil, nil
+}
+
+// hold holds what expires documents on the target, and returns how much it has changed.
+func (b *Back) hold(ctx context.Context, gate *guard.Gate, link string, mirrored func(oplog.Namespace) bool) (int, error) {
+	dbs, err := databases(ctx, b.cfg.Target)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, db := range dbs {
+		held, err := ddl.HoldExpiry(ctx, gate, b.cfg.MetaDB, link, db, mirrored)
+		if n += len(held); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// refused says why the way back does not begin, and lets go what was held for it.
+func (b *Back) refused(ctx context.Context, store *checkpoint.Store, link string, held bool, why error) error {
+	if !errors.Is(why, ErrTouched) {
+		return why
+	}
+	specs, err := ddl.ReadDeferred(ctx, b.cfg.Target, b.cfg.MetaDB, link)
+	var other ddl.RefusedErrors // what an earlier link of that name has left is not from here
+	n := 0
+	for i := range specs {
+		if specs[i].Absent || len(specs[i].Fields) != 1 || specs[i].Fields[0] != "expireAfterSeconds" {
+			other = append(other, &ddl.RefusedError{NS: specs[i].NS, Index: specs[i].Index})
+			continue
+		}
+		n++
+	}
+	if err == nil && n > 0 && held {
+		_, err = (&ConvertConfig{Target: b.cfg.Target, MetaDB: b.cfg.MetaDB, Link: link}).ended().run(ctx, func(c *ddl.Converter, ctx context.Context, done func(ddl.Converted)) error {
+			return c.Expire(ctx, other, done)
+		})
+		if err == nil {
+			return why
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w; what expires documents there may stay held: %w", why, err)
+	}
+	if n > 0 {
+		return fmt.Errorf("%w; an earlier start has held %d options that expire documents there, and recorded them in %s.deferred: set them again (collMod)", why, n, b.cfg.MetaDB)
+	}
+	return why
 }
 
 // examine returns up to where the target's oplog has nothing on what is mirrored, since the

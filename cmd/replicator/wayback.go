@@ -39,6 +39,9 @@ func (c *runCommand) wayBack(ctx context.Context, p *plan, source, target *drive
 	if err != nil {
 		return nil, err
 	}
+	if found && back.Used(&st) {
+		return nil, nil //nolint:nilnil // It has ended, as the startup checks say.
+	}
 	p.back = back.String()
 	return back, c.takeFilters(p, back.Filters())
 }

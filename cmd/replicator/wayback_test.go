@@ -78,6 +78,18 @@ func saysBack(t *testing.T, target *mongosim.Set, link, of string) {
 	}
 }
 
+// startedAgain checks that a process changes nothing which a supervisor starts as at the first time, after the link
+// was itself cut over.
+func startedAgain(t *testing.T, from, to *aSide, name string, start []string) {
+	t.Helper()
+	said(t, pipeline.ExitResync, `was cut over at`, nil, append([]string{
+		"run", "--once", "--listen=none", "--source=" + from.set.URI(), "--target=" + to.set.URI(), "--link=" + name,
+	}, start...)...)
+	if age := to.age(t, "c", "ttl"); age != 3600 {
+		t.Errorf("started again, it makes documents expire after %d s", age)
+	}
+}
+
 // TestForthAndBack: a link is cut over and goes back without a copy, again and again, with its filters
 // and names inverted, over versions; each time both sides are equal, all that either has
 // acknowledged is there, and nothing circulates.
@@ -131,6 +143,9 @@ func TestForthAndBack(t *testing.T) {
 		}
 		if age := to.age(t, "c", "ttl"); age != 3600 {
 			t.Errorf("round %d: the new side expires documents after %d s", round, age)
+		}
+		if round == 1 {
+			startedAgain(t, from, to, name, start)
 		}
 		for coll, n := range want {
 			x, y := from.docs(t, coll), to.docs(t, coll)

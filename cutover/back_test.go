@@ -1,0 +1,156 @@
+package cutover_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// sides are both sides of link dr, which was cut over; the old one has a TTL index.
+type sides struct {
+	t          *testing.T
+	last, next mongo.Caller
+}
+
+func newSides(t *testing.T) *sides {
+	t.Helper()
+	ctx := t.Context()
+	s := &sides{t, open(t, "7.0"), open(t, "7.0")}
+	insert(t, s.last, "shop", "c", 1)
+	s.run(`{"createIndexes": "c", "indexes": [{"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 3600}]}`)
+	frozen, armed := must.Get(replset.NewestEntry(ctx, s.last, replset.Majority))(t), must.Get(replset.NewestEntry(ctx, s.next, replset.Majority))(t)
+	store := must.Get(checkpoint.New(checkpoint.Config{Target: s.next, Link: "dr"}))(t)
+	must.Succeed(t, store.Create(ctx, checkpoint.State{
+		Writers: 1, Applied: frozen.OpTime, AppliedWall: 1, FetchFrom: frozen.OpTime, Filters: &checkpoint.Filters{},
+		Source: checkpoint.Source(must.Get(replset.Identify(ctx, s.last))(t)),
+	}))
+	must.Succeed(t, must.Get(store.Acquire(ctx, 0))(t).End(ctx, checkpoint.Over{At: time.Now().UTC(), By: "me", Source: frozen.OpTime, Reverse: &checkpoint.Reverse{
+		Start: armed.OpTime, Wall: 1, Filters: checkpoint.Filters{Reversed: true},
+		Target: checkpoint.Source(must.Get(replset.Identify(ctx, s.next))(t)),
+	}}))
+	return s
+}
+
+// run runs a command on the old side.
+func (s *sides) run(cmd string) {
+	s.t.Helper()
+	must.Get(s.last.Call(s.t.Context(), mongo.Command{DB: "shop", Body: bsongen.FromJSON(s.t, cmd)}))(s.t)
+}
+
+// begin begins the link back, by a process that reaches the old side as given.
+func (s *sides) begin(last mongo.Caller) error {
+	s.t.Helper()
+	back := must.Get(cutover.FindBack(s.t.Context(), &cutover.BackConfig{Source: s.next, Target: last, MetaDB: "replicator"}))(s.t)
+	f := back.Filters()
+	names := must.Get(scope.New(cutover.ScopeOf(&f, "replicator")))(s.t)
+	return back.Begin(s.t.Context(), "back", checkpoint.State{Writers: 1}, names)
+}
+
+// is checks the age of the TTL index of the old side, -1 for no index, and what is deferred there for the link.
+func (s *sides) is(what string, age int64, deferred ...int64) {
+	s.t.Helper()
+	got := int64(-1)
+	for _, spec := range must.Get(catalog.Indexes(s.t.Context(), s.last, "shop.c"))(s.t) {
+		if n, ok := spec.Lookup("expireAfterSeconds").AsInt64OK(); ok {
+			got = n
+		}
+	}
+	if got != age {
+		s.t.Errorf("%s: documents expire after %d s, want %d", what, got, age)
+	}
+	specs := must.Get(ddl.ReadDeferred(s.t.Context(), s.last, "replicator", "back"))(s.t)
+	if len(specs) != len(deferred) {
+		s.t.Fatalf("%s: deferred: %v, want ages %d", what, specs, deferred)
+	}
+	for i := range specs {
+		if n, _ := specs[i].Spec.Lookup("expireAfterSeconds").AsInt64OK(); n != deferred[i] {
+			s.t.Errorf("%s: deferred: after %d s, want %d", what, n, deferred[i])
+		}
+	}
+}
+
+const expiresNever = 1<<31 - 1
+
+// meanwhile is a set to which something happens before a process sends a command that is recognised.
+type meanwhile struct {
+	mongo.Caller
+	before func(cmd mongo.Command) bool
+	do     func()
+	once   sync.Once
+}
+
+// Call implements mongo.Caller.
+func (m *meanwhile) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if m.before(cmd) {
+		m.once.Do(m.do)
+	}
+	return m.Caller.Call(ctx, cmd)
+}
+
+// named recognises a command by its first element.
+func named(name, value string) func(mongo.Command) bool {
+	return func(cmd mongo.Command) bool {
+		first := cmd.Body.Index(0)
+		text, _ := first.Value().StringValueOK()
+		return first.Key() == name && text == value
+	}
+}
+
+// ended ends the link back, as its own cutover does.
+func (s *sides) ended() {
+	s.t.Helper()
+	ctx := s.t.Context()
+	store := must.Get(checkpoint.New(checkpoint.Config{Target: s.last, Link: "back"}))(s.t)
+	link := must.Get(store.Acquire(ctx, 0))(s.t)
+	must.Succeed(s.t, link.End(ctx, checkpoint.Over{At: time.Now().UTC(), By: "me", Source: link.State().Applied}))
+	must.Get(cutover.Expire(ctx, &cutover.ConvertConfig{Target: s.last, MetaDB: "replicator", Link: "back"}))(s.t)
+}
+
+// TestBackBeganBefore: a process that is started as at the first time, after the link back has itself
+// ended, changes nothing: applications use that side.
+func TestBackBeganBefore(t *testing.T) {
+	t.Parallel()
+	s := newSides(t)
+	must.Succeed(t, s.begin(s.last))
+	s.is("begun", expiresNever, 3600)
+	must.Succeed(t, s.begin(s.last))
+	s.ended()
+	s.is("ended", 3600)
+	never := &meanwhile{Caller: s.last, before: named("collMod", "c"), do: func() { t.Error("the TTL index is changed") }}
+	if err := s.begin(never); !errors.As(err, new(*checkpoint.OverError)) {
+		t.Errorf("begun again: %v", err)
+	}
+	s.is("begun again", 3600)
+}
+
+// TestBackTouched: where the old side was written to, before or while what expires documents is held, that is as it
+// was once the start is refused.
+func TestBackTouched(t *testing.T) {
+	t.Parallel()
+	s := newSides(t)
+	late := &meanwhile{Caller: s.last, before: named("collMod", "c"), do: func() { insert(t, s.last, "shop", "c", 2) }}
+	if err := s.begin(late); !errors.Is(err, cutover.ErrTouched) {
+		t.Errorf("written to meanwhile: %v", err)
+	}
+	s.is("written to meanwhile", 3600)
+	changes := &meanwhile{Caller: s.last, before: named("collMod", "c"), do: func() { t.Error("the TTL index is changed") }}
+	if err := s.begin(changes); !errors.Is(err, cutover.ErrTouched) || strings.Contains(err.Error(), "held") {
+		t.Errorf("written to before: %v", err)
+	}
+	s.is("written to before", 3600)
+}
