@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/promote"
 )
@@ -28,10 +31,18 @@ type restored struct {
 	cutover, left, blocked bool
 }
 
+// restoreTry is how long it is tried to read what is deferred while the target fails over.
+const restoreTry = time.Minute
+
 // complete prints the recovery point of a link, and restores its deferred options if it was promoted. Both may be
 // done again.
 func (c *promoteCommand) complete(ctx context.Context, out cli.Output, target *driver.Set, r *promote.Recovery) error {
-	specs, err := ddl.ReadDeferred(ctx, target, c.MetadataDB, c.Link)
+	var specs ddl.Specs
+	again := mongo.Retry{For: restoreTry, Again: func(err error) bool { return servererr.Classify(err).Passes() }}
+	err := again.Do(ctx, func() (err error) {
+		specs, err = ddl.ReadDeferred(ctx, target, c.MetadataDB, c.Link)
+		return err
+	})
 	if err != nil {
 		return errors.Join(c.print(out, r, &restored{}), linkError{fmt.Errorf("promote: restore the deferred options: %w", err)})
 	}
