@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
@@ -153,4 +154,44 @@ func TestBackTouched(t *testing.T) {
 		t.Errorf("written to before: %v", err)
 	}
 	s.is("written to before", 3600)
+}
+
+// TestResumeGoneBack: what is left of a cutover is not done once its way back was cut over, and waits while it is
+// being cut over; and where applications use the target, a block that was set since stays.
+func TestResumeGoneBack(t *testing.T) {
+	t.Parallel()
+	records := func(c mongo.Caller) *record.Store { return &record.Store{Target: c, DB: "replicator"} }
+	for name, tt := range map[string]struct {
+		before                  func(s *sides)
+		begun, blocked, refused bool // expire was begun; the target is blocked afterwards
+	}{
+		"ended":             {before: (*sides).ended, begun: true, blocked: true},
+		"ended, not opened": {before: (*sides).ended, blocked: true},
+		"under way": {before: func(s *sides) {
+			must.Succeed(t, records(s.last).Put(t.Context(), nil, &record.Record{Link: "back", ID: "2", State: record.Running, Steps: []record.Taken{}}))
+		}, begun: true, blocked: true, refused: true},
+		"goes on":             {before: func(*sides) {}, begun: true, blocked: true},
+		"goes on, not opened": {before: func(*sides) {}},
+	} {
+		s := newSides(t)
+		must.Succeed(t, s.begin(s.last))
+		tt.before(s)
+		r := &record.Record{Link: "dr", ID: "1", State: record.Running, Options: record.Options{Freeze: record.Stopped}, Steps: []record.Taken{}}
+		r.Begin(record.Commit, "me", time.Now())
+		if tt.begun {
+			r.Begin(record.Expire, "me", time.Now())
+		}
+		must.Succeed(t, records(s.next).Put(t.Context(), nil, r))
+		next := &blockable{Caller: s.next, block: old{blocked: true}}
+		r, err := cutover.Resume(t.Context(), &cutover.Config{
+			Drain:  cutover.DrainConfig{Source: s.last, Link: "dr", By: "me", Within: time.Minute, Said: func(string) {}},
+			Target: next, MetaDB: "replicator", Process: "the operator's",
+		})
+		if (err != nil) != tt.refused || (r.State == record.Done) == tt.refused || next.block.isBlocked() != tt.blocked {
+			t.Errorf("%s: %v, state %s, the target blocked: %v", name, err, r.State, next.block.isBlocked())
+		}
+		if (r.GoneBack == "back") != strings.HasPrefix(name, "ended") {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
 }

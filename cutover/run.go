@@ -63,6 +63,8 @@ type Config struct {
 	// Armed, if not nil, is called once it is known where a link back may begin, or why it cannot: a
 	// test interferes there.
 	Armed func(ctx context.Context)
+	// SourceGone means that the source cannot be reached: what follows the commit point is done without it.
+	SourceGone bool
 	// Shell runs a command of the operator.
 	Shell func(ctx context.Context, command string, environment []string) error
 	// Told, if not nil, is called with each step that has begun or ended.
@@ -348,11 +350,15 @@ func (w *work) finish(ctx context.Context, ended *checkpoint.Over) error {
 		return &StepError{record.Commit, err}
 	}
 	w.tell()
-	if err := w.unblockTarget(ctx); err != nil {
-		return err
+	gone, err := w.goneBack(ctx)
+	if err != nil {
+		return &StepError{record.Expire, err}
 	}
-	if w.rec.Options.ThawSource {
-		if err := w.step(ctx, record.Thaw, w.thawSource); err != nil {
+	if gone != "" {
+		return w.leave(ctx, gone)
+	}
+	if !w.rec.Began(record.Expire) { // otherwise they have ended, and what is blocked now was blocked since
+		if err := w.open(ctx); err != nil {
 			return err
 		}
 	}

@@ -78,7 +78,7 @@ func (o *old) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 		for i, ns := range o.written {
 			docs = append(docs, bson.D{{Key: "ts", Value: bson.Timestamp{T: 101, I: uint32(i)}}, {Key: "op", Value: "i"}, {Key: "ns", Value: ns}})
 		}
-	case name == "find" && o.looked():
+	case name == "find" && cmd.DB != "replicator" && o.looked():
 		docs = bson.A{bson.D{{Key: "_id", Value: ""}, {Key: "blockUserWrites", Value: true}}}
 	}
 	return reply(bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "x.y"}, {Key: "firstBatch", Value: docs}}}}), nil

@@ -203,6 +203,10 @@ func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record, was *check
 		_, err := fmt.Fprintf(out.Results, "The cutover of link %s is cancelled: %s; the link goes on.\n", c.Link, r.Thawed())
 		return shown(err)
 	}
+	if r.GoneBack != "" {
+		_, err := fmt.Fprintf(out.Results, "Link %s was cut over, and link %s, the way back, since: nothing of it is left to be done, and the target stays as it is.\n", c.Link, r.GoneBack)
+		return shown(err)
+	}
 	kept := "The old source stays blocked"
 	switch {
 	case r.Options.ThawSource && r.Options.Freeze == record.Block:

@@ -108,6 +108,8 @@ type Record struct {
 	Drained Drained `bson:"drained,omitempty" json:"drained,omitzero"`
 	// DowntimeSeconds is the time from Frozen until applications could use the target.
 	DowntimeSeconds float64 `bson:"downtimeSeconds,omitempty" json:"downtimeSeconds,omitempty"`
+	// GoneBack is the way back if that was cut over before all was done: the rest was left.
+	GoneBack string `bson:"goneBack,omitempty" json:"goneBack,omitempty"`
 
 	// Rev counts the changes, Save identifies the last one.
 	Rev  int64         `bson:"rev"  json:"rev"`
