@@ -23,6 +23,8 @@ type ConvertConfig struct {
 	Fence ddl.Fence
 	// Said, if not nil, is called with what was done.
 	Said func(string)
+	// over is set if the link has ended.
+	over bool
 }
 
 // Convert makes the indexes of a target unique that are so at the source, and builds those that it
@@ -65,7 +67,8 @@ func Restore(ctx context.Context, cfg *ConvertConfig) (changes int, refused ddl.
 // dead process has left open ends at once.
 func (cfg *ConvertConfig) ended() *ConvertConfig {
 	c := *cfg
-	c.Fence = over{mongo.NewSession(cfg.Target, mongo.SessionID("cutover", cfg.MetaDB, cfg.Link), time.Now().UnixMilli())}
+	c.over = true
+	c.Fence = over{mongo.NewSession(cfg.Target, mongo.SessionID("cutover", cfg.MetaDB, cfg.Link), time.Now().UnixMicro())}
 	return &c
 }
 
@@ -77,6 +80,7 @@ func (cfg *ConvertConfig) run(ctx context.Context, do func(*ddl.Converter, conte
 		if err != nil {
 			return err
 		}
+		c.Ended = cfg.over
 		return do(c, ctx, func(d ddl.Converted) {
 			n++
 			if cfg.Said != nil {

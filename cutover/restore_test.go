@@ -82,6 +82,41 @@ func TestRestoreKeepsIndex(t *testing.T) {
 	}
 }
 
+// TestRestoreLeavesChoices: what applications have removed or renamed since the link has ended stays so.
+func TestRestoreLeavesChoices(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"5.0", "7.0"} {
+		target := open(t, version)
+		m := newMoved(t, target, "r")
+		m.run(m.link, `{"insert": "a", "documents": [{"_id": 3, "email": "y", "late": 1}, {"_id": 4, "late": 1}]}`)
+		cfg := &cutover.ConvertConfig{Target: target, MetaDB: "replicator", Link: m.link}
+		if _, refused, err := cutover.Restore(t.Context(), cfg); err != nil || len(refused) != 2 {
+			t.Fatalf("%s: refused %v, %v", version, refused, err)
+		}
+		m.run(m.link, `{"dropIndexes": "a", "index": ["email_1", "at_1"]}`) // not unique, then: nothing is to expire either
+		m.run("admin", `{"renameCollection": "`+m.link+`.a", "to": "`+m.link+`.b"}`)
+		m.run(m.link, `{"delete": "b", "deletes": [{"q": {"_id": 3}, "limit": 1}]}`)
+		changed, refused, err := cutover.Restore(t.Context(), cfg)
+		if err != nil || len(refused) != 0 || changed != 1 {
+			t.Fatalf("%s: %d changes, refused %v, %v", version, changed, refused, err)
+		}
+		if got := m.indexesOf("b"); got != "_id_, late_1 unique" {
+			t.Errorf("%s: %s", version, got)
+		}
+		if left := must.Get(ddl.ReadDeferred(t.Context(), target, "replicator", m.link))(t); len(left) != 0 {
+			t.Errorf("%s: deferred is %v", version, left)
+		}
+
+		// One that expired nothing yet when applications dropped it.
+		m = newMoved(t, target, "e")
+		m.run(m.link, `{"dropIndexes": "a", "index": "at_1"}`)
+		must.Get(cutover.Expire(t.Context(), &cutover.ConvertConfig{Target: target, MetaDB: "replicator", Link: m.link}))(t)
+		if got := m.indexes(); got != "_id_, email_1" {
+			t.Errorf("%s: %s", version, got)
+		}
+	}
+}
+
 // TestListViolations: all documents that violate an index are listed, over many replies, and those of an index
 // that cannot be listed do not keep it from the others.
 func TestListViolations(t *testing.T) {

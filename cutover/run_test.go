@@ -180,9 +180,11 @@ func (m *moved) whole() *cutover.Config { return m.config(m.target, m.source) }
 var byBlock = &record.Options{Freeze: record.Block}
 
 // indexes returns the indexes of the target in words.
-func (m *moved) indexes() string {
+func (m *moved) indexes() string { return m.indexesOf(m.ns().Collection()) }
+
+func (m *moved) indexesOf(coll string) string {
 	var all []string
-	for _, spec := range must.Get(catalog.Indexes(m.t.Context(), m.target, m.ns()))(m.t) {
+	for _, spec := range must.Get(catalog.Indexes(m.t.Context(), m.target, oplog.NewNamespace(m.link, coll)))(m.t) {
 		text := []string{spec.Lookup("name").StringValue()}
 		for _, flag := range []string{"unique", "prepareUnique", "expireAfterSeconds"} {
 			if _, err := spec.LookupErr(flag); err == nil {

@@ -27,7 +27,11 @@ import (
 //	absent      built                            dropped
 //	expireAfterSeconds: Expire only, once there is no way back: what the target's own
 //	            TTL monitor deletes, the source does not have deleted
-type Converter struct{ step *step }
+type Converter struct {
+	step *step
+	// Ended means that the link has ended, and applications use the target: what they have removed stays so.
+	Ended bool
+}
 
 // Converted is a change of a Converter.
 type Converted struct {
@@ -42,6 +46,7 @@ type Converted struct {
 type RefusedError struct {
 	NS    oplog.Namespace
 	Index string
+	UUID  oplog.UUID
 	Err   error
 	// Back is why the index could not be made what it was before; nil if it is that.
 	Back error
@@ -105,7 +110,7 @@ func NewConverter(ctx context.Context, target mongo.Caller, fence Fence, metaDB,
 	if err != nil {
 		return nil, err
 	}
-	return &Converter{e.step(&oplog.Op{Kind: oplog.KindCommand}, Maybe)}, nil
+	return &Converter{step: e.step(&oplog.Op{Kind: oplog.KindCommand}, Maybe)}, nil
 }
 
 // Convert makes indexes unique, and builds those that the target lacks; they expire nothing. It calls
@@ -138,13 +143,17 @@ func (c *Converter) Convert(ctx context.Context, done func(Converted)) error {
 // can be taken back.
 func (c *Converter) Expire(ctx context.Context, kept RefusedErrors, done func(Converted)) error {
 	keeps := func(h *DeferredSpec) bool {
-		return slices.ContainsFunc(kept, func(e *RefusedError) bool { return e.NS == h.NS && e.Index == h.Index })
+		return slices.ContainsFunc(kept, func(e *RefusedError) bool { return e.UUID == h.UUID && e.Index == h.Index })
 	}
 	err := c.each(ctx, "convert", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
 		if keeps(h) {
 			return "", nil // to build it again would fail
 		}
-		return c.expire(ctx, coll, h)
+		what, err := c.expire(ctx, coll, h)
+		if err == nil { // at once: what applications change from then on stays so if this is repeated
+			err = c.step.releaseIndex(ctx, h.NS, h.Index)
+		}
+		return what, err
 	})
 	if err != nil {
 		return err
@@ -168,7 +177,11 @@ func (c *Converter) Revert(ctx context.Context, done func(Converted)) error {
 		if h.Index == "" {
 			return "", nil
 		}
-		return c.revert(ctx, coll, h)
+		what, err := c.revert(ctx, coll, h)
+		if err == nil {
+			err = c.built(ctx, h, false)
+		}
+		return what, err
 	})
 }
 
@@ -191,8 +204,8 @@ func (c *Converter) each(ctx context.Context, verb string, done func(Converted),
 	})
 	for i := range specs {
 		h := &specs[i]
-		coll, exists, err := c.step.cfg.Catalog.Get(ctx, h.NS)
-		if err == nil && (!exists || coll.UUID != h.UUID) {
+		coll, exists, err := c.collection(ctx, h)
+		if err == nil && !exists {
 			continue // of an earlier collection of that name
 		}
 		what := ""
@@ -213,6 +226,45 @@ func (c *Converter) each(ctx context.Context, verb string, done func(Converted),
 	return nil
 }
 
+// collection returns the collection of a deferred spec, false if it is gone. Applications may have renamed that
+// of a link that has ended.
+func (c *Converter) collection(ctx context.Context, h *DeferredSpec) (*catalog.Collection, bool, error) {
+	coll, exists, err := c.step.cfg.Catalog.Get(ctx, h.NS)
+	if err != nil || exists && coll.UUID == h.UUID {
+		return coll, exists, err
+	}
+	if c.Ended {
+		colls, _ := c.step.cfg.Catalog.Known()
+		for _, coll := range colls {
+			if coll.UUID == h.UUID {
+				return coll, true, nil
+			}
+		}
+	}
+	return nil, false, nil
+}
+
+// built records that the index of a spec is dropped, or there, as this process has left it.
+func (c *Converter) built(ctx context.Context, h *DeferredSpec, dropped bool) error {
+	absent := h.Absent && !c.Ended // otherwise nobody takes back that it is there
+	if h.Dropped == dropped && h.Absent == absent {
+		return nil
+	}
+	h.Dropped, h.Absent = dropped, absent
+	return c.step.store(ctx, h)
+}
+
+// drop drops the index of a spec, which is built again.
+func (c *Converter) drop(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) error {
+	if err := c.built(ctx, h, true); err != nil {
+		return err
+	}
+	if err := c.step.dropIndex(ctx, coll, h.Index); err != nil && !says(err, servererr.IsNoIndex) {
+		return err
+	}
+	return nil
+}
+
 func label(h *DeferredSpec) string {
 	if h.Index == "" {
 		return "the options of " + string(h.NS)
@@ -221,8 +273,8 @@ func label(h *DeferredSpec) string {
 }
 
 // present returns an index of the target, nil for none.
-func (c *Converter) present(ctx context.Context, h *DeferredSpec) (fields, error) {
-	list, err := catalog.Indexes(ctx, c.step.reader, h.NS)
+func (c *Converter) present(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (fields, error) {
+	list, err := catalog.Indexes(ctx, c.step.reader, coll.NS)
 	if err != nil {
 		return nil, err
 	}
@@ -235,26 +287,28 @@ func (c *Converter) present(ctx context.Context, h *DeferredSpec) (fields, error
 
 // convert makes one index unique, or builds it.
 func (c *Converter) convert(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
-	is, err := c.present(ctx, h)
+	is, err := c.present(ctx, coll, h)
 	if err != nil {
 		return "", err
 	}
 	spec := split(h.Spec)
 	unique, prepare := spec.truth("unique") && !is.truth("unique"), spec.truth("prepareUnique") && !is.truth("prepareUnique")
 	switch {
+	case is == nil && c.Ended && !h.Absent && !h.Dropped:
+		return "", nil // applications have dropped it
 	case is == nil:
 		err := c.build(ctx, coll, h, optionExpire)
 		if says(err, servererr.IsDuplicateKey) {
 			var back error
 			if !h.Absent { // makeUnique was interrupted after it had dropped the index
-				back = c.build(ctx, coll, h, h.Fields...)
+				back = c.restored(ctx, coll, h)
 			}
-			return "", &RefusedError{NS: h.NS, Index: h.Index, Err: err, Back: back}
+			return "", &RefusedError{NS: coll.NS, Index: h.Index, UUID: h.UUID, Err: err, Back: back}
 		}
-		if err != nil {
-			return "", err
+		if err == nil {
+			err = c.built(ctx, h, false)
 		}
-		return "built", nil
+		return "built", err
 	case unique:
 		return c.makeUnique(ctx, coll, h)
 	case prepare:
@@ -275,25 +329,35 @@ func (c *Converter) makeUnique(ctx context.Context, coll *catalog.Collection, h 
 	case says(err, servererr.IsNotUnique):
 		// As before: it accepts every document, as the link's lanes need it.
 		back := c.modify(ctx, coll, h, field{"prepareUnique", boolValue(false)})
-		return "", &RefusedError{NS: h.NS, Index: h.Index, Err: err, Back: back}
+		return "", &RefusedError{NS: coll.NS, Index: h.Index, UUID: h.UUID, Err: err, Back: back}
 	case !says(err, servererr.IsNotUnderstood) && !says(err, servererr.IsOptionRefused):
 		return "", err
 	}
 	// Before 6.0, or under its feature compatibility version.
-	if err := c.step.dropIndex(ctx, coll, h.Index); err != nil && !says(err, servererr.IsNoIndex) {
+	if err := c.drop(ctx, coll, h); err != nil {
 		return "", err
 	}
 	err = c.build(ctx, coll, h, optionExpire)
 	if says(err, servererr.IsDuplicateKey) {
-		back := c.build(ctx, coll, h, h.Fields...)
-		return "", &RefusedError{NS: h.NS, Index: h.Index, Err: err, Back: back}
+		return "", &RefusedError{NS: coll.NS, Index: h.Index, UUID: h.UUID, Err: err, Back: c.restored(ctx, coll, h)}
+	}
+	if err == nil {
+		err = c.built(ctx, h, false)
 	}
 	return "dropped, and built unique", err
 }
 
+// restored builds the index of a spec as it was before it was dropped.
+func (c *Converter) restored(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) error {
+	if err := c.build(ctx, coll, h, h.Fields...); err != nil {
+		return err
+	}
+	return c.built(ctx, h, false)
+}
+
 // revert takes back what convert has done to one index.
 func (c *Converter) revert(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
-	is, err := c.present(ctx, h)
+	is, err := c.present(ctx, coll, h)
 	switch {
 	case err != nil:
 		return "", err
@@ -325,7 +389,7 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		m := modification{step: c.step, coll: coll, send: fields{{optionExpire, after}}}
 		return what, m.change(ctx)
 	}
-	is, err := c.present(ctx, h)
+	is, err := c.present(ctx, coll, h)
 	if err != nil {
 		return "", err
 	}
@@ -340,9 +404,11 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 			return what, err
 		}
 		// Before 5.1.
-		if err := c.step.dropIndex(ctx, coll, h.Index); err != nil && !says(err, servererr.IsNoIndex) {
+		if err := c.drop(ctx, coll, h); err != nil {
 			return "", err
 		}
+	} else if c.Ended && !h.Dropped {
+		return "", nil // applications have dropped it
 	}
 	return what, c.build(ctx, coll, h)
 }

@@ -28,6 +28,8 @@ type DeferredSpec struct {
 	Fields []string
 	// Absent is set if the target does not have the index at all.
 	Absent bool
+	// Dropped is set while the index is dropped to be built again: see Converter.
+	Dropped bool
 	// Spec is the whole index as the source has it, or the collection's deferred options.
 	Spec bson.Raw
 }
@@ -95,7 +97,7 @@ func parseDeferred(doc bson.Raw) (DeferredSpec, error) {
 	id, _ := r.Doc("_id", false)
 	h := DeferredSpec{
 		NS: oplog.Namespace(id.Text("ns")), Index: id.Text("index"), UUID: r.UUID("uuid"),
-		Absent: r.Has("absent") && r.Bool("absent"), Spec: r.Raw("spec"),
+		Absent: r.Has("absent") && r.Bool("absent"), Dropped: r.Has("dropped") && r.Bool("dropped"), Spec: r.Raw("spec"),
 	}
 	r.Take(id)
 	r.List("deferred", func(e *rawbson.Elem) bool {
@@ -175,6 +177,9 @@ func appendDeferred(dst []byte, h *DeferredSpec) []byte {
 	dst = bsoncore.AppendArrayElement(dst, "deferred", names.Build())
 	if h.Absent {
 		dst = bsoncore.AppendBooleanElement(dst, "absent", true)
+	}
+	if h.Dropped {
+		dst = bsoncore.AppendBooleanElement(dst, "dropped", true)
 	}
 	return metadata.AppendRaw(dst, "spec", h.Spec)
 }
