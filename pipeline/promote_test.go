@@ -119,6 +119,33 @@ func TestPromoteLanesAhead(t *testing.T) {
 	must.Succeed(t, o.equalNow())
 }
 
+// TestPromoteWayBack: the relay log of a way back has entries that came from the target, and cannot be
+// applied without the source, which tells them. The link is promoted to what its lanes have.
+func TestPromoteWayBack(t *testing.T) {
+	t.Parallel()
+	o := newRelayed(t)
+	o.hang()
+	o.write(3)
+	o.stored("a")
+	last := o.newest()
+	o.links["a"].stop(pipeline.ErrStopped)
+	o.awaitEnd(o.links["a"])
+	o.goOn()
+	st, _, err := must.Get(o.metadata())(t).Load(t.Context())
+	must.Succeed(t, err)
+	back := bson.D{
+		{Key: "link", Value: "forth"}, {Key: "instance", Value: "0123456789abcdef"}, {Key: "at", Value: time.UnixMilli(1)},
+		{Key: "start", Value: bson.D{{Key: "ts", Value: st.Applied.TS}, {Key: "t", Value: st.Applied.Term}}},
+	}
+	must.Succeed(t, o.target.write(t.Context(), "replicator", bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: "mirror"}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "back", Value: back}}}}},
+	}}}}))
+	got := must.Get(o.promote(nil))(t)
+	if got.Over == nil || !got.At.Before(last) {
+		t.Errorf("promoted %v, to %s; the relay log ends at %s", got.Over, got.At, last)
+	}
+}
+
 // TestPromoteOpenTransaction: the beginning of a transaction at the end of the relay log is not
 // applied, and is told of.
 func TestPromoteOpenTransaction(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
@@ -73,6 +72,10 @@ func (pr *promotion) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if ok && st.Back != nil {
+		pr.say("the relay log is not applied: which of its entries came from the target itself is recorded in the source alone")
+		ok = false
+	}
 	if ok && !found.Last.Before(st.Applied) {
 		if st.Routing != applier.Routing {
 			if err := link.SetRouting(ctx, applier.Routing); err != nil {
@@ -134,14 +137,8 @@ func (pr *promotion) open(ctx context.Context, instance string, st checkpoint.St
 // waitsAgain is the time between two tries to open the relay log.
 const waitsAgain = 200 * time.Millisecond
 
-// errNoSource reports that the source would have to be read.
-var errNoSource = errors.New("its records are in the source, which is not asked anything")
-
 // apply applies the relay log up to an entry, and returns once the checkpoint covers it.
 func (pr *promotion) apply(ctx context.Context, link *checkpoint.Link, st checkpoint.State, until oplog.OpTime) error {
-	if st.Back != nil {
-		return fmt.Errorf("promote link %q: tell what its oplog has from the target: %w", pr.settings.Link, errNoSource)
-	}
 	cfg := pr.settings.Stages(link, pr.target, pr.settings.Scope, pr.memory())
 	cfg.Start = st.Progress()
 	cfg.Batcher.Release = pr.log.Spool().Release
