@@ -197,6 +197,9 @@ func (b *Back) refused(ctx context.Context, store *checkpoint.Store, link string
 	if !errors.Is(why, ErrTouched) {
 		return why
 	}
+	if begun, err := b.begun(ctx, store); err != nil || begun {
+		return err // another process was faster: what was found is the link's own
+	}
 	specs, err := ddl.ReadDeferred(ctx, b.cfg.Target, b.cfg.MetaDB, link)
 	var other ddl.RefusedErrors // what an earlier link of that name has left is not from here
 	n := 0

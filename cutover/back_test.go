@@ -195,3 +195,18 @@ func TestResumeGoneBack(t *testing.T) {
 		}
 	}
 }
+
+// TestBackTogether: of two processes that start a way back together, the slower one finds what the link of the faster
+// one has written, and stands by.
+func TestBackTogether(t *testing.T) {
+	t.Parallel()
+	s := newSides(t)
+	late := &meanwhile{Caller: s.last, before: named("collMod", "c"), do: func() {
+		must.Succeed(t, s.begin(s.last))
+		insert(t, s.last, "shop", "c", 2)
+	}}
+	if err := s.begin(late); err != nil {
+		t.Errorf("the slower one: %v", err)
+	}
+	s.is("begun twice", expiresNever, 3600)
+}
