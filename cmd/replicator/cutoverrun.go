@@ -26,11 +26,13 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 	if o := state.Over; o != nil && !c.Resume && !c.Cancel {
 		return c.ended(ctx, out, store, o, state.Back)
 	}
-	if err := c.sameSource(ctx, source, &state.Source); err != nil {
+	gone, err := c.sourceGone(ctx, out, source, store, &state)
+	if err != nil {
 		return cli.Stopped(ctx, linkError{err})
 	}
 	cfg := &cutover.Config{
-		Drain: *c.drainConfig(out, source, store), Target: store.Target(), MetaDB: c.MetadataDB, Process: lease.NewProcess(""),
+		SourceGone: gone,
+		Drain:      *c.drainConfig(out, source, store), Target: store.Target(), MetaDB: c.MetadataDB, Process: lease.NewProcess(""),
 		Check: func(ctx context.Context) (string, error) { return c.ready(ctx, out, source, store, state, ask) },
 		Shell: func(ctx context.Context, command string, env []string) error { return shell(ctx, out, command, env) },
 		Told:  func(t record.Taken) { c.told(out, t) },
@@ -56,7 +58,7 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		do, why = func(ctx context.Context) (*record.Record, error) { return cutover.Cancel(ctx, cfg) }, "cutover --cancel"
 	}
 	var r *record.Record
-	err := cutover.Locked(ctx, store.Target(), c.MetadataDB, c.Link, operator(), why, func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) },
+	err = cutover.Locked(ctx, store.Target(), c.MetadataDB, c.Link, operator(), why, func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) },
 		func(ctx context.Context) (err error) {
 			r, err = do(ctx)
 			return err
@@ -66,6 +68,21 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		return c.unmoved(ctx, r, errors.Join(err, c.listRefused(ctx, out, store.Target(), c.MetadataDB, c.Link, refused)))
 	}
 	return c.printMoved(out, r, state.Back)
+}
+
+// sourceGone reports that the source cannot be reached, and that it is not needed: the link has ended, and what is left
+// is done on the target. Otherwise the error says why it is not the source.
+func (c *cutoverCommand) sourceGone(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store, state *checkpoint.State) (bool, error) {
+	err := c.sameSource(ctx, source, &state.Source)
+	if err == nil || ctx.Err() != nil || !c.Resume || state.Over == nil || errors.Is(err, checkpoint.ErrOtherSource) {
+		return false, err
+	}
+	r, unread := (&record.Store{Target: store.Target(), DB: c.MetadataDB}).Get(ctx, c.Link)
+	if unread != nil || !r.Open() || r.Options.ThawSource && !r.Has(record.Thaw) && !r.Began(record.Expire) {
+		return false, errors.Join(err, unread)
+	}
+	out.Complain("%s: the old source cannot be reached, and is not needed for what is left: %s.", c.Link, printable.Text(err.Error()))
+	return true, nil
 }
 
 // ended prints the end of a link that was cut over before.
