@@ -124,9 +124,7 @@ func (cfg *DrainConfig) frozen(ctx context.Context, otherwise error) error {
 	return nil
 }
 
-// blocked reports whether writes of users are blocked, with a block that its set will not take
-// back.
-// Blocked is blocked: whether a set blocks writes of users.
+// Blocked reports whether a set blocks writes of users, with a block that it will not take back.
 func Blocked(ctx context.Context, set mongo.Caller) (bool, error) { return blocked(ctx, set) }
 
 func blocked(ctx context.Context, set mongo.Caller) (bool, error) {

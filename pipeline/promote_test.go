@@ -134,7 +134,9 @@ func TestPromoteWayBack(t *testing.T) {
 	st, _, err := must.Get(o.metadata())(t).Load(t.Context())
 	must.Succeed(t, err)
 	back := bson.D{
-		{Key: "link", Value: "forth"}, {Key: "instance", Value: "0123456789abcdef"}, {Key: "at", Value: time.UnixMilli(1)},
+		{Key: "link", Value: "forth"},
+		{Key: "instance", Value: "0123456789abcdef"},
+		{Key: "at", Value: time.UnixMilli(1)},
 		{Key: "start", Value: bson.D{{Key: "ts", Value: st.Applied.TS}, {Key: "t", Value: st.Applied.Term}}},
 	}
 	must.Succeed(t, o.target.write(t.Context(), "replicator", bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
