@@ -103,13 +103,11 @@ func (m *meanwhile) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 	return m.Caller.Call(ctx, cmd)
 }
 
-// named recognises a command by its first element.
-func named(name, value string) func(mongo.Command) bool {
-	return func(cmd mongo.Command) bool {
-		first := cmd.Body.Index(0)
-		text, _ := first.Value().StringValueOK()
-		return first.Key() == name && text == value
-	}
+// ofC recognises a collMod of the collection c.
+func ofC(cmd mongo.Command) bool {
+	first := cmd.Body.Index(0)
+	text, _ := first.Value().StringValueOK()
+	return first.Key() == "collMod" && text == "c"
 }
 
 // ended ends the link back, as its own cutover does.
@@ -132,7 +130,7 @@ func TestBackBeganBefore(t *testing.T) {
 	must.Succeed(t, s.begin(s.last))
 	s.ended()
 	s.is("ended", 3600)
-	never := &meanwhile{Caller: s.last, before: named("collMod", "c"), do: func() { t.Error("the TTL index is changed") }}
+	never := &meanwhile{Caller: s.last, before: ofC, do: func() { t.Error("the TTL index is changed") }}
 	if err := s.begin(never); !errors.As(err, new(*checkpoint.OverError)) {
 		t.Errorf("begun again: %v", err)
 	}
@@ -144,12 +142,12 @@ func TestBackBeganBefore(t *testing.T) {
 func TestBackTouched(t *testing.T) {
 	t.Parallel()
 	s := newSides(t)
-	late := &meanwhile{Caller: s.last, before: named("collMod", "c"), do: func() { insert(t, s.last, "shop", "c", 2) }}
+	late := &meanwhile{Caller: s.last, before: ofC, do: func() { insert(t, s.last, "shop", "c", 2) }}
 	if err := s.begin(late); !errors.Is(err, cutover.ErrTouched) {
 		t.Errorf("written to meanwhile: %v", err)
 	}
 	s.is("written to meanwhile", 3600)
-	changes := &meanwhile{Caller: s.last, before: named("collMod", "c"), do: func() { t.Error("the TTL index is changed") }}
+	changes := &meanwhile{Caller: s.last, before: ofC, do: func() { t.Error("the TTL index is changed") }}
 	if err := s.begin(changes); !errors.Is(err, cutover.ErrTouched) || strings.Contains(err.Error(), "held") {
 		t.Errorf("written to before: %v", err)
 	}
@@ -201,7 +199,7 @@ func TestResumeGoneBack(t *testing.T) {
 func TestBackTogether(t *testing.T) {
 	t.Parallel()
 	s := newSides(t)
-	late := &meanwhile{Caller: s.last, before: named("collMod", "c"), do: func() {
+	late := &meanwhile{Caller: s.last, before: ofC, do: func() {
 		must.Succeed(t, s.begin(s.last))
 		insert(t, s.last, "shop", "c", 2)
 	}}
