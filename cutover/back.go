@@ -205,7 +205,7 @@ func (b *Back) refused(ctx context.Context, store *checkpoint.Store, link string
 	n := 0
 	for i := range specs {
 		if specs[i].Absent || len(specs[i].Fields) != 1 || specs[i].Fields[0] != "expireAfterSeconds" {
-			other = append(other, &ddl.RefusedError{NS: specs[i].NS, Index: specs[i].Index})
+			other = append(other, &ddl.RefusedError{NS: specs[i].NS, Index: specs[i].Index, UUID: specs[i].UUID})
 			continue
 		}
 		n++

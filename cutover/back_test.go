@@ -142,16 +142,25 @@ func TestBackBeganBefore(t *testing.T) {
 func TestBackTouched(t *testing.T) {
 	t.Parallel()
 	s := newSides(t)
+	// An earlier link of that name has left an index deferred, which is not of this start.
+	spec := must.Get(bson.Marshal(bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "u", Value: 1}}}, {Key: "name", Value: "u_1"}, {Key: "unique", Value: true}}))(t)
+	must.Get(s.last.Call(t.Context(), mongo.Command{DB: "replicator", Body: must.Get(bson.Marshal(bson.D{{Key: "insert", Value: "deferred"}, {Key: "documents", Value: bson.A{bson.D{
+		{Key: "_id", Value: bson.D{{Key: "link", Value: "back"}, {Key: "ns", Value: "shop.c"}, {Key: "index", Value: "u_1"}}},
+		{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: []byte("an earlier index")}},
+		{Key: "deferred", Value: bson.A{"unique"}},
+		{Key: "absent", Value: true},
+		{Key: "spec", Value: bson.Binary{Data: spec}},
+	}}}}))(t)}))(t)
 	late := &meanwhile{Caller: s.last, before: ofC, do: func() { insert(t, s.last, "shop", "c", 2) }}
 	if err := s.begin(late); !errors.Is(err, cutover.ErrTouched) {
 		t.Errorf("written to meanwhile: %v", err)
 	}
-	s.is("written to meanwhile", 3600)
+	s.is("written to meanwhile", 3600, 0)
 	changes := &meanwhile{Caller: s.last, before: ofC, do: func() { t.Error("the TTL index is changed") }}
 	if err := s.begin(changes); !errors.Is(err, cutover.ErrTouched) || strings.Contains(err.Error(), "held") {
 		t.Errorf("written to before: %v", err)
 	}
-	s.is("written to before", 3600)
+	s.is("written to before", 3600, 0)
 }
 
 // TestResumeGoneBack: what is left of a cutover is not done once its way back was cut over, and waits while it is
