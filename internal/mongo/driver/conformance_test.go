@@ -12,11 +12,15 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
+// patient is an election timeout that a message of the largest size, with the race detector, does not
+// outlast.
+const patient = 5 * time.Second
+
 func TestConformance(t *testing.T) {
 	for _, dialect := range []string{"4.4", "5.0", "8.0"} {
 		t.Run(dialect, func(t *testing.T) {
 			drivertest.Run(t, func(t *testing.T) drivertest.Deployment {
-				set := calm(t, mongosim.Options{Members: 3, Dialect: dialect})
+				set := calm(t, mongosim.Options{Members: 3, Dialect: dialect, ElectionTimeout: patient})
 				s := open(t, driver.Config{URI: set.URI()})
 				return drivertest.Deployment{Primary: s, Secondary: s.Member(other(t, set).Host()), StepDown: set.StepDown}
 			})
@@ -35,7 +39,7 @@ func TestConformanceOfMember(t *testing.T) {
 // TestConformanceWithLogin runs the suite with authentication and compression.
 func TestConformanceWithLogin(t *testing.T) {
 	drivertest.Run(t, func(t *testing.T) drivertest.Deployment {
-		set := calm(t, mongosim.Options{Members: 3, Users: []mongosim.User{root}})
+		set := calm(t, mongosim.Options{Members: 3, Users: []mongosim.User{root}, ElectionTimeout: patient})
 		s := open(t, driver.Config{
 			URI: set.URI() + "&compressors=snappy,zstd,zlib", Username: root.Name, Password: root.Password,
 		})
