@@ -239,7 +239,7 @@ func TestCutoverCancel(t *testing.T) {
 // TestCutoverVerify: with --verify both sides are compared once writes are stopped. A difference keeps the link from
 // being ended; once that is away the cutover goes on, and compares again, as it was begun with.
 func TestCutoverVerify(t *testing.T) {
-	race.Skip(t, "it was seen once to leave its link running, among all others, and why is not known")
+	race.Skip(t, "it compares both sides several times")
 	c := startCutoverLink(t)
 	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: 9}, {Key: "email", Value: "z"}})
 	begin := []string{"--verify", "--waive=foreign-writes"}
@@ -248,10 +248,11 @@ func TestCutoverVerify(t *testing.T) {
 	said(t, cli.ExitOK, `is running, at step verify \(begun `, nil, c.move("--status")...)
 	said(t, cli.ExitUsage, `--verify: only with --dry-run`, nil, c.move("--resume", "--verify")...)
 	tell(t, c.target, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 9}}}, {Key: "limit", Value: 1}}}}})
-	said(t, cli.ExitOK, `^Link test is cut over: `, nil, c.move("--resume")...)
-	if t.Failed() {
-		t.FailNow() // the link goes on
-	}
+	// The delete is a foreign write, too: it may be seen after the comparison, which is then made again.
+	awaitThat(t, func() bool {
+		code, stdout, _ := invoke(t, nil, c.move("--resume")...)
+		return code == cli.ExitOK && strings.HasPrefix(stdout, "Link test is cut over: ")
+	}, "the cutover is resumed")
 	said(t, cli.ExitOK, `\nverify .* collections were compared, as of .* UTC or later: equal\ndrain .*\nconvert `, nil, c.move("--status")...)
 	if code := c.end(); code != pipeline.ExitResync {
 		t.Errorf("code %d\n%s", code, &c.log)
