@@ -25,10 +25,10 @@ build: ## build the programs into bin/: replicator, replicator-lab
 SEQUENTIAL = /(applier/plan|internal/serverupdate|internal/testkit/memstore|oplog|oplog/update|test/(docs|model|mutate|process|style))$$
 
 # Tests of other packages that leave something out with the race detector: test/style compares.
-UNRACED_IN = applier applier/ddl bench cmd/replicator cmd/replicator-lab initialsync/clone internal/testkit/transcript pipeline test/e2e
+UNRACED_IN = applier applier/ddl bench cmd/replicator-lab initialsync/clone internal/testkit/transcript pipeline test/e2e
 UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBarrierOutlastsOplog TestBenchProcesses \
 	TestBufferOutlastsOplog TestBuildOutlastsOplog TestCopiedTooLarge TestCopiedTooLargeInTheEnd \
-	TestCopiedTooLargeLeftOut TestCopies TestCutoverVerify TestDialects TestDrainedOutlastsOplog \
+	TestCopiedTooLargeLeftOut TestCopies TestDialects TestDrainedOutlastsOplog \
 	TestFullCannotLie TestHugeDocuments TestIndexCollations TestLedWithoutSpool TestMemory \
 	TestOplogIsLeftToItsSpool TestOverflowFull TestOverflowKills TestOverflowLostHistory TestOverflowRefused \
 	TestOverflowToldToEnd TestPartTooStale TestPauseOutlastsOplog TestRatio TestRestartOutlastsOplog \

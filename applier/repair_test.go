@@ -41,6 +41,18 @@ func (r *rig) repairer(t *testing.T, l *cutLog, set func(*Config)) *repairer {
 	})}
 }
 
+// repairRig returns a rig with two lanes, which has applied the beginning of a log.
+func repairRig(t *testing.T) (*rig, *cutLog, *repairer) {
+	t.Helper()
+	r := newRig(t, 2, mongosim.Options{Members: 1})
+	r.target.prepareCuts(t)
+	l := newCutLog(t, 1, 0)
+	c := r.repairer(t, l, nil)
+	c.send(l.sourceLog, start)
+	c.reaches(l.optime())
+	return r, l, c
+}
+
 // docs returns the data of a collection after an entry, in a random order.
 func (l *cutLog) docs(t fataler, ns oplog.Namespace, at bson.Timestamp) (docs []bson.Raw) {
 	t.Helper()
@@ -253,12 +265,7 @@ func TestRepairWaitsForFlushes(t *testing.T) {
 // If it is not known whether a repair is committed the attempt ends: it may be committed later, when
 // lanes have gone on.
 func TestRepairUnknown(t *testing.T) {
-	r := newRig(t, 2, mongosim.Options{Members: 1})
-	r.target.prepareCuts(t)
-	l := newCutLog(t, 1, 0)
-	c := r.repairer(t, l, nil)
-	c.send(l.sourceLog, start)
-	c.reaches(l.optime())
+	r, _, c := repairRig(t)
 	r.target.spoil(t, rand.New(rand.NewPCG(1, 1)), "db.a")
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if simcaller.Name(cmd) == "commitTransaction" {
@@ -346,12 +353,7 @@ func TestRepairRefused(t *testing.T) {
 
 // Values that a server takes for equal are rewritten, too, and what a server would change is not.
 func TestRepairBytes(t *testing.T) {
-	r := newRig(t, 2, mongosim.Options{Members: 1})
-	r.target.prepareCuts(t)
-	l := newCutLog(t, 1, 0)
-	c := r.repairer(t, l, nil)
-	c.send(l.sourceLog, start)
-	c.reaches(l.optime())
+	r, l, c := repairRig(t)
 	var want []bson.Raw
 	for _, fields := range []bson.D{
 		{{Key: "_id", Value: 2}, {Key: "v", Value: 1}},

@@ -60,12 +60,7 @@ func TestRepairFenced(t *testing.T) {
 // A repair that is about to be committed writes nothing if another process acquires the lease before
 // that.
 func TestRepairFencedAtCommit(t *testing.T) {
-	r := newRig(t, 2, mongosim.Options{Members: 1})
-	r.target.prepareCuts(t)
-	l := newCutLog(t, 1, 0)
-	c := r.repairer(t, l, nil)
-	c.send(l.sourceLog, start)
-	c.reaches(l.optime())
+	r, l, c := repairRig(t)
 	before := texts(r.target.documents(t, "db.a"))
 	looked, acquired := atomic.Bool{}, sync.Once{}
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {

@@ -13,7 +13,6 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
-	"github.com/oplogrep/replicator/mongosim"
 )
 
 // early is a target whose replies to a find of documents end after one of them.
@@ -35,12 +34,7 @@ func (e early) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 // A group whose documents come in several replies is written like any other, and one that is too much
 // is not.
 func TestRepairReadsOn(t *testing.T) {
-	r := newRig(t, 2, mongosim.Options{Members: 1})
-	r.target.prepareCuts(t)
-	l := newCutLog(t, 1, 0)
-	c := r.repairer(t, l, nil)
-	c.send(l.sourceLog, start)
-	c.reaches(l.optime())
+	r, l, c := repairRig(t)
 	var want []bson.Raw
 	for id := range 5 {
 		want = append(want, must.Get(bson.Marshal(bson.D{{Key: "_id", Value: 200 + id}, {Key: "v", Value: "right"}}))(t))

@@ -65,7 +65,7 @@ func (w *work) unblock(ctx context.Context, r *record.Record) error {
 			return fmt.Errorf("let the source take writes again: %w", err)
 		}
 		settled := !time.Now().Before(r.Settled())
-		on, err := blocked(ctx, w.cfg.Drain.Source)
+		on, err := Blocked(ctx, w.cfg.Drain.Source)
 		switch {
 		case err != nil:
 			return fmt.Errorf("ask whether the source takes writes again: %w", err)

@@ -114,7 +114,7 @@ func (cfg *DrainConfig) frozen(ctx context.Context, otherwise error) error {
 	// Commit asks under the link's lease, so that no other process applies anything.
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	on, err := blocked(ctx, cfg.Source)
+	on, err := Blocked(ctx, cfg.Source)
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask whether writes to the source are blocked: %w", err)
@@ -125,9 +125,7 @@ func (cfg *DrainConfig) frozen(ctx context.Context, otherwise error) error {
 }
 
 // Blocked reports whether a set blocks writes of users, with a block that it will not take back.
-func Blocked(ctx context.Context, set mongo.Caller) (bool, error) { return blocked(ctx, set) }
-
-func blocked(ctx context.Context, set mongo.Caller) (bool, error) {
+func Blocked(ctx context.Context, set mongo.Caller) (bool, error) {
 	body, err := bson.Marshal(bson.D{
 		{Key: "find", Value: "user_writes_critical_sections"},
 		{Key: "filter", Value: bson.D{{Key: "blockUserWrites", Value: true}}},

@@ -310,7 +310,7 @@ func (w *work) beforeFreeze(ctx context.Context) error {
 	if !w.rec.Began(record.Freeze) {
 		// Whose block it is must be known before there is one of ours.
 		var err error
-		if found, err = blocked(ctx, w.cfg.Drain.Source); err != nil {
+		if found, err = Blocked(ctx, w.cfg.Drain.Source); err != nil {
 			return fmt.Errorf("ask whether writes to the source are blocked: %w", err)
 		}
 	}

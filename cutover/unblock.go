@@ -13,7 +13,7 @@ import (
 // while it was a mirror, or it is the old source of a cutover that goes back. Nothing is recorded of a
 // target that has no block. It follows the commit point, so it may be repeated at any time.
 func (w *work) unblockTarget(ctx context.Context) error {
-	on, err := blocked(ctx, w.cfg.Target)
+	on, err := Blocked(ctx, w.cfg.Target)
 	switch {
 	case err != nil && servererr.Classify(err) == servererr.Auth:
 		w.cfg.Drain.say("whether writes of users to the target are blocked is not known: " + err.Error())

@@ -31,7 +31,7 @@ func TestMoods(t *testing.T) {
 	t.Parallel()
 	chosen := os.Getenv("REPLICATOR_MOODS")
 	if chosen == "off" {
-		t.Skip("REPLICATOR_MOODS=off")
+		t.Skip("REPLICATOR_MOODS=off: scenarios are played with moods by make soak, or without that variable")
 	}
 	var files []string
 	for _, pattern := range []string{"testdata/faults/*", "testdata/copies/*"} {

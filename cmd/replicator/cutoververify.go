@@ -71,12 +71,17 @@ func (c *cutoverCommand) isVerified(ctx context.Context, store *checkpoint.Store
 	case st.Differences > 0:
 		return "", fmt.Errorf("%w: %d differences are known", errDiffer, st.Differences)
 	case st.AsOf == nil:
-		return "", errors.New(cmp.Or(st.Why, "not everything is compared"))
+		return "", unverified(cmp.Or(st.Why, "not everything is compared"))
 	case time.Since(st.AsOf.Wall()) > c.RequireVerified:
-		return "", fmt.Errorf("verified as of %s UTC, longer ago than %s", st.AsOf.Wall().Format(time.DateTime), c.RequireVerified)
+		return "", unverified(fmt.Sprintf("verified as of %s UTC, longer ago than %s", st.AsOf.Wall().Format(time.DateTime), c.RequireVerified))
 	}
 	return fmt.Sprintf("%d collections were compared, as of %s UTC or later: equal", st.Verified, st.AsOf.Wall().Format(time.DateTime)), nil
 }
+
+// unverified says why it is not known whether both sides are equal: to resume the cutover compares again.
+type unverified string
+
+func (u unverified) Error() string { return string(u) }
 
 var errDiffer = errors.New("the target is not what the source is")
 

@@ -76,4 +76,5 @@ func TestPromoteRestores(t *testing.T) {
 	if text := said(t, cli.ExitOK, `BLOCKED: the target blocks writes of users`, nil, promote...); strings.Contains(text, "Cutover:") {
 		t.Errorf("again: %s", text)
 	}
+	said(t, cli.ExitOK, `"targetBlocked":true`, nil, append(promote, "--dry-run", "--json")...)
 }

@@ -47,6 +47,9 @@ func (c *promoteCommand) complete(ctx context.Context, out cli.Output, target *d
 		return errors.Join(c.print(out, r, &restored{}), linkError{fmt.Errorf("promote: restore the deferred options: %w", err)})
 	}
 	o := &restored{deferred: len(specs)}
+	if o.blocked, err = cutover.Blocked(ctx, target); err != nil {
+		out.Complain("%s: whether the target blocks writes of users is not known: %s.", c.Link, printable.Text(err.Error()))
+	}
 	if r.Over == nil || c.DryRun {
 		return c.print(out, r, o)
 	}
@@ -66,11 +69,6 @@ func (c *promoteCommand) complete(ctx context.Context, out cli.Output, target *d
 
 // restore restores the options, with the lock of the link.
 func (c *promoteCommand) restore(ctx context.Context, out cli.Output, target *driver.Set, o *restored) error {
-	blocked, err := cutover.Blocked(ctx, target)
-	if err != nil {
-		out.Complain("%s: whether the target blocks writes of users is not known: %s.", c.Link, printable.Text(err.Error()))
-	}
-	o.blocked = blocked
 	r, err := (&record.Store{Target: target, DB: c.MetadataDB}).Get(ctx, c.Link)
 	if err != nil || o.deferred == 0 && !r.Open() {
 		return err

@@ -69,6 +69,9 @@ func writeRecovery(w io.Writer, r *promote.Recovery, o *restored) error {
 	case o.deferred > 0:
 		say("Deferred: %d indexes and collections get the options of the source now, and are used without them meanwhile.", o.deferred)
 	}
+	if o.blocked {
+		say("BLOCKED: the target blocks writes of users. Before applications use it, lift that there: db.adminCommand({setUserWriteBlockMode: 1, global: false}).")
+	}
 	if r.Over != nil {
 		say("The processes of the link end by themselves, with exit code 6. If the source comes back, keep applications away from it, and run replicator rewind.")
 	}
@@ -76,7 +79,7 @@ func writeRecovery(w io.Writer, r *promote.Recovery, o *restored) error {
 	return err
 }
 
-// writeRestored writes what became of the options that were deferred, and what is blocked.
+// writeRestored writes what became of the options that were deferred, and of a cutover.
 func writeRestored(w io.Writer, o *restored) error {
 	var text string
 	if o.deferred > 0 {
@@ -90,9 +93,6 @@ func writeRestored(w io.Writer, o *restored) error {
 		text += "Cutover: " + cutover.StaysBlocked + ".\n"
 	case o.cutover:
 		text += "Cutover: the one that was under way has ended with the link.\n"
-	}
-	if o.blocked {
-		text += "BLOCKED: the target blocks writes of users: before applications use it, db.adminCommand({setUserWriteBlockMode: 1, global: false}) there.\n"
 	}
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("print what was restored: %w", err)
