@@ -28,8 +28,8 @@ SEQUENTIAL = /(applier/plan|internal/serverupdate|internal/testkit/memstore|oplo
 UNRACED_IN = applier applier/ddl bench cmd/replicator-lab initialsync/clone internal/testkit/transcript pipeline test/e2e
 UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBarrierOutlastsOplog TestBenchProcesses \
 	TestBufferOutlastsOplog TestBuildOutlastsOplog TestCopiedTooLarge TestCopiedTooLargeInTheEnd \
-	TestCopiedTooLargeLeftOut TestCopies TestDialects TestDrainedOutlastsOplog \
-	TestFullCannotLie TestHugeDocuments TestIndexCollations TestLedWithoutSpool TestMemory \
+	TestCopiedTooLargeLeftOut TestCopies TestCopyCorpus TestDialects TestDrainedOutlastsOplog TestFullCannotLie \
+	TestHugeDocuments TestIndexCollations TestLedWithoutSpool TestMemory TestMirrorSettings \
 	TestOplogIsLeftToItsSpool TestOverflowFull TestOverflowKills TestOverflowLostHistory TestOverflowRefused \
 	TestOverflowToldToEnd TestPartTooStale TestPauseOutlastsOplog TestRatio TestRestartOutlastsOplog \
 	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog TestVerifyContinuous

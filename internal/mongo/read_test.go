@@ -61,6 +61,44 @@ func TestReadAll(t *testing.T) {
 	}
 }
 
+// TestReadEach: a read starts again only while nothing was handed over: nothing is handed over twice.
+func TestReadEach(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		at   int // the call that is refused
+		want string
+		docs int
+		err  bool
+	}{
+		"at first": {1, "find find getMore", 2, false}, "on the way": {2, "find getMore", 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var asked []string
+				c := callerFunc(func(cmd Command) (bson.Raw, error) {
+					asked = append(asked, cmd.Body.Index(0).Key())
+					switch {
+					case len(asked) == tt.at:
+						return nil, servererr.New(servererr.Interrupted, "no")
+					case asked[len(asked)-1] == "find":
+						return bsongen.FromJSON(t, `{"ok": 1, "cursor": {"id": {"$numberLong": "7"}, "ns": "d.c", "firstBatch": [{"a": 1}]}}`), nil
+					}
+					return bsongen.FromJSON(t, `{"ok": 1, "cursor": {"id": {"$numberLong": "0"}, "ns": "d.c", "nextBatch": [{"a": 2}]}}`), nil
+				})
+				docs := 0
+				err := Retry{}.ReadEach(t.Context(), c, "d", bsongen.FromJSON(t, `{"find": "c"}`), func(batch []bson.Raw) error {
+					docs += len(batch)
+					return nil
+				})
+				if got := strings.Join(asked, " "); got != tt.want || docs != tt.docs || tt.err != (err != nil) {
+					t.Errorf("asked %s, got %d documents, %v; want %s, %d documents", got, docs, err, tt.want, tt.docs)
+				}
+			})
+		})
+	}
+}
+
 type callerFunc func(cmd Command) (bson.Raw, error)
 
 func (f callerFunc) Call(_ context.Context, cmd Command) (bson.Raw, error) { return f(cmd) }

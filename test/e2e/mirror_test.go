@@ -82,9 +82,12 @@ func TestMirrorSettings(t *testing.T) {
 		{"small flushes", func(cfg *pipeline.Config) { cfg.FlushDocs, cfg.WindowBytes, cfg.Memory = 3, 1000, memory.MinLink }},
 		{"long runs", func(cfg *pipeline.Config) { cfg.CoalesceWindow, cfg.Writers = 10_000, 3 }},
 	}
-	all := scenarios(t)
+	all, chosen := scenarios(t), -1
 	for i := range all {
 		if !slices.Contains(names, all[i].Name) {
+			continue
+		}
+		if chosen++; !race.One(chosen) {
 			continue
 		}
 		t.Run(all[i].Name, func(t *testing.T) {
@@ -95,7 +98,7 @@ func TestMirrorSettings(t *testing.T) {
 			defer src.Close()
 			must.Succeed(t, src.Play(src.Entries()))
 			for j, s := range settings {
-				if (testing.Short() || race.Enabled) && (i+j)%len(settings) > 0 {
+				if testing.Short() && (i+j)%len(settings) > 0 {
 					continue
 				}
 				v := mirrored.Variant{Writers: 16, BatchOps: 5000, Relaxed: i%2 == 0, Unique: ddl.Serialized}
