@@ -21,6 +21,8 @@ type Cutover struct {
 	By    string    `json:"by"`
 	// BlocksSource means that it may have blocked writes to the source.
 	BlocksSource bool `json:"blocksSource"`
+	// Committed means that the link has ended: it cannot be cancelled any more.
+	Committed bool `json:"committed"`
 	// Interrupted means that no process works on it.
 	Interrupted bool `json:"interrupted"`
 
@@ -66,7 +68,7 @@ func readCutovers(ctx context.Context, store *record.Store, link string) (map[st
 		last := r.Last()
 		all[r.Link] = Cutover{
 			State: string(r.State), Step: string(last.Step), Since: last.Started.UTC(), By: last.By,
-			BlocksSource: r.Blocks() && r.Options.Freeze == record.Block, save: r.Save.Hex(),
+			Committed: r.Has(record.Commit), BlocksSource: r.Blocks() && r.Options.Freeze == record.Block, save: r.Save.Hex(),
 		}
 	}
 	return all, nil
@@ -117,15 +119,21 @@ func (c *Cutover) String() string {
 	if c.BlocksSource {
 		text += " It has blocked writes to the source."
 	}
-	return text
+	switch {
+	case c.State == string(record.Cancelling):
+		return text + " It was being cancelled."
+	case c.Committed:
+		return text + " It can be resumed."
+	}
+	return text + " It can be resumed, or cancelled (--cancel)."
 }
 
-// next says how the cutover is continued, or cancelled, with the command that runs it with a flag.
+// next returns the command that continues the cutover, or what was begun to cancel it.
 func (c *Cutover) next(command func(flag string) string) string {
 	if c.State == string(record.Cancelling) {
-		return command("--cancel") + " continues to cancel it."
+		return command("--cancel")
 	}
-	return command("--resume") + " continues it; --cancel in place of --resume cancels it."
+	return command("--resume")
 }
 
 // cutoverInterrupted holds while no process works on a cutover that is under way.
@@ -148,7 +156,7 @@ func (s *Snapshot) cutoverCommand(flag string) string {
 	return s.command("cutover", flag, "--source", "…")
 }
 
-// continueCutover says how a cutover is continued, or cancelled.
+// continueCutover returns the command that continues a cutover, or goes on to cancel it.
 func continueCutover(s *Snapshot) string { return s.Cutover.next(s.cutoverCommand) }
 
 // unblockSource says how writes to the source are allowed again.

@@ -33,8 +33,11 @@ func TestStored(t *testing.T) {
 	left.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: at(900), Wall: now.Add(-time.Minute).UnixMilli()}, {NS: "shop.b", Since: at(950), Failed: "too long"}}
 	under := Cutover{State: "running", Step: "freeze", Since: now.Add(-time.Hour), By: "ann@ops1", BlocksSource: true}
 	dead, cancelling := under, under
+	committed := under
+	committed.Interrupted, committed.Committed = true, true
 	dead.Interrupted, cancelling.Interrupted, cancelling.State = true, true, "cancelling"
 	const interrupted = "A cutover was interrupted at step freeze, which ann@ops1 began at 2026-03-01 11:00:00 UTC: no process works on it. It has blocked writes to the source."
+	const either = " It can be resumed, or cancelled (--cancel)."
 	for _, tt := range []struct {
 		name  string
 		s     Stored
@@ -53,10 +56,10 @@ func TestStored(t *testing.T) {
 		{"copying", Stored{State: copied, Lease: led}, Working, "The target is not consistent yet; vm:a runs the link.", ""},
 		{"left out", Stored{State: left, Lease: led}, Broken, "vm:a runs the link.", "replicator resync --link l --namespace shop.b"},
 		{"cut over now", Stored{State: state(4 * time.Second), Lease: led, Cutover: &under}, Good, "vm:a runs the link.", ""},
-		{"interrupted", Stored{State: state(4 * time.Second), Lease: led, Cutover: &dead}, Attention, interrupted, "replicator cutover --link l --resume … continues it"},
-		{"interrupted, nobody", Stored{State: state(4 * time.Second), Lease: free, Cutover: &dead}, Broken, interrupted, "replicator cutover --link l --resume"},
-		{"cancelled halfway", Stored{State: state(4 * time.Second), Lease: led, Cutover: &cancelling}, Attention, interrupted, "replicator cutover --link l --cancel … continues"},
-		{"not done", Stored{State: over, Lease: free, Cutover: &dead}, Attention, interrupted, "replicator cutover --link l --resume"},
+		{"interrupted", Stored{State: state(4 * time.Second), Lease: led, Cutover: &dead}, Attention, interrupted + either, "replicator cutover --link l --resume …"},
+		{"interrupted, nobody", Stored{State: state(4 * time.Second), Lease: free, Cutover: &dead}, Broken, interrupted + either, "replicator cutover --link l --resume"},
+		{"cancelled halfway", Stored{State: state(4 * time.Second), Lease: led, Cutover: &cancelling}, Attention, interrupted + " It was being cancelled.", "replicator cutover --link l --cancel …"},
+		{"not done", Stored{State: over, Lease: free, Cutover: &committed}, Attention, interrupted + " It can be resumed.", "replicator cutover --link l --resume"},
 	} {
 		tt.s.Link, tt.s.At = "l", now
 		v := tt.s.Verdict()

@@ -19,7 +19,7 @@ func TestStates(t *testing.T) {
 		"steady": {}, "catching-up": {}, "target-slow": {}, "paused": {"p99"},
 		"copying": {"oldest", "p99"}, "source-gone": {"p99"},
 		"stale": {"oldest", "p99", "cut"}, "standby": {"oldest", "p99", "fuel", "cut", "verified"}, "failed": {"oldest", "p99", "cut"},
-		"resyncing": {}, "disconnected": {}, "older": {"p99"},
+		"resyncing": {}, "disconnected": {}, "interrupted": {}, "older": {"p99"},
 	}
 	for _, g := range states() {
 		t.Run(g.name, func(t *testing.T) {
@@ -34,6 +34,9 @@ func TestStates(t *testing.T) {
 			b.wait(`document.querySelectorAll(".chart").length > 5`)
 			if next, _ := v["next"].(string); next != "" {
 				b.shown("command", next)
+			}
+			if back, is := g.state["back"].(object); is {
+				b.shown("ends", "the way back of link "+back["link"].(string))
 			}
 			var got []string
 			for _, tile := range eval[[]string](b, `Array.from(document.querySelectorAll(".tile .big.unknown"), (e) => e.parentElement.id)`) {

@@ -30,7 +30,7 @@ const at = (t) => {
 
 function ends(s) {
 	const side = (x, host) => [x?.set, host].filter(Boolean).join("/") || "unknown";
-	return side(s.source, s.source?.host) + " → " + side(s.target, s.target?.primary) + (s.back ? ", the way back of " + s.back.link : "");
+	return side(s.source, s.source?.host) + " → " + side(s.target, s.target?.primary) + (s.back ? ", the way back of link " + s.back.link : "");
 }
 
 function render() {
