@@ -305,6 +305,9 @@ func (c *Controller) serve(ctx context.Context) error {
 		return err
 	}
 	if c.leads() {
+		if err := c.cfg.Requests.Prune(ctx, list); err != nil { // what is closed below can be read first
+			return err
+		}
 		for i := len(list) - 1; i >= 0; i-- {
 			if !list[i].Open() {
 				continue
@@ -312,9 +315,6 @@ func (c *Controller) serve(ctx context.Context) error {
 			if err := c.act(ctx, &list[i]); err != nil {
 				return err
 			}
-		}
-		if err := c.cfg.Requests.Prune(ctx, list); err != nil {
-			return err
 		}
 		c.seen, c.listed = count, time.Now()
 		if limits, err = c.cfg.Requests.Read(ctx); err != nil {

@@ -33,6 +33,9 @@ type desk struct {
 	// term is that of the newest lease.
 	term  int64
 	lists int
+	// answered is true between an answer and the next list, unseen after a history was cut in
+	// between.
+	answered, unseen bool
 }
 
 // term is a lease of that term.
@@ -77,6 +80,7 @@ func (d *desk) lockedGet(do func()) error { return d.locked(func() error { do();
 func (d *desk) List(context.Context) (list []request.Record, err error) {
 	err = d.lockedGet(func() {
 		d.lists++
+		d.answered = false
 		list = slices.Clone(d.records)
 		slices.Reverse(list)
 	})
@@ -105,14 +109,17 @@ func (d *desk) Answered(_ context.Context, by request.Leader, id, state, outcome
 		}
 		for i := range d.records {
 			if r := &d.records[i]; r.ID == id && r.Open() {
-				r.State, r.Outcome = state, outcome
+				r.State, r.Outcome, d.answered = state, outcome, true
 			}
 		}
 		return nil
 	})
 }
 
-func (d *desk) Prune(context.Context, []request.Record) error { return d.lockedGet(func() {}) }
+// Prune notes whether something was answered since List: whoever asked has not seen that yet.
+func (d *desk) Prune(context.Context, []request.Record) error {
+	return d.lockedGet(func() { d.unseen = d.unseen || d.answered })
+}
 
 func (d *desk) Read(context.Context) (all request.Requests, err error) {
 	return all, d.lockedGet(func() { all = d.all; all.Resync = slices.Clone(d.all.Resync) })
@@ -319,6 +326,9 @@ func TestActs(t *testing.T) {
 		}
 		h.Release()
 		p.end()
+		if d.unseen {
+			t.Error("the history was cut after a request was answered, before that could be read")
+		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -32,10 +33,8 @@ const (
 	// mostText limits By, Why and an outcome, mostArgs the arguments, in bytes.
 	mostText = 1000
 	mostArgs = 16 << 10
-	// keepRecords and keepFor limit the history: records that are older, and not among the
-	// newest, or not open, are removed.
+	// keepRecords limits the history.
 	keepRecords = 200
-	keepFor     = 30 * 24 * time.Hour
 )
 
 // ErrTooMany is returned if too many requests are open.
@@ -262,18 +261,23 @@ func (s *Store) under(ctx context.Context, by Leader, cmd mongo.Command) error {
 	return by.Within(ctx, func(txn mongo.Caller) error { return metadata.Run(ctx, txn, cmd, -1) })
 }
 
-// Prune removes the records that the history need not have: closed ones that are not among the
-// newest 200, or are older than 30 days by the newest one's time. List is all of them, the newest
-// first.
+// Prune removes the records that the history need not have: all that were closed, but for the 200
+// that were closed last. What is open in list stays, even if it was closed meanwhile: who asked
+// still reads the answer.
 func (s *Store) Prune(ctx context.Context, list []Record) error {
-	var old []string
+	closed := make([]*Record, 0, len(list))
 	for i := range list {
-		if r := &list[i]; !r.Open() && (i >= keepRecords || list[0].At.Sub(r.At) > keepFor) {
-			old = append(old, s.record(r.ID))
+		if !list[i].Open() {
+			closed = append(closed, &list[i])
 		}
 	}
-	if len(old) == 0 {
+	if len(closed) <= keepRecords {
 		return nil
+	}
+	slices.SortFunc(closed, func(a, b *Record) int { return cmp.Or(b.ChangedAt.Compare(a.ChangedAt), b.compare(a)) })
+	var old []string
+	for _, r := range closed[keepRecords:] {
+		old = append(old, s.record(r.ID))
 	}
 	if err := metadata.Run(ctx, s.target, metadata.Delete(s.db, metadata.Control, metadata.AnyOf(old)), -1); err != nil {
 		return s.wrap(err, "remove old requests")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -223,7 +224,8 @@ func TestUnknownRecord(t *testing.T) {
 	}
 }
 
-// TestPrune: the history is limited; what is open stays.
+// TestPrune: the history is limited by when requests were closed; what is open stays, and what was
+// asked by a clock that was wrong takes nothing away.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -231,30 +233,34 @@ func TestPrune(t *testing.T) {
 	s := New(links(t, g, "a"))
 	now := time.Now().UTC()
 	var docs []bson.Raw
-	add := func(id, state string, age time.Duration) {
+	add := func(id, state string, asked, changed time.Duration) {
 		docs = append(docs, must.Get(bson.Marshal(bson.D{
-			{Key: "_id", Value: "a/" + id}, {Key: "kind", Value: "pause"}, {Key: "args", Value: "{}"}, {Key: "state", Value: state}, {Key: "at", Value: now.Add(-age)},
+			{Key: "_id", Value: "a/" + id}, {Key: "kind", Value: "pause"}, {Key: "args", Value: "{}"}, {Key: "state", Value: state},
+			{Key: "at", Value: now.Add(asked)}, {Key: "changedAt", Value: now.Add(changed)},
 		}))(t))
 	}
-	for i := range keepRecords {
-		add("new"+string(rune('a'+i%26))+string(rune('a'+i/26)), Done, time.Duration(i)*time.Second)
+	prune := func() (ids []string) {
+		must.Get(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Control, "documents", docs...)))(t)
+		docs = nil
+		must.Succeed(t, s.Prune(ctx, must.Get(s.List(ctx))(t)))
+		for _, r := range must.Get(s.List(ctx))(t) {
+			ids = append(ids, r.ID)
+		}
+		return ids
 	}
-	add("over", Done, time.Hour)
-	add("open", Asked, 2*time.Hour)
-	must.Get(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Control, "documents", docs...)))(t)
-	must.Succeed(t, s.Prune(ctx, must.Get(s.List(ctx))(t)))
-	list := must.Get(s.List(ctx))(t)
-	if len(list) != keepRecords+1 || list[len(list)-1].ID != "open" {
-		t.Errorf("%d records, the oldest is %s", len(list), list[len(list)-1].ID)
+	add("jumped", Done, 75*365*24*time.Hour, -time.Second)
+	add("just", Done, -400*24*time.Hour, 0) // asked long ago, closed last
+	add("open", Asked, -2*time.Hour, -2*time.Hour)
+	if ids := prune(); !slices.Equal(ids, []string{"jumped", "open", "just"}) {
+		t.Error(ids)
 	}
-	must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Control, metadata.Below("a"))))(t)
-	docs = nil
-	add("new", Done, 0)
-	add("old", Done, keepFor+time.Second)
-	must.Get(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Control, "documents", docs...)))(t)
-	must.Succeed(t, s.Prune(ctx, must.Get(s.List(ctx))(t)))
-	if list = must.Get(s.List(ctx))(t); len(list) != 1 || list[0].ID != "new" {
-		t.Errorf("%+v", list)
+	add("first", Done, time.Hour, -time.Hour)
+	for i := range keepRecords - 2 {
+		add(fmt.Sprintf("new%03d", i), Refused, -time.Minute, -time.Minute)
+	}
+	ids := prune()
+	if len(ids) != keepRecords+1 || slices.Contains(ids, "first") || !slices.Contains(ids, "just") || !slices.Contains(ids, "open") {
+		t.Errorf("%d records: %s", len(ids), ids)
 	}
 }
 
