@@ -235,8 +235,12 @@ func TestPrune(t *testing.T) {
 	var docs []bson.Raw
 	add := func(id, state string, asked, changed time.Duration) {
 		docs = append(docs, must.Get(bson.Marshal(bson.D{
-			{Key: "_id", Value: "a/" + id}, {Key: "kind", Value: "pause"}, {Key: "args", Value: "{}"}, {Key: "state", Value: state},
-			{Key: "at", Value: now.Add(asked)}, {Key: "changedAt", Value: now.Add(changed)},
+			{Key: "_id", Value: "a/" + id},
+			{Key: "kind", Value: "pause"},
+			{Key: "args", Value: "{}"},
+			{Key: "state", Value: state},
+			{Key: "at", Value: now.Add(asked)},
+			{Key: "changedAt", Value: now.Add(changed)},
 		}))(t))
 	}
 	prune := func() (ids []string) {
