@@ -34,7 +34,7 @@ type Brake struct {
 	took       func(d time.Duration, ops int, bytes int64)
 }
 
-// NewBrake returns a Brake that holds everything, as it is not known yet what is set.
+// NewBrake returns a Brake that holds everything: whether the link is paused has not been read yet.
 func NewBrake() *Brake { return &Brake{changed: make(chan struct{}), paused: true} }
 
 // bucket is a token bucket that may go into debt.
@@ -44,7 +44,7 @@ type bucket struct {
 	at        time.Time
 }
 
-// fill adds what has come since the last time.
+// fill adds the tokens earned since the last call.
 func (b *bucket) fill(now time.Time) {
 	b.tokens = min(b.most(), b.tokens+b.perSecond*now.Sub(b.at).Seconds())
 	b.at = now
@@ -82,7 +82,7 @@ func (b *bucket) spend(n float64) {
 	}
 }
 
-// change changes what is set, and wakes all that waits.
+// change changes the settings, and wakes all waiters.
 func (b *Brake) change(do func(now time.Time)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -56,7 +56,7 @@ type Config struct {
 }
 
 const (
-	// lookEvery is how often what is set is read, lookWithin how long that may take.
+	// lookEvery is how often the Standing is read, lookWithin how long that may take.
 	lookEvery  = time.Second
 	lookWithin = 10 * time.Second
 	// listEvery is how often the records are read although nothing has been asked.
@@ -136,7 +136,7 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// Begin is called before Run, as a process begins to lead: everything is paused until what is set
+// Begin is called before Run, as a process begins to lead: everything is paused until the Standing
 // has been read, as another process may have led, and paused the link.
 func (c *Controller) Begin() {
 	c.brake.setPaused(true)
@@ -152,7 +152,7 @@ func (c *Controller) end() {
 	c.brake.setPaused(true)
 }
 
-// look reads once, and acts on what was asked.
+// look reads once, and carries out open requests.
 func (c *Controller) look(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
@@ -166,7 +166,7 @@ func (c *Controller) look(ctx context.Context) {
 	c.tell(err)
 }
 
-// tell records whether what is set could be read. What has been read stays as it was.
+// tell records whether the Standing could be read. The last one that was read stays in effect.
 func (c *Controller) tell(err error) {
 	c.mu.Lock()
 	was, known := c.unread, c.known
@@ -189,7 +189,7 @@ func (c *Controller) tell(err error) {
 	}
 }
 
-// read reads what is set, and sets it in this process.
+// read reads the Standing, and applies it in this process.
 func (c *Controller) read(ctx context.Context) error {
 	standing, err := c.cfg.Requests.Standing(ctx)
 	if err != nil {
@@ -199,7 +199,7 @@ func (c *Controller) read(ctx context.Context) error {
 	return nil
 }
 
-// apply sets what is set in this process.
+// apply applies a Standing in this process.
 func (c *Controller) apply(ctx context.Context, s request.Standing) {
 	c.mu.Lock()
 	level := !c.known || c.standing.Level != s.Level
@@ -387,7 +387,7 @@ func (c *Controller) answer(ctx context.Context, r *request.Record, state, outco
 	return nil
 }
 
-// set stores what is set, then sets it here.
+// set stores a changed Standing, then applies it here.
 func (c *Controller) set(ctx context.Context, change func(s *request.Standing)) error {
 	c.mu.Lock()
 	was := c.standing

@@ -21,7 +21,7 @@ type ConvertConfig struct {
 	MetaDB, Link string
 	// Fence is the link under its lease, a *checkpoint.Link, of which nothing is applied meanwhile.
 	Fence ddl.Fence
-	// Said, if not nil, is called with what was done.
+	// Said, if not nil, is called with a text for each change that was made.
 	Said func(string)
 	// over is set if the link has ended.
 	over bool

@@ -47,7 +47,7 @@ type DrainConfig struct {
 	WritesStopped bool
 	// Within limits how long it takes.
 	Within time.Duration
-	// Said, if not nil, is called with what it waits for.
+	// Said, if not nil, is called with a text that says what the drain waits for.
 	Said func(string)
 }
 

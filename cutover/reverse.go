@@ -31,7 +31,7 @@ type ArmConfig struct {
 }
 
 const (
-	// stillFor is how old what is known of foreign writes may be. From then on the target's oplog is examined.
+	// stillFor is the age that the state of foreign writes may have. From then on the target's oplog is examined.
 	stillFor = time.Minute
 	// armWithin is how long Arm waits for a majority of the target.
 	armWithin = 30 * time.Second

@@ -57,7 +57,7 @@ type Config struct {
 	Process string
 	// Check checks the preconditions before writes are stopped; nil for none.
 	Check func(ctx context.Context) (outcome string, err error)
-	// Verify verifies what is not verified yet, with the source frozen and the target at a cut; nil
+	// Verify verifies the collections that are not verified yet, with the source frozen and the target at a cut; nil
 	// for nothing.
 	Verify func(ctx context.Context, cut checkpoint.Cut) (outcome string, err error)
 	// Armed, if not nil, is called once it is known where a link back may begin, or why it cannot: a
@@ -146,7 +146,7 @@ func Resume(ctx context.Context, cfg *Config) (*record.Record, error) {
 // persistPause is the pause before a step is tried again.
 const persistPause = 250 * time.Millisecond
 
-// persist does something again while errors pass, such as those of a failover: what is done already is
+// persist retries transient errors, such as those of a failover: what is done already is
 // not done again.
 func (w *work) persist(ctx context.Context, do func(ctx context.Context) error) error {
 	for begun := time.Now(); ; {
@@ -222,7 +222,7 @@ func (w *work) tell() {
 // attempts is how often the link is drained again if it applies something after a drain.
 const attempts = 5
 
-// carryOut does what is left. Until the conversion begins the link goes on, so a process that takes a
+// carryOut takes the remaining steps. Until the conversion begins the link goes on, so a process that takes a
 // cutover up stops writes again, which they are already, and drains again.
 func (w *work) carryOut(ctx context.Context) error {
 	ended, err := w.cfg.over(ctx)
@@ -301,7 +301,7 @@ func (w *work) drain(ctx context.Context) error {
 	})
 }
 
-// beforeFreeze records what is known of blocks of the source before this process sets one.
+// beforeFreeze records the write blocks that the source has before this process sets one.
 func (w *work) beforeFreeze(ctx context.Context) error {
 	if w.rec.Options.Freeze != record.Block {
 		return nil

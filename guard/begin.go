@@ -52,7 +52,7 @@ func (g *Guard) Blind(why error) {
 	g.blind(why)
 }
 
-// catchUp examines what was written while no process was leading, before anything follows it.
+// catchUp examines the writes made while no process was leading, before anything follows them.
 // The caller has examining locked.
 func (g *Guard) catchUp(ctx context.Context) error {
 	newest, err := replset.NewestEntry(ctx, g.cfg.Target, replset.Majority)

@@ -6,7 +6,7 @@
 //	                                                                    │
 //	commands of the link ──▶ [Gate] ── announced in the metadata ───────┘
 //
-// # What is the link's own
+// # The link's own writes
 //
 //   - An entry whose session is one of the link's, or of one of its parts (package resync).
 //     Lanes write documents in sessions only, in transactions or as retryable writes, and their
@@ -32,7 +32,7 @@
 // process that did not announce them may have sent them, one of an earlier release, or with the
 // guard off.
 //
-// # What it does not find
+// # Limits
 //
 //   - A command of another client on a collection while the link executes one of the same kind on
 //     it, or has sent one whose outcome is unknown.

@@ -102,7 +102,7 @@ func (g *Guard) Status() *Status {
 	return &now
 }
 
-// set publishes what is known.
+// set publishes the state.
 func (g *Guard) set(change func(*Status)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

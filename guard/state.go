@@ -42,7 +42,7 @@ type Write struct {
 	Txn     int64
 }
 
-// Touched is a namespace with foreign writes: what is in it is not known to be the source's.
+// Touched is a namespace with foreign writes: its content is not known to be the source's.
 type Touched struct {
 	// NS is its name on the target, Source at the source.
 	NS, Source  oplog.Namespace
@@ -94,7 +94,7 @@ type State struct {
 	MoreLast time.Time
 	// Gaps are the newest gaps, the newest first.
 	Gaps []Gap
-	// Cleared is the time up to which an operator has cleared what was found.
+	// Cleared is the time up to which an operator has cleared foreign writes.
 	Cleared time.Time
 }
 

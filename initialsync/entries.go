@@ -26,7 +26,7 @@ type entries struct {
 	copy checkpoint.Copy
 }
 
-// advanced sets what is recorded of the copy.
+// advanced sets the recorded progress of the copy.
 func (e *entries) advanced(c *checkpoint.Copy) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

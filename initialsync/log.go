@@ -35,7 +35,7 @@ type Log struct {
 
 	spool *spool.Spool // nil if none is open
 	id    string       // of the copy, or the link, that the spool is for
-	// entries checks what is fetched.
+	// entries checks the fetched entries.
 	entries entries
 	// storing fills the spool, nil if nothing has since it was opened. It was started for
 	// copy, which is kept as it is recorded, nil if there is none, with a configuration
@@ -161,7 +161,7 @@ func (l *Log) Start(ctx, soft context.Context, c *checkpoint.Copy, fetch fetcher
 	return l.startStoring(ctx, soft, fetch)
 }
 
-// advanced is called with what is recorded of the copy: the entries that come in are
+// advanced is called with the recorded progress of the copy: the entries that come in are
 // checked by its Stop, and what Recover starts is for its phase.
 func (l *Log) advanced(c *checkpoint.Copy) {
 	l.copy = c

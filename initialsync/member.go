@@ -107,7 +107,7 @@ func (m *Members) Choose(ctx context.Context, link *checkpoint.Link) (mongo.Call
 	return nil, fmt.Errorf("%w; the copy starts over if this lasts for another %s: %w", ErrNoMember, (m.cfg.Wait - m.away.total).Round(time.Second), failed)
 }
 
-// begin forgets what is known of the members if another copy has begun.
+// begin resets the state of the members if another copy has begun.
 func (m *Members) begin(number int64) {
 	if m.number != number {
 		m.number, m.away, m.trouble, m.at = number, absence{}, absence{}, nil

@@ -19,7 +19,7 @@ type stake struct {
 	lost, all int64
 }
 
-// atStake returns what is read again if another member continues the copy.
+// atStake returns the part of the copy that another member would have to read again.
 func atStake(ctx context.Context, link *progress.Link) (stake, error) {
 	var s stake
 	docs, ranges, err := link.Copies(ctx)

@@ -84,7 +84,7 @@ func (l *Log) found(c *checkpoint.Copy, from oplog.OpTime) bool {
 	return false
 }
 
-// isOfDisk reports whether an error of the spool leaves what is stored readable.
+// isOfDisk reports whether the stored entries can still be read after an error of the spool.
 func isOfDisk(err error) bool {
 	_, damaged := errors.AsType[*spool.DamagedError](err)
 	return !damaged && !errors.Is(err, spool.ErrOrder)

@@ -5,7 +5,7 @@ import "time"
 // window is the number of seconds that a rate covers.
 const window = 10
 
-// rate counts what was copied in each of the last seconds.
+// rate counts the documents and bytes copied in each of the last seconds.
 type rate struct {
 	start time.Time
 	cells [window]struct{ second, docs, bytes int64 }

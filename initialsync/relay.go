@@ -17,7 +17,7 @@ const (
 	leastRelayFile = 1 << 20
 	// sentEvery is how often to check whether everything stored was sent.
 	sentEvery = 10 * time.Millisecond
-	// heardEvery is how often what was heard of the source is kept.
+	// heardEvery is how often the newest optime heard of the source is stored.
 	heardEvery = time.Second
 )
 

@@ -136,7 +136,7 @@ func (o *observed) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	return reply, nil
 }
 
-// isMajority reports whether a command reads what is majority-committed. The reply of any
+// isMajority reports whether a command reads with read concern majority. The reply of any
 // other one may have a time that is rolled back. Of the commands of a copy, a getMore is
 // one: it has the read concern of its cursor.
 func isMajority(cmd bson.Raw) bool {

@@ -87,7 +87,7 @@ func (l *Log) store(ctx context.Context, st *storing, to *spool.Spool) error {
 	return fmt.Errorf("spool the oplog: %w", err)
 }
 
-// keep stores what is fetched. What was found on disk is known to be of the source's history
+// keep stores fetched entries. Those found on disk are known to be of the source's history
 // once there is a reply.
 func (s *storing) keep(ctx context.Context, fetched <-chan oplog.Reply, to *spool.Spool) error {
 	if !s.isKnown() {
@@ -110,7 +110,7 @@ func (s *storing) keep(ctx context.Context, fetched <-chan oplog.Reply, to *spoo
 	return to.Store(ctx, fetched)
 }
 
-// isKnown reports whether what was found on disk is of the source's history.
+// isKnown reports whether the entries found on disk are of the source's history.
 func (s *storing) isKnown() bool {
 	select {
 	case <-s.known:

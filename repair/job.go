@@ -25,7 +25,7 @@ type job struct {
 	why  string
 
 	source, target oplog.Namespace
-	// sum adds up what was written. Source and Target in it are the times of the last group.
+	// sum counts the written documents. Source and Target in it are the times of the last group.
 	sum applier.Repaired
 	// refused are documents that the target has refused.
 	refused []refusal
@@ -268,7 +268,7 @@ func (j *job) add(out *applier.Repaired) {
 	}
 }
 
-// summary says what was written.
+// summary describes the written documents.
 func (j *job) summary() string {
 	parts := []string{fmt.Sprintf("%s: %d documents rewritten, %d inserted, %d deleted, %d were the same", j.target, j.sum.Rewritten, j.sum.Inserted, j.sum.Deleted, j.sum.Equal)}
 	if !j.sum.Source.IsNull() {

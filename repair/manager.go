@@ -192,7 +192,7 @@ func (m *Manager) clear() {
 	m.jobs, m.queue = map[string]*job{}, nil
 }
 
-// say sets what has become of a repair.
+// say sets the outcome of a repair.
 func (j *job) say(state, format string, args ...any) {
 	j.m.mu.Lock()
 	defer j.m.mu.Unlock()

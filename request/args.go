@@ -43,7 +43,7 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 // IsZero reports whether it is not given.
 func (l Limit) IsZero() bool { return !l.Given }
 
-// Change is the arguments of a Throttle. What is absent stays as it is.
+// Change is the arguments of a Throttle. Absent fields leave a limit as it is.
 type Change struct {
 	CopyBytesPerSecond  Limit `json:"copyBytesPerSecond,omitzero"`
 	CopyOpsPerSecond    Limit `json:"copyOpsPerSecond,omitzero"`

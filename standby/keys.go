@@ -1,6 +1,6 @@
 package standby
 
-// Keys of the attributes of what is logged.
+// Keys of log attributes.
 const (
 	keyError  = "error"
 	keyFor    = "for"

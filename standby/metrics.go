@@ -16,7 +16,7 @@ func leaseOpts(link, name, help string) prometheus.Opts {
 	}
 }
 
-// renewalTimes returns what is called after each renewal, and collects how long they take.
+// renewalTimes returns a function to call after each renewal; it observes how long they take.
 func renewalTimes(reg prometheus.Registerer, link string) func(took time.Duration, err error) {
 	o := leaseOpts(link, "renewal_seconds", "Time to renew the link's lease.")
 	took := metric.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -55,7 +55,7 @@ func (l *Options) Validate() error {
 	return nil
 }
 
-// SetDefaults sets what is zero, if there is a TTL.
+// SetDefaults sets the defaults of zero fields, if there is a TTL.
 func (l *Options) SetDefaults() {
 	if l.TTL == 0 {
 		return

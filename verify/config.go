@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Scope decides what is compared, and under which name: *scope.Scope.
+// Scope selects the collections to compare, and maps their names: *scope.Scope.
 type Scope interface {
 	// Target returns the target's name of a namespace of the source, false if it is not
 	// mirrored.

@@ -201,7 +201,7 @@ func (s *side) databases(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// listDB lists what is wanted of a database.
+// listDB lists the collections of a database that are compared.
 func (s *side) listDB(ctx context.Context, db string, which *choice, out *listing) ([]*listed, error) {
 	docs, err := s.all(ctx, db, func() *builder {
 		cmd := document().AppendInt32("listCollections", 1)

@@ -23,7 +23,7 @@ import (
 // begins again from its start.
 const mostPlanBytes = 8 << 20
 
-// Progress stores in a link's metadata what is compared: which ranges, so that a verification that
+// Progress stores in a link's metadata which ranges are compared, so that a verification that
 // was stopped can go on, and the results (package standing). It needs Config.Cuts.
 type Progress struct {
 	// Target is the target, DB its metadata database, Link the link.

@@ -45,12 +45,12 @@ type Config struct {
 	Delay  time.Duration
 	Relay  bool
 	Paused func() bool
-	// Show has what is known of the link's progress, and shows what is spooled.
+	// Show returns the link's progress, and shows the state of the spool.
 	Show     Show
 	Observer event.Observer
 }
 
-// Show is what is known of a link's progress, and what shows what is spooled. Its functions may be
+// Show returns a link's progress, and shows the state of its spool. Its functions may be
 // called concurrently with all other work.
 type Show struct {
 	// MostLag returns how far the target may be behind the source, Oldest the oldest entry of the
@@ -176,7 +176,7 @@ func (o *Overflow) notSpooled(err error) {
 	o.cfg.Observer.Log(slog.LevelWarn, "the oplog should be spooled, but cannot be: it is read when the target has room", slog.Any(keyError, err))
 }
 
-// Keys of the attributes of what is logged.
+// Keys of log attributes.
 const (
 	keyDir   = "dir"
 	keyError = "error"

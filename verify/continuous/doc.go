@@ -15,7 +15,7 @@
 // has diverged. It reads the standing every few seconds, and announces each difference once, and when a
 // later comparison no longer finds it.
 //
-// # What it does not do
+// # Limits
 //
 // It writes nothing but what it has found. A process that has lost the lease can store no wrong result:
 // a result says at which cuts it was observed, and replaces none of a newer cut.

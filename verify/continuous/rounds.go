@@ -36,7 +36,7 @@ type State struct {
 
 // Config configures Rounds.
 type Config struct {
-	// Verify selects what is compared; Rounds sets its cuts, pace, memory and progress.
+	// Verify selects the collections to compare; Rounds sets its cuts, pace, memory and progress.
 	Verify verify.Config
 	// MetaDB is the metadata database of the target, Link the link.
 	MetaDB, Link string
@@ -49,7 +49,7 @@ type Config struct {
 	// Every is the minimum time from the beginning of one round to that of the next, if nothing has
 	// to be compared earlier. Default 1 minute.
 	Every time.Duration
-	// Watcher is told when there are results; it knows what has to be compared.
+	// Watcher is told when there are results; it tracks which collections have to be compared.
 	Watcher *Watcher
 	// Observer receives events. May be nil.
 	Observer event.Observer

@@ -38,7 +38,7 @@ type WatcherConfig struct {
 	Observer event.Observer
 }
 
-// Watcher knows what is verified of the link that this process leads.
+// Watcher tracks which collections of the link that this process leads are verified.
 type Watcher struct {
 	cfg   WatcherConfig
 	nudge chan struct{}
@@ -148,7 +148,7 @@ func (w *Watcher) forget() {
 	w.others = time.Time{}
 }
 
-// taken returns what is to be marked.
+// taken returns the marks to store.
 func (w *Watcher) taken() map[oplog.Namespace]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,7 @@ func (w *Watcher) mark(ctx context.Context) (changed bool, err error) {
 	return changed, nil
 }
 
-// read reads the standing, and announces what is new.
+// read reads the standing, and announces changes.
 func (w *Watcher) read(ctx context.Context) error {
 	s := &w.cfg.Store
 	now, err := standing.Read(ctx, s.Target, s.DB, s.Link)
@@ -212,7 +212,7 @@ func (w *Watcher) read(ctx context.Context) error {
 	return nil
 }
 
-// announce announces what has changed since the last look. What was known before this process led was
+// announce announces changes since the last call. What was known before this process led was
 // announced by another one, and is only summed up.
 func (w *Watcher) announce(before, now *standing.Standing) {
 	first := w.told == nil

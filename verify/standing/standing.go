@@ -19,7 +19,7 @@ import (
 // mostListed limits the lists of a Standing.
 const mostListed = 100
 
-// Standing is what is known of a link's verification. The zero value is that of one that was never
+// Standing is the verification state of a link. The zero value is that of one that was never
 // verified.
 type Standing struct {
 	// AsOf is the oldest cut at which anything that counts was compared last, nil if something was
@@ -62,7 +62,7 @@ type Differing struct {
 	Found []Found
 }
 
-// Read reads what is known of a link's verification from its metadata in a target, and what else
+// Read reads the verification state of a link from its metadata in a target, and what else
 // they have that says that something was changed since.
 func Read(ctx context.Context, target mongo.Caller, db, link string) (Standing, error) {
 	s := Store{Target: target, DB: db, Link: link}
