@@ -92,7 +92,7 @@ type repairing struct {
 	alone oplog.OpTime
 }
 
-// endRepair gives back what was not done.
+// endRepair gives back the documents that were not repaired.
 func (d *dispatcher) endRepair() {
 	if r := d.repairing.now; r != nil {
 		d.repairing.now = nil
@@ -108,7 +108,7 @@ func (d *dispatcher) repairs() <-chan *Repair {
 	return d.cfg.Repairs
 }
 
-// repairIfAsked does what is asked for, once the log has come to where it can be done. It is called
+// repairIfAsked carries out a repair that was asked for, once the log has come to where it can be done. It is called
 // between batches, so between two entries or transactions of the source.
 func (d *dispatcher) repairIfAsked(ctx context.Context) error {
 	r := d.repairing.now

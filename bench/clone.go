@@ -277,7 +277,7 @@ func (p *copying) names() []oplog.Namespace {
 	return names
 }
 
-// check counts what is in the target.
+// check counts the target's documents.
 func (p *copying) check(ctx context.Context) error {
 	var faults []error
 	for i := range p.collections {

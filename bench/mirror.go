@@ -132,7 +132,7 @@ func (m *mirror) run(ctx context.Context) (*result.Run, error) {
 	return run, nil
 }
 
-// notes say what was measured, and deviations.
+// notes describe the measurement, and deviations.
 func (m *mirror) notes(run *result.Run) []string {
 	var notes []string
 	if pace := run.OpsPerSecond(); pace < slowPace*m.cfg.Rate {

@@ -55,7 +55,7 @@ type place struct {
 	mine bool
 	// dbs are the databases that the workload writes to.
 	dbs []string
-	// close disconnects, and ends what was started.
+	// close disconnects, and stops servers that were started.
 	close func()
 }
 

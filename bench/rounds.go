@@ -37,7 +37,7 @@ func (r rounds) into(run *result.Run) {
 	}
 }
 
-// newRun is a run of a workload, with what was set.
+// newRun is a run of a workload, with its settings.
 func newRun(kind string, c Config) *result.Run {
 	w := c.Workload
 	settings := map[string]float64{

@@ -58,7 +58,7 @@ func Parts() []string {
 	return names
 }
 
-// suite collects what is measured.
+// suite collects the results.
 type suite struct {
 	cfg    SuiteConfig
 	report *result.Report

@@ -14,7 +14,7 @@ type target struct {
 	*place
 	// null acknowledges everything; nil for a set.
 	null *ends.Null
-	// collections are what is there before the workload.
+	// collections exist before the workload.
 	collections []workload.Collection
 	cfg         Config
 	// plain is a client of the driver, nil until it is needed.

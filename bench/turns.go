@@ -16,7 +16,7 @@ type contender struct {
 	prepare func(ctx context.Context, round int) (work func(ctx context.Context) error, err error)
 	// after, if set, ends what prepare has begun.
 	after func(ctx context.Context) error
-	// note, if set, adds what is known after the last round.
+	// note, if set, adds figures that are known after the last round.
 	note func(ctx context.Context) error
 
 	rounds rounds

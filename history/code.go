@@ -15,7 +15,7 @@ import (
 const (
 	mantissa = 10
 	lowest   = -11
-	// unknown is the code of what is not known; the value that would have it is coded as the
+	// unknown is the code of a value that is not known; the value that would have it is coded as the
 	// one below.
 	unknown = math.MaxUint16
 )

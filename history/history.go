@@ -80,7 +80,7 @@ func (h *History) Stored() *Stored {
 	return &Stored{rings: *h.rings, events: slices.Clone(h.events.list)}
 }
 
-// Fill takes from what was stored what is not known here.
+// Fill takes from a stored history the figures that are not known here.
 func (h *History) Fill(s *Stored) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +90,7 @@ func (h *History) Fill(s *Stored) {
 	h.merge(s)
 }
 
-// Replace takes all figures from what was stored, and its events in addition to those
+// Replace takes all figures from a stored history, and its events in addition to those
 // here.
 func (h *History) Replace(s *Stored) {
 	h.mu.Lock()

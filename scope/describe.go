@@ -30,7 +30,7 @@ func (s *Scope) Fingerprint() string {
 	return "1:" + hex.EncodeToString(sum[:enough])
 }
 
-// Describe returns one line that says what is mirrored.
+// Describe describes the mirrored namespaces in one line.
 func (s *Scope) Describe() string {
 	text := "everything"
 	if !s.include.empty() {

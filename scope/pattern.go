@@ -156,7 +156,7 @@ type patterns struct {
 	texts []string // all of them, in order
 }
 
-// parsePatterns parses the values of a flag. check returns what is wrong with one.
+// parsePatterns parses the values of a flag. check returns an error for an invalid one.
 func parsePatterns(flag string, values []string, check func(*pattern) error) (patterns, error) {
 	var faults []error
 	var list []*pattern

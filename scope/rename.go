@@ -19,7 +19,7 @@ type renames struct {
 	fromCollections map[oplog.Namespace]oplog.Namespace
 }
 
-// parseRenames parses the values of --map. check returns what is wrong with a name; its
+// parseRenames parses the values of --map. check returns an error for an invalid name; its
 // coll is "" for a database.
 func parseRenames(values []string, check func(db, coll string) error) (renames, error) {
 	m := renames{

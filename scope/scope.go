@@ -47,7 +47,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Scope decides what is mirrored, and under which name. It is safe for concurrent use.
+// Scope decides which namespaces are mirrored, and under which name. It is safe for concurrent use.
 // Create one with New.
 type Scope struct {
 	cfg     Config

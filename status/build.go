@@ -229,7 +229,7 @@ func seconds(d time.Duration) float64 { return round(d.Seconds()) }
 
 func round(f float64) float64 { return math.Round(f*1000) / 1000 }
 
-// addDeferred adds what is deferred until cutover. A process that does not lead does not know.
+// addDeferred adds the options deferred until cutover. A process that does not lead does not know.
 func addDeferred(s *Snapshot, p *monitor.Snapshot) {
 	if p.Deferred == nil || !s.leads() {
 		return

@@ -35,7 +35,7 @@ const (
 	targetSoon = 7 * time.Second
 	// clockOff is how far the clocks of the source and of this machine may be apart.
 	clockOff = 5 * time.Second
-	// spoolSlow is how long the spool may take for what was read.
+	// spoolSlow is how long the spool may take to store a reply.
 	spoolSlow = 5 * time.Second
 	// stuckGrace is how long attempts may fail without anything applied in between.
 	stuckGrace = time.Minute

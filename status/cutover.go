@@ -74,7 +74,7 @@ func readCutovers(ctx context.Context, store *record.Store, link string) (map[st
 	return all, nil
 }
 
-// cutoverSeen is what was read of the link's cutover: nil if none is under way.
+// cutoverSeen is the last record read of the link's cutover, nil if none is under way.
 type cutoverSeen struct {
 	is *Cutover
 	at time.Time

@@ -14,7 +14,7 @@
 //
 // # Verdict and health
 //
-// A table of conditions, from the worst to the best, says what is the matter with a link. The
+// A table of conditions, from the worst to the best, says what is wrong with a link. The
 // first that holds is its [Verdict], one sentence with the next step; some of them make the
 // link unhealthy: see [Handler]. docs/troubleshooting.md is made from that table.
 //

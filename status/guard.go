@@ -67,7 +67,7 @@ type GuardGap struct {
 	Why  string    `json:"why"`
 }
 
-// addGuard adds what is known of foreign writes, if this process leads.
+// addGuard adds the state of foreign writes, if this process leads.
 func addGuard(s *Snapshot, p *monitor.Snapshot) {
 	g := p.Guard
 	if g == nil || !s.leads() && !s.is(monitor.Failed) {

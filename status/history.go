@@ -199,7 +199,7 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 }
 
-// fill reads what is stored, unless that is known, and reports whether it is.
+// fill reads the stored history, unless it was read already, and reports whether it was.
 func (k *keeper) fill(ctx context.Context) bool {
 	k.filled = k.filled || k.read(ctx, (*history.History).Fill)
 	return k.filled

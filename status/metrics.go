@@ -169,7 +169,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectSettings makes metrics of what was set.
+// collectSettings makes metrics of the settings.
 func (c *collector) collectSettings(s *Snapshot, gauge func(*prometheus.Desc, float64, ...string)) {
 	gauge(c.delay, s.DelaySeconds)
 	gauge(c.cutInterval, s.CutIntervalSeconds)
@@ -178,7 +178,7 @@ func (c *collector) collectSettings(s *Snapshot, gauge func(*prometheus.Desc, fl
 	}
 }
 
-// collectVerified makes metrics of what is verified.
+// collectVerified makes metrics of the verification.
 func (c *collector) collectVerified(v *Verified, gauge func(*prometheus.Desc, float64, ...string), maybe func(*prometheus.Desc, *float64)) {
 	if v == nil {
 		return

@@ -179,7 +179,7 @@ func (s *Snapshot) hasBacklog() bool {
 	return s.leads() && (s.is(monitor.CatchingUp) || s.Buffer.Full || s.spools() || s.Copy != nil && s.Copy.Phase == string(checkpoint.Replaying))
 }
 
-// slower says what is slower than what the source writes.
+// slower names the stage that is slower than the source's writes.
 func (s *Snapshot) slower() string {
 	switch b := s.Bottleneck; {
 	case b == nil || b.Side == sideTarget:

@@ -73,7 +73,7 @@ type Tracker struct {
 	history *history.History
 	// ready is set once the process has led or stood by.
 	ready atomic.Bool
-	// verification is what is known of it; nil for nothing.
+	// verification is the link's, nil if it is not known.
 	verification func() Verification
 
 	mu sync.Mutex // guards the rest
@@ -104,7 +104,7 @@ type Tracker struct {
 	// blocked is whether writes of users to the source are blocked, as of blockAsked.
 	blocked    bool
 	blockAsked time.Time
-	// cutover is what was seen of the link's cutover.
+	// cutover is the last record read of the link's cutover.
 	cutover   cutoverSeen
 	targetSet string
 	// targetHost is the target's primary, as of the last query.

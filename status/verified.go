@@ -123,7 +123,7 @@ var differenceKinds = []string{"missing", "extra", "differs", "order", "catalog"
 // Verifies makes the Tracker show what of returns. It is called before the Tracker is used.
 func (t *Tracker) Verifies(of func() Verification) { t.verification = of }
 
-// addVerified adds what is known of the verification, if this process leads.
+// addVerified adds the state of the verification, if this process leads.
 func (t *Tracker) addVerified(s *Snapshot) {
 	if t.verification == nil || !s.leads() && !s.is(monitor.Failed) {
 		return

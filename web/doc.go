@@ -13,7 +13,7 @@
 // asked for goes out through [Requests]. A process with many links serves each of them under
 // /link/NAME/, and under the same addresses there.
 //
-// # What it guarantees
+// # Guarantees
 //
 //   - No client can delay the link, whatever it does. A stream takes the latest status at its
 //     own pace, and is dropped when a write takes too long; one status is made per second for all.

@@ -12,7 +12,7 @@ import (
 const (
 	// statusEvery is the time between two statuses of a stream.
 	statusEvery = time.Second
-	// takeTimeout is how long a client may take what was written to it.
+	// takeTimeout is how long a client may take to read what was written to it.
 	takeTimeout = 10 * time.Second
 	// maxBurst bounds the events of one write.
 	maxBurst = 256
@@ -198,7 +198,7 @@ func untilNext(now time.Time) time.Duration {
 	return now.Truncate(statusEvery).Add(statusEvery).Sub(now)
 }
 
-// addEvents adds what has happened since. It reports whether that could be marshalled.
+// addEvents adds the events since. It reports whether that could be marshalled.
 func (c *stream) addEvents(l *Link) bool {
 	c.more = nil
 	if l.Events == nil {

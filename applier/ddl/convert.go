@@ -38,7 +38,7 @@ type Converted struct {
 	NS oplog.Namespace
 	// Index is empty for an option of the collection.
 	Index string
-	// What was done, in words.
+	// What describes the change.
 	What string
 }
 

@@ -42,7 +42,7 @@ func parse(uri string) (*driver.Options, error) {
 	return opts, nil
 }
 
-// CheckURI returns what is wrong with a connection string. It does not connect.
+// CheckURI returns an error for an invalid connection string. It does not connect.
 func CheckURI(uri string) error {
 	_, err := parse(uri)
 	return err

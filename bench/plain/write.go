@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// errMissed is a bulk write that did not find or make what it should have.
+// errMissed is a bulk write that did not match or insert all of its documents.
 var errMissed = errors.New("not all operations had an effect")
 
 // Write writes all of it: a goroutine for each writer, bulk writes of batch

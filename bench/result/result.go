@@ -23,7 +23,7 @@ type Report struct {
 	Goals   []Goal   `json:"goals,omitempty"`
 }
 
-// Machine is what it ran on.
+// Machine describes the machine of the run.
 type Machine struct {
 	OS     string `json:"os"`
 	Arch   string `json:"arch"`
@@ -184,7 +184,7 @@ func (g *Goal) Verdict() string {
 	return "not met"
 }
 
-// Figure is what was measured, with its unit; empty if nothing was.
+// Figure is the measured value with its unit, empty if there is none.
 func (g *Goal) Figure() string {
 	if g.Skipped != "" {
 		return ""

@@ -107,7 +107,7 @@ func indexSpec(key, name string) bson.Raw {
 	return bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("v", 2).AppendDocument("key", on).AppendString("name", name).Build())
 }
 
-// Collections returns what has to be there before the first operation. Each call
+// Collections returns the collections that must exist before the first operation. Each call
 // makes a new result. For a recording it is the collections that it writes to
 // without making them, empty and with no index but that on _id.
 func (g *Generator) Collections() ([]Collection, error) {

@@ -21,7 +21,7 @@ type shifted struct {
 	first   oplog.OpTime
 	last    oplog.OpTime
 	started bool
-	// seconds and terms are what is added.
+	// seconds and terms are added to each optime.
 	seconds, terms int64
 }
 

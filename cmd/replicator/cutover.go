@@ -272,7 +272,7 @@ func (c *cutoverCommand) print(out cli.Output, r *cutover.Report) error {
 	return nil
 }
 
-// judge returns an error that names what is not met.
+// judge returns an error that names the preconditions that are not met.
 func (c *cutoverCommand) judge(r *cutover.Report) error {
 	if r.Ready {
 		return nil

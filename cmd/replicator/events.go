@@ -77,7 +77,7 @@ func (c *eventsCommand) run(ctx context.Context, out cli.Output, from eventReade
 	return err
 }
 
-// eventWatch finds what has changed since it last looked.
+// eventWatch finds changes since its last read.
 type eventWatch struct {
 	states map[string]string // of requests, by id
 	holder string

@@ -34,7 +34,7 @@ type httpFlags struct {
 	Pprof       bool     `group:"HTTP" help:"Serve profiles of the process at /debug/pprof/, on a loopback address only."`
 }
 
-// check returns what is wrong with the flags.
+// check returns an error for invalid flags.
 func (f *httpFlags) checkHTTP() error {
 	var faults []error
 	if f.Listen != "" && f.Listen != noListen {

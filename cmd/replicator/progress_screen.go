@@ -125,7 +125,7 @@ func (s *screen) up(b *strings.Builder) {
 	fmt.Fprintf(b, "\r\x1b[%dA", rows)
 }
 
-// down draws the block, over what is there.
+// down draws the block over the previous one.
 func (s *screen) down(b *strings.Builder) {
 	s.drawn = s.drawn[:0]
 	for _, line := range s.block {

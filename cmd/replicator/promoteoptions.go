@@ -31,7 +31,7 @@ type restored struct {
 	cutover, left, blocked bool
 }
 
-// restoreTry is how long it is tried to read what is deferred while the target fails over.
+// restoreTry is how long reading the deferred options is retried while the target fails over.
 const restoreTry = time.Minute
 
 // complete prints the recovery point of a link, and restores its deferred options if it was promoted. Both may be

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/promote"
 )
 
-// print prints the recovery point, and what is deferred or, as JSON, what became of that.
+// print prints the recovery point, and the deferred options or, as JSON, what became of them.
 func (c *promoteCommand) print(out cli.Output, r *promote.Recovery, o *restored) error {
 	var err error
 	if c.JSON {
@@ -123,7 +123,7 @@ func elsewhere(r *promote.Recovery) string {
 	return " " + printable.Text(r.Holder) + " led last: if it had one, it is on that machine."
 }
 
-// sayMissing says what is known of what is missing.
+// sayMissing describes the entries known to be missing.
 func sayMissing(say func(string, ...any), r *promote.Recovery) {
 	heard, when := heardOf(r)
 	n, counted := r.MissingAtMost()

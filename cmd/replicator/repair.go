@@ -75,7 +75,7 @@ func (c *repairCommand) Run(ctx context.Context, out cli.Output) error {
 	return w.run(ctx, requests, len(work.others) > 0 || work.unlisted > 0)
 }
 
-// plan reads what is to be repaired.
+// plan reads the documents to repair.
 func (c *repairCommand) plan() (*repairWork, error) {
 	byID, byRange := len(c.ID) > 0, c.FromID != "" || c.ToID != ""
 	switch {
@@ -128,7 +128,7 @@ func parseID(text string) ([]byte, error) {
 	return doc, nil
 }
 
-// print shows what is to be done.
+// print shows the plan.
 func (w *repairWork) print(out cli.Output, c *repairCommand) error {
 	var text strings.Builder
 	if w.whole != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
-// repairWork is what is to be repaired.
+// repairWork lists the documents to repair.
 type repairWork struct {
 	// whole is a collection to be copied again, empty for none.
 	whole string
@@ -115,7 +115,7 @@ func parseRepairs(in io.Reader) (*repairWork, error) {
 	return w, nil
 }
 
-// verifiedRepairs is what is to be repaired of what is known of a link.
+// verifiedRepairs lists the documents that the stored verification of a link has found different.
 func verifiedRepairs(st *standing.Standing) *repairWork {
 	w := &repairWork{}
 	known, seen := map[string]*namespaceWork{}, map[string]bool{}

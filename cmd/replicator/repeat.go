@@ -9,7 +9,7 @@ import (
 )
 
 // repeat looks at the target and prints what it has seen, once, or with on again and again until ctx
-// is done, also while the target cannot be read. It returns what it has seen last.
+// is done, also while the target cannot be read. It returns the last result.
 func repeat[T any](ctx context.Context, out cli.Output, on bool, every time.Duration, look func(context.Context) (T, error), show func(T) error) (seen T, err error) {
 	away := false
 	for {

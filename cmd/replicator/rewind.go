@@ -195,7 +195,7 @@ func writeLost(w io.Writer, l *rewind.Lost) error {
 	return err
 }
 
-// writtenAs is the field for what was logged.
+// writtenAs returns the field name for a kind of write.
 func writtenAs(l *rewind.Lost) string {
 	switch {
 	case l.Delta:

@@ -160,7 +160,7 @@ func (all *linkRows) add(rows ...linkRow) {
 	}
 }
 
-// worst puts the worst links first, and omits those beyond what is shown.
+// worst sorts the worst links first, and omits those that are not shown.
 func (all linkRows) worst() linkRows {
 	slices.SortStableFunc(all.Links, worse)
 	if more := len(all.Links) - maxLinkRows; more > 0 {

@@ -76,7 +76,7 @@ func (c *throttleCommand) change() (json.RawMessage, error) {
 	return json.Marshal(change)
 }
 
-// show prints what is set.
+// show prints the limits.
 func (c *throttleCommand) show(ctx context.Context, out cli.Output, store *request.Store) error {
 	requests, err := store.Read(ctx)
 	if err != nil {

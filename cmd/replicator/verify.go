@@ -330,7 +330,7 @@ func resultText(s *verify.Summary) string {
 	}
 }
 
-// summary prints the rows of the collections, and what it all comes to.
+// summary prints the rows of the collections, and the result.
 func (r *verifyReport) summary(s *verify.Summary) error {
 	total, catalog := s.Total()
 	differences := total.Missing + total.Extra + total.Differs + total.Order + int64(catalog)

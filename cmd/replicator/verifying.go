@@ -37,7 +37,7 @@ const keyNamespace = "ns"
 // verifies reports whether the link verifies itself.
 func (f *runFlags) verifies() bool { return f.Verify == verifyContinuous }
 
-// linkMemory is what is left of so much memory for the link.
+// linkMemory returns the part of this much memory that is left for the link.
 func (f *runFlags) linkMemory(total int64) int64 {
 	if f.verifies() {
 		return total - continuous.Memory

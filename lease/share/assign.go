@@ -68,7 +68,7 @@ func assign(old []Assignment, members []candidate, partitions []string) map[stri
 	return next
 }
 
-// keep gives each member what it had, and returns the partitions that are free, with the
+// keep gives each member the partitions that it had, and returns the partitions that are free, with the
 // members that had them and are alive.
 func keep(old []Assignment, seats map[string]*seat, open []*seat, partitions []string) (free []string, homes map[string]*seat) {
 	had := make(map[string]Assignment, len(old))

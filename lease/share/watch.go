@@ -32,7 +32,7 @@ func newWatch(every, ttl time.Duration, trouble bool) *watch {
 	return w
 }
 
-// look takes what was read: sent and came are when, by this process's clock, now is the time
+// look takes the records that were read: sent and came are when, by this process's clock, now is the time
 // by the store's. It returns since when the beats of those that are dead have not been seen to move.
 func (w *watch) look(members []Member, now, sent, came time.Time) map[string]time.Duration {
 	if !w.last.IsZero() && came.Sub(w.last) > 3*w.every/2 {

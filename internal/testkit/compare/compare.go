@@ -117,7 +117,7 @@ func (c *comparison) run(ctx context.Context) error {
 	return nil
 }
 
-// pairs lists what is on either side, by the names of the second.
+// pairs lists the collections of either side, by the names of the second.
 func (c *comparison) pairs(ctx context.Context) ([]pair, error) {
 	want, err := c.a.collections(ctx)
 	if err != nil {

@@ -26,7 +26,7 @@ type Report struct {
 type Difference struct {
 	// NS is the name on the second side.
 	NS oplog.Namespace
-	// What is the difference, in a line.
+	// What describes the difference in one line.
 	What string
 }
 

@@ -33,7 +33,7 @@ type FileError struct {
 	OpTime oplog.OpTime
 	// After is the last entry before the fault, null if there is none.
 	After oplog.OpTime
-	// Err says what is wrong.
+	// Err is the reason.
 	Err error
 }
 

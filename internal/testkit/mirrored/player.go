@@ -118,7 +118,7 @@ func (p *player) asked() {
 	}
 }
 
-// some plays up to a part of what is left, one entry at least.
+// some plays up to a part of the remaining entries, at least one.
 func (p *player) some(part float64) {
 	most := int(part * float64(p.src.Entries()))
 	p.play(1 + p.rng.IntN(most+1))

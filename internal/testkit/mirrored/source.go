@@ -106,7 +106,7 @@ func (s *Source) Weight() int {
 	return len(s.entries) + bytes/bytesPerEntry
 }
 
-// Play plays the next n entries, or what is left.
+// Play plays the next n entries, or all that remain.
 func (s *Source) Play(n int) error {
 	end := s.played + min(n, s.Entries())
 	if err := s.Member(0).Play(s.entries[s.played:end]); err != nil {

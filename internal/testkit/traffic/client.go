@@ -22,7 +22,7 @@ type client struct {
 	rnd     *rand.Rand
 	// session is for transactions, nil before the first.
 	session *mongo.Session
-	// serial numbers what has to be new.
+	// serial numbers values that have to be new.
 	serial  int
 	chained bool
 }

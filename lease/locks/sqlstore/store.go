@@ -32,7 +32,7 @@ type dialect interface {
 	// acquire and renew return whether there is a record. Acquire is called again otherwise.
 	acquire(ctx context.Context, db *sql.DB, c *locks.Claim) (locks.Record, bool, error)
 	renew(ctx context.Context, db *sql.DB, name, id string) (locks.Record, bool, error)
-	// weak returns what is wrong with the settings of the server, the connection and the tables.
+	// weak returns an error for unsafe settings of the server, the connection and the tables.
 	weak(ctx context.Context, db *sql.DB, n names) ([]string, error)
 }
 
