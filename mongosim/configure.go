@@ -11,8 +11,13 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/oplog"
 )
+
+// electEvery is how long the first election may take before it is tried again: other members
+// with a short election timeout are elected sooner.
+const electEvery = time.Second
 
 // initiate installs the configuration on the first member that may become
 // primary, and waits until one is and every data-bearing member has its data.
@@ -31,15 +36,26 @@ func (s *Set) initiate(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("mongosim: initiate %s: %w", s.opts.SetName, err)
 		}
-		// Without this it would stand for election only after the election
-		// timeout. If it is not elected, another member will be.
-		_ = node.StepUp(ctx)
-		if _, err := s.AwaitPrimary(ctx); err != nil {
+		if err := s.electFirst(ctx, node); err != nil {
 			return err
 		}
 		return s.AwaitReady(ctx)
 	}
 	return fmt.Errorf("mongosim: initiate %s: no member may become primary", s.opts.SetName)
+}
+
+// electFirst makes a member stand for election until the set has a primary, this one or
+// another. Its timer alone would take the election timeout, after an election that it lost too.
+func (s *Set) electFirst(ctx context.Context, node *repl.Node) error {
+	for {
+		_ = node.StepUp(ctx) // it may lose: a voter may not have heard of the others yet
+		within, cancel := context.WithTimeout(ctx, electEvery)
+		_, err := s.AwaitPrimary(within)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
 }
 
 // configured reports whether every member knows the set's configuration.

@@ -3,10 +3,12 @@ package mongosim
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -42,6 +44,24 @@ func indexNames(t *testing.T, m *Member) (names []string) {
 		names = append(names, doc.Lookup("name").StringValue())
 	}
 	return names
+}
+
+// TestElectFirst: a member that loses the first election stands again, however long the election
+// timeout is.
+func TestElectFirst(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	s := quick(t, Options{Members: 3, Seed: 1, ElectionTimeout: time.Hour})
+	node := must[*repl.Node](t)(s.Primary().node())
+	if err := node.StepDown(ctx, electEvery/2, 0, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.StepUp(ctx); err == nil {
+		t.Fatal("elected while it must not stand")
+	}
+	if err := s.electFirst(ctx, node); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestAddMember(t *testing.T) {
