@@ -222,8 +222,23 @@ func (rs *ReplicaSet) StepDown(ctx context.Context) error {
 // AwaitReady waits until one member is a writable primary and all others are
 // secondaries.
 func (rs *ReplicaSet) AwaitReady(ctx context.Context) error {
-	_, err := waitReady(ctx, rs.AdminURI(), rs.opts.SetName, max(1, len(rs.members)))
-	return err
+	if _, err := waitReady(ctx, rs.AdminURI(), rs.opts.SetName, max(1, len(rs.members))); err != nil {
+		return err
+	}
+	// The primary has not missed a member yet that was ended just now.
+	for _, m := range rs.members {
+		err := poll(ctx, "the server at "+m.host()+" answers", func(ctx context.Context) error {
+			reply, err := rs.helloOf(ctx, m.host())
+			if err == nil && reply.SetName != rs.opts.SetName {
+				err = fmt.Errorf("it says it is in set %q", reply.SetName)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // form makes a set of the members, which answer, with its users.
