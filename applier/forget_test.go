@@ -43,9 +43,9 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 		}
 		target.run(t, r.db, bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, all})
 		m := drawModel(t, r.db, 1000, false, true)
-		limit := time.Now().Add(time.Minute)
+		limit := time.Now().Add(3 * time.Minute)
 		for attempts := 0; ; attempts++ {
-			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 			a, err := r.begin(ctx, func(c *Config) {
 				c.Relaxed = rapid.Bool().Draw(t, "relaxed")
 				c.FlushDocs = rapid.IntRange(1, 4).Draw(t, "docs")
@@ -74,7 +74,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 			if err == nil {
 				// Acknowledged writes may still be lost: only a checkpoint makes sure
 				// that they are not.
-				ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+				ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 				for _, last := range a.seen[max(0, len(a.seen)-1):] {
 					err = a.link.Advance(ctx, last.Progress, last.Lanes, checkpoint.Source{SetName: "rs0", RBID: 1})
 				}

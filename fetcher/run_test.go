@@ -28,7 +28,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	s := &stage{t: t, ctx: ctx, set: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 4})}
 	s.must(s.set.AwaitSynced(ctx))

@@ -36,7 +36,7 @@ type wired struct {
 
 func startWired(t *testing.T, opts mongosim.Options, rules Rules, user string) *wired {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	x := &wired{t: t, ctx: ctx, set: mongosim.StartTest(t, opts)}
 	must.Succeed(t, x.set.AwaitReady(ctx))

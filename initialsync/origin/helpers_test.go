@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // waiting is how long a test waits for an expected condition.
-const waiting = 30 * time.Second
+const waiting = 2 * time.Minute
 
 func within(t *testing.T) context.Context {
 	t.Helper()
