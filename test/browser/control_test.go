@@ -111,6 +111,10 @@ func TestOtherRequests(t *testing.T) {
 	b.shown("ask-h", "Copy shop.carts again?")
 	b.click("ask-yes")
 	same(t, f.asked(b, 5), object{"kind": "resync", "why": "", "args": object{"namespaces": []any{"shop.carts"}}})
+	b.click("verify")
+	b.shown("ask-h", "Verify dr again?")
+	b.click("ask-yes")
+	same(t, f.asked(b, 6), object{"kind": "verify", "why": "", "args": object{}})
 	b.quiet(f.URL)
 }
 

@@ -16,6 +16,9 @@ export function startControl() {
 	);
 	$("resume").addEventListener("click", () => ask({ kind: "resume", title: "Resume " + name() + "?", text: "The link continues where it was paused.", yes: "Resume" }));
 	$("throttle").addEventListener("click", askThrottle);
+	$("verify").addEventListener("click", () =>
+		ask({ kind: "verify", title: "Verify " + name() + " again?", text: "Everything is compared with the source again, after the round that runs, if the process that has the link verifies continuously (--verify=continuous). It writes nothing to the data.", yes: "Verify" }),
+	);
 	$("loglevel").addEventListener("click", () => {
 		const level = el("select", { id: "f-level" }, ...["default", "debug", "info", "warn", "error"].map((l) => el("option", { selected: l === (last?.control?.logLevel ?? "default") }, l)));
 		ask({ kind: "logLevel", title: "Set the log level of " + name() + "?", text: "It holds for every process that takes the link over. Default is the level that it was started with.", fields: [el("label", null, "Level ", level)], args: () => ({ level: level.value }), yes: "Set" });
