@@ -128,8 +128,11 @@ func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, n
 	if _, err := b.examine(ctx, link, names); err != nil {
 		return b.refused(ctx, store, link, false, err)
 	}
-	held, err := b.hold(ctx, gate, link, mirrored)
+	held, err := b.hold(ctx, gate, store, mirrored)
 	if err != nil {
+		if begun, unread := b.begun(ctx, store); unread == nil && begun {
+			return nil // another process was faster
+		}
 		return err
 	}
 	upTo, err := b.examine(ctx, link, names)
@@ -177,14 +180,21 @@ func (b *Back) begun(ctx context.Context, store *checkpoint.Store) (bool, error)
 }
 
 // hold holds what expires documents on the target, and returns how much it has changed.
-func (b *Back) hold(ctx context.Context, gate *guard.Gate, link string, mirrored func(oplog.Namespace) bool) (int, error) {
+func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Store, mirrored func(oplog.Namespace) bool) (int, error) {
+	free := func(ctx context.Context) error {
+		begun, err := b.begun(ctx, store)
+		if err == nil && begun {
+			err = checkpoint.ErrExists
+		}
+		return err
+	}
 	dbs, err := databases(ctx, b.cfg.Target)
 	if err != nil {
 		return 0, err
 	}
 	n := 0
 	for _, db := range dbs {
-		held, err := ddl.HoldExpiry(ctx, gate, b.cfg.MetaDB, link, db, mirrored)
+		held, err := ddl.HoldExpiry(ctx, gate, b.cfg.MetaDB, store.Link(), db, mirrored, free)
 		if n += len(held); err != nil {
 			return n, err
 		}

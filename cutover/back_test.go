@@ -217,3 +217,66 @@ func TestBackTogether(t *testing.T) {
 	}
 	s.is("begun twice", expiresNever, 3600)
 }
+
+// onDeferred recognises a command on what is deferred.
+func onDeferred(name string) func(mongo.Command) bool {
+	return func(cmd mongo.Command) bool {
+		first := cmd.Body.Index(0)
+		text, _ := first.Value().StringValueOK()
+		return first.Key() == name && text == "deferred"
+	}
+}
+
+// tell runs a command on the metadata of the old side.
+func (s *sides) tell(cmd bson.D) {
+	s.t.Helper()
+	must.Get(s.last.Call(s.t.Context(), mongo.Command{DB: "replicator", Body: reply(cmd)}))(s.t)
+}
+
+// changed changes what is deferred, as the link does if its source changes the index.
+func (s *sides) changed() {
+	s.t.Helper()
+	spec := bsongen.FromJSON(s.t, `{"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 7200}`)
+	s.tell(bson.D{{Key: "update", Value: "deferred"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "spec", Value: bson.Binary{Data: spec}}}}}},
+	}}}})
+}
+
+// dropped drops the index, as the link does.
+func (s *sides) dropped() {
+	s.t.Helper()
+	s.run(`{"dropIndexes": "c", "index": "at_1"}`)
+	s.tell(bson.D{{Key: "delete", Value: "deferred"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}}}}})
+}
+
+// TestBackHeldLate: a process that is suspended while it holds what expires documents records nothing over what the
+// link has changed that another one has begun meanwhile; and if that link has ended since, documents expire.
+func TestBackHeldLate(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		before   func(mongo.Command) bool
+		then     func(*sides)
+		age      int64
+		deferred []int64
+		over     bool
+	}{
+		"changed, before it reads":  {onDeferred("find"), (*sides).changed, expiresNever, []int64{7200}, false},
+		"changed":                   {onDeferred("insert"), (*sides).changed, expiresNever, []int64{7200}, false},
+		"changed, recorded":         {ofC, (*sides).changed, expiresNever, []int64{7200}, false},
+		"dropped, before it reads":  {onDeferred("find"), (*sides).dropped, -1, nil, false},
+		"dropped":                   {onDeferred("insert"), (*sides).dropped, -1, nil, false},
+		"ended, before it reads":    {onDeferred("find"), (*sides).ended, 3600, nil, true},
+		"ended, before it records":  {onDeferred("insert"), (*sides).ended, 3600, nil, true},
+		"ended, before the collMod": {ofC, (*sides).ended, 3600, nil, true},
+	} {
+		s := newSides(t)
+		late := &meanwhile{Caller: s.last, before: tt.before, do: func() {
+			must.Succeed(t, s.begin(s.last))
+			tt.then(s)
+		}}
+		if err := s.begin(late); errors.As(err, new(*checkpoint.OverError)) != tt.over || err != nil && !tt.over {
+			t.Errorf("%s: %v", name, err)
+		}
+		s.is(name, tt.age, tt.deferred...)
+	}
+}

@@ -3,6 +3,7 @@ package ddl
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -23,7 +25,11 @@ const expireNever = math.MaxInt32
 // link that is about to begin there: their TTL indexes and the ages of clustered collections and time
 // series. Their values are recorded for the link as deferred, then collMod is sent, with write concern majority. Nothing is
 // built. It is idempotent, and can be called again after it was interrupted.
-func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db string, mirrored func(oplog.Namespace) bool) (held []string, err error) {
+//
+// What is deferred belongs to the link once that has begun. So free is asked before and after each record is written:
+// its error ends the call, and what was recorded just now is deleted. It is asked after each collMod, too: of a link that has
+// ended meanwhile, that is taken back.
+func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db string, mirrored func(oplog.Namespace) bool, free func(context.Context) error) (held []string, err error) {
 	s := &step{Executor: &Executor{cfg: Config{MetaDB: metaDB, Link: link}}}
 	listed, err := catalog.List(ctx, target, db, "")
 	if err != nil {
@@ -41,7 +47,7 @@ func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db strin
 		if kind == "view" || ns.IsBuckets() || ns.IsSystemViews() || !mirrored(ns) {
 			continue
 		}
-		h := holding{step: s, target: target, ns: ns, of: ns, uuid: uuids[ns]}
+		h := holding{step: s, target: target, free: free, ns: ns, of: ns, uuid: uuids[ns]}
 		if kind == "timeseries" {
 			h.of, h.uuid = ns.Buckets(), uuids[ns.Buckets()]
 		}
@@ -69,6 +75,7 @@ type holding struct {
 	target mongo.Caller
 	ns, of oplog.Namespace // of is that whose options are deferred
 	uuid   oplog.UUID
+	free   func(context.Context) error
 	held   []string
 }
 
@@ -99,26 +106,104 @@ func (h *holding) index(ctx context.Context, spec bson.Raw) error {
 
 // hold records the options as deferred, then changes them.
 func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst []byte) []byte) error {
-	retry := mongo.Retry{Again: mongo.Passes}
-	record := metadata.Majority(metadata.Update(h.cfg.MetaDB, metadata.Deferred, metadata.Statement{
-		Upsert: true, Filter: h.deferredID(spec),
-		Change: func(dst []byte) []byte { return appendDeferred(h.deferredID(spec)(dst), spec) },
-	}))
-	if err := retry.Do(ctx, func() error { return metadata.Run(ctx, h.target, record, -1) }); err != nil {
+	if err := h.record(ctx, spec); err != nil {
 		return fmt.Errorf("record what is deferred: %w", err)
 	}
+	reply, err := h.modify(ctx, change)
+	if err != nil {
+		return err
+	}
+	h.held = append(h.held, string(h.ns)+" "+spec.Index)
+	if err := h.free(ctx); err != nil {
+		return errors.Join(err, h.let(ctx, spec, reply))
+	}
+	return nil
+}
+
+// modify sends collMod for the collection.
+func (h *holding) modify(ctx context.Context, change func(dst []byte) []byte) (reply bson.Raw, err error) {
 	cmd := metadata.Majority(mongo.Command{DB: h.ns.DB(), Body: metadata.Document(func(dst []byte) []byte {
 		return change(bsoncore.AppendStringElement(dst, "collMod", h.ns.Collection()))
 	})})
-	err := retry.Do(ctx, func() error {
-		reply, err := h.target.Call(ctx, cmd)
-		if err == nil && mongo.ConcernError(reply) != nil {
-			err = &mongo.UnconfirmedError{Err: mongo.ConcernError(reply)}
+	err = holdRetry.Do(ctx, func() error {
+		got, err := h.target.Call(ctx, cmd)
+		if err == nil && mongo.ConcernError(got) != nil {
+			err = &mongo.UnconfirmedError{Err: mongo.ConcernError(got)}
 		}
+		reply = bytes.Clone(got)
 		return err
 	})
-	if err == nil {
-		h.held = append(h.held, string(h.ns)+" "+spec.Index)
+	return reply, err
+}
+
+// let takes back what was held just now of a link that has begun meanwhile, if that has ended, too, and its options
+// were restored: applications use the collection.
+func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) error {
+	is, err := metadata.FindOne(ctx, h.target, h.cfg.MetaDB, metadata.Deferred, h.deferredID(spec))
+	if err != nil || is != nil {
+		return err
+	}
+	age, _ := split(spec.Spec).get(optionExpire)
+	if was := reply.Lookup(optionExpire + "_old"); was.IsNumber() && was.AsInt64() != expireNever {
+		age = was // not that of a command that was sent again
+	}
+	put := func(dst []byte) []byte {
+		return bsoncore.AppendValueElement(dst, optionExpire, bsoncore.Value{Type: bsoncore.Type(age.Type), Data: age.Value})
+	}
+	_, err = h.modify(ctx, func(dst []byte) []byte {
+		if spec.Index == "" {
+			return put(dst)
+		}
+		return metadata.AppendDoc(dst, "index", func(dst []byte) []byte {
+			return put(bsoncore.AppendStringElement(dst, "name", spec.Index))
+		})
+	})
+	return err
+}
+
+var holdRetry = mongo.Retry{Again: mongo.Passes}
+
+// record records what is deferred, unless the link has begun. In place of another record it puts the new one only if
+// that is as it was before the link was asked for: an index may have been changed since it was held.
+func (h *holding) record(ctx context.Context, spec *DeferredSpec) error {
+	doc := metadata.Document(func(dst []byte) []byte { return appendDeferred(h.deferredID(spec)(dst), spec) })
+	was, err := metadata.FindOne(ctx, h.target, h.cfg.MetaDB, metadata.Deferred, h.deferredID(spec))
+	if err != nil {
+		return err
+	}
+	was = bytes.Clone(was)
+	if err := h.free(ctx); err != nil || bytes.Equal(was, doc) {
+		return err
+	}
+	if err := h.replace(ctx, was, doc); err != nil {
+		return err
+	}
+	if err := h.free(ctx); err != nil {
+		return errors.Join(err, h.replace(ctx, doc, was))
+	}
+	return nil
+}
+
+// replace puts a record in place of exactly another one. Each is nil for none. It does nothing if another process was
+// faster.
+func (h *holding) replace(ctx context.Context, from, to bson.Raw) error {
+	var write mongo.Command
+	switch {
+	case from == nil:
+		write = metadata.Write(h.cfg.MetaDB, "insert", metadata.Deferred, "documents", to)
+	case to == nil:
+		write = metadata.Delete(h.cfg.MetaDB, metadata.Deferred, wholly(from))
+	default:
+		write = metadata.Update(h.cfg.MetaDB, metadata.Deferred, metadata.Statement{Filter: wholly(from), Change: wholly(to)})
+	}
+	err := holdRetry.Do(ctx, func() error { return metadata.Run(ctx, h.target, metadata.Majority(write), -1) })
+	if servererr.IsDuplicateKey(err) {
+		return nil
 	}
 	return err
+}
+
+// wholly appends the elements of a document, as the filter of one that has all of them, or as its replacement.
+func wholly(doc bson.Raw) filter {
+	return func(dst []byte) []byte { return append(dst, doc[4:len(doc)-1]...) }
 }
