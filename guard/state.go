@@ -48,6 +48,9 @@ type Touched struct {
 	NS, Source  oplog.Namespace
 	Count       int64
 	First, Last time.Time
+	// Until is the timestamp of the entry of the last one. Walls do not order writes: after a failover
+	// they are of another clock.
+	Until bson.Timestamp
 	// Copying means that the collection is copied again since.
 	Copying bool
 }
@@ -90,12 +93,14 @@ type State struct {
 	// cleared, by name. More counts the writes to those that are not listed.
 	Touched []Touched
 	More    int64
-	// MoreLast is when the last of those was: what is in any namespace is not known to be the source's.
-	MoreLast time.Time
+	// MoreLast is when the last of those was, MoreUntil the timestamp of its entry: what is in any
+	// namespace is not known to be the source's.
+	MoreLast  time.Time
+	MoreUntil bson.Timestamp
 	// Gaps are the newest gaps, the newest first.
 	Gaps []Gap
-	// Cleared is the time up to which an operator has cleared foreign writes.
-	Cleared time.Time
+	// Cleared is the timestamp of the target's oplog up to which an operator has cleared foreign writes.
+	Cleared bson.Timestamp
 }
 
 // Total returns the number of foreign writes.
@@ -140,19 +145,19 @@ func (s *State) add(w *Write) {
 }
 
 // touch records a foreign write to a namespace that is mirrored from source.
-func (s *State) touch(ns, source oplog.Namespace, at time.Time) {
+func (s *State) touch(ns, source oplog.Namespace, at time.Time, until bson.Timestamp) {
 	i, found := slices.BinarySearchFunc(s.Touched, ns, func(t Touched, ns oplog.Namespace) int { return cmp.Compare(t.NS, ns) })
 	switch {
 	case !found && len(s.Touched) >= keptNamespaces:
 		s.More++
-		s.MoreLast = at
+		s.MoreLast, s.MoreUntil = at, until
 		return
 	case !found:
 		s.Touched = slices.Insert(s.Touched, i, Touched{NS: ns, Source: source, First: at})
 	}
 	t := &s.Touched[i]
 	t.Count++
-	t.Last, t.Copying = at, false
+	t.Last, t.Until, t.Copying = at, until, false
 }
 
 // AddGap records a gap.
@@ -161,16 +166,16 @@ func (s *State) AddGap(g Gap) {
 	s.Gaps = s.Gaps[:min(len(s.Gaps), keptGaps)]
 }
 
-// Clear forgets the namespaces whose foreign writes are all from up to a time, and reports
-// whether that changed something. An earlier time than the last one changes nothing.
-func (s *State) Clear(upTo time.Time) bool {
+// Clear forgets the namespaces whose foreign writes all have entries up to a timestamp, and reports
+// whether that changed something. An earlier one than the last one changes nothing.
+func (s *State) Clear(upTo bson.Timestamp) bool {
 	if !upTo.After(s.Cleared) {
 		return false
 	}
 	s.Cleared = upTo
-	s.Touched = slices.DeleteFunc(s.Touched, func(t Touched) bool { return !t.Last.After(upTo) })
-	if !s.MoreLast.After(upTo) {
-		s.More, s.MoreLast = 0, time.Time{}
+	s.Touched = slices.DeleteFunc(s.Touched, func(t Touched) bool { return !t.Until.After(upTo) })
+	if !s.MoreUntil.After(upTo) {
+		s.More, s.MoreLast, s.MoreUntil = 0, time.Time{}, bson.Timestamp{}
 	}
 	return true
 }

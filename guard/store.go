@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -83,27 +84,31 @@ func (s *Store) Write(ctx context.Context, st *State, majority bool) error {
 	return nil
 }
 
-// Cleared returns the time up to which an operator has cleared foreign writes, zero if none has.
-func (s *Store) Cleared(ctx context.Context) (time.Time, error) {
+// Cleared returns the timestamp of the target's oplog up to which an operator has cleared foreign
+// writes, zero if none has.
+func (s *Store) Cleared(ctx context.Context) (bson.Timestamp, error) {
 	doc, err := metadata.FindOne(ctx, s.Target, s.DB, metadata.Guard, metadata.ByID(s.clearedID()))
 	if err != nil || doc == nil {
-		return time.Time{}, err
+		return bson.Timestamp{}, err
 	}
 	r := metadata.NewReader(doc)
-	at := time.UnixMilli(r.Date(fieldAt)).UTC()
+	upTo := until(r, fieldUntil, timeOf(r, fieldAt))
 	if err := r.Err(); err != nil {
-		return time.Time{}, s.wrap(err, "read")
+		return bson.Timestamp{}, s.wrap(err, "read")
 	}
-	return at, nil
+	return upTo, nil
 }
 
-// Clear says that what was found up to a time has been dealt with. The leader takes it within
-// seconds, or at its start.
-func (s *Store) Clear(ctx context.Context, upTo time.Time) error {
+// Clear says that what was found up to a timestamp of the target's oplog has been dealt with. The
+// leader takes it within seconds, or at its start.
+func (s *Store) Clear(ctx context.Context, upTo bson.Timestamp) error {
 	err := metadata.Run(ctx, s.Target, metadata.Majority(metadata.Update(s.DB, metadata.Guard, metadata.Statement{
 		Upsert: true, Filter: metadata.ByID(s.clearedID()),
 		Change: func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$max", func(dst []byte) []byte { return bsoncore.AppendDateTimeElement(dst, fieldAt, upTo.UnixMilli()) })
+			return metadata.AppendDoc(dst, "$max", func(dst []byte) []byte {
+				dst = appendTime(dst, fieldAt, time.Unix(int64(upTo.T), 0))
+				return bsoncore.AppendTimestampElement(dst, fieldUntil, upTo.T, upTo.I)
+			})
 		},
 	})), -1)
 	if err != nil {
@@ -180,10 +185,12 @@ const (
 	fieldCopying      = "copying"
 	fieldMore         = "more"
 	fieldMoreLast     = "moreLast"
+	fieldUntil        = "until"
+	fieldMoreUntil    = "moreUntil"
 	fieldGaps         = "gaps"
 	fieldFrom         = "from"
 	fieldWhy          = "why"
-	fieldCleared      = "cleared"
+	fieldCleared      = "clearedUntil"
 )
 
 func appendList(dst []byte, name string, n int, each func(dst []byte, i int) []byte) []byte {
@@ -196,6 +203,15 @@ func appendList(dst []byte, name string, n int, each func(dst []byte, i int) []b
 
 func appendTime(dst []byte, name string, t time.Time) []byte {
 	return bsoncore.AppendDateTimeElement(dst, name, t.UnixMilli())
+}
+
+// appendUntil appends a timestamp, but not the null one: a server makes the present time of that in a
+// field of a document.
+func appendUntil(dst []byte, name string, ts bson.Timestamp) []byte {
+	if ts.IsZero() {
+		return dst
+	}
+	return bsoncore.AppendTimestampElement(dst, name, ts.T, ts.I)
 }
 
 // append appends the fields of the document, but for the _id.
@@ -226,17 +242,19 @@ func (s *State) append(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, fieldSource, string(t.Source))
 		dst = bsoncore.AppendInt64Element(dst, fieldCount, t.Count)
 		dst = appendTime(appendTime(dst, fieldFirst, t.First), fieldLast, t.Last)
+		dst = bsoncore.AppendTimestampElement(dst, fieldUntil, t.Until.T, t.Until.I)
 		return bsoncore.AppendBooleanElement(dst, fieldCopying, t.Copying)
 	})
 	dst = bsoncore.AppendInt64Element(dst, fieldMore, s.More)
 	if !s.MoreLast.IsZero() {
 		dst = appendTime(dst, fieldMoreLast, s.MoreLast)
+		dst = appendUntil(dst, fieldMoreUntil, s.MoreUntil)
 	}
 	dst = appendList(dst, fieldGaps, len(s.Gaps), func(dst []byte, i int) []byte {
 		dst = appendTime(appendTime(dst, fieldFrom, s.Gaps[i].From), fieldTo, s.Gaps[i].To)
 		return bsoncore.AppendStringElement(dst, fieldWhy, s.Gaps[i].Why)
 	})
-	return appendTime(dst, fieldCleared, s.Cleared)
+	return appendUntil(dst, fieldCleared, s.Cleared)
 }
 
 func (w *Write) append(dst []byte) []byte {
@@ -252,6 +270,15 @@ func (w *Write) append(dst []byte) []byte {
 
 func timeOf(r *metadata.Reader, name string) time.Time { return time.UnixMilli(r.Date(name)).UTC() }
 
+// until reads the timestamp of an entry; without one it is that of the end of the second of a wall: what
+// an earlier release has written has none.
+func until(r *metadata.Reader, name string, wall time.Time) bson.Timestamp {
+	if r.Has(name) {
+		return r.Timestamp(name)
+	}
+	return bson.Timestamp{T: uint32(wall.Unix()), I: math.MaxUint32} //nolint:gosec // Until 2106, as all timestamps.
+}
+
 func readState(doc bson.Raw) (State, error) {
 	if err := doc.Validate(); err != nil {
 		return State{}, err
@@ -260,10 +287,13 @@ func readState(doc bson.Raw) (State, error) {
 	s := State{
 		Term: r.Int64(fieldTerm), At: r.OpTime(fieldOpTime, false), Wall: r.Date(fieldWall),
 		CommandsFrom: r.OpTime(fieldCommandsFrom, false), More: r.Int64(fieldMore), Counts: map[string]int64{},
-		Cleared: timeOf(r, fieldCleared),
 	}
 	if r.Has(fieldMoreLast) {
 		s.MoreLast = timeOf(r, fieldMoreLast)
+		s.MoreUntil = until(r, fieldMoreUntil, s.MoreLast)
+	}
+	if r.Has(fieldCleared) {
+		s.Cleared = r.Timestamp(fieldCleared)
 	}
 	r.Docs(fieldOpen, func(sub *metadata.Reader) {
 		s.Open = append(s.Open, Announced{
@@ -289,10 +319,12 @@ func readState(doc bson.Raw) (State, error) {
 		})
 	})
 	r.Docs(fieldTouched, func(sub *metadata.Reader) {
-		s.Touched = append(s.Touched, Touched{
+		t := Touched{
 			NS: oplog.Namespace(sub.Text(fieldNS)), Source: oplog.Namespace(sub.Text(fieldSource)), Count: sub.Int64(fieldCount),
 			First: timeOf(sub, fieldFirst), Last: timeOf(sub, fieldLast), Copying: sub.Bool(fieldCopying),
-		})
+		}
+		t.Until = until(sub, fieldUntil, t.Last)
+		s.Touched = append(s.Touched, t)
 	})
 	r.Docs(fieldGaps, func(sub *metadata.Reader) {
 		s.Gaps = append(s.Gaps, Gap{From: timeOf(sub, fieldFrom), To: timeOf(sub, fieldTo), Why: sub.Text(fieldWhy)})

@@ -43,10 +43,18 @@ func TestStore(t *testing.T) {
 	w.sees(command("shop", bson.D{{Key: "renameCollection", Value: "shop.x"}, {Key: "to", Value: "shop.y"}}))
 	st := w.State()
 	st.Term, st.More, st.MoreLast, st.CommandsFrom = 3, 7, time.UnixMilli(7000).UTC(), oplog.NewOpTime(90, 1, 1)
+	st.MoreUntil = bson.Timestamp{T: 7, I: 1}
 	st.AddPart(guard.Part{Link: "resync-1", Instance: "P"})
 	st.AddGap(guard.Gap{From: time.UnixMilli(1).UTC(), To: time.UnixMilli(2).UTC(), Why: "it rolled over"})
 	st.Copies(func(ns oplog.Namespace) bool { return ns == "shop.b" })
-	st.Clear(time.UnixMilli(5).UTC())
+	if !st.Cleared.IsZero() {
+		t.Error("cleared")
+	}
+	must.Succeed(t, s.Write(t.Context(), &st, true))
+	if got := must.Get(s.Read(t.Context()))(t); !got.Cleared.IsZero() {
+		t.Errorf("cleared up to %v, and nobody has", got.Cleared)
+	}
+	st.Clear(bson.Timestamp{T: 5, I: 1})
 	for _, majority := range []bool{true, false} {
 		must.Succeed(t, s.Write(t.Context(), &st, majority))
 	}
@@ -61,10 +69,10 @@ func TestStore(t *testing.T) {
 	if at := must.Get(s.Cleared(t.Context()))(t); !at.IsZero() {
 		t.Error(at)
 	}
-	for _, ms := range []int64{1000, 500} {
-		must.Succeed(t, s.Clear(t.Context(), time.UnixMilli(ms)))
+	for _, i := range []uint32{9, 7} {
+		must.Succeed(t, s.Clear(t.Context(), bson.Timestamp{T: 1000, I: i}))
 	}
-	if at := must.Get(s.Cleared(t.Context()))(t); at.UnixMilli() != 1000 {
+	if at := must.Get(s.Cleared(t.Context()))(t); at != (bson.Timestamp{T: 1000, I: 9}) {
 		t.Error(at)
 	}
 }

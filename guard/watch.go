@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -72,7 +71,7 @@ func (w *Watch) Reset(from State) {
 }
 
 // Clear is [State.Clear].
-func (w *Watch) Clear(upTo time.Time) bool { return w.state.Clear(upTo) }
+func (w *Watch) Clear(upTo bson.Timestamp) bool { return w.state.Clear(upTo) }
 
 // State returns the present state.
 func (w *Watch) State() State { return w.state.clone() }
@@ -104,7 +103,7 @@ func (w *Watch) See(ctx context.Context, e *oplog.Entry) ([]Write, error) {
 		w.state.add(f)
 		for _, ns := range []oplog.Namespace{f.NS, f.To} {
 			if source, ok := w.source(ns); ok {
-				w.state.touch(ns, source.Clone(), f.Wall)
+				w.state.touch(ns, source.Clone(), f.Wall, f.OpTime.TS)
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -30,12 +29,14 @@ type watched struct {
 	t *testing.T
 	*guard.Watch
 	n uint32
+	// wall is the clock of the target's primary.
+	wall bson.DateTime
 	// deletes are the collections that the target itself deletes from.
 	deletes map[oplog.Namespace]bool
 }
 
 func newWatched(t *testing.T, from guard.State) *watched {
-	w := &watched{t: t, n: 1, deletes: map[oplog.Namespace]bool{}}
+	w := &watched{t: t, n: 1, wall: 1_700_000_000_000, deletes: map[oplog.Namespace]bool{}}
 	w.Watch = guard.NewWatch(guard.WatchConfig{
 		Link: "dr", Instance: "I", MetaDB: "replicator", Scope: all{}, Sessions: sessions,
 		Deletes: func(_ context.Context, ns oplog.Namespace) (bool, error) { return w.deletes[ns], nil },
@@ -49,7 +50,7 @@ func (w *watched) sees(fields bson.D) string {
 	w.n++
 	doc := append(bson.D{}, fields...)
 	doc = append(doc, bson.E{Key: "ts", Value: bson.Timestamp{T: 100, I: w.n}}, bson.E{Key: "t", Value: int64(1)}, bson.E{Key: "v", Value: int64(2)},
-		bson.E{Key: "wall", Value: bson.DateTime(1_700_000_000_000)})
+		bson.E{Key: "wall", Value: w.wall})
 	e := must.Get(oplog.ParseEntry(must.Get(bson.Marshal(doc))(w.t)))(w.t)
 	found := must.Get(w.See(w.t.Context(), &e))(w.t)
 	var text []string
@@ -218,17 +219,41 @@ func TestBounds(t *testing.T) {
 		w.sees(crud("i", fmt.Sprintf("shop.c%03d", i), strings.Repeat("x", 10_000)))
 	}
 	st := w.State()
-	if st.Total() != n || len(st.Writes) != 20 || len(st.Touched) != 100 || st.More != n-100 || !st.MoreLast.Equal(st.Writes[0].Wall) || len(st.Writes[0].ID) > 210 {
+	if st.Total() != n || len(st.Writes) != 20 || len(st.Touched) != 100 || st.More != n-100 || !st.MoreLast.Equal(st.Writes[0].Wall) || st.MoreUntil != st.Writes[0].OpTime.TS || len(st.Writes[0].ID) > 210 {
 		t.Errorf("%d writes, %d kept, of %d namespaces and %d more, an _id of %d bytes", st.Total(), len(st.Writes), len(st.Touched), st.More, len(st.Writes[0].ID))
 	}
 	if !st.IsTouched() || st.Err() == nil {
 		t.Error("nothing is to be dealt with")
 	}
-	if !st.Clear(time.UnixMilli(1_700_000_000_000)) || st.IsTouched() || st.Err() != nil || st.Total() != n {
+	newest := st.Writes[0].OpTime.TS
+	if before := (bson.Timestamp{T: newest.T, I: newest.I - 1}); !st.Clear(before) || len(st.Touched) != 0 || st.More == 0 {
+		t.Errorf("cleared up to the write before the newest: %+v", st.Touched)
+	}
+	if !st.Clear(newest) || st.IsTouched() || st.Err() != nil || st.Total() != n {
 		t.Errorf("cleared: %+v", st.Touched)
 	}
-	if st.Clear(time.UnixMilli(1_700_000_000_000)) {
+	if st.Clear(newest) {
 		t.Error("the same time cleared again")
+	}
+}
+
+// TestClearAfterClockBack: after a failover to a member whose clock is behind, a foreign write is not
+// cleared with those before it, and can be cleared.
+func TestClearAfterClockBack(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, guard.State{})
+	w.sees(crud("i", "shop.a", 1))
+	first := w.State().Writes[0].OpTime.TS
+	w.wall -= 3_600_000
+	w.sees(crud("i", "shop.b", 1))
+	if !w.Clear(first) {
+		t.Error("nothing cleared")
+	}
+	if st := w.State(); len(st.Touched) != 1 || st.Touched[0].NS != "shop.b" {
+		t.Errorf("cleared up to %v: left %+v", first, st.Touched)
+	}
+	if second := w.State().Touched[0].Until; !w.Clear(second) || len(w.State().Touched) != 0 {
+		t.Errorf("cleared up to %v: left %+v", second, w.State().Touched)
 	}
 }
 

@@ -207,7 +207,7 @@ func TestForeignWritesWhileNobodyRan(t *testing.T) {
 	g.told = 0
 	g.tells([]string{"insert shop.a 2", "drop shop.b "})
 	store := guard.Store{Target: g.target.conn, DB: "replicator", Link: "mirror"}
-	must.Succeed(t, store.Clear(t.Context(), time.Now().Add(time.Second)))
+	must.Succeed(t, store.Clear(t.Context(), must.Get(store.Read(t.Context()))(t).At.TS))
 	g.start(sc, pipeline.Config{Guard: guard.Stop})
 	must.Succeed(t, g.caughtUp(g.l))
 	if st := g.state(); st.IsTouched() || st.Total() != 2 {

@@ -49,12 +49,12 @@ func (c *guardCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	upTo := cleared
 	for i := range st.Touched {
-		if last := st.Touched[i].Last; last.After(upTo) {
-			upTo = last
+		if until := st.Touched[i].Until; until.After(upTo) {
+			upTo = until
 		}
 	}
-	if len(st.Writes) > 0 && st.Writes[0].Wall.After(upTo) {
-		upTo = st.Writes[0].Wall
+	if len(st.Writes) > 0 && st.Writes[0].OpTime.TS.After(upTo) {
+		upTo = st.Writes[0].OpTime.TS
 	}
 	// What it was compared with before is out of date, even if no link runs to say so.
 	marks := standing.Store{Target: links.Target(), DB: links.DB(), Link: links.Link()}
@@ -64,7 +64,7 @@ func (c *guardCommand) Run(ctx context.Context, out cli.Output) error {
 	if err := store.Clear(ctx, upTo); err != nil {
 		return cli.Stopped(ctx, err)
 	}
-	out.Complain("%s: cleared up to %s; a link that runs takes it within seconds.", c.Link, upTo.Format(time.RFC3339Nano))
+	out.Complain("%s: cleared up to %s; a link that runs takes it within seconds.", c.Link, time.Unix(int64(upTo.T), 0).UTC().Format(time.RFC3339))
 	return nil
 }
 

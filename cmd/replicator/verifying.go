@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -94,22 +93,18 @@ func (c *runCommand) newVerifying(target *driver.Set, live func() monitor.Snapsh
 	return &verifying{budget: c.VerifyBudget, watcher: continuous.NewWatcher(continuous.WatcherConfig{
 		Store:    standing.Store{Target: target, DB: c.MetadataDB, Link: c.Link},
 		State:    func() continuous.State { return verifyState(live()) },
-		Foreign:  func() (map[oplog.Namespace]time.Time, time.Time) { return touched(live().Guard) },
+		Foreign:  func() (map[oplog.Namespace]standing.Moment, standing.Moment) { return touched(live().Guard) },
 		Observer: observer,
 	})}
 }
 
 // touched are the collections with foreign writes, by their names at the source, and when the last write
 // was to others that are not listed.
-func touched(g *guard.Status) (listed map[oplog.Namespace]time.Time, others time.Time) {
+func touched(g *guard.Status) (listed map[oplog.Namespace]standing.Moment, others standing.Moment) {
 	if g == nil {
-		return nil, time.Time{}
+		return nil, standing.Moment{}
 	}
-	all := make(map[oplog.Namespace]time.Time, len(g.State.Touched))
-	for i := range g.State.Touched {
-		all[g.State.Touched[i].Source] = g.State.Touched[i].Last
-	}
-	return all, g.State.MoreLast
+	return standing.Foreign(&g.State)
 }
 
 // changes has a Watcher told of what makes a collection other than it was compared.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
@@ -31,9 +33,9 @@ type WatcherConfig struct {
 	// State returns the state of the link.
 	State func() State
 	// Foreign returns the collections that something else has written to, by their names at the
-	// source, and when it last did by the target's clock; and when it last wrote to some that are not
-	// among them, zero if it did not. May be nil.
-	Foreign func() (touched map[oplog.Namespace]time.Time, others time.Time)
+	// source, and when it last did; and when it last wrote to some that are not among them, zero if it
+	// did not. May be nil.
+	Foreign func() (touched map[oplog.Namespace]standing.Moment, others standing.Moment)
 	// Observer receives events. May be nil.
 	Observer event.Observer
 }
@@ -51,9 +53,9 @@ type Watcher struct {
 	// The rest belongs to Run.
 
 	// touched are the foreign writes that are marked.
-	touched map[oplog.Namespace]time.Time
+	touched map[oplog.Namespace]bson.Timestamp
 	// others is the last foreign write to collections that are not known, for which all are marked.
-	others time.Time
+	others bson.Timestamp
 	// told are the differences that were announced, by collection; nil before the first look.
 	told map[oplog.Namespace]standing.Differing
 	// faults are the collections that could not be compared, and why.
@@ -64,7 +66,7 @@ type Watcher struct {
 
 // NewWatcher returns a Watcher. It does no I/O.
 func NewWatcher(cfg WatcherConfig) *Watcher {
-	return &Watcher{cfg: cfg, nudge: make(chan struct{}, 1), pending: map[oplog.Namespace]string{}, touched: map[oplog.Namespace]time.Time{}}
+	return &Watcher{cfg: cfg, nudge: make(chan struct{}, 1), pending: map[oplog.Namespace]string{}, touched: map[oplog.Namespace]bson.Timestamp{}}
 }
 
 // Known returns the newest standing, nil if none was read since this process leads.
@@ -145,7 +147,7 @@ func (w *Watcher) forget() {
 	defer w.mu.Unlock()
 	w.known, w.told, w.faults = nil, nil, nil
 	clear(w.touched)
-	w.others = time.Time{}
+	w.others = bson.Timestamp{}
 }
 
 // taken returns the marks to store.
@@ -171,17 +173,17 @@ func (w *Watcher) mark(ctx context.Context) (changed bool, err error) {
 		return changed, nil
 	}
 	now, others := w.cfg.Foreign()
-	if others.After(w.others) {
+	if others.TS.After(w.others) {
 		if err := w.cfg.Store.TouchedAll(ctx, others); err != nil {
 			return changed, err
 		}
 		if w.others.IsZero() {
 			w.cfg.Observer.Log(slog.LevelWarn, "no collection is verified any more: something else has written to more of them than are listed")
 		}
-		w.others, changed = others, true
+		w.others, changed = others.TS, true
 	}
 	for ns, last := range now {
-		if !last.After(w.touched[ns]) {
+		if !last.TS.After(w.touched[ns]) {
 			continue
 		}
 		if err := w.cfg.Store.Touched(ctx, ns, last); err != nil {
@@ -190,10 +192,10 @@ func (w *Watcher) mark(ctx context.Context) (changed bool, err error) {
 		if _, known := w.touched[ns]; !known {
 			w.cfg.Observer.Tell(Unverified{NS: ns, Why: "something else has written to it"})
 		}
-		w.touched[ns] = last
+		w.touched[ns] = last.TS
 		changed = true
 	}
-	maps.DeleteFunc(w.touched, func(ns oplog.Namespace, _ time.Time) bool { _, still := now[ns]; return !still })
+	maps.DeleteFunc(w.touched, func(ns oplog.Namespace, _ bson.Timestamp) bool { _, still := now[ns]; return !still })
 	return changed, nil
 }
 

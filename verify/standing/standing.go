@@ -90,10 +90,10 @@ func Read(ctx context.Context, target mongo.Caller, db, link string) (Standing, 
 type since struct {
 	// touched are the collections with foreign writes, by their names at the source, and when the
 	// last one was.
-	touched map[oplog.Namespace]time.Time
+	touched map[oplog.Namespace]Moment
 	// all is when the last foreign write was to a collection that is not listed, zero for none: any of
 	// them may be the one. Ever means that it is not known when.
-	all  time.Time
+	all  Moment
 	ever bool
 	// leftOut are those that are copied again; copied is the time of the source as of which the link's
 	// copy is consistent, and copying reports whether it is not yet.
@@ -127,14 +127,36 @@ func (s *since) foreign(ctx context.Context, target mongo.Caller, db, link strin
 		return err
 	}
 	st.Clear(cleared)
-	s.touched = make(map[oplog.Namespace]time.Time, len(st.Touched))
+	s.touched, s.all = Foreign(st)
+	s.ever = st.More > 0 && st.MoreLast.IsZero()
+	return nil
+}
+
+// Moment is when something else has written to the target. TS is the timestamp of the entry in the
+// target's oplog: it is what cuts are compared with, as the clock of the target's primary, of which Wall
+// is, is another one after a failover.
+type Moment struct {
+	TS   bson.Timestamp
+	Wall time.Time
+}
+
+// reaches reports whether the target at a cut may not have what was written until then.
+func (m *Moment) reaches(c *Cut) bool { return !m.TS.IsZero() && !m.TS.Before(c.Target) }
+
+// Foreign returns the collections with foreign writes of a state, by their names at the source, and
+// when the last one was; and when it was of those that are not listed, zero for none.
+func Foreign(st *guard.State) (touched map[oplog.Namespace]Moment, others Moment) {
+	touched = make(map[oplog.Namespace]Moment, len(st.Touched))
 	for i := range st.Touched {
-		s.touched[st.Touched[i].Source] = st.Touched[i].Last
+		t := &st.Touched[i]
+		if last := (Moment{TS: t.Until, Wall: t.Last}); last.TS.After(touched[t.Source].TS) {
+			touched[t.Source] = last
+		}
 	}
 	if st.More > 0 {
-		s.all, s.ever = st.MoreLast, st.MoreLast.IsZero()
+		others = Moment{TS: st.MoreUntil, Wall: st.MoreLast}
 	}
-	return nil
+	return touched, others
 }
 
 // Texts of Standing.Why and Collection.Why.
@@ -221,11 +243,10 @@ func (d *document) unverified(ns oplog.Namespace, changed *since) (why string, a
 		return d.Mark.Why, d.Mark.At
 	case oplog.CompareTimestamps(d.Is.First.Source, changed.copied) < 0:
 		return whyCopied, time.Time{}
-	// Cluster times are those of the target's primary, in seconds.
-	case !touched.IsZero() && touched.Unix() >= int64(d.Is.First.Target.T):
-		return whyForeign, touched
-	case changed.ever, !changed.all.IsZero() && changed.all.Unix() >= int64(d.Is.First.Target.T):
-		return whyManyForeign, changed.all
+	case touched.reaches(&d.Is.First):
+		return whyForeign, touched.Wall
+	case changed.ever, changed.all.reaches(&d.Is.First):
+		return whyManyForeign, changed.all.Wall
 	}
 	return "", time.Time{}
 }

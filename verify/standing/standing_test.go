@@ -227,22 +227,24 @@ func TestMarks(t *testing.T) {
 	verified("compared again", "")
 
 	// What the guard has stored counts at once, and what it says again does not, once it is compared.
-	last := time.Unix(int64(now().Target.T)+5, 0).UTC()
+	moment := func(ts bson.Timestamp) Moment { return Moment{TS: ts, Wall: time.Unix(int64(ts.T), 0).UTC()} }
+	last := bson.Timestamp{T: now().Target.T + 5, I: 1}
 	foreign := guard.Store{Target: target, DB: "replicator", Link: "l"}
-	touched := func(at time.Time) {
+	touched := func(ts bson.Timestamp) {
 		t.Helper()
+		at := moment(ts).Wall
 		must.Succeed(t, foreign.Write(ctx, &guard.State{
-			Term: 1, At: oplog.OpTime{TS: bson.Timestamp{T: 1}, Term: 1}, Touched: []guard.Touched{{NS: "d.a", Source: "d.a", Count: 1, First: at, Last: at}},
+			Term: 1, At: oplog.OpTime{TS: bson.Timestamp{T: 1}, Term: 1}, Touched: []guard.Touched{{NS: "d.a", Source: "d.a", Count: 1, First: at, Last: at, Until: ts}},
 		}, true))
 	}
 	touched(last)
 	verified("a foreign write", whyForeign)
 	must.Succeed(t, foreign.Clear(ctx, last))
 	verified("it was cleared before it was marked", "")
-	must.Succeed(t, s.Touched(ctx, "d.a", time.Unix(int64(now().Target.T), 0)))
+	must.Succeed(t, s.Touched(ctx, "d.a", moment(now().Target)))
 	verified("it is marked", whyForeign)
 	compare(same)
-	must.Succeed(t, s.Touched(ctx, "d.a", time.Unix(int64(now().Target.T)-3600, 0)))
+	must.Succeed(t, s.Touched(ctx, "d.a", moment(bson.Timestamp{T: now().Target.T - 3600, I: 1})))
 	verified("one that was marked already", "")
 
 	// Differences.
@@ -282,12 +284,13 @@ func TestForeignEverywhere(t *testing.T) {
 	s.save(&round, "d.b", 102)
 	s.end(&round)
 	s.is("compared", 101, 2, 2, 0)
-	foreign, last := guard.Store{Target: s.Target, DB: "replicator", Link: "l"}, time.Unix(int64(s.future)+101, 0)
-	must.Succeed(t, foreign.Write(ctx, &guard.State{Term: 1, At: oplog.OpTime{TS: bson.Timestamp{T: 1}, Term: 1}, More: 3, MoreLast: last}, true))
+	foreign, last := guard.Store{Target: s.Target, DB: "replicator", Link: "l"}, bson.Timestamp{T: s.future + 101, I: 2}
+	moment := Moment{TS: last, Wall: time.Unix(int64(last.T), 0)}
+	must.Succeed(t, foreign.Write(ctx, &guard.State{Term: 1, At: oplog.OpTime{TS: bson.Timestamp{T: 1}, Term: 1}, More: 3, MoreLast: moment.Wall, MoreUntil: last}, true))
 	s.is("before it is marked", 0, 2, 1, 0)
 	must.Succeed(t, foreign.Clear(ctx, last))
 	s.is("cleared before it was marked", 101, 2, 2, 0)
-	must.Succeed(t, s.TouchedAll(ctx, last))
+	must.Succeed(t, s.TouchedAll(ctx, moment))
 	var marked []Mark
 	for _, doc := range must.Get(loaded(ctx, s.Store))(t) {
 		marked = append(marked, *doc.Mark)
@@ -317,27 +320,29 @@ func TestBeforeClear(t *testing.T) {
 	s.save(&round, "d.c", 120)
 	s.end(&round)
 	s.is("compared", 101, 3, 3, 0)
-	at := func(second uint32) time.Time { return time.Unix(int64(s.future+second), int64(time.Millisecond)) }
+	at := func(second uint32) bson.Timestamp { return bson.Timestamp{T: s.future + second, I: 2} }
+	// The clock of the target's primary is of the past: it orders nothing.
+	past := time.Unix(1, 0).UTC()
 	foreign := guard.Store{Target: s.Target, DB: "replicator", Link: "l"}
-	deal := func(st *guard.State, last time.Time) {
+	deal := func(st *guard.State, last bson.Timestamp) {
 		t.Helper()
 		st.Term, st.At = 1, oplog.OpTime{TS: bson.Timestamp{T: 1}, Term: 1}
 		must.Succeed(t, foreign.Write(ctx, st, true))
 		must.Succeed(t, s.BeforeClear(ctx, st))
 		must.Succeed(t, foreign.Clear(ctx, last))
 	}
-	deal(&guard.State{Touched: []guard.Touched{{NS: "d.a", Source: "d.a", Last: at(101)}, {NS: "d.b", Source: "d.b", Last: at(109)}, {NS: "d.z", Source: "d.z", Last: at(109)}}}, at(109))
+	deal(&guard.State{Touched: []guard.Touched{{NS: "d.a", Source: "d.a", Last: past, Until: at(101)}, {NS: "d.b", Source: "d.b", Last: past, Until: at(109)}, {NS: "d.z", Source: "d.z", Last: past, Until: at(109)}}}, at(109))
 	s.is("two namespaces cleared", 0, 3, 2, 0)
 	s.save(&round, "d.a", 115)
 	s.is("compared again", 110, 3, 3, 0)
-	deal(&guard.State{More: 1, MoreLast: at(112)}, at(112))
+	deal(&guard.State{More: 1, MoreLast: past, MoreUntil: at(112)}, at(112))
 	s.is("more than are listed cleared", 0, 3, 2, 0)
 	s.save(&round, "d.b", 116)
 	s.is("all compared again", 115, 3, 3, 0)
 	// One that is marked already, for longer, stays so.
 	must.Succeed(t, s.Mark(ctx, "planted", "d.c"))
 	before := must.Get(loaded(ctx, s.Store))(t)["d.c"].Mark
-	deal(&guard.State{More: 1, MoreLast: time.Unix(int64(before.Target.T)-1, 0)}, at(113))
+	deal(&guard.State{More: 1, MoreLast: past, MoreUntil: bson.Timestamp{T: before.Target.T - 1, I: 1}}, at(113))
 	if after := must.Get(loaded(ctx, s.Store))(t)["d.c"].Mark; *after != *before {
 		t.Errorf("%+v, before it was %+v", after, before)
 	}
@@ -408,10 +413,10 @@ func TestCopied(t *testing.T) {
 		{since{copying: true}, whyCopying},
 		{since{leftOut: map[oplog.Namespace]bool{"d.a": true}}, whyCopying},
 		{since{leftOut: map[oplog.Namespace]bool{"d.b": true}}, ""},
-		{since{touched: map[oplog.Namespace]time.Time{"d.a": time.Unix(99, 0)}}, ""},
-		{since{touched: map[oplog.Namespace]time.Time{"d.a": time.Unix(100, 0)}}, whyForeign},
-		{since{all: time.Unix(99, 0)}, ""},
-		{since{all: time.Unix(100, 0)}, whyManyForeign},
+		{since{touched: map[oplog.Namespace]Moment{"d.a": {TS: bson.Timestamp{T: 99, I: 9}, Wall: time.Unix(200, 0)}}}, ""},
+		{since{touched: map[oplog.Namespace]Moment{"d.a": {TS: bson.Timestamp{T: 100, I: 1}, Wall: time.Unix(50, 0)}}}, whyForeign},
+		{since{all: Moment{TS: bson.Timestamp{T: 99, I: 9}, Wall: time.Unix(200, 0)}}, ""},
+		{since{all: Moment{TS: bson.Timestamp{T: 100, I: 1}, Wall: time.Unix(50, 0)}}, whyManyForeign},
 		{since{ever: true}, whyManyForeign},
 	} {
 		st := sum(&Round{N: 1, Complete: 1}, docs, &c.changed)

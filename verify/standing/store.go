@@ -3,7 +3,6 @@ package standing
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -288,16 +287,16 @@ func (s *Store) Repaired(ctx context.Context, sourceNS oplog.Namespace, ids []st
 	}))
 }
 
-// Touched marks a collection that something else has written to, up to a time of the target's clock,
-// unless it was marked later than that.
-func (s *Store) Touched(ctx context.Context, sourceNS oplog.Namespace, last time.Time) error {
+// Touched marks a collection that something else has written to, up to a moment, unless it was marked
+// later than that.
+func (s *Store) Touched(ctx context.Context, sourceNS oplog.Namespace, last Moment) error {
 	at, err := mongo.OperationTime(ctx, s.Target)
 	if err != nil {
 		return fmt.Errorf("mark %s as not verified: %w", sourceNS, err)
 	}
 	err = s.set(ctx, func(dst []byte) []byte {
-		return markedBefore(metadata.ByID(s.id(sourceNS))(dst), last)
-	}, true, bson.D{{Key: "mark", Value: Mark{Target: at, Why: whyForeign, At: last.UTC()}}})
+		return markedBefore(metadata.ByID(s.id(sourceNS))(dst), last.TS)
+	}, true, bson.D{{Key: "mark", Value: Mark{Target: at, Why: whyForeign, At: last.Wall.UTC()}}})
 	if servererr.IsDuplicateKey(err) {
 		return nil // It was marked.
 	}
@@ -305,13 +304,13 @@ func (s *Store) Touched(ctx context.Context, sourceNS oplog.Namespace, last time
 }
 
 // TouchedAll marks all collections, as something else has written to some that are not known, up to a
-// time of the target's clock.
-func (s *Store) TouchedAll(ctx context.Context, last time.Time) error {
+// moment.
+func (s *Store) TouchedAll(ctx context.Context, last Moment) error {
 	at, err := mongo.OperationTime(ctx, s.Target)
 	if err != nil {
 		return fmt.Errorf("mark all collections as not verified: %w", err)
 	}
-	st, err := setting(func(dst []byte) []byte { return markedBefore(s.collections()(dst), last) }, false, bson.D{{Key: "mark", Value: Mark{Target: at, Why: whyManyForeign, At: last.UTC()}}})
+	st, err := setting(func(dst []byte) []byte { return markedBefore(s.collections()(dst), last.TS) }, false, bson.D{{Key: "mark", Value: Mark{Target: at, Why: whyManyForeign, At: last.Wall.UTC()}}})
 	if err != nil {
 		return err
 	}
@@ -323,29 +322,24 @@ func (s *Store) TouchedAll(ctx context.Context, last time.Time) error {
 // foreign writes is not verified, whether the link had time to mark it or not.
 func (s *Store) BeforeClear(ctx context.Context, st *guard.State) error {
 	var changes []metadata.Statement
-	add := func(which func([]byte) []byte, why string, last time.Time) error {
-		// The end of that second: cluster times are those of the target's primary, in seconds.
-		until := bson.Timestamp{T: uint32(last.Unix()), I: math.MaxUint32} //nolint:gosec // Until 2106, as all timestamps.
-		change, err := setting(func(dst []byte) []byte {
-			return metadata.AppendDoc(which(dst), "mark.target", func(dst []byte) []byte {
-				return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendTimestampElement(dst, "$gte", until.T, until.I) })
-			})
-		}, false, bson.D{{Key: "mark", Value: Mark{Target: until, Why: why, At: last.UTC()}}})
+	add := func(which func([]byte) []byte, why string, last Moment) error {
+		change, err := setting(func(dst []byte) []byte { return markedBefore(which(dst), last.TS) },
+			false, bson.D{{Key: "mark", Value: Mark{Target: last.TS, Why: why, At: last.Wall.UTC()}}})
 		change.Multi = true
 		changes = append(changes, change)
 		return err
 	}
 	for i := range st.Touched {
 		if t := &st.Touched[i]; t.Source != "" {
-			if err := add(metadata.ByID(s.id(t.Source)), whyForeign, t.Last); err != nil {
+			if err := add(metadata.ByID(s.id(t.Source)), whyForeign, Moment{TS: t.Until, Wall: t.Last}); err != nil {
 				return err
 			}
 		}
 	}
 	if st.More > 0 {
-		last := st.MoreLast
-		if last.IsZero() { // an earlier release has counted them
-			last = time.UnixMilli(st.Wall)
+		last := Moment{TS: st.MoreUntil, Wall: st.MoreLast}
+		if last.TS.IsZero() { // an earlier release has counted them
+			last = Moment{TS: st.At.TS, Wall: time.UnixMilli(st.Wall)}
 		}
 		if err := add(s.collections(), whyManyForeign, last); err != nil {
 			return err
@@ -366,13 +360,10 @@ func (s *Store) collections() func([]byte) []byte {
 	}
 }
 
-// markedBefore appends the condition that a collection was not marked after a time of the target's
-// clock.
-func markedBefore(dst []byte, last time.Time) []byte {
+// markedBefore appends the condition that a collection was not marked at a time of the target or later.
+func markedBefore(dst []byte, last bson.Timestamp) []byte {
 	return metadata.AppendDoc(dst, "mark.target", func(dst []byte) []byte {
-		return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte {
-			return bsoncore.AppendTimestampElement(dst, "$gte", uint32(last.Unix()+1), 0) //nolint:gosec // Until 2106, as all timestamps.
-		})
+		return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendTimestampElement(dst, "$gte", last.T, last.I) })
 	})
 }
 
