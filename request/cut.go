@@ -82,17 +82,15 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 }
 
 // askForCut makes the request, and returns a time of the target after that. A target that has a
-// failover is asked again; if its reply was lost there may be two requests, which does no harm.
+// failover is asked again.
 func (s *Store) askForCut(ctx context.Context, a Ask) (r Record, after bson.Timestamp, err error) {
+	if r, err = s.ask(ctx, a, mongo.Forever); err != nil {
+		return r, after, err
+	}
+	r.Outcome = "" // of a leader that has been quicker: that is said, too
 	var last error
 	err = mongo.Retry{For: mongo.Forever, Again: passes, Failed: func(err error) { last = err }}.Do(ctx, func() (err error) {
-		if r.ID == "" {
-			r, err = s.Ask(ctx, a)
-			r.Outcome = "" // of a leader that has been quicker: that is said, too
-		}
-		if err == nil {
-			after, err = mongo.OperationTime(ctx, s.target)
-		}
+		after, err = mongo.OperationTime(ctx, s.target)
 		return err
 	})
 	if err != nil && ctx.Err() != nil && last != nil {

@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
@@ -148,12 +150,55 @@ type away struct {
 	left atomic.Int64
 }
 
+// lossy is a target whose replies to updates of control are lost a few times, with the primary.
+type lossy struct {
+	mongo.Caller
+	left atomic.Int64
+}
+
+// Call implements mongo.Caller.
+func (l *lossy) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := l.Caller.Call(ctx, cmd)
+	if name, _ := cmd.Body.Lookup("update").StringValueOK(); err == nil && name == metadata.Control && l.left.Add(-1) >= 0 {
+		return nil, servererr.New(servererr.PrimarySteppedDown, "stepped down")
+	}
+	return reply, err
+}
+
 // Call implements mongo.Caller.
 func (a *away) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if a.left.Add(-1) >= 0 {
 		return nil, servererr.New(servererr.NotWritablePrimary, "not primary")
 	}
 	return a.Caller.Call(ctx, cmd)
+}
+
+// TestAskFailover: what is asked for while the target has a failover is one request, whatever was
+// lost; without an end of that there is one to the asking.
+func TestAskFailover(t *testing.T) {
+	t.Parallel()
+	g := newTarget(t)
+	l, _ := create(t, g)
+	without, lost := &away{Caller: g}, &lossy{Caller: g}
+	without.left.Store(5)
+	lost.left.Store(3)
+	for i, through := range []mongo.Caller{without, lost} {
+		r := must.Get(New(links(t, through, "a")).Ask(t.Context(), Ask{Kind: Pause, By: "me"}))(t)
+		if all := must.Get(New(l).List(t.Context()))(t); len(all) != i+1 || all[0].ID != r.ID || r.State != Asked || r.At.IsZero() {
+			t.Errorf("asked for %+v: %+v", r, all)
+		}
+	}
+	without.left.Store(math.MaxInt64)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := New(links(t, without, "a")).Ask(ctx, Ask{Kind: Pause, By: "me"})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "not primary") {
+		t.Error(err)
+	}
+	_, err = New(links(t, without, "a")).ask(t.Context(), Ask{Kind: Pause, By: "me"}, time.Millisecond)
+	if stuck, is := errors.AsType[*mongo.StuckError](err); !is {
+		t.Errorf("%v, %+v", err, stuck)
+	}
 }
 
 // TestNextCutFailover: a cut can be asked for while the target has a failover.

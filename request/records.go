@@ -35,14 +35,19 @@ const (
 	mostArgs = 16 << 10
 	// keepRecords limits the history.
 	keepRecords = 200
+	// askFor is for how long Ask is tried while the target fails over.
+	askFor = time.Minute
 )
 
 // ErrTooMany is returned if too many requests are open.
 var ErrTooMany = errors.New("too many requests wait for a process that runs the link")
 
 // Ask stores a request, and returns it. The leader carries it out within seconds; if the link has
-// none now, the next one. An error that wraps ErrInvalid says what is wrong with it.
-func (s *Store) Ask(ctx context.Context, a Ask) (Record, error) {
+// none now, the next one. An error that wraps ErrInvalid says what is wrong with it. It outlasts a
+// failover of the target, for a minute, and makes one request however often it is sent.
+func (s *Store) Ask(ctx context.Context, a Ask) (Record, error) { return s.ask(ctx, a, askFor) }
+
+func (s *Store) ask(ctx context.Context, a Ask, within time.Duration) (Record, error) {
 	if len(a.Args) == 0 {
 		a.Args = json.RawMessage("{}")
 	}
@@ -55,9 +60,51 @@ func (s *Store) Ask(ctx context.Context, a Ask) (Record, error) {
 	if len(a.Args) > mostArgs {
 		return Record{}, fmt.Errorf("%w: its arguments have %d bytes, the most is %d", ErrInvalid, len(a.Args), mostArgs)
 	}
+	return s.store(ctx, r, within)
+}
+
+// store stores a request, and returns it as it is then. What an unconfirmed try has stored is not
+// stored again, as it has the same _id.
+func (s *Store) store(ctx context.Context, r Record, within time.Duration) (Record, error) {
+	var last error
+	tried, stored := false, false
+	again := func(err error) bool { return passes(err) || stored && errors.Is(err, ErrGone) } // of a former primary
+	err := mongo.Retry{For: within, Again: again, Failed: func(err error) { last = err }}.Do(ctx, func() error {
+		if !tried {
+			if err := s.room(ctx); err != nil {
+				return err
+			}
+		}
+		if !stored {
+			tried = true
+			if err := s.insert(ctx, &r); err != nil {
+				return err
+			}
+			stored = true
+		}
+		now, err := s.Get(ctx, r.ID)
+		if err == nil {
+			r = now
+		}
+		return err
+	})
+	switch {
+	case err == nil:
+		return r, nil
+	case ctx.Err() != nil && last != nil:
+		err = fmt.Errorf("%w: %w", err, last)
+	}
+	if tried {
+		return Record{}, s.wrap(err, "ask for %s, which may be stored as %s", r.Kind, r.ID)
+	}
+	return Record{}, s.wrap(err, "ask for %s", r.Kind)
+}
+
+// room returns an error that wraps ErrTooMany if too many requests are open.
+func (s *Store) room(ctx context.Context) error {
 	all, err := s.List(ctx)
 	if err != nil {
-		return Record{}, err
+		return err
 	}
 	open := 0
 	for i := range all {
@@ -66,12 +113,9 @@ func (s *Store) Ask(ctx context.Context, a Ask) (Record, error) {
 		}
 	}
 	if open >= mostOpen {
-		return Record{}, s.wrap(ErrTooMany, "ask for %s", a.Kind)
+		return ErrTooMany
 	}
-	if err := s.insert(ctx, &r); err != nil {
-		return Record{}, s.wrap(err, "ask for %s", a.Kind)
-	}
-	return s.Get(ctx, r.ID)
+	return nil
 }
 
 // newID returns an id that sorts by time: the target's clock does not tell requests apart that
