@@ -11,6 +11,9 @@ import (
 // Kind is the kind of a request.
 type Kind string
 
+// seqField is that of Seq.
+const seqField = "seq"
+
 // The kinds.
 const (
 	// Pause stops copying and applying, Resume ends that.
@@ -58,6 +61,9 @@ type Record struct {
 	State     string    `json:"state"`
 	Outcome   string    `json:"outcome"`
 	ChangedAt time.Time `json:"changedAt"`
+	// Seq is greater than that of all requests that were stored when it was asked, 0 in one of an
+	// earlier release. The clock of the target does not order requests: after a failover it is another one.
+	Seq int64 `json:"-"`
 }
 
 // Open reports whether it still has to be carried out.
@@ -65,7 +71,7 @@ func (r *Record) Open() bool { return r.State == Asked || r.State == Working }
 
 // compare orders records, the oldest first.
 func (r *Record) compare(o *Record) int {
-	return cmp.Or(r.At.Compare(o.At), cmp.Compare(r.ID, o.ID))
+	return cmp.Or(cmp.Compare(r.Seq, o.Seq), r.At.Compare(o.At), cmp.Compare(r.ID, o.ID))
 }
 
 // parseRecord reads a document. What cannot be understood of it is shown, and refused by who
@@ -86,6 +92,7 @@ func (s *Store) parseRecord(doc bson.Raw) Record {
 		ID: text("_id")[min(len(text("_id")), len(s.link)+1):], Kind: Kind(text("kind")), By: text("by"), Why: text("why"),
 		At: date("at"), State: text("state"), Outcome: text("outcome"), ChangedAt: date("changedAt"), Args: json.RawMessage(text("args")),
 	}
+	r.Seq, _ = doc.Lookup(seqField).AsInt64OK()
 	if !json.Valid(r.Args) {
 		r.Args = json.RawMessage("{}")
 	}

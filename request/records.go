@@ -71,7 +71,7 @@ func (s *Store) store(ctx context.Context, r Record, within time.Duration) (Reco
 	again := func(err error) bool { return passes(err) || stored && errors.Is(err, ErrGone) } // of a former primary
 	err := mongo.Retry{For: within, Again: again, Failed: func(err error) { last = err }}.Do(ctx, func() error {
 		if !tried {
-			if err := s.room(ctx); err != nil {
+			if err := s.room(ctx, &r); err != nil {
 				return err
 			}
 		}
@@ -100,14 +100,16 @@ func (s *Store) store(ctx context.Context, r Record, within time.Duration) (Reco
 	return Record{}, s.wrap(err, "ask for %s", r.Kind)
 }
 
-// room returns an error that wraps ErrTooMany if too many requests are open.
-func (s *Store) room(ctx context.Context) error {
+// room returns an error that wraps ErrTooMany if too many requests are open. Otherwise it sets the
+// Seq of a request.
+func (s *Store) room(ctx context.Context, r *Record) error {
 	all, err := s.List(ctx)
 	if err != nil {
 		return err
 	}
 	open := 0
 	for i := range all {
+		r.Seq = max(r.Seq, all[i].Seq+1)
 		if all[i].Open() {
 			open++
 		}
@@ -148,6 +150,7 @@ func (s *Store) insert(ctx context.Context, r *Record) error {
 			{Key: "args", Value: text(string(r.Args))},
 			{Key: "by", Value: text(r.By)},
 			{Key: "why", Value: text(r.Why)},
+			{Key: seqField, Value: bson.D{{Key: "$literal", Value: r.Seq}}},
 			{Key: "at", Value: "$$NOW"},
 			{Key: "state", Value: text(Asked)},
 			{Key: "outcome", Value: text("")},
@@ -306,11 +309,13 @@ func (s *Store) under(ctx context.Context, by Leader, cmd mongo.Command) error {
 }
 
 // Prune removes the records that the history need not have: all that were closed, but for the 200
-// that were closed last. What is open in list stays, even if it was closed meanwhile: who asked
-// still reads the answer.
+// that were closed last by the target's clock, and the 200 that were asked last, should that clock go
+// back. What is open in list stays, even if it was closed meanwhile: who asked still reads the answer.
 func (s *Store) Prune(ctx context.Context, list []Record) error {
 	closed := make([]*Record, 0, len(list))
+	newest := int64(0)
 	for i := range list {
+		newest = max(newest, list[i].Seq)
 		if !list[i].Open() {
 			closed = append(closed, &list[i])
 		}
@@ -321,7 +326,12 @@ func (s *Store) Prune(ctx context.Context, list []Record) error {
 	slices.SortFunc(closed, func(a, b *Record) int { return cmp.Or(b.ChangedAt.Compare(a.ChangedAt), b.compare(a)) })
 	var old []string
 	for _, r := range closed[keepRecords:] {
-		old = append(old, s.record(r.ID))
+		if r.Seq == 0 || r.Seq <= newest-keepRecords {
+			old = append(old, s.record(r.ID))
+		}
+	}
+	if len(old) == 0 {
+		return nil
 	}
 	if err := metadata.Run(ctx, s.target, metadata.Delete(s.db, metadata.Control, metadata.AnyOf(old)), -1); err != nil {
 		return s.wrap(err, "remove old requests")

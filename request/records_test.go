@@ -268,6 +268,36 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// TestClockBack: after a failover of the target to a member whose clock is behind, what is asked is
+// later than what was, and what is closed is not taken away.
+func TestClockBack(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	g := newTarget(t)
+	s := New(links(t, g, "a"))
+	future := time.Now().Add(time.Hour).UTC()
+	docs := []bson.Raw{must.Get(bson.Marshal(bson.D{
+		{Key: "_id", Value: "a/pause"}, {Key: "kind", Value: "pause"}, {Key: "args", Value: "{}"}, {Key: "state", Value: Asked},
+		{Key: "seq", Value: int64(7)}, {Key: "at", Value: future}, {Key: "changedAt", Value: future},
+	}))(t)}
+	for i := range keepRecords {
+		docs = append(docs, must.Get(bson.Marshal(bson.D{
+			{Key: "_id", Value: fmt.Sprintf("a/old%03d", i)}, {Key: "kind", Value: "resume"}, {Key: "args", Value: "{}"}, {Key: "state", Value: Done},
+			{Key: "at", Value: future}, {Key: "changedAt", Value: future},
+		}))(t))
+	}
+	must.Get(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Control, "documents", docs...)))(t)
+	r := must.Get(s.Ask(ctx, Ask{Kind: Resume}))(t)
+	list := must.Get(s.List(ctx))(t)
+	if len(list) != keepRecords+2 || list[0].ID != r.ID || list[1].ID != "pause" || !r.At.Before(future) {
+		t.Errorf("%d records, the newest %+v", len(list), list[:2])
+	}
+	list[0].State = Done
+	list[0].ChangedAt = r.At
+	must.Succeed(t, s.Prune(ctx, list))
+	must.Get(s.Get(ctx, r.ID))(t)
+}
+
 // TestAskTooMany: requests that nobody acts on do not pile up without end.
 func TestAskTooMany(t *testing.T) {
 	t.Parallel()
