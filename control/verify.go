@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -11,9 +12,10 @@ import (
 // Verification compares the link with its source continuously: *continuous.Rounds. It is safe for
 // concurrent use.
 type Verification interface {
-	// Ask has collections compared again, all if none is named, as soon as possible. It does not
-	// block. Asking again changes nothing until they have been compared.
-	Ask(sourceNS []oplog.Namespace, why string)
+	// Ask has collections compared again, all if none is named, as soon as possible. Those that are
+	// named do not count as verified once it has returned, whatever becomes of the process. Asking
+	// again changes nothing until they have been compared.
+	Ask(ctx context.Context, sourceNS []oplog.Namespace, why string) error
 }
 
 // verify has collections compared again. A process that takes the link over does so too, if the
@@ -26,7 +28,9 @@ func (c *Controller) verify(ctx context.Context, r *request.Record) error {
 	if c.cfg.Verification == nil {
 		return c.answer(ctx, r, request.Refused, "the process that runs the link does not compare it: start it with --verify=continuous, or run replicator verify")
 	}
-	c.cfg.Verification.Ask(all, "compared again for "+r.By)
+	if err := c.cfg.Verification.Ask(ctx, all, "compared again for "+r.By); err != nil {
+		return fmt.Errorf("act on a request to compare again: %w", err)
+	}
 	what := "everything"
 	if len(all) > 0 {
 		names := make([]string, len(all))

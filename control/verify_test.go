@@ -1,6 +1,8 @@
 package control
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -12,17 +14,28 @@ import (
 
 // asked is a Verification that records what it was asked for.
 type asked struct {
-	mu  sync.Mutex
-	all []string
+	mu   sync.Mutex
+	all  []string
+	away error // it cannot store anything
 }
 
-func (a *asked) Ask(sourceNS []oplog.Namespace, why string) {
+func (a *asked) Ask(_ context.Context, sourceNS []oplog.Namespace, why string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.away != nil {
+		return a.away
+	}
 	for _, ns := range sourceNS {
 		a.all = append(a.all, string(ns))
 	}
 	a.all = append(a.all, why)
+	return nil
+}
+
+func (a *asked) set(away error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.away = away
 }
 
 // TestVerifyAsked: what is to be compared again is asked of what compares the link; a process that does not
@@ -38,7 +51,11 @@ func TestVerifyAsked(t *testing.T) {
 			return p
 		}
 		p := begin(v)
+		v.set(errors.New("planted"))
 		d.ask(request.Verify, `{"namespaces":["d.a","d.b"]}`)
+		pass(listEvery)
+		became(0, "asked ") // It is not stored that they have to be compared.
+		v.set(nil)
 		d.ask(request.Verify, `{}`)
 		pass(listEvery)
 		const next = ` is compared next, after the round that runs, if one does; "verified as of" in the status says when that is done`

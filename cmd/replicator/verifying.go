@@ -156,7 +156,9 @@ func (c *runCommand) repaired(target *driver.Set) func(context.Context, oplog.Na
 }
 
 // Ask implements control.Verification. The link is not run before begin.
-func (v *verifying) Ask(sourceNS []oplog.Namespace, why string) { v.rounds.Ask(sourceNS, why) }
+func (v *verifying) Ask(ctx context.Context, sourceNS []oplog.Namespace, why string) error {
+	return v.rounds.Ask(ctx, sourceNS, why) //nolint:wrapcheck // it says what it did
+}
 
 // verification is what the status shows of it.
 func (v *verifying) verification() status.Verification {

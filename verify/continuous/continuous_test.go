@@ -202,6 +202,15 @@ func TestPending(t *testing.T) {
 	}
 }
 
+// TestAskedUnstored: what was asked for is not, as long as that is not stored.
+func TestAskedUnstored(t *testing.T) {
+	t.Parallel()
+	r := New(Config{Watcher: NewWatcher(WatcherConfig{Store: standing.Store{Target: free{}, DB: "replicator", Link: "l"}})})
+	if err := r.Ask(t.Context(), []oplog.Namespace{"s.a"}, "why"); err == nil || r.wasAsked() {
+		t.Error(err)
+	}
+}
+
 // TestAskedOnce: what was asked for makes one round due, not each that follows.
 func TestAskedOnce(t *testing.T) {
 	t.Parallel()
@@ -213,7 +222,7 @@ func TestAskedOnce(t *testing.T) {
 			must.Succeed(t, r.await(t.Context(), before))
 			return time.Since(before)
 		}
-		r.Ask(nil, "why")
+		must.Succeed(t, r.Ask(t.Context(), nil, "why"))
 		if got := waited(); got != 0 {
 			t.Errorf("it is due after %s", got)
 		}

@@ -88,14 +88,16 @@ func (r *Rounds) Why() string {
 }
 
 // Ask makes the next round due as soon as the one that runs has ended. The collections that are named,
-// by their names at the source, count as not verified until then. It does no I/O.
-func (r *Rounds) Ask(sourceNS []oplog.Namespace, why string) {
-	for _, ns := range sourceNS {
-		r.cfg.Watcher.Changed(ns, why)
+// by their names at the source, count as not verified until then: that is stored as it returns nil, so
+// that the next process compares them first.
+func (r *Rounds) Ask(ctx context.Context, sourceNS []oplog.Namespace, why string) error {
+	if err := r.cfg.Watcher.changed(ctx, why, sourceNS); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = true
+	return nil
 }
 
 // wasAsked reports whether a round was asked for since it was called last.

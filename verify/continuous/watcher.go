@@ -83,6 +83,18 @@ func (w *Watcher) Changed(sourceNS oplog.Namespace, why string) {
 	w.pending[sourceNS] = why
 }
 
+// changed marks collections now, and has them read at the next tick.
+func (w *Watcher) changed(ctx context.Context, why string, sourceNS []oplog.Namespace) error {
+	if err := w.cfg.Store.Mark(ctx, why, sourceNS...); err != nil {
+		return err
+	}
+	for _, ns := range sourceNS {
+		w.cfg.Observer.Tell(Unverified{NS: ns, Why: why})
+	}
+	w.Nudge()
+	return nil
+}
+
 // Nudge has the standing read at the next tick.
 func (w *Watcher) Nudge() {
 	select {
