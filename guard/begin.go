@@ -120,15 +120,16 @@ func (g *Guard) load(ctx context.Context) error {
 	}
 	st.Clear(cleared)
 	left := g.link.Gaps().LeftOut
-	st.Copies(func(ns oplog.Namespace) bool {
+	copied := func(ns oplog.Namespace) time.Time { // an attempt ends before that changes
 		source, _ := g.cfg.Scope.Source(ns)
 		for i := range left {
 			if left[i].NS == source {
-				return true
+				return left[i].Asked
 			}
 		}
-		return false
-	})
+		return time.Time{}
+	}
+	st.Copies(copied)
 	st.Term = g.link.Term()
 	cfg := g.link.Config()
 	g.watch = NewWatch(WatchConfig{
@@ -136,7 +137,7 @@ func (g *Guard) load(ctx context.Context) error {
 		Sessions: func(link, instance string) []bson.Raw {
 			return checkpoint.Sessions(cfg.DB, link, instance, checkpoint.MaxWriters)
 		},
-		Deletes: g.targetDeletes,
+		Deletes: g.targetDeletes, Copied: copied,
 	}, st)
 	return nil
 }

@@ -53,6 +53,9 @@ type Touched struct {
 	Until bson.Timestamp
 	// Copying means that the collection is copied again since.
 	Copying bool
+	// During is when the copy was asked for that was made as the last one was examined, zero for none: what
+	// is written to a collection while it is copied may stay in it.
+	During time.Time
 }
 
 // Gap is a time in which the target's oplog was not watched.
@@ -145,7 +148,7 @@ func (s *State) add(w *Write) {
 }
 
 // touch records a foreign write to a namespace that is mirrored from source.
-func (s *State) touch(ns, source oplog.Namespace, at time.Time, until bson.Timestamp) {
+func (s *State) touch(ns, source oplog.Namespace, at time.Time, until bson.Timestamp, during time.Time) {
 	i, found := slices.BinarySearchFunc(s.Touched, ns, func(t Touched, ns oplog.Namespace) int { return cmp.Compare(t.NS, ns) })
 	switch {
 	case !found && len(s.Touched) >= keptNamespaces:
@@ -157,7 +160,7 @@ func (s *State) touch(ns, source oplog.Namespace, at time.Time, until bson.Times
 	}
 	t := &s.Touched[i]
 	t.Count++
-	t.Last, t.Until, t.Copying = at, until, false
+	t.Last, t.Until, t.Copying, t.During = at, until, false, during
 }
 
 // AddGap records a gap.
@@ -180,16 +183,18 @@ func (s *State) Clear(upTo bson.Timestamp) bool {
 	return true
 }
 
-// Copies takes the namespaces that are copied again now. A namespace that was copied again, and
-// is not any more, is the source's.
-func (s *State) Copies(now func(oplog.Namespace) bool) (changed bool) {
+// Copies takes the namespaces that are copied again now, and when that was asked for, zero for those
+// that are not. A namespace that was copied again since its last foreign write, and is not any more, is
+// the source's.
+func (s *State) Copies(now func(oplog.Namespace) time.Time) (changed bool) {
 	s.Touched = slices.DeleteFunc(s.Touched, func(t Touched) bool {
-		done := t.Copying && !now(t.NS)
+		done := t.Copying && now(t.NS).IsZero()
 		changed = changed || done
 		return done
 	})
 	for i := range s.Touched {
-		if t := &s.Touched[i]; !t.Copying && now(t.NS) {
+		t := &s.Touched[i]
+		if asked := now(t.NS); !t.Copying && !asked.IsZero() && asked.UnixMilli() != t.During.UnixMilli() {
 			t.Copying, changed = true, true
 		}
 	}

@@ -183,6 +183,7 @@ const (
 	fieldFirst        = "first"
 	fieldLast         = "last"
 	fieldCopying      = "copying"
+	fieldDuring       = "during"
 	fieldMore         = "more"
 	fieldMoreLast     = "moreLast"
 	fieldUntil        = "until"
@@ -243,6 +244,9 @@ func (s *State) append(dst []byte) []byte {
 		dst = bsoncore.AppendInt64Element(dst, fieldCount, t.Count)
 		dst = appendTime(appendTime(dst, fieldFirst, t.First), fieldLast, t.Last)
 		dst = bsoncore.AppendTimestampElement(dst, fieldUntil, t.Until.T, t.Until.I)
+		if !t.During.IsZero() {
+			dst = appendTime(dst, fieldDuring, t.During)
+		}
 		return bsoncore.AppendBooleanElement(dst, fieldCopying, t.Copying)
 	})
 	dst = bsoncore.AppendInt64Element(dst, fieldMore, s.More)
@@ -324,6 +328,9 @@ func readState(doc bson.Raw) (State, error) {
 			First: timeOf(sub, fieldFirst), Last: timeOf(sub, fieldLast), Copying: sub.Bool(fieldCopying),
 		}
 		t.Until = until(sub, fieldUntil, t.Last)
+		if sub.Has(fieldDuring) {
+			t.During = timeOf(sub, fieldDuring)
+		}
 		s.Touched = append(s.Touched, t)
 	})
 	r.Docs(fieldGaps, func(sub *metadata.Reader) {

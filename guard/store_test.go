@@ -46,7 +46,13 @@ func TestStore(t *testing.T) {
 	st.MoreUntil = bson.Timestamp{T: 7, I: 1}
 	st.AddPart(guard.Part{Link: "resync-1", Instance: "P"})
 	st.AddGap(guard.Gap{From: time.UnixMilli(1).UTC(), To: time.UnixMilli(2).UTC(), Why: "it rolled over"})
-	st.Copies(func(ns oplog.Namespace) bool { return ns == "shop.b" })
+	st.Copies(func(ns oplog.Namespace) time.Time {
+		if ns == "shop.b" {
+			return time.UnixMilli(4).UTC()
+		}
+		return time.Time{}
+	})
+	st.Touched[0].During = time.UnixMilli(3).UTC()
 	if !st.Cleared.IsZero() {
 		t.Error("cleared")
 	}
