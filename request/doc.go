@@ -21,8 +21,8 @@
 // What else operators ask for is in the collection control, which releases that do not know it
 // ignore:
 //
-//	{_id: LINK, asked, rev, term, paused, throttle, logLevel}    what is set: a Standing
-//	{_id: "LINK/ID", kind, args, by, why, at, state, outcome}    a Record for each request
+//	{_id: LINK, asked, rev, term, paused, throttle, logLevel}         what is set: a Standing
+//	{_id: "LINK/ID", kind, args, by, why, at, seq, state, outcome}    a Record for each request
 //
 //	asked ──▶ working ──▶ done, failed
 //	  └─────▶ refused
