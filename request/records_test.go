@@ -277,13 +277,22 @@ func TestClockBack(t *testing.T) {
 	s := New(links(t, g, "a"))
 	future := time.Now().Add(time.Hour).UTC()
 	docs := []bson.Raw{must.Get(bson.Marshal(bson.D{
-		{Key: "_id", Value: "a/pause"}, {Key: "kind", Value: "pause"}, {Key: "args", Value: "{}"}, {Key: "state", Value: Asked},
-		{Key: "seq", Value: int64(7)}, {Key: "at", Value: future}, {Key: "changedAt", Value: future},
+		{Key: "_id", Value: "a/pause"},
+		{Key: "kind", Value: "pause"},
+		{Key: "args", Value: "{}"},
+		{Key: "state", Value: Asked},
+		{Key: "seq", Value: int64(7)},
+		{Key: "at", Value: future},
+		{Key: "changedAt", Value: future},
 	}))(t)}
 	for i := range keepRecords {
 		docs = append(docs, must.Get(bson.Marshal(bson.D{
-			{Key: "_id", Value: fmt.Sprintf("a/old%03d", i)}, {Key: "kind", Value: "resume"}, {Key: "args", Value: "{}"}, {Key: "state", Value: Done},
-			{Key: "at", Value: future}, {Key: "changedAt", Value: future},
+			{Key: "_id", Value: fmt.Sprintf("a/old%03d", i)},
+			{Key: "kind", Value: "resume"},
+			{Key: "args", Value: "{}"},
+			{Key: "state", Value: Done},
+			{Key: "at", Value: future},
+			{Key: "changedAt", Value: future},
 		}))(t))
 	}
 	must.Get(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Control, "documents", docs...)))(t)
