@@ -18,7 +18,8 @@ const (
 	lateLook = 250 * time.Millisecond
 	// blockedAgain is how often a block is lifted that comes when none of ours can.
 	blockedAgain = 3
-	// liftWithin is how long it is tried to lift the block of a cutover that was cancelled meanwhile.
+	// liftWithin is how long it is tried to lift the block of a cutover that was cancelled meanwhile, once none can come
+	// late.
 	liftWithin = 30 * time.Second
 )
 
@@ -59,8 +60,16 @@ func (cfg *Config) blockWithin() time.Duration { return cmp.Or(cfg.BlockWithin, 
 // executed after that, by a server that was waiting for transactions: unblock returns once that
 // cannot happen any more.
 func (w *work) unblock(ctx context.Context, r *record.Record) error {
+	return w.unblockWhile(ctx, r, func(context.Context) (bool, error) { return true, nil })
+}
+
+// unblockWhile is unblock as long as ours returns true: it is asked before each command.
+func (w *work) unblockWhile(ctx context.Context, r *record.Record, ours func(context.Context) (bool, error)) error {
 	waits := false
 	for others := 0; ; {
+		if is, err := ours(ctx); err != nil || !is {
+			return err
+		}
 		if _, err := setBlock(ctx, w.cfg.Drain.Source, false, w.cfg.Drain.Within); err != nil {
 			return fmt.Errorf("let the source take writes again: %w", err)
 		}
@@ -88,19 +97,21 @@ func (w *work) unblock(ctx context.Context, r *record.Record) error {
 }
 
 // lift lifts the block that this process has set, or may have set, if another one has cancelled the cutover
-// meanwhile: nobody else would.
+// meanwhile: nobody else would. It returns once none can come late, or another cutover has begun.
 func (w *work) lift(ctx context.Context) error {
 	if w.rec.Options.Freeze != record.Block || w.rec.Found {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liftWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.blockWithin()+liftWithin)
 	defer cancel()
-	r, err := w.records.Get(ctx, w.rec.Link)
-	if err != nil || r != nil && (r.State == record.Running || r.State == record.Done) {
-		return err
-	}
-	if _, err := setBlock(ctx, w.cfg.Drain.Source, false, liftWithin); err != nil {
-		return fmt.Errorf("let the source take writes again, as the cutover was cancelled: %w", err)
+	late := w.rec.Clone()
+	late.Late = w.late
+	err := w.unblockWhile(ctx, late, func(ctx context.Context) (bool, error) {
+		r, err := w.records.Get(ctx, w.rec.Link)
+		return err == nil && (r == nil || r.State != record.Running && r.State != record.Done), err
+	})
+	if err != nil {
+		return fmt.Errorf("the cutover was cancelled: %w", err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -81,30 +82,70 @@ func (s *stopped) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 	return s.old.Call(ctx, cmd)
 }
 
+// cancelled records that the cutover is cancelled, and returns the record.
+func (m *moved) cancelled() *record.Record {
+	m.t.Helper()
+	was := must.Get(m.records.Get(m.t.Context(), m.link))(m.t)
+	now := was.Clone()
+	now.State = record.Cancelled
+	must.Succeed(m.t, m.records.Put(m.t.Context(), was, now))
+	return now
+}
+
 // TestBlockAfterCancel: a process that was suspended before it blocked the source, and finds that its
-// cutover was cancelled meanwhile, lifts its block; also if its lock, and with it its context, has ended.
+// cutover was cancelled meanwhile, lifts its block; also if its lock, and with it its context, has ended, and if the
+// server executes the block only after that.
 func TestBlockAfterCancel(t *testing.T) {
 	t.Parallel()
 	target := open(t, "7.0")
-	for name, want := range map[string]error{"answered": record.ErrChanged, "lost": errCrashed} {
+	for name, want := range map[string]error{"answered": record.ErrChanged, "lost": errCrashed, "late": errCrashed} {
 		m := newMoved(t, target, name)
-		cfg := m.whole()
-		source := &stopped{old: m.source, lost: name == "lost"}
+		source := &stopped{old: m.source, lost: name != "answered"}
 		ctx, end := context.WithCancelCause(t.Context())
 		source.do = func() {
-			must.Get(cutover.Cancel(t.Context(), cfg))(t)
+			if name == "late" {
+				m.source.set(func(o *old) { o.held = new(2) })
+				m.cancelled()
+			} else {
+				must.Get(cutover.Cancel(t.Context(), m.whole()))(t)
+			}
 			if source.lost {
 				end(nil)
 			}
 		}
-		if _, err := cutover.Run(ctx, m.config(m.target, source), byBlock); !errors.Is(err, want) {
+		cfg := m.config(m.target, source)
+		if name == "late" {
+			cfg.BlockWithin = 3 * time.Second // more than two looks
+		}
+		if _, err := cutover.Run(ctx, cfg, byBlock); !errors.Is(err, want) {
 			t.Errorf("%s: it goes on: %v", name, err)
 		}
 		end(nil)
+		if m.source.held != nil {
+			t.Errorf("%s: it ended before a late block can come", name)
+		}
 		m.isBack(name)
 		if !slices.Contains(m.source.commands, "setUserWriteBlockMode") {
 			t.Errorf("%s: nothing was blocked", name)
 		}
+	}
+}
+
+// TestBlockOfAnother: a process that was suspended before it blocked the source leaves the block to a cutover that was
+// begun since its own was cancelled.
+func TestBlockOfAnother(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	source := &stopped{old: m.source, lost: true}
+	source.do = func() {
+		was := m.cancelled()
+		must.Succeed(t, m.records.Put(t.Context(), was, &record.Record{Link: m.link, ID: "another", State: record.Running, Options: *byBlock, Steps: []record.Taken{}}))
+	}
+	if _, err := cutover.Run(t.Context(), m.config(m.target, source), byBlock); !errors.Is(err, errCrashed) {
+		t.Errorf("it goes on: %v", err)
+	}
+	if !m.source.isBlocked() {
+		t.Error("the block of another cutover is lifted")
 	}
 }
 

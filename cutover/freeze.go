@@ -31,6 +31,9 @@ func (w *work) freeze(ctx context.Context, r *record.Record) (string, error) {
 		if again {
 			r.Late = now()
 		}
+		if again || err != nil {
+			w.late = now()
+		}
 		if err != nil {
 			return "", fmt.Errorf("block writes to the source: %w", err)
 		}

@@ -82,6 +82,8 @@ type work struct {
 	verified bool
 	// committed means that this process has ended the link.
 	committed bool
+	// late is when this process found that a command of its own that blocks writes may be executed later, zero if not.
+	late time.Time
 }
 
 func (cfg *Config) work(ctx context.Context) (*work, error) {
