@@ -71,9 +71,11 @@ func (d *dispatcher) cutIfAsked(ctx context.Context) error {
 // restAfter sets when the next cut is due, after one for which a lane was idle for so long.
 func (d *dispatcher) restAfter(idle time.Duration) {
 	d.cuts.asked = false
-	if d.cfg.CutEvery > 0 {
-		d.cuts.timer.Reset(max(d.cfg.CutEvery, cutShare*idle))
+	if d.cfg.CutEvery == 0 {
+		d.cuts.timer.Stop() // it would try once more what was asked for
+		return
 	}
+	d.cuts.timer.Reset(max(d.cfg.CutEvery, cutShare*idle))
 }
 
 // cutOrRest makes a cut, unless the target is not consistent at the last entry that was

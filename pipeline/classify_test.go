@@ -134,7 +134,7 @@ func TestClassify(t *testing.T) {
 // errorsPage is docs/errors.md up to its table of rules.
 const errorsPage = `# Errors
 
-## When a link has ended
+## Ended links
 
 Read the exit code, then the last line of the log: it says what failed, on what, and what to do.
 
@@ -152,7 +152,7 @@ Read the exit code, then the last line of the log: it says what failed, on what,
 All codes are in [exit-codes.md](exit-codes.md). The target records exactly what each writer has applied, and except
 after code 6 the next start resumes there.
 
-## When a link keeps retrying
+## Links that keep retrying
 
 Temporary errors (elections, lost connections, timeouts, conflicts) do not end a link. It logs them and starts a
 new attempt. ` + "`reason` and `lastError` in `GET /status`" + ` say what it waits for; ` + "`/healthz`" + ` is 503 after a minute
