@@ -70,8 +70,6 @@ var (
 	ErrStopped = errors.New("stopped before everything was applied; nothing is lost, the next start resumes from the checkpoint")
 	// ErrSettings reports a link that was created with other settings.
 	ErrSettings = errors.New("the link was created with other settings")
-	// errDrain is the cause with which reading ends when a run drains.
-	errDrain = errors.New("draining")
 )
 
 const (

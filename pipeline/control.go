@@ -66,7 +66,7 @@ func (p *Pipeline) brakeFor(soft context.Context) (brake applier.Brake, release 
 // endPaused returns how a run ends that is to end in order while the link is paused: it applies
 // nothing more. Unapplied entries are read again after the next start.
 func (p *Pipeline) endPaused() error {
-	if p.cfg.part == nil && !p.hasUnapplied() && !p.hasSpooled() && len(p.monitor.Gaps().LeftOut) == 0 {
+	if p.cfg.part == nil && !p.hasUnapplied() && !p.oplog.HasSpooled() && len(p.monitor.Gaps().LeftOut) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: the link is paused, so what was read is not applied: the oplog was read up to %s, and is applied up to %s",

@@ -14,22 +14,10 @@ import (
 	"github.com/oplogrep/replicator/pipeline/stages"
 )
 
-// newLog creates the log of the link's copy.
-func (p *Pipeline) newLog() *initialsync.Log {
-	cfg := &p.cfg
-	return initialsync.NewLog(initialsync.LogConfig{
-		Link: cfg.Link, Dir: cfg.Copy.SpoolDir, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree, Writer: cfg.Copy.SpoolWriter,
-		Relay:      cfg.RelayBytes,
-		Memory:     func() int64 { return p.memory().Buffer },
-		SourceWait: cfg.Copy.SourceWait, Run: p.monitor.Fetch,
-		Observer: cfg.Observer, Registry: cfg.Registry,
-	})
-}
-
 // newSync creates the sync that copies under one lease while the oplog is spooled.
 func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source) (*initialsync.Sync, error) {
 	st := link.State()
-	if err := p.log.Start(p.run, soft, st.Copy, p.fetchConfig(src, st)); err != nil {
+	if err := p.oplog.Spool(soft, src, st); err != nil {
 		return nil, err
 	}
 	member, err := p.members.Choose(ctx, link)
@@ -46,7 +34,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 		return nil, err
 	}
 	s, err := initialsync.NewSync(ctx, initialsync.SyncConfig{
-		Oplog: p.log, Members: p.members, Requests: p.requests, CappedDeletes: modern, BytesPerSecond: p.cfg.Copy.BytesPerSecond, OpsPerSecond: p.cfg.Copy.OpsPerSecond,
+		Oplog: p.oplog.Log(), Members: p.members, Requests: p.requests, CappedDeletes: modern, BytesPerSecond: p.cfg.Copy.BytesPerSecond, OpsPerSecond: p.cfg.Copy.OpsPerSecond,
 		Config: initialsync.Config{
 			Source: member, Target: p.target, Checkpoint: link, Scope: p.resyncs.Scope(),
 			MetaDB: p.cfg.MetaDB, Link: p.cfg.whole().link,
@@ -63,7 +51,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 		},
 	})
 	if err == nil {
-		p.monitor.Began(monitor.Attempt{State: st, Set: src.SetName, Start: st.Progress(), Sync: s, Spool: p.log.Spool()})
+		p.monitor.Began(monitor.Attempt{State: st, Set: src.SetName, Start: st.Progress(), Sync: s, Spool: p.oplog.Log().Spool()})
 	}
 	return s, err
 }
@@ -79,6 +67,14 @@ func (p *Pipeline) copy(ctx, soft context.Context, link *checkpoint.Link, src ch
 	defer stop(nil)
 	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
 	return p.alongside(ctx, link, func(ctx context.Context) error { return stages.Named("copy", func() error { return s.Run(ctx) })() })
+}
+
+// commands configures what carries out commands on the target.
+func (p *Pipeline) commands() ddl.Config {
+	cfg := p.cfg.commands(p.resyncs.Scope())
+	cfg.Late = func(ctx context.Context, e *ddl.LateError) { p.resyncs.Late(ctx, e.Hit, e) }
+	cfg.Shared = p.cfg.part != nil || len(p.resyncs.LeftOut()) > 0
+	return cfg
 }
 
 // copyCommands carries out the commands that create the copy.

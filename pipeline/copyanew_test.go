@@ -31,7 +31,7 @@ func TestVoidTriedOnceMore(t *testing.T) {
 	t.Cleanup(func() {
 		end(nil)
 		<-watched //nolint:errcheck // It was told to end.
-		must.Succeed(t, p.log.Close())
+		must.Succeed(t, p.oplog.Log().Close())
 	})
 	must.Succeed(t, p.watcher.Ready(ctx))
 	must.Succeed(t, p.store.Prepare(ctx))

@@ -63,8 +63,8 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 		return err
 	}
 	p.copies++
-	p.feedback, p.earlier, p.earlierFor = nil, oplog.OpTime{}, oplog.OpTime{}
-	if err := p.log.Remove(); err != nil {
+	p.feedback = nil
+	if err := p.oplog.Remove(); err != nil {
 		return err
 	}
 	return p.resyncs.Remove(ctx)

@@ -55,8 +55,9 @@
 //	ctx done     stop: all stages stop at once, Run returns the cause
 //	an error     Classify: a new attempt after a pause, or the end
 //
-// Package monitor has the states of a link, and its figures. Package stages has the stages after the
-// reader, which promote also runs, for a link whose source is gone.
+// Package monitor has the states of a link, and its figures. Package reading has what an attempt reads: from
+// a member, or through the spool. Package stages has the stages after that, which promote also runs, for a
+// link whose source is gone.
 //
 // The package trusts that only this link writes to the mirrored namespaces of the target,
 // and that only replicator writes to the metadata database.

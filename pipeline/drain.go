@@ -18,7 +18,7 @@ import (
 // that it has read. However another one ends, also with its lease, a drain applies that.
 func (p *Pipeline) ended(err error, before monitor.Standing, told bool) error {
 	if p.monitor.Standing().Beyond(before) {
-		p.overflow.Moved()
+		p.oplog.Overflow().Moved()
 	}
 	if err != nil {
 		p.hasRead(p.monitor.Snapshot().Fetched)
@@ -44,18 +44,10 @@ func (p *Pipeline) hasRead(last oplog.OpTime) {
 // everything up to there is applied.
 func (p *Pipeline) hasUnapplied() bool { return p.monitor.Progress().Applied.Before(p.unapplied) }
 
-// hasSpooled reports whether there are unapplied entries on disk.
-func (p *Pipeline) hasSpooled() bool {
-	if p.relayDrained {
-		return false // all stored entries were sent on
-	}
-	return p.log.Spool() != nil && p.monitor.Gaps().Copying || p.log.HasUnapplied(p.monitor.Progress().Applied)
-}
-
 // notDrained returns an error that names the unapplied entries of a run that was told
 // to drain, nil if there are none. What a delay withholds need not be applied.
 func (p *Pipeline) notDrained() error {
-	switch spooled := p.hasSpooled(); {
+	switch spooled := p.oplog.HasSpooled(); {
 	case spooled && p.cfg.part != nil && !p.monitor.Gaps().Copying:
 		return nil // The collection equals the source's where it stands: it can be merged there.
 	case spooled:
@@ -77,5 +69,5 @@ func (p *Pipeline) notDrained() error {
 // draining to its next run.
 func (p *Pipeline) drains(err error) bool {
 	lost, ok := errors.AsType[*mongo.LostError](err)
-	return (!ok || lost.Host != "") && p.cfg.part == nil && !p.hasSpooled() && len(p.monitor.Gaps().LeftOut) == 0
+	return (!ok || lost.Host != "") && p.cfg.part == nil && !p.oplog.HasSpooled() && len(p.monitor.Gaps().LeftOut) == 0
 }

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -11,15 +10,13 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
-	"github.com/oplogrep/replicator/initialsync/overflow"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
-	"github.com/oplogrep/replicator/syncsource"
+	"github.com/oplogrep/replicator/pipeline/reading"
 )
 
 // TestEnded: after an attempt that has left an index build another one follows, except for a
@@ -55,16 +52,17 @@ func TestEnded(t *testing.T) {
 func TestStandsSince(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{"in order": nil, "with a build": applier.ErrLeft, "with its lease": lease.ErrExpired} {
-		p := &Pipeline{monitor: monitor.New(monitor.Config{Waits: &mongo.Waits{}}), overflow: overflow.New(overflow.Config{}, nil)}
-		p.overflow.Stood(time.Unix(1000, 0))
+		m := monitor.New(monitor.Config{Waits: &mongo.Waits{}})
+		p := &Pipeline{monitor: m, oplog: reading.New(reading.Config{Monitor: m})}
+		p.oplog.Overflow().Stood(time.Unix(1000, 0))
 		before := p.monitor.Standing()
 		_ = p.ended(err, before, false)
-		if !p.overflow.Stands() {
+		if !p.oplog.Overflow().Stands() {
 			t.Errorf("ended %s: it has advanced nothing, and counts as if it had", name)
 		}
 		p.monitor.Moved(checkpoint.Progress{Applied: oplog.NewOpTime(1000, 1, 1)})
 		_ = p.ended(err, before, false)
-		if p.overflow.Stands() {
+		if p.oplog.Overflow().Stands() {
 			t.Errorf("ended %s: it has advanced, and counts as if it had not", name)
 		}
 	}
@@ -75,28 +73,20 @@ func TestStandsSince(t *testing.T) {
 func TestSpooledIsNotDrained(t *testing.T) {
 	t.Parallel()
 	for name, copying := range map[string]bool{"steady": false, "copying": true} {
-		ctx := t.Context()
-		fetched := make(chan oplog.Reply)
-		p := &Pipeline{monitor: monitor.New(monitor.Config{Waits: &mongo.Waits{}})}
-		r := must.Get(syncsource.NewResolver(syncsource.ResolverConfig{}, noView{}, noView{}))(t)
-		p.log = initialsync.NewLog(initialsync.LogConfig{Link: "l", Dir: t.TempDir(), Run: func(ctx context.Context, _ *fetcher.Fetcher, out chan<- oplog.Reply) error {
-			defer close(out)
-			select {
-			case out <- <-fetched:
-			case <-ctx.Done():
-			}
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}})
+		m := monitor.New(monitor.Config{Waits: &mongo.Waits{}})
+		p := &Pipeline{monitor: m, oplog: reading.New(reading.Config{
+			Link: "l", Copy: initialsync.Options{SpoolDir: t.TempDir()}, Memory: func() int64 { return 0 }, Monitor: m,
+		})}
+		log := p.oplog.Log()
 		check := func(when string, want bool) {
 			t.Helper()
 			lost := &mongo.LostError{Host: "a:1", Err: errors.New("no answer")}
-			if p.hasSpooled() != want || errors.Is(p.notDrained(), ErrStopped) != want || p.drains(lost) == want {
-				t.Errorf("%s, %s: on disk: %t, ends with %v, drains: %t", name, when, p.hasSpooled(), p.notDrained(), p.drains(lost))
+			if p.oplog.HasSpooled() != want || errors.Is(p.notDrained(), ErrStopped) != want || p.drains(lost) == want {
+				t.Errorf("%s, %s: on disk: %t, ends with %v, drains: %t", name, when, p.oplog.HasSpooled(), p.notDrained(), p.drains(lost))
 			}
 		}
 		check("without a spool", false)
-		must.Succeed(t, p.log.Start(ctx, ctx, nil, fetcher.Config{From: oplog.NewOpTime(1000, 1, 1), Resolver: r}))
+		must.Succeed(t, log.Prepare(nil))
 		p.monitor.SetGaps(checkpoint.Gaps{Copying: copying})
 		check("with an empty one", copying)
 		raw := must.Get(bson.Marshal(bson.D{
@@ -108,18 +98,13 @@ func TestSpooledIsNotDrained(t *testing.T) {
 			{Key: "v", Value: int64(2)},
 			{Key: "wall", Value: time.Unix(1000, 0)},
 		}))(t)
-		fetched <- oplog.Reply{Entries: []oplog.Entry{must.Get(oplog.ParseEntry(raw))(t)}, Bytes: int64(len(raw))}
-		must.Succeed(t, p.log.Spool().WaitFor(ctx, bson.Timestamp{T: 1000, I: 2}))
+		replies := make(chan oplog.Reply, 1)
+		replies <- oplog.Reply{Entries: []oplog.Entry{must.Get(oplog.ParseEntry(raw))(t)}, Bytes: int64(len(raw))}
+		close(replies)
+		must.Succeed(t, log.Spool().Store(t.Context(), replies))
 		check("with an entry", true)
 		p.monitor.Moved(checkpoint.Progress{Applied: oplog.NewOpTime(1000, 2, 1)})
 		check("with an entry that is applied", copying)
-		must.Succeed(t, p.log.Remove())
+		must.Succeed(t, log.Remove())
 	}
 }
-
-// noView is a source that is not asked for anything.
-type noView struct{}
-
-func (noView) Member(string) mongo.Caller { return nil }
-func (noView) View() syncsource.View      { return syncsource.View{} }
-func (noView) Seek(bool)                  {}

@@ -21,6 +21,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/pipeline/reading"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -113,7 +114,7 @@ func (w *world) line(e told) (text, is string) {
 		return "state " + word(e.To), ""
 	case pipeline.AttemptEnded:
 		return "attempt ended", ""
-	case pipeline.ReadEarlier:
+	case reading.Earlier:
 		return "reading earlier", ""
 	case syncsource.SourceChosen:
 		if e.From == e.To {

@@ -36,7 +36,7 @@ func (p *Pipeline) newCandidate() *standby.Candidate {
 	return standby.New(standby.Config{
 		Options: p.cfg.Lease, Link: p.cfg.Link, Store: p.store, Keeper: p.keeper, Source: p.resolver, Monitor: p.monitor,
 		Spooled: func(instance string, c *checkpoint.Copy, from oplog.OpTime) (oplog.OpTime, bool) {
-			return p.log.Has(instance, c, from)
+			return p.oplog.Log().Has(instance, c, from)
 		},
 		Look: p.look, Passes: p.retries, Observer: p.cfg.Observer,
 		Other: func() {
@@ -103,7 +103,7 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 		// The target may be away for long. No other process is known to lead: the
 		// entries read from the source are kept, and reading continues.
 		p.followed = true
-		p.overflow.Stood(time.Now().Add(-p.cfg.Lease.TTL / 2)) // it did not answer for longer
+		p.oplog.Overflow().Stood(time.Now().Add(-p.cfg.Lease.TTL / 2)) // it did not answer for longer
 	}
 }
 
@@ -125,24 +125,18 @@ func (p *Pipeline) release(ctx context.Context) {
 // startOver forgets what a process knows that leads, as if it had just been started: another
 // one leads, or has led. It has seen the link: it must not create another one if that is gone.
 func (p *Pipeline) startOver() {
-	if err := p.log.Close(); err != nil {
-		// The files are checked again before they are read.
-		p.cfg.Observer.Log(slog.LevelWarn, "the spool could not be closed", slog.String(keyError, err.Error()))
-	}
-	p.log, p.followed = p.newLog(), false
-	p.feedback, p.catchesUp = nil, false
-	p.earlier, p.earlierFor, p.unapplied = oplog.OpTime{}, oplog.OpTime{}, oplog.OpTime{}
-	p.overflow.Reset(p.log)
+	p.oplog.StartOver()
+	p.feedback, p.followed, p.catchesUp, p.unapplied = nil, false, false, oplog.OpTime{}
 }
 
 // look runs one look at the lease. What this process has followed of the source is read on
 // meanwhile, until another one is seen to lead, or to have led.
 func (p *Pipeline) look(soft context.Context, look func()) error {
 	if p.followed {
-		if broken := p.log.Recover(p.run, soft, nil); broken != nil && !p.retries(broken) {
+		if broken := p.oplog.Recover(soft, nil); broken != nil && !p.retries(broken) {
 			return broken
 		}
 	}
-	p.overflow.Meanwhile(look)
+	p.oplog.Overflow().Meanwhile(look)
 	return nil
 }

@@ -103,7 +103,7 @@ func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
 	cfg.Link, cfg.Scope = of.Link, resync.ScopeOf(p.cfg.Scope, of)
 	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, until: of.Until, keeper: p.keeper, brake: p.brake}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
-	cfg.Copy.SpoolDir = filepath.Join(p.log.Dir(), of.Link)
+	cfg.Copy.SpoolDir = filepath.Join(p.oplog.Log().Dir(), of.Link)
 	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, bson.Timestamp{}, 0
 	cfg.Feedback, cfg.Registry, cfg.CutInterval = 0, nil, 0
 	cfg.OnCut, cfg.OnRepaired, cfg.Filters, cfg.RelayBytes = nil, nil, nil, 0
@@ -155,7 +155,7 @@ func (p *Pipeline) leaveOut(ctx context.Context, link *checkpoint.Link) error {
 	err := p.resyncs.Begin(ctx, link)
 	p.monitor.SetGaps(link.Gaps())
 	if err == nil {
-		p.resyncs.SweepSpools(p.log.Dir())
+		p.resyncs.SweepSpools(p.oplog.Log().Dir())
 	}
 	return err
 }
@@ -166,8 +166,8 @@ func (a *attempt) resyncLoop(ctx context.Context, link *checkpoint.Link) error {
 	changed, err := a.p.resyncs.Watch(ctx, link)
 	if changed {
 		a.p.cfg.Observer.Log(slog.LevelInfo, "the attempt ends in order, for a collection that is to be copied again, or has been")
-		a.leave()
-		a.end(errDrain)
+		a.oplog.Leave()
+		a.oplog.End()
 	}
 	return err
 }

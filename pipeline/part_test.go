@@ -17,13 +17,16 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/pipeline/reading"
 )
 
 // TestStandsOnDisk: a part that is told to end while it reads its spool stands where it is, and can be merged there, once
 // its collection is consistent. A link has not applied what it has read.
 func TestStandsOnDisk(t *testing.T) {
 	t.Parallel()
-	log := initialsync.NewLog(initialsync.LogConfig{Link: "l", Dir: t.TempDir()})
+	m := monitor.New(monitor.Config{})
+	read := reading.New(reading.Config{Link: "l", Copy: initialsync.Options{SpoolDir: t.TempDir()}, Memory: func() int64 { return 0 }, Monitor: m})
+	log := read.Log()
 	must.Succeed(t, log.Prepare(nil))
 	defer func() { must.Succeed(t, log.Close()) }()
 	raw := must.Get(bson.Marshal(bson.D{
@@ -44,7 +47,7 @@ func TestStandsOnDisk(t *testing.T) {
 		copying bool
 		ends    bool
 	}{{nil, false, false}, {&part{}, true, false}, {&part{}, false, true}} {
-		p := &Pipeline{cfg: Config{part: tt.of}, monitor: monitor.New(monitor.Config{}), log: log}
+		p := &Pipeline{cfg: Config{part: tt.of}, monitor: m, oplog: read}
 		p.monitor.SetGaps(checkpoint.Gaps{Copying: tt.copying})
 		if err := p.notDrained(); (err == nil) != tt.ends {
 			t.Errorf("a part: %t, of which documents are missing: %t: %v", tt.of != nil, tt.copying, err)

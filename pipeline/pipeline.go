@@ -14,7 +14,6 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/initialsync"
-	"github.com/oplogrep/replicator/initialsync/overflow"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/jobs"
@@ -22,6 +21,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/pipeline/reading"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/standby"
@@ -55,19 +55,9 @@ type Pipeline struct {
 
 	// The rest belongs to Run.
 
-	// run is the context of Run, which outlasts that of a lease: to read the source and to
-	// spool its oplog needs none.
-	run context.Context //nolint:containedctx // It is that of work that outlasts a call.
-	// earlier, if not null, is an entry before the checkpoint's FetchFrom to read from:
-	// a transaction turned out to begin there.
-	earlier oplog.OpTime
-	// earlierFor is the entry that needs it: once it has been applied, the checkpoint's
-	// FetchFrom is correct again.
-	earlierFor oplog.OpTime
-	feedback   *feedback.Feedback
-	// log is the oplog of a copy that is not consistent, or not drained, yet. It stays
-	// open from one attempt to the next.
-	log *initialsync.Log
+	// oplog is the source's, as attempts read it: it outlasts them, and the lease.
+	oplog    *reading.Oplog
+	feedback *feedback.Feedback
 	// copies counts the copies that this run has started.
 	copies int64
 	// requests reads the operators' requests, concurrently with all other work.
@@ -81,10 +71,6 @@ type Pipeline struct {
 	catchesUp bool
 	// merges means that the present attempt ends where a part is merged.
 	merges bool
-	// overflow spools the oplog while the target does not keep up.
-	overflow *overflow.Overflow
-	// relayDrained means that all of the relay log was sent on before the run ends.
-	relayDrained bool
 	// cutNow asks the applier for a consistent cut; nil for a part, which makes none. It has room
 	// for one request.
 	cutNow chan struct{}
@@ -117,7 +103,6 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		CutInterval: cfg.CutInterval, RelayBytes: cfg.RelayBytes, Registry: cfg.Registry,
 	})
 	p.newKeeper()
-	p.log = p.newLog()
 	of := ""
 	if cfg.part != nil {
 		of = cfg.part.link
@@ -152,11 +137,23 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		Watcher: p.watcher, Resolver: p.resolver.Another(), Dialer: p.source, Direct: source.Direct(),
 		Wait: cfg.Copy.SourceWait, Observer: cfg.Observer,
 	})
-	p.candidate, p.overflow = p.newCandidate(), p.newOverflow()
+	p.candidate, p.oplog = p.newCandidate(), p.newOplog()
 	if cfg.Lease.TTL > 0 && cfg.part == nil {
 		standby.RegisterMetrics(cfg.Registry, cfg.Link, p.Snapshot)
 	}
 	return p, nil
+}
+
+// newOplog creates what reads the source's oplog.
+func (p *Pipeline) newOplog() *reading.Oplog {
+	cfg := &p.cfg
+	return reading.New(reading.Config{
+		Link: cfg.Link, Part: cfg.part != nil, Source: p.source, Watcher: p.watcher, Resolver: p.resolver, MirrorMember: cfg.mirrorMember,
+		Copy: cfg.Copy, RelayBytes: cfg.RelayBytes, Await: cfg.Await, Delay: cfg.Delay,
+		Memory: func() int64 { return p.memory().Buffer },
+		Paused: p.isPaused, Passes: func(err error) bool { return Classify(err).Action == Retry },
+		Monitor: p.monitor, Observer: cfg.Observer, Registry: cfg.Registry,
+	})
 }
 
 // Snapshot returns the present state of the link.
@@ -189,14 +186,14 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	if p.cfg.part == nil { // the pipeline of the whole link shows the waits of its parts
 		watch.Go(func() { p.monitor.WaitsLoop(watching) })
 	}
-	p.run = ctx
+	p.oplog.Begin(ctx)
 	err := p.ready(ctx, soft)
 	if err == nil {
 		err = p.lead(ctx, soft)
 	}
 	endWatch(nil)
 	watch.Wait()
-	if closing := p.log.Close(); err == nil {
+	if closing := p.oplog.Log().Close(); err == nil {
 		err = closing
 	}
 	switch v := Classify(err); {
@@ -255,7 +252,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		case err == nil && p.isPartThere():
 			return nil
 		case err == nil && soft.Err() != nil:
-			if !draining && !p.hasSpooled() && p.hasUnapplied() {
+			if !draining && !p.oplog.HasSpooled() && p.hasUnapplied() {
 				continue // It has read nothing, and an attempt before it had.
 			}
 			return p.notDrained()
@@ -265,7 +262,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 			return context.Cause(ctx)
 		}
 		if broken, ok := errors.AsType[*txn.BrokenChainError](err); ok {
-			found, walk := p.readEarlier(ctx, broken)
+			found, walk := p.oplog.ReadEarlier(ctx, broken)
 			if found {
 				continue
 			}
@@ -273,13 +270,13 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 				err = walk
 			}
 		}
-		if !p.retries(err) && !p.overflow.ReadsElsewhere(err) {
+		if !p.retries(err) && !p.oplog.Overflow().ReadsElsewhere(err) {
 			return p.candidate.BeforeEnd(ctx, soft, err)
 		}
 		if broken := p.afterFailure(soft, err, before, began); broken != nil {
 			return broken
 		}
-		if !p.overflow.Stands() {
+		if !p.oplog.Overflow().Stands() {
 			pause = p.cfg.RetryMin
 		}
 		if err := p.pause(ctx, soft, n, pause, err); err != nil {
@@ -299,17 +296,17 @@ func (p *Pipeline) retries(err error) bool {
 // afterFailure prepares for the attempt after one that began at a time, from before, and ended
 // with err. It returns an error if there cannot be another one.
 func (p *Pipeline) afterFailure(soft context.Context, err error, before monitor.Standing, began time.Time) error {
-	if broken := p.log.Recover(p.run, soft, err); broken != nil && !p.retries(broken) {
+	if broken := p.oplog.Recover(soft, err); broken != nil && !p.retries(broken) {
 		return broken
 	}
-	if p.log.Spool() == nil {
+	if p.oplog.Log().Spool() == nil {
 		p.monitor.Spools(nil, "")
 	}
 	p.monitor.Failed(err)
 	if !p.monitor.Standing().Beyond(before) {
-		p.overflow.Stood(began)
+		p.oplog.Overflow().Stood(began)
 	}
-	p.overflow.SpoolIfDue()
+	p.oplog.Overflow().SpoolIfDue()
 	return nil
 }
 
@@ -337,27 +334,6 @@ func (p *Pipeline) pause(ctx, soft context.Context, n int, atMost time.Duration,
 	return nil
 }
 
-// readEarlier makes the next attempt start reading where a transaction begins whose
-// beginning was not read. There may be several: each begins before all entries read so
-// far, or reading earlier does not help.
-func (p *Pipeline) readEarlier(ctx context.Context, broken *txn.BrokenChainError) (found bool, err error) {
-	start, err := replset.ChainStart(ctx, p.source, broken.Prev)
-	switch {
-	case err != nil && Classify(err).Action == Retry:
-		return false, err // the source did not answer
-	case err != nil:
-		return false, errors.Join(broken, err)
-	case !p.earlier.IsNull() && !start.Before(p.earlier):
-		return false, nil
-	}
-	p.earlier = start
-	if broken.OpTime.After(p.earlierFor) {
-		p.earlierFor = broken.OpTime
-	}
-	p.cfg.Observer.Tell(ReadEarlier{From: start, For: broken.OpTime})
-	return true, nil
-}
-
 // attempt acquires the lease and runs the stages until they end. If until is not null,
 // the attempt ends there.
 func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error {
@@ -371,12 +347,12 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 		return err
 	}
 	var link *checkpoint.Link
-	p.overflow.Meanwhile(func() { link, err = p.acquire(ctx) })
+	p.oplog.Overflow().Meanwhile(func() { link, err = p.acquire(ctx) })
 	if err != nil {
 		return err
 	}
 	if p.cfg.part == nil {
-		p.log.Attach(link)
+		p.oplog.Log().Attach(link)
 	}
 	st := link.State()
 	p.hasRead(st.Furthest())
@@ -397,7 +373,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 		until = p.cfg.part.until
 	}
 	p.catchesUp = false
-	if to := p.unapplied; soft.Err() != nil && to.After(st.Applied) && !p.hasSpooled() {
+	if to := p.unapplied; soft.Err() != nil && to.After(st.Applied) && !p.oplog.HasSpooled() {
 		p.catchesUp, until = true, to
 	}
 	if err := p.leaveOut(ctx, link); err != nil {

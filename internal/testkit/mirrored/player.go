@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/monitor"
+	"github.com/oplogrep/replicator/pipeline/reading"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -95,7 +96,7 @@ func (p *player) told(e event.Event) {
 		}
 	case initialsync.CopyEnded:
 		p.copying = false
-	case pipeline.ReadEarlier:
+	case reading.Earlier:
 		// Before it begins, a copy asks which transactions are open.
 		p.fail(fmt.Errorf("a transaction of %s began before what a copy reads, at %s", e.For, e.From))
 	case monitor.Consistent:

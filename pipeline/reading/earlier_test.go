@@ -1,4 +1,4 @@
-package pipeline
+package reading
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 // been applied, and no longer: the source's oplog is limited.
 func TestReadEarlierUntilApplied(t *testing.T) {
 	at := func(s uint32) oplog.OpTime { return oplog.NewOpTime(s, 1, 1) }
-	p := &Pipeline{earlier: at(10), earlierFor: at(30)}
+	o := &Oplog{earlier: at(10), earlierFor: at(30)}
 	for _, c := range []struct{ applied, fetchFrom, want uint32 }{
 		{20, 20, 10},
 		{29, 10, 10},
@@ -19,7 +19,7 @@ func TestReadEarlierUntilApplied(t *testing.T) {
 		{90, 80, 80},
 	} {
 		st := checkpoint.State{Applied: at(c.applied), FetchFrom: at(c.fetchFrom)}
-		if got := p.readFrom(st); got != at(c.want) {
+		if got := o.From(st); got != at(c.want) {
 			t.Errorf("with %d applied it is read from %s, want %s", c.applied, got, at(c.want))
 		}
 	}
