@@ -64,8 +64,15 @@ func TestInvalidViews(t *testing.T) {
 		return c
 	}
 	l = r.run(cfg())
-	if n := count(r.world, func(e event.Event) bool { return e.Message() == "a view cannot be made on the target" }); n != 2 {
-		t.Errorf("%d events of views that are left out, want 2", n)
+	told := map[string]bool{} // a copy that has been interrupted says it again
+	count(r.world, func(e event.Event) bool {
+		if e.Message() == "a view cannot be made on the target" {
+			told[e.LogValue().String()] = true
+		}
+		return false
+	})
+	if len(told) != 2 {
+		t.Errorf("%v are told to be left out, want two views", told)
 	}
 	define("db.worse", bson.A{1}) // in the oplog, too
 	define("db.mended", bson.A{1})
