@@ -71,7 +71,7 @@ func (v *Verifier) catalog(p *pair, deferred Overlay) []Difference {
 	}
 	options, indexes := p.got.options, p.got.indexes
 	if deferred != nil {
-		options, indexes = deferred.Overlay(p.ns, options, indexes)
+		options, indexes = deferred(p.ns, options, indexes)
 	}
 	found := v.options(p, options)
 	return append(found, v.indexes(p, indexes)...)

@@ -23,12 +23,9 @@ type Scope interface {
 	Source(ns oplog.Namespace) (oplog.Namespace, bool)
 }
 
-// Overlay adds to the target's catalog what a link defers until cutover: ddl.Specs.
-type Overlay interface {
-	// Overlay returns the options and indexes of a collection of the target as the source has
-	// them.
-	Overlay(ns oplog.Namespace, options bson.Raw, indexes []bson.Raw) (bson.Raw, []bson.Raw)
-}
+// Overlay returns the options and indexes of a collection of the target as the source has them: with
+// what a link defers until cutover. It is the method of ddl.Specs.
+type Overlay func(ns oplog.Namespace, options bson.Raw, indexes []bson.Raw) (bson.Raw, []bson.Raw)
 
 // Cut is a consistent cut: at the cluster time Target, the target is the source as of Source.
 type Cut struct {

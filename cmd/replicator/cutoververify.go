@@ -105,7 +105,8 @@ func (c *cutoverCommand) compare(ctx context.Context, source *driver.Set, store 
 		Cuts:     &verify.LinkCuts{Links: store, By: operator()},
 		Progress: &verify.Progress{Target: target, DB: c.MetadataDB, Link: c.Link, Resume: resume},
 		Deferred: func(ctx context.Context) (verify.Overlay, error) {
-			return ddl.ReadDeferred(ctx, mongo.Reads(target), c.MetadataDB, c.Link)
+			specs, err := ddl.ReadDeferred(ctx, mongo.Reads(target), c.MetadataDB, c.Link)
+			return specs.Overlay, err
 		},
 	})
 	if err != nil {

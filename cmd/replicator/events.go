@@ -37,23 +37,15 @@ type linkEvent struct {
 	Leader string `json:"leader,omitempty"`
 }
 
-// eventReader reads what the metadata have of a link: what is known of it after its process is
+// eventSource reads what the metadata have of a link: what is known of it after its process is
 // gone, too.
-type eventReader interface {
-	// List returns the requests, the newest first.
-	List(ctx context.Context) ([]request.Record, error)
-	// Leader returns the term of the link, and the process that has it; false if there is no link.
-	Leader(ctx context.Context) (term int64, holder string, found bool, err error)
-}
-
-// eventSource is the eventReader of a target.
 type eventSource struct {
 	*request.Store
 	link  *checkpoint.Store
 	watch *lease.Watch
 }
 
-// Leader implements eventReader.
+// Leader returns the term of the link, and the process that has it; false if there is no link.
 func (s eventSource) Leader(ctx context.Context) (term int64, holder string, found bool, err error) {
 	seen, found, err := s.link.Look(ctx, s.watch)
 	return seen.Lease.Record.Term, seen.Lease.Record.Holder, found, err
@@ -69,7 +61,7 @@ func (c *eventsCommand) Run(ctx context.Context, out cli.Output) error {
 	return c.run(ctx, out, eventSource{request.New(store), store, lease.NewWatch("")})
 }
 
-func (c *eventsCommand) run(ctx context.Context, out cli.Output, from eventReader) error {
+func (c *eventsCommand) run(ctx context.Context, out cli.Output, from eventSource) error {
 	w := eventWatch{states: map[string]string{}}
 	_, err := repeat(ctx, out, c.Follow, eventsPoll,
 		func(ctx context.Context) ([]linkEvent, error) { return w.look(ctx, from) },
@@ -83,7 +75,7 @@ type eventWatch struct {
 	holder string
 }
 
-func (w *eventWatch) look(ctx context.Context, from eventReader) ([]linkEvent, error) {
+func (w *eventWatch) look(ctx context.Context, from eventSource) ([]linkEvent, error) {
 	list, err := from.List(ctx)
 	if err != nil {
 		return nil, err

@@ -189,7 +189,8 @@ func (c *verifyCommand) ofLink(ctx context.Context, target *driver.Set, names *s
 	cfg.Cuts = &verify.LinkCuts{Links: store, By: operator()}
 	cfg.Progress = &verify.Progress{Target: target, DB: c.MetadataDB, Link: c.Link, Resume: c.Resume}
 	cfg.Deferred = func(ctx context.Context) (verify.Overlay, error) {
-		return ddl.ReadDeferred(ctx, mongo.Reads(target), c.MetadataDB, c.Link)
+		specs, err := ddl.ReadDeferred(ctx, mongo.Reads(target), c.MetadataDB, c.Link)
+		return specs.Overlay, err
 	}
 	return nil
 }

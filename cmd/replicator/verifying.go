@@ -135,7 +135,8 @@ func (v *verifying) begin(c *runCommand, p *plan, source, target *driver.Set, li
 		Verify: verify.Config{
 			Source: source, Target: target, Scope: p.scope,
 			Deferred: func(ctx context.Context) (verify.Overlay, error) {
-				return ddl.ReadDeferred(ctx, mongo.Reads(target), c.MetadataDB, c.Link)
+				specs, err := ddl.ReadDeferred(ctx, mongo.Reads(target), c.MetadataDB, c.Link)
+				return specs.Overlay, err
 			},
 		},
 		MetaDB: c.MetadataDB, Link: c.Link, Maker: link, State: func() continuous.State { return verifyState(link.Snapshot()) },

@@ -146,7 +146,8 @@ func (r *relay) processes(ctx context.Context, t *testing.T, source, target mong
 			Verify: verify.Config{
 				Source: source, Target: target, Scope: must.Get(scope.New(scope.Config{}))(t), RangeBytes: 50_000,
 				Deferred: func(ctx context.Context) (verify.Overlay, error) {
-					return ddl.ReadDeferred(ctx, mongo.Reads(target), "replicator", "cuts")
+					specs, err := ddl.ReadDeferred(ctx, mongo.Reads(target), "replicator", "cuts")
+					return specs.Overlay, err
 				},
 				Found: func(d *verify.Difference) error { r.differs(t, d); return nil },
 			},

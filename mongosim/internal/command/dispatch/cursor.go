@@ -29,12 +29,6 @@ type Feed interface {
 	Close()
 }
 
-// tail is the scan of a tailable cursor.
-type tail interface {
-	// Any reports whether there has been anything to return.
-	Any(look Looker) (bool, error)
-}
-
 // Cursor is a read with more documents to return. The command that has checked
 // it out owns it, but for the fields that the table guards.
 type Cursor struct {
@@ -49,8 +43,8 @@ type Cursor struct {
 	User           [32]byte
 
 	Feed Feed
-	// Scan is set for tailable cursors.
-	Scan tail
+	// Any reports whether there has been anything to return. It is set for tailable cursors.
+	Any func(look Looker) (bool, error)
 	// Spare is a document that did not fit into the last batch.
 	Spare bson.Raw
 	// Tailable cursors live on at the end, awaitData ones wait there. noTimeout

@@ -81,7 +81,7 @@ func openCursor(ctx context.Context, r *dispatch.Request, c *dispatch.Cursor, lo
 	c.Spare, c.Left = b.spare, c.Left-time.Since(start)
 	keep := !once && (!end || c.Spare != nil)
 	if c.Tailable && end {
-		if keep, err = c.Scan.Any(look); err != nil {
+		if keep, err = c.Any(look); err != nil {
 			table.Checkin(c, false)
 			return err
 		}

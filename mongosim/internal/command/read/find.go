@@ -211,7 +211,7 @@ func runFind(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) erro
 	}
 	c := r.NewCursor(t.NS, f)
 	c.At, c.Release, keep = at, release, true
-	c.Tailable, c.AwaitData, c.NoTimeout, c.Scan = a.tailable, a.awaitData, a.noTimeout, sc
+	c.Tailable, c.AwaitData, c.NoTimeout, c.Any = a.tailable, a.awaitData, a.noTimeout, sc.Any
 	if a.token {
 		c.Token = sc.token
 	}
