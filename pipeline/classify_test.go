@@ -224,7 +224,7 @@ answers with such a code: *again* repeats the command, *new attempt* is **retry*
 | kind | transaction of a writer | DDL command | metadata of the link | the run | codes |
 |---|---|---|---|---|---|
 `)
-	for _, k := range servererr.Kinds() {
+	for _, k := range errtest.Kinds() {
 		var codes []string
 		for _, c := range servererr.Codes() {
 			if c.Kind() == k {

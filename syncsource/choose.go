@@ -46,9 +46,9 @@ type Choice struct {
 // Refusal is a member that was not chosen, with the reason.
 type Refusal struct {
 	Host string
-	// Pass is the pass in which it was last refused, 1 or 2. 0 means that it was
+	// pass is the pass in which it was last refused, 1 or 2. 0 means that it was
 	// eligible, but another member was better.
-	Pass int
+	pass int
 	// Reason completes a sentence that starts with the member's name.
 	Reason string
 }

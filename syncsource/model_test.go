@@ -207,7 +207,7 @@ func TestChooseAgainstModel(t *testing.T) {
 		var refused []string
 		for _, r := range got.Refused {
 			refused = append(refused, r.Host)
-			if r.Reason == "" || r.Pass < 0 || r.Pass > 2 {
+			if r.Reason == "" || r.pass < 0 || r.pass > 2 {
 				t.Fatalf("refusal without a reason: %+v", r)
 			}
 		}

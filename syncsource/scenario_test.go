@@ -188,7 +188,7 @@ func choiceText(c Choice) string {
 	}
 	b.WriteString("\n")
 	for _, r := range c.Refused {
-		fmt.Fprintf(&b, "  pass %d: %s\n", r.Pass, r)
+		fmt.Fprintf(&b, "  pass %d: %s\n", r.pass, r)
 	}
 	return b.String()
 }

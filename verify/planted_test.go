@@ -250,7 +250,7 @@ func TestPlanted(t *testing.T) {
 		got := map[oplog.Namespace][]string{}
 		for i := range found {
 			got[found[i].NS] = append(got[found[i].NS], brief(&found[i]))
-			if found[i].OfDocument() != (len(found[i].IDBSON) > 0) {
+			if isOfDocument(found[i].Kind) != (len(found[i].IDBSON) > 0) {
 				t.Errorf("%+v", found[i])
 			}
 		}

@@ -58,9 +58,6 @@ type Difference struct {
 	Cut *CutTimes `json:"cut,omitempty"`
 }
 
-// OfDocument reports whether it is a difference of a document.
-func (d *Difference) OfDocument() bool { return isOfDocument(d.Kind) }
-
 func isOfDocument(k Kind) bool {
 	switch k {
 	case Missing, Extra, Differs, Order:

@@ -35,7 +35,7 @@ func TestEveryError(t *testing.T) {
 			t.Errorf("%T %v (%s): the end of the run, and no rule for it", err, err, k)
 		}
 	}
-	for _, k := range servererr.Kinds() {
+	for _, k := range errtest.Kinds() {
 		if !seen[k] {
 			t.Errorf("no error is %s", k)
 		}

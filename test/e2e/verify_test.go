@@ -235,12 +235,13 @@ func (a *audit) verified(ctx context.Context, t *testing.T, source, target mongo
 		Source: source, Target: target, Scope: must.Get(scope.New(scope.Config{}))(t),
 		Cuts: &verify.LinkCuts{Links: store, By: "test", Wait: auditLimit},
 		Deferred: func(ctx context.Context) (verify.Overlay, error) {
-			return ddl.ReadDeferred(ctx, mongo.Reads(target), "replicator", "cuts")
+			specs, err := ddl.ReadDeferred(ctx, mongo.Reads(target), "replicator", "cuts")
+			return specs.Overlay, err
 		},
 		RangeBytes: 50_000,
 		Found: func(d *verify.Difference) error {
 			name := d.Name
-			if d.OfDocument() {
+			if d.ID != nil {
 				name = string(d.ID)
 			}
 			found = append(found, strings.Join([]string{string(d.Kind), string(d.NS), name}, " "))

@@ -18,6 +18,15 @@ func labels() []string {
 	}
 }
 
+// Kinds returns all kinds but None.
+func Kinds() []servererr.Kind {
+	all := make([]servererr.Kind, 0, servererr.Stuck)
+	for k := servererr.Isolate; k <= servererr.Stuck; k++ {
+		all = append(all, k)
+	}
+	return all
+}
+
 // Refusals yields every code with a name, and one without, each with no label, with
 // each label, and with the labels of a transaction.
 func Refusals() iter.Seq[*servererr.Error] {

@@ -53,15 +53,6 @@ const (
 	Stuck
 )
 
-// Kinds returns all kinds but None.
-func Kinds() []Kind {
-	all := make([]Kind, 0, Stuck)
-	for k := Isolate; k <= Stuck; k++ {
-		all = append(all, k)
-	}
-	return all
-}
-
 // Classify returns the kind of an error: that of the outermost error in its chain that
 // has a kind, such as an Error, or the outcome of a command or transaction.
 func Classify(err error) Kind {

@@ -29,7 +29,7 @@ func (m *member) follow(t testing.TB) *follower {
 	t.Helper()
 	f := &follower{primary: m, store: storage.New(storage.Options{})}
 	var err error
-	f.applier, err = replay.NewWith(f.store, replay.Options{TrimCapped: m.Config.Dialect.TrimsCapped()})
+	f.applier, err = replay.New(f.store, replay.Options{TrimCapped: m.Config.Dialect.TrimsCapped()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -299,7 +299,7 @@ func TestPreparedTransactionsOutliveTheirPrimary(t *testing.T) {
 	ts, i := prepared.Lookup("prepareTimestamp").Timestamp()
 	entries := len(m.entries(t))
 	m.SteppedDown()
-	applier, err := replay.New(m.store)
+	applier, err := replay.New(m.store, replay.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,14 +117,6 @@ func (n *Node) fail(err error) {
 	n.bump()
 }
 
-// Fatal returns why this member has permanently stopped following the set, "" if
-// it has not. Where a server would exit, a Node stays in RECOVERING.
-func (n *Node) Fatal() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.fatal
-}
-
 // openApplier makes the applier if there is none.
 func (n *Node) openApplier() error {
 	if n.apply != nil {

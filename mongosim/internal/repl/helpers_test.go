@@ -307,3 +307,11 @@ func wantCode(t *testing.T, err error, code servererr.Code) {
 }
 
 func (c *cluster) newStore() *storage.Store { return storage.New(storage.Options{}) }
+
+// Fatal returns why this member has permanently stopped following the set, "" if
+// it has not. Where a server would exit, a Node stays in RECOVERING.
+func (n *Node) Fatal() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.fatal
+}

@@ -176,7 +176,7 @@ func New(cfg Config) (*Node, error) {
 // replayApplier is the applier of every Node outside of this package's tests.
 func replayApplier(d opwrite.Dialect) func(*storage.Store) (applier, error) {
 	return func(s *storage.Store) (applier, error) {
-		return replay.NewWith(s, replay.Options{TrimCapped: d.TrimsCapped()})
+		return replay.New(s, replay.Options{TrimCapped: d.TrimsCapped()})
 	}
 }
 

@@ -31,7 +31,7 @@ func (n *Node) Play(entries []bson.Raw) error {
 	}
 	if n.player == nil {
 		var err error
-		if n.player, err = replay.NewWith(n.cfg.Store, *n.cfg.Played); err != nil {
+		if n.player, err = replay.New(n.cfg.Store, *n.cfg.Played); err != nil {
 			return fmt.Errorf("repl: play entries: %w", err)
 		}
 	}

@@ -47,10 +47,7 @@ type Applier struct {
 
 // New makes an Applier that continues after the newest entry of the store's
 // oplog. Transactions prepared at that point are read from the oplog.
-func New(store *storage.Store) (*Applier, error) { return NewWith(store, Options{}) }
-
-// NewWith is New with options.
-func NewWith(store *storage.Store, opts Options) (*Applier, error) {
+func New(store *storage.Store, opts Options) (*Applier, error) {
 	a := &Applier{store: store, opts: opts, prepared: map[bson.Timestamp]opwrite.Prepared{}}
 	if err := store.Write(a.recover); err != nil {
 		return nil, errors.Join(fmt.Errorf("replay: read open transactions: %w", err), a.Close())

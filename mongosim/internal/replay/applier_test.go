@@ -91,7 +91,7 @@ func TestStrict(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			store := withCollection(t)
-			a, err := replay.New(store)
+			a, err := replay.New(store, replay.Options{})
 			check(t, err)
 			last, err := a.Apply([]bson.Raw{crudEntry(t, 1, "i", one), test.bad, crudEntry(t, 9, "d", one)})
 			if err == nil || !strings.Contains(err.Error(), test.err) || last != oplog.NewOpTime(2, 1, 1) {
@@ -110,7 +110,7 @@ func TestStrict(t *testing.T) {
 // TestTolerant takes entries that were logged before a copy was made.
 func TestTolerant(t *testing.T) {
 	store := withCollection(t)
-	a, err := replay.NewWith(store, replay.Options{Tolerant: true})
+	a, err := replay.New(store, replay.Options{Tolerant: true})
 	check(t, err)
 	other := oplog.UUID{7}
 	create := func(n uint32, id oplog.UUID) bson.Raw {
@@ -148,7 +148,7 @@ func TestTolerant(t *testing.T) {
 // TestSkipIndexes is a member with buildIndexes false.
 func TestSkipIndexes(t *testing.T) {
 	store := withCollection(t)
-	a, err := replay.New(store)
+	a, err := replay.New(store, replay.Options{})
 	check(t, err)
 	a.SkipIndexes(true)
 	command := func(n uint32, o bson.D) bson.Raw {
@@ -171,17 +171,17 @@ func TestSkipIndexes(t *testing.T) {
 // TestClosed leaves a prepared transaction to the next Applier.
 func TestClosed(t *testing.T) {
 	store := withCollection(t)
-	a, err := replay.New(store)
+	a, err := replay.New(store, replay.Options{})
 	check(t, err)
 	null := oplog.OpTime{Term: -1}
 	_, err = a.Apply([]bson.Raw{groupEntry(t, 1, bson.D{{Key: "applyOps", Value: bson.A{innerInsert(3)}}, {Key: "prepare", Value: true}}, &null)})
 	check(t, err)
-	if _, err := replay.New(store); !errors.Is(err, storage.ErrWriteConflict) {
+	if _, err := replay.New(store, replay.Options{}); !errors.Is(err, storage.ErrWriteConflict) {
 		t.Errorf("two Appliers hold one transaction: %v", err)
 	}
 	check(t, a.Close())
 	check(t, a.Close())
-	if a, err = replay.New(store); err != nil {
+	if a, err = replay.New(store, replay.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	prepared := oplog.NewOpTime(2, 1, 1)

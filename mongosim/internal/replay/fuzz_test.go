@@ -41,7 +41,7 @@ func FuzzApply(f *testing.F) {
 		}
 		store := withCollection(t)
 		for _, opts := range []replay.Options{{}, {Tolerant: true, TrimCapped: true}} {
-			a, err := replay.NewWith(store, opts)
+			a, err := replay.New(store, opts)
 			check(t, err)
 			_, _ = a.Apply([]bson.Raw{raw}) // refused or not
 			check(t, a.Close())

@@ -34,7 +34,7 @@ func TestPreparedOutlivesOplog(t *testing.T) {
 	// another Applier, as after a restart.
 	apply := func(raw bson.Raw) {
 		t.Helper()
-		a, err := replay.New(store)
+		a, err := replay.New(store, replay.Options{})
 		check(t, err)
 		_, err = a.Apply([]bson.Raw{raw})
 		check(t, err)

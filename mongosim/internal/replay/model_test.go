@@ -74,7 +74,7 @@ func secondary(t *testing.T, rt *rapid.T, d opwrite.Dialect) {
 func apply(t *testing.T, store *storage.Store, opts replay.Options, entries []bson.Raw) []opwrite.Prepared {
 	t.Helper()
 	for {
-		a, err := replay.NewWith(store, opts)
+		a, err := replay.New(store, opts)
 		check(t, err)
 		n := min(len(entries), 7)
 		if _, err := a.Apply(entries[:n]); err != nil {
