@@ -85,8 +85,8 @@ func TestHandlerOverTCP(t *testing.T) {
 	}
 }
 
-// TestReplyMemory: replies of one connection are made in the same memory, and a large
-// piece of it goes when it is not put to use.
+// TestReplyMemory: replies of one connection are made in the same memory, a large one too if
+// a few small ones came in between. After a row of small ones a large piece of it goes.
 func TestReplyMemory(t *testing.T) {
 	m := newMember(t, "5.0.7")
 	h := m.Handler(m.NewConn("test"))
@@ -112,9 +112,18 @@ func TestReplyMemory(t *testing.T) {
 	if docs, err := again.Lookup("cursor", "firstBatch").Array().Values(); err != nil || len(docs) != 1000 {
 		t.Errorf("%d documents, %v", len(docs), err)
 	}
-	small := ask(`{ping: 1, $db: "admin"}`)
-	if next := ask(`{ping: 1, $db: "admin"}`); cap(next) > dispatch.SmallReply {
-		t.Errorf("after a reply of %d bytes a connection keeps %d", len(small), cap(next))
+	const ping = `{ping: 1, $db: "admin"}`
+	ask(ping)
+	ask(ping)
+	if again = ask(find); &first[0] != &again[0] {
+		t.Error("the large reply after two small ones has memory of its own")
+	}
+	small := ask(ping)
+	for range dispatch.Patience - 1 {
+		ask(ping)
+	}
+	if next := ask(ping); cap(next) > dispatch.SmallReply {
+		t.Errorf("after %d replies of %d bytes a connection keeps %d", dispatch.Patience, len(small), cap(next))
 	}
 	if other := m.Call(t.Context(), parse(t, `{ping: 1, $db: "admin"}`)); &other[0] == &m.Call(t.Context(), parse(t, `{ping: 1, $db: "admin"}`))[0] {
 		t.Error("what a caller in this process got is made use of again")

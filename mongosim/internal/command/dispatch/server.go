@@ -150,6 +150,8 @@ type handler struct {
 	// buf is the buffer of the last reply, which has been sent before the next
 	// one is made.
 	buf []byte
+	// small counts the replies since the last one that needed a large buffer.
+	small int
 }
 
 // Handle answers one message: see wire.Handler.
@@ -163,15 +165,19 @@ func (h *handler) Handle(ctx context.Context, m *wire.Message) wire.Response {
 	return wire.Response{Body: out.Body, More: out.More, Next: out.Next, Close: out.hangUp}
 }
 
-// keep keeps a reply's memory for the next one: a large one only while it is
-// needed.
+// keep keeps a reply's memory for the next one: a large one until it has not been needed for
+// Patience replies. A client's large replies come with small ones between them.
 func (h *handler) keep(body []byte) {
+	h.buf = body
 	if cap(body) <= SmallReply || cap(body)/4 <= len(body) {
-		h.buf = body
-	} else {
-		h.buf = nil
+		h.small = 0
+	} else if h.small++; h.small == Patience {
+		h.buf, h.small = nil, 0
 	}
 }
+
+// Patience is the number of small replies in a row after which a large buffer is dropped.
+const Patience = 16
 
 // SmallReply is the memory that a connection keeps in any case, in bytes.
 const SmallReply = 16 << 10
