@@ -147,8 +147,36 @@ func (s *State) add(w *Write) {
 	s.Writes = s.Writes[:min(len(s.Writes), keptWrites)]
 }
 
+// after returns the timestamp of a foreign write: later than what was cleared, as what an earlier release
+// has cleared reaches to the end of a second. Otherwise the write could not be cleared.
+func (s *State) after(until bson.Timestamp) bson.Timestamp {
+	if s.Cleared.IsZero() || until.After(s.Cleared) {
+		return until
+	}
+	return bson.Timestamp{T: s.Cleared.T + 1}
+}
+
+// UpTo returns the timestamp of the target's oplog up to which all is to be cleared that is known.
+func (s *State) UpTo() bson.Timestamp {
+	upTo := s.Cleared
+	later := func(ts bson.Timestamp) {
+		if ts.After(upTo) {
+			upTo = ts
+		}
+	}
+	for i := range s.Touched {
+		later(s.Touched[i].Until)
+	}
+	later(s.MoreUntil)
+	if len(s.Writes) > 0 {
+		later(s.Writes[0].OpTime.TS)
+	}
+	return upTo
+}
+
 // touch records a foreign write to a namespace that is mirrored from source.
 func (s *State) touch(ns, source oplog.Namespace, at time.Time, until bson.Timestamp, during time.Time) {
+	until = s.after(until)
 	i, found := slices.BinarySearchFunc(s.Touched, ns, func(t Touched, ns oplog.Namespace) int { return cmp.Compare(t.NS, ns) })
 	switch {
 	case !found && len(s.Touched) >= keptNamespaces:

@@ -92,7 +92,7 @@ func (s *Store) Cleared(ctx context.Context) (bson.Timestamp, error) {
 		return bson.Timestamp{}, err
 	}
 	r := metadata.NewReader(doc)
-	upTo := until(r, fieldUntil, timeOf(r, fieldAt))
+	upTo := until(r, fieldUntil, fieldAt)
 	if err := r.Err(); err != nil {
 		return bson.Timestamp{}, s.wrap(err, "read")
 	}
@@ -106,7 +106,7 @@ func (s *Store) Clear(ctx context.Context, upTo bson.Timestamp) error {
 		Upsert: true, Filter: metadata.ByID(s.clearedID()),
 		Change: func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "$max", func(dst []byte) []byte {
-				dst = appendTime(dst, fieldAt, time.Unix(int64(upTo.T), 0))
+				dst = appendTime(dst, fieldAt, endOf(upTo))
 				return bsoncore.AppendTimestampElement(dst, fieldUntil, upTo.T, upTo.I)
 			})
 		},
@@ -192,6 +192,8 @@ const (
 	fieldFrom         = "from"
 	fieldWhy          = "why"
 	fieldCleared      = "clearedUntil"
+	// fieldClearedWall is what earlier releases read in its place.
+	fieldClearedWall = "cleared"
 )
 
 func appendList(dst []byte, name string, n int, each func(dst []byte, i int) []byte) []byte {
@@ -258,8 +260,17 @@ func (s *State) append(dst []byte) []byte {
 		dst = appendTime(appendTime(dst, fieldFrom, s.Gaps[i].From), fieldTo, s.Gaps[i].To)
 		return bsoncore.AppendStringElement(dst, fieldWhy, s.Gaps[i].Why)
 	})
+	wall := time.Time{}
+	if !s.Cleared.IsZero() {
+		wall = endOf(s.Cleared)
+	}
+	dst = appendTime(dst, fieldClearedWall, wall)
 	return appendUntil(dst, fieldCleared, s.Cleared)
 }
+
+// endOf returns the last millisecond of the second of an entry: an earlier release must take for cleared
+// what this one does.
+func endOf(ts bson.Timestamp) time.Time { return time.UnixMilli(int64(ts.T)*1000 + 999) }
 
 func (w *Write) append(dst []byte) []byte {
 	dst = metadata.AppendOpTime(dst, fieldOpTime, w.OpTime)
@@ -274,13 +285,13 @@ func (w *Write) append(dst []byte) []byte {
 
 func timeOf(r *metadata.Reader, name string) time.Time { return time.UnixMilli(r.Date(name)).UTC() }
 
-// until reads the timestamp of an entry; without one it is that of the end of the second of a wall: what
-// an earlier release has written has none.
-func until(r *metadata.Reader, name string, wall time.Time) bson.Timestamp {
+// until reads the timestamp of an entry; without one it is the end of the second of a wall: what an earlier
+// release has written has none.
+func until(r *metadata.Reader, name, wall string) bson.Timestamp {
 	if r.Has(name) {
 		return r.Timestamp(name)
 	}
-	return bson.Timestamp{T: uint32(wall.Unix()), I: math.MaxUint32} //nolint:gosec // Until 2106, as all timestamps.
+	return bson.Timestamp{T: uint32(r.Date(wall) / 1000), I: math.MaxUint32} //nolint:gosec // Until 2106, as all timestamps.
 }
 
 func readState(doc bson.Raw) (State, error) {
@@ -292,12 +303,12 @@ func readState(doc bson.Raw) (State, error) {
 		Term: r.Int64(fieldTerm), At: r.OpTime(fieldOpTime, false), Wall: r.Date(fieldWall),
 		CommandsFrom: r.OpTime(fieldCommandsFrom, false), More: r.Int64(fieldMore), Counts: map[string]int64{},
 	}
+	if r.Has(fieldCleared) || r.Has(fieldClearedWall) && r.Date(fieldClearedWall) > 0 {
+		s.Cleared = until(r, fieldCleared, fieldClearedWall)
+	}
 	if r.Has(fieldMoreLast) {
 		s.MoreLast = timeOf(r, fieldMoreLast)
-		s.MoreUntil = until(r, fieldMoreUntil, s.MoreLast)
-	}
-	if r.Has(fieldCleared) {
-		s.Cleared = r.Timestamp(fieldCleared)
+		s.MoreUntil = s.after(until(r, fieldMoreUntil, fieldMoreLast))
 	}
 	r.Docs(fieldOpen, func(sub *metadata.Reader) {
 		s.Open = append(s.Open, Announced{
@@ -327,7 +338,7 @@ func readState(doc bson.Raw) (State, error) {
 			NS: oplog.Namespace(sub.Text(fieldNS)), Source: oplog.Namespace(sub.Text(fieldSource)), Count: sub.Int64(fieldCount),
 			First: timeOf(sub, fieldFirst), Last: timeOf(sub, fieldLast), Copying: sub.Bool(fieldCopying),
 		}
-		t.Until = until(sub, fieldUntil, t.Last)
+		t.Until = s.after(until(sub, fieldUntil, fieldLast))
 		if sub.Has(fieldDuring) {
 			t.During = timeOf(sub, fieldDuring)
 		}

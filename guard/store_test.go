@@ -270,3 +270,69 @@ func TestDeletes(t *testing.T) {
 		}
 	}
 }
+
+// rewritten changes fields of a document of the state, and removes others.
+func rewritten(t *testing.T, to mongo.Caller, id string, set bson.D, unset ...string) {
+	t.Helper()
+	change := bson.D{{Key: "$set", Value: set}}
+	if len(unset) > 0 {
+		gone := bson.D{}
+		for _, name := range unset {
+			gone = append(gone, bson.E{Key: name, Value: ""})
+		}
+		change = append(change, bson.E{Key: "$unset", Value: gone})
+	}
+	reply := must.Get(to.Call(t.Context(), cmdOf(t, "replicator", bson.D{{Key: "update", Value: "guard"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "u", Value: change}, {Key: "upsert", Value: true},
+	}}}})))(t)
+	if n, _ := reply.Lookup("n").AsInt64OK(); n != 1 {
+		t.Fatalf("update %s: %s", id, reply)
+	}
+}
+
+// TestEarlierRelease: what an earlier release has stored has times only. What was cleared then stays
+// cleared, and what is not can be cleared; it can read what this release has stored.
+func TestEarlierRelease(t *testing.T) {
+	t.Parallel()
+	s := guard.Store{Target: target(t), DB: "replicator", Link: "dr"}
+	w := newWatched(t, guard.State{})
+	w.sees(crud("i", "shop.a", 1))
+	st := w.State()
+	st.Term = 1
+	must.Succeed(t, s.Write(t.Context(), &st, true))
+	doc := func(id string) bson.Raw {
+		reply := must.Get(s.Target.Call(t.Context(), cmdOf(t, "replicator", bson.D{{Key: "find", Value: "guard"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: id}}}})))(t)
+		return reply.Lookup("cursor", "firstBatch", "0").Document()
+	}
+	if at, ok := doc("dr").Lookup("cleared").TimeOK(); !ok || at.Unix() > 0 {
+		t.Errorf("nothing is cleared: %v, %v", at, ok)
+	}
+
+	// An operator cleared in the second of the write, before it.
+	second := time.Unix(100, 0).UTC()
+	old := bson.D{
+		{Key: "cleared", Value: second.Add(100 * time.Millisecond)},
+		{Key: "more", Value: int64(2)},
+		{Key: "moreLast", Value: second.Add(600 * time.Millisecond)},
+		{Key: "namespaces.0.last", Value: second.Add(500 * time.Millisecond)},
+	}
+	rewritten(t, s.Target, "dr", old, "clearedUntil", "moreUntil", "namespaces.0.until")
+	rewritten(t, s.Target, "dr/cleared", bson.D{{Key: "at", Value: second.Add(100 * time.Millisecond)}})
+	got := must.Get(s.Read(t.Context()))(t)
+	if got.Clear(must.Get(s.Cleared(t.Context()))(t)) || len(got.Touched) != 1 || got.More != 2 {
+		t.Fatalf("the writes after a clear are forgotten: %+v", got)
+	}
+	upTo := got.UpTo()
+	must.Succeed(t, s.Clear(t.Context(), upTo))
+	if !got.Clear(must.Get(s.Cleared(t.Context()))(t)) || got.IsTouched() {
+		t.Errorf("they cannot be cleared up to %v: %+v", upTo, got)
+	}
+
+	// An earlier release takes the same for cleared as this one, and clears nothing again.
+	must.Succeed(t, s.Write(t.Context(), got, true))
+	cleared, _ := doc("dr").Lookup("cleared").TimeOK()
+	asked, _ := doc("dr/cleared").Lookup("at").TimeOK()
+	if want := time.Unix(int64(upTo.T), 999_000_000); !cleared.Equal(want) || !asked.Equal(want) {
+		t.Errorf("cleared %v, asked for %v, want %v", cleared, asked, want)
+	}
+}

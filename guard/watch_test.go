@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -296,5 +297,22 @@ func TestCopies(t *testing.T) {
 	st.Copies(is("shop.b"))
 	if !st.Copies(is()) || len(st.Touched) != 0 {
 		t.Errorf("after another copy: %+v", st.Touched)
+	}
+}
+
+// TestClearRoundedUp: a write after a clear that was rounded up, in its second, can be cleared.
+func TestClearRoundedUp(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, guard.State{})
+	w.Clear(bson.Timestamp{T: 100, I: math.MaxUint32})
+	for i := range 101 {
+		w.sees(crud("i", fmt.Sprintf("shop.c%03d", i), 1))
+	}
+	st := w.State()
+	if upTo := st.UpTo(); !w.Clear(upTo) {
+		t.Errorf("cannot be cleared up to %v", upTo)
+	}
+	if st = w.State(); st.IsTouched() {
+		t.Errorf("left: %d and %d more", len(st.Touched), st.More)
 	}
 }

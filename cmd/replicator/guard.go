@@ -47,15 +47,7 @@ func (c *guardCommand) Run(ctx context.Context, out cli.Output) error {
 	if !c.Clear || !st.IsTouched() {
 		return nil
 	}
-	upTo := cleared
-	for i := range st.Touched {
-		if until := st.Touched[i].Until; until.After(upTo) {
-			upTo = until
-		}
-	}
-	if len(st.Writes) > 0 && st.Writes[0].OpTime.TS.After(upTo) {
-		upTo = st.Writes[0].OpTime.TS
-	}
+	upTo := st.UpTo()
 	// What it was compared with before is out of date, even if no link runs to say so.
 	marks := standing.Store{Target: links.Target(), DB: links.DB(), Link: links.Link()}
 	if err := marks.BeforeClear(ctx, st); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -32,12 +33,18 @@ func TestGuard(t *testing.T) {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 	said(t, cli.ExitOK, `"namespace":"shop.a"`, environ, "guard", "--json")
+	// What an earlier release found in collections that it did not list can be cleared as well.
+	tell(t, target, "replicator", bson.D{{Key: "update", Value: "guard"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: "test"}}},
+		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "more", Value: int64(3)}, {Key: "moreLast", Value: time.Now().Add(time.Second)}}}}},
+	}}}})
 	// What was compared before the write, and no link has marked, is marked by clearing it.
 	tell(t, target, "replicator", bson.D{{Key: "update", Value: "verified"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "_id", Value: "test/shop.a"}}}, {Key: "u", Value: bson.D{{Key: "ns", Value: "shop.a"}, {Key: "joined", Value: int64(1)}}}, {Key: "upsert", Value: true},
 	}}}})
-	said(t, cli.ExitOK, list, environ, "guard", "--clear")
-	marked := bson.D{{Key: "count", Value: "verified"}, {Key: "query", Value: bson.D{{Key: "_id", Value: "test/shop.a"}, {Key: "mark.why", Value: "something else has written to it"}}}}
+	const more = `(?s)^shop\.a: 1, from .* to .*\n3 more to other namespaces\nThe newest:\n  insert of shop\.a \{_id: "mine"\}`
+	said(t, cli.ExitOK, more, environ, "guard", "--clear")
+	marked := bson.D{{Key: "count", Value: "verified"}, {Key: "query", Value: bson.D{{Key: "_id", Value: "test/shop.a"}, {Key: "mark.why", Value: bson.D{{Key: "$exists", Value: true}}}}}}
 	if n, _ := tell(t, target, "replicator", marked).Lookup("n").AsInt64OK(); n != 1 {
 		t.Error("what was cleared is not marked")
 	}
