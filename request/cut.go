@@ -102,7 +102,7 @@ func (s *Store) askForCut(ctx context.Context, a Ask) (r Record, after bson.Time
 // lookForCut looks once whether a request has been answered, or a later cut than after is there,
 // and pauses if not.
 func (s *Store) lookForCut(ctx context.Context, was Record, after bson.Timestamp, said func(string)) (*checkpoint.Cut, Record, error) {
-	now, err := s.Get(ctx, was.ID)
+	now, err := s.get(ctx, was.ID)
 	if err != nil {
 		now = was
 	}

@@ -3,6 +3,7 @@ package request
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -61,17 +62,29 @@ type Record struct {
 	State     string    `json:"state"`
 	Outcome   string    `json:"outcome"`
 	ChangedAt time.Time `json:"changedAt"`
-	// Seq is greater than that of all requests that were stored when it was asked, 0 in one of an
-	// earlier release. The clock of the target does not order requests: after a failover it is another one.
+	// Seq is greater than that of all requests that were stored when it was asked, from 1 on, 0 in one of
+	// an earlier release. The clock of the target does not order requests: after a failover it is another one.
 	Seq int64 `json:"-"`
 }
 
 // Open reports whether it still has to be carried out.
 func (r *Record) Open() bool { return r.State == Asked || r.State == Working }
 
-// compare orders records, the oldest first.
-func (r *Record) compare(o *Record) int {
-	return cmp.Or(cmp.Compare(r.Seq, o.Seq), r.At.Compare(o.At), cmp.Compare(r.ID, o.ID))
+// newestFirst sorts records. One of an earlier release, which has no Seq, counts as asked next after the
+// numbered ones whose time is not later.
+func newestFirst(list []Record) {
+	slices.SortFunc(list, func(a, b Record) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(b.Seq, a.Seq)) })
+	seqs, seq := make(map[string]int64, len(list)), int64(0)
+	for i := range list {
+		r := &list[i]
+		seq = max(seq, r.Seq)
+		if seqs[r.ID] = r.Seq; r.Seq == 0 {
+			seqs[r.ID] = seq
+		}
+	}
+	slices.SortFunc(list, func(a, b Record) int {
+		return cmp.Or(cmp.Compare(seqs[b.ID], seqs[a.ID]), b.At.Compare(a.At), cmp.Compare(b.ID, a.ID))
+	})
 }
 
 // parseRecord reads a document. What cannot be understood of it is shown, and refused by who

@@ -1,7 +1,6 @@
 package request
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -70,19 +69,17 @@ func (s *Store) store(ctx context.Context, r Record, within time.Duration) (Reco
 	tried, stored := false, false
 	again := func(err error) bool { return passes(err) || stored && errors.Is(err, ErrGone) } // of a former primary
 	err := mongo.Retry{For: within, Again: again, Failed: func(err error) { last = err }}.Do(ctx, func() error {
-		if !tried {
-			if err := s.room(ctx, &r); err != nil {
+		if !stored {
+			if err := s.room(ctx, &r); err != nil { // again: a former primary may have given a number that is used
 				return err
 			}
-		}
-		if !stored {
 			tried = true
 			if err := s.insert(ctx, &r); err != nil {
 				return err
 			}
 			stored = true
 		}
-		now, err := s.Get(ctx, r.ID)
+		now, err := s.get(ctx, r.ID)
 		if err == nil {
 			r = now
 		}
@@ -101,20 +98,25 @@ func (s *Store) store(ctx context.Context, r Record, within time.Duration) (Reco
 }
 
 // room returns an error that wraps ErrTooMany if too many requests are open. Otherwise it sets the
-// Seq of a request.
+// Seq of a request. One that an earlier try has stored keeps its own.
 func (s *Store) room(ctx context.Context, r *Record) error {
-	all, err := s.List(ctx)
+	all, err := s.list(ctx)
 	if err != nil {
 		return err
 	}
-	open := 0
+	open, found := 0, false
+	r.Seq = 1
 	for i := range all {
+		if all[i].ID == r.ID {
+			found = true
+			continue
+		}
 		r.Seq = max(r.Seq, all[i].Seq+1)
 		if all[i].Open() {
 			open++
 		}
 	}
-	if open >= mostOpen {
+	if open >= mostOpen && !found {
 		return ErrTooMany
 	}
 	return nil
@@ -191,8 +193,26 @@ func (s *Store) control(ctx context.Context, want int64, change metadata.Stateme
 }
 
 // List returns the records of the link, the newest first. It may read what is not
-// majority-committed yet.
-func (s *Store) List(ctx context.Context) ([]Record, error) {
+// majority-committed yet. It outlasts a failover of the target, for half a minute.
+func (s *Store) List(ctx context.Context) (list []Record, err error) {
+	err = outlast(ctx, func() error {
+		list, err = s.list(ctx)
+		return err
+	})
+	return list, err
+}
+
+// outlast reads again while the target fails over.
+func outlast(ctx context.Context, read func() error) error {
+	var last error
+	err := mongo.Retry{Again: passes, Failed: func(err error) { last = err }}.Do(ctx, read)
+	if err != nil && ctx.Err() != nil && last != nil {
+		err = fmt.Errorf("%w: %w", err, last)
+	}
+	return err
+}
+
+func (s *Store) list(ctx context.Context) ([]Record, error) {
 	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Control, "local", metadata.Below(s.link))
 	if err != nil {
 		return nil, s.wrap(err, "list its requests")
@@ -201,15 +221,23 @@ func (s *Store) List(ctx context.Context) ([]Record, error) {
 	if err != nil {
 		return nil, s.wrap(err, "list its requests")
 	}
-	slices.SortFunc(list, func(a, b Record) int { return b.compare(&a) })
+	newestFirst(list)
 	return list, nil
 }
 
 // ErrGone is returned for a record that does not exist, or no longer does.
 var ErrGone = errors.New("there is no such request")
 
-// Get returns one record.
-func (s *Store) Get(ctx context.Context, id string) (Record, error) {
+// Get returns one record. It outlasts a failover of the target, for half a minute.
+func (s *Store) Get(ctx context.Context, id string) (r Record, err error) {
+	err = outlast(ctx, func() error {
+		r, err = s.get(ctx, id)
+		return err
+	})
+	return r, err
+}
+
+func (s *Store) get(ctx context.Context, id string) (Record, error) {
 	doc, err := metadata.FindOne(ctx, s.target, s.db, metadata.Control, metadata.ByID(s.record(id)))
 	switch {
 	case err != nil:
@@ -311,6 +339,7 @@ func (s *Store) under(ctx context.Context, by Leader, cmd mongo.Command) error {
 // Prune removes the records that the history need not have: all that were closed, but for the 200
 // that were closed last by the target's clock, and the 200 that were asked last, should that clock go
 // back. What is open in list stays, even if it was closed meanwhile: who asked still reads the answer.
+// The list is that of List.
 func (s *Store) Prune(ctx context.Context, list []Record) error {
 	closed := make([]*Record, 0, len(list))
 	newest := int64(0)
@@ -323,7 +352,7 @@ func (s *Store) Prune(ctx context.Context, list []Record) error {
 	if len(closed) <= keepRecords {
 		return nil
 	}
-	slices.SortFunc(closed, func(a, b *Record) int { return cmp.Or(b.ChangedAt.Compare(a.ChangedAt), b.compare(a)) })
+	slices.SortStableFunc(closed, func(a, b *Record) int { return b.ChangedAt.Compare(a.ChangedAt) })
 	var old []string
 	for _, r := range closed[keepRecords:] {
 		if r.Seq == 0 || r.Seq <= newest-keepRecords {

@@ -291,7 +291,7 @@ func TestClockBack(t *testing.T) {
 			{Key: "kind", Value: "resume"},
 			{Key: "args", Value: "{}"},
 			{Key: "state", Value: Done},
-			{Key: "at", Value: future},
+			{Key: "at", Value: future.Add(-2 * time.Hour)},
 			{Key: "changedAt", Value: future},
 		}))(t))
 	}
