@@ -3,13 +3,64 @@ package control
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
 )
+
+// errUnanswered is wrapped by the error of an answer that is not stored.
+var errUnanswered = errors.New("answer a request of an operator")
+
+// actOn acts on the open records of a list, the oldest first. One that cannot be carried out fails. One
+// that may be carried out later holds up those that follow, unless it does not matter which of them is first.
+func (c *Controller) actOn(ctx context.Context, list []request.Record) error {
+	var later error
+	for i := len(list) - 1; i >= 0; i-- {
+		r := &list[i]
+		if !r.Open() {
+			continue
+		}
+		err := c.act(ctx, r)
+		anyOrder := r.Kind == request.Verify
+		switch {
+		case err == nil:
+		case ctx.Err() != nil, passes(err), errors.Is(err, errUnanswered):
+			return errors.Join(later, err)
+		case lasts(err), anyOrder && c.failsFor(r.ID) >= markFor:
+			if err := c.answer(ctx, r, request.Failed, err.Error()); err != nil {
+				return errors.Join(later, err)
+			}
+		case anyOrder:
+			later = errors.Join(later, err)
+			continue
+		default:
+			return errors.Join(later, err)
+		}
+		delete(c.failing, r.ID)
+	}
+	return later
+}
+
+// failsFor returns for how long a request could not be carried out.
+func (c *Controller) failsFor(id string) time.Duration {
+	now := time.Now()
+	since, before := c.failing[id]
+	if !before {
+		c.failing[id] = now
+		return 0
+	}
+	return now.Sub(since)
+}
+
+// lasts reports whether an error cannot pass.
+func lasts(err error) bool {
+	return !servererr.Classify(err).Passes() && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
+}
 
 // act acts on an open record. Acting on it again, after a process died in between, changes
 // nothing.

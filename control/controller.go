@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -111,6 +112,8 @@ type Controller struct {
 	measuring func()
 	// cutting are the cuts that were asked for, by the ids of the requests.
 	cutting map[string]*cutting
+	// failing is since when requests could not be carried out, by their ids.
+	failing map[string]time.Time
 }
 
 // New returns a Controller. It does no I/O and starts nothing.
@@ -144,6 +147,7 @@ func (c *Controller) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known, c.listed, c.seen, c.cutting = false, time.Time{}, -1, map[string]*cutting{}
+	c.failing = map[string]time.Time{}
 	c.unread, c.why = time.Time{}, ""
 }
 
@@ -300,31 +304,21 @@ func (c *Controller) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limits, err := c.cfg.Requests.Read(ctx)
-	if err != nil {
-		return err
+	leads := c.leads()
+	if leads {
+		err = c.cfg.Requests.Prune(ctx, list) // what is closed below can be read first
+		err = errors.Join(err, c.actOn(ctx, list))
 	}
-	if c.leads() {
-		if err := c.cfg.Requests.Prune(ctx, list); err != nil { // what is closed below can be read first
-			return err
-		}
-		for i := len(list) - 1; i >= 0; i-- {
-			if !list[i].Open() {
-				continue
-			}
-			if err := c.act(ctx, &list[i]); err != nil {
-				return err
-			}
-		}
+	limits, unread := c.cfg.Requests.Read(ctx)
+	if err = errors.Join(err, unread); err == nil && leads {
 		c.seen, c.listed = count, time.Now()
-		if limits, err = c.cfg.Requests.Read(ctx); err != nil {
-			return err
-		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.records, c.limits = list[:min(len(list), shown)], limits
-	return nil
+	if c.records = list[:min(len(list), shown)]; unread == nil {
+		c.limits = limits
+	}
+	return err
 }
 
 // Status has the Standing, and the requests.
@@ -376,7 +370,7 @@ func (c *Controller) answer(ctx context.Context, r *request.Record, state, outco
 		return c.cfg.Requests.Answered(ctx, by, r.ID, state, outcome)
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errUnanswered, err)
 	}
 	first := r.State == request.Asked
 	r.State, r.Outcome, r.ChangedAt = state, outcome, time.Now().UTC()

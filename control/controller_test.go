@@ -30,6 +30,8 @@ type desk struct {
 	all      request.Requests
 	// away is the error of each call, if not nil; mute is that of answers alone.
 	away, mute error
+	// unread is the error of Read, uncut that of Prune.
+	unread, uncut error
 	// term is that of the newest lease.
 	term  int64
 	lists int
@@ -118,11 +120,11 @@ func (d *desk) Answered(_ context.Context, by request.Leader, id, state, outcome
 
 // Prune notes whether something was answered since List: whoever asked has not seen that yet.
 func (d *desk) Prune(context.Context, []request.Record) error {
-	return d.lockedGet(func() { d.unseen = d.unseen || d.answered })
+	return d.locked(func() error { d.unseen = d.unseen || d.answered; return d.uncut })
 }
 
 func (d *desk) Read(context.Context) (all request.Requests, err error) {
-	return all, d.lockedGet(func() { all = d.all; all.Resync = slices.Clone(d.all.Resync) })
+	return all, d.locked(func() error { all = d.all; all.Resync = slices.Clone(d.all.Resync); return d.unread })
 }
 
 func (d *desk) LimitUnder(_ context.Context, by request.Leader, bytes, ops int64) error {

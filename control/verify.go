@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
@@ -18,6 +19,13 @@ type Verification interface {
 	Ask(ctx context.Context, sourceNS []oplog.Namespace, why string) error
 }
 
+const (
+	// markWithin is how long a request to compare again may keep the others waiting. After markFor in which
+	// it could not be stored it fails.
+	markWithin = 3 * time.Second
+	markFor    = time.Minute
+)
+
 // verify has collections compared again. A process that takes the link over does so too, if the
 // request is still open.
 func (c *Controller) verify(ctx context.Context, r *request.Record) error {
@@ -28,7 +36,9 @@ func (c *Controller) verify(ctx context.Context, r *request.Record) error {
 	if c.cfg.Verification == nil {
 		return c.answer(ctx, r, request.Refused, "the process that runs the link does not compare it: start it with --verify=continuous, or run replicator verify")
 	}
-	if err := c.cfg.Verification.Ask(ctx, all, "compared again for "+r.By); err != nil {
+	limited, cancel := context.WithTimeout(ctx, markWithin)
+	defer cancel()
+	if err := c.cfg.Verification.Ask(limited, all, "compared again for "+r.By); err != nil {
 		return fmt.Errorf("act on a request to compare again: %w", err)
 	}
 	what := "everything"

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
 )
@@ -51,7 +54,7 @@ func TestVerifyAsked(t *testing.T) {
 			return p
 		}
 		p := begin(v)
-		v.set(errors.New("planted"))
+		v.set(servererr.New(servererr.NotWritablePrimary, "planted"))
 		d.ask(request.Verify, `{"namespaces":["d.a","d.b"]}`)
 		pass(listEvery)
 		became(0, "asked ") // It is not stored that they have to be compared.
@@ -72,5 +75,54 @@ func TestVerifyAsked(t *testing.T) {
 		pass(listEvery)
 		became(2, "refused the process that runs the link does not compare it: start it with --verify=continuous, or run replicator verify")
 		p.end()
+	})
+}
+
+// TestHeldUp: a request that cannot be carried out fails, and holds up none of those that follow; neither do
+// requests to copy again that cannot be read, and a history that cannot be cut.
+func TestHeldUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, v := newDesk(), &asked{}
+		became := d.becoming(t)
+		c := New(Config{Requests: d, Target: d, Applied: func() oplog.OpTime { return oplog.OpTime{} }, Cuts: &cutmaker{}, Verification: v})
+		end := lead(c, 1)
+		level := func(n int, level string) {
+			t.Helper()
+			d.ask(request.LogLevel, `{"level":"`+level+`"}`)
+			pass(listEvery)
+			became(n, "done logs from level "+level+" on")
+		}
+		v.set(errors.New("not allowed"))
+		d.ask(request.Verify, `{}`)
+		level(1, "info")
+		became(0, "failed act on a request to compare again: not allowed")
+
+		v.set(context.DeadlineExceeded) // that may pass
+		d.ask(request.Verify, `{}`)
+		level(3, "warn")
+		became(2, "asked ")
+		pass(markFor)
+		became(2, "failed act on a request to compare again: context deadline exceeded")
+		v.set(nil)
+
+		for n, unread := range []bool{true, false} {
+			d.set(func() {
+				d.unread, d.uncut = nil, errors.New("planted")
+				if unread {
+					d.unread, d.uncut = errors.New("planted"), nil
+				}
+			})
+			level(4+n, []string{"error", "debug"}[n])
+			if s := c.Status(); s.UnreadSince.IsZero() || !strings.Contains(s.UnreadWhy, "planted") || len(s.Records) != 5+n {
+				t.Errorf("%t: it is not said: %+v", unread, s)
+			}
+		}
+		d.set(func() { d.uncut = nil })
+		pass(2 * time.Second)
+		if s := c.Status(); !s.UnreadSince.IsZero() {
+			t.Errorf("%+v", s)
+		}
+		end()
 	})
 }
