@@ -28,6 +28,7 @@ const (
 	leastDuring     = 0.9       // of the throughput without an index build
 	leastWithCuts   = 0.98      // of the throughput without cuts
 	mostStall       = 50        // ms, p99
+	mostDowntime    = 2         // s, the longest
 	leastVerify     = 0.8       // of reading both sides
 	mostMirrorLag   = 5         // ms after the acknowledgement by a majority, p99
 )

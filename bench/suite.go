@@ -44,6 +44,7 @@ var parts = []part{
 	{"calibrated", (*suite).calibrated},
 	{"mirror", (*suite).mirror},
 	{"cuts", (*suite).cuts},
+	{"cutover", (*suite).cutover},
 	{"index-build", (*suite).indexBuild},
 	{"clone", (*suite).clone},
 	{"verify", (*suite).verification},

@@ -25,6 +25,9 @@ func (c *Controller) actOn(ctx context.Context, list []request.Record) error {
 		if !r.Open() {
 			continue
 		}
+		if r.State == request.Asked {
+			c.asked = time.Now()
+		}
 		err := c.act(ctx, r)
 		anyOrder := r.Kind == request.Verify
 		switch {

@@ -60,6 +60,10 @@ const (
 	// lookEvery is how often the Standing is read, lookWithin how long that may take.
 	lookEvery  = time.Second
 	lookWithin = 10 * time.Second
+	// lookSoon is how often it is read for attentive after a new request: commands ask for one thing
+	// after the other, and while a cutover drains no client can write.
+	lookSoon  = 50 * time.Millisecond
+	attentive = 30 * time.Second
 	// listEvery is how often the records are read although nothing has been asked.
 	listEvery = 30 * time.Second
 	// shown is how many records a Status has.
@@ -106,6 +110,8 @@ type Controller struct {
 	// The rest belongs to Run.
 
 	listed time.Time
+	// asked is when a new request was found, zero if none was.
+	asked time.Time
 	// seen is the count of the Standing whose records were read.
 	seen int64
 	// measuring ends the pacer.
@@ -127,16 +133,25 @@ func (c *Controller) Brake() *Brake { return c.brake }
 // Run reads the Standing, and carries out requests, until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	defer c.end()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	next := time.NewTimer(lookEvery)
+	defer next.Stop()
 	for {
 		c.look(ctx)
+		next.Reset(c.lookAfter())
 		select {
-		case <-tick.C:
+		case <-next.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// lookAfter is the pause before the next look.
+func (c *Controller) lookAfter() time.Duration {
+	if !c.asked.IsZero() && time.Since(c.asked) < attentive {
+		return lookSoon
+	}
+	return lookEvery
 }
 
 // Begin is called before Run, as a process begins to lead: everything is paused until the Standing

@@ -35,6 +35,8 @@ type desk struct {
 	// term is that of the newest lease.
 	term  int64
 	lists int
+	// looks counts the reads of the Standing.
+	looks int
 	// answered is true between an answer and the next list, unseen after a history was cut in
 	// between.
 	answered, unseen bool
@@ -74,7 +76,10 @@ func (d *desk) locked(do func() error) error {
 }
 
 func (d *desk) Standing(context.Context) (s request.Standing, err error) {
-	return s, d.lockedGet(func() { s = d.standing })
+	return s, d.lockedGet(func() {
+		d.looks++
+		s = d.standing
+	})
 }
 
 func (d *desk) lockedGet(do func()) error { return d.locked(func() error { do(); return nil }) }

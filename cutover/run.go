@@ -116,6 +116,9 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 			return nil, &StepError{record.Check, err}
 		}
 	}
+	if err := cfg.cuts(ctx); err != nil {
+		return nil, &StepError{record.Check, err}
+	}
 	r := &record.Record{
 		Link: cfg.Drain.Link, ID: bson.NewObjectID().Hex(), State: record.Running, By: cfg.Drain.By, Started: now(), Options: *o, Steps: []record.Taken{},
 	}
@@ -127,6 +130,14 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 	w.rec = r
 	err = w.persist(ctx, w.carryOut)
 	return w.rec, err
+}
+
+// cuts returns an error if the link makes no cuts: it could not be drained, and that would be found only once clients
+// are stopped. The process that runs the link expects more requests for a while after this one, so that the drain
+// waits less.
+func (cfg *Config) cuts(ctx context.Context) error {
+	_, err := cfg.Drain.Cuts.NextCut(ctx, cfg.Drain.By, "to see that the link makes cuts, before writes are stopped", cfg.Drain.Within, cfg.Drain.Said)
+	return err
 }
 
 // Resume goes on with a cutover where it is, from any machine.

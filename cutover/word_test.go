@@ -1,6 +1,7 @@
 package cutover_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/request"
 )
 
 // byWord is a cutover of the link "l" whose source is p, by the operator's word that nobody writes.
@@ -79,7 +81,7 @@ func TestPromotedMeanwhile(t *testing.T) {
 			t.Parallel()
 			target := open(t, "7.0")
 			_, link := leading(t, target, "l")
-			p := &play{t: t, notes: []any{noted}, cuts: []uint32{0}}
+			p := &play{t: t, notes: []any{noted}, cuts: []uint32{100, 0}}
 			cfg := byWord(target, p)
 			cfg.Drain.Said = func(string) {}
 			r, err := cutover.Run(t.Context(), cfg, &record.Options{Freeze: record.Stopped})
@@ -93,5 +95,26 @@ func TestPromotedMeanwhile(t *testing.T) {
 				t.Errorf("the cutover is %v, %v", r, err)
 			}
 		})
+	}
+}
+
+// TestNoCuts: a link that makes no cut is found before clients are stopped, and nothing is recorded.
+func TestNoCuts(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	leading(t, target, "l")
+	cfg := byWord(target, &play{t: t, cuts: []uint32{0}})
+	cfg.Drain.Said = func(string) {}
+	cfg.Shell = func(context.Context, string, []string) error {
+		t.Error("clients are stopped")
+		return nil
+	}
+	_, err := cutover.Run(t.Context(), cfg, &record.Options{Freeze: record.Command})
+	step, is := errors.AsType[*cutover.StepError](err)
+	if !is || step.Step != record.Check || !errors.Is(err, request.ErrNoCut) {
+		t.Errorf("got %v", err)
+	}
+	if r := must.Get((&record.Store{Target: target, DB: "replicator"}).Get(t.Context(), "l"))(t); r != nil {
+		t.Errorf("recorded: %v", r)
 	}
 }

@@ -21,7 +21,7 @@ const (
 	// cutWait is for how long it is tried if the request does not say it.
 	cutWait = time.Minute
 	// cutPoll is the mean time between two looks for a cut that was asked for.
-	cutPoll = 200 * time.Millisecond
+	cutPoll = 50 * time.Millisecond
 )
 
 // ErrNoCut is wrapped by the error of a cut that was asked for and is not made.

@@ -63,3 +63,18 @@ func await(ctx context.Context, in *mongo.Collection, id bson.ObjectID) error {
 		}
 	}
 }
+
+// WriteProbe inserts a document with write concern majority, returns when that was acknowledged, and
+// deletes the document again.
+func (c *Client) WriteProbe(ctx context.Context) (acked time.Time, err error) {
+	in := c.client.Database(ProbeDB).Collection(ProbeCollection, options.Collection().SetWriteConcern(writeconcern.Majority()))
+	id := bson.NewObjectID()
+	if _, err = in.InsertOne(ctx, byID(id)); err != nil {
+		return time.Time{}, fmt.Errorf("write a probe: %w", err)
+	}
+	acked = time.Now()
+	if _, err = in.DeleteOne(ctx, byID(id)); err != nil {
+		return time.Time{}, fmt.Errorf("delete a probe: %w", err)
+	}
+	return acked, nil
+}

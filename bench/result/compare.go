@@ -189,7 +189,7 @@ func noLimit(r *Run) string {
 	switch {
 	case OnEmbedded(r):
 		return "no limit: an end is embedded"
-	case r.Kind == "mirror":
+	case r.Kind == "mirror", r.Kind == "cutover":
 		return "no limit: it is paced"
 	case r.Kind == "secondary":
 		return "no limit: it is a server's"

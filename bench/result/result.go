@@ -38,7 +38,7 @@ type Machine struct {
 
 // Run is one measurement.
 type Run struct {
-	// Kind is pipeline, apply, ceiling, mirror, catch-up, secondary or clone.
+	// Kind is pipeline, apply, ceiling, mirror, cutover, catch-up, secondary, clone or verify.
 	Kind string `json:"kind"`
 	// Name distinguishes the runs of a report: kind/preset/what was varied.
 	Name   string `json:"name"`

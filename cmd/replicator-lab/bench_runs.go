@@ -129,7 +129,7 @@ type benchGoals struct {
 	targetFlag
 	seedFlag
 	Scale float64  `default:"1" help:"Make all workloads smaller, or larger, by this."`
-	Only  []string `placeholder:"PART" help:"Only this part: pipeline, apply, sweep, ceiling, catch-up, calibrated, mirror, cuts, index-build, clone or verify. May be given again."`
+	Only  []string `placeholder:"PART" help:"Only this part: pipeline, apply, sweep, ceiling, catch-up, calibrated, mirror, cuts, cutover, index-build, clone or verify. May be given again."`
 	watchFlags
 	outFlags
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/lease/locks"
+	"github.com/oplogrep/replicator/request"
 )
 
 // move runs a cutover, continues with one, or cancels it, with the link's lock.
@@ -173,6 +174,8 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "Nothing was done. replicator cutover --status says how far it is."}
 	case errors.Is(err, cutover.ErrNone), errors.Is(err, cutover.ErrCommitted) && !r.Open():
 		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "Nothing was done."}
+	case errors.Is(err, request.ErrNoCut) && !r.Open():
+		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitFailed, Hint: "Nothing was done: the link could not be drained, so writes were not stopped."}
 	case errors.Is(err, cutover.ErrUncertain):
 		hint = "Leave the source as it is, and the target unused: "
 	case errors.Is(err, cutover.ErrNoWayBack):
