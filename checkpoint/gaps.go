@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
@@ -21,8 +22,10 @@ type LeftOut struct {
 	// entry's wall time in milliseconds since the epoch.
 	Since oplog.OpTime
 	Wall  int64
-	// Asked is when the resync was requested.
-	Asked time.Time
+	// Asked is when the resync was requested. Target is a timestamp of the target's oplog, at which
+	// nothing of that copy had been read or written; zero if it is not known.
+	Asked  time.Time
+	Target bson.Timestamp
 	// Failed is the reason why it could not be copied, empty if it has not failed. A
 	// failed collection stays left out until it is requested again.
 	Failed string
@@ -160,6 +163,9 @@ func appendLeftOut(dst []byte, list []LeftOut) []byte {
 			dst = metadata.AppendOpTime(dst, "since", out.Since)
 			dst = bsoncore.AppendDateTimeElement(dst, "wall", out.Wall)
 			dst = bsoncore.AppendDateTimeElement(dst, "asked", out.Asked.UnixMilli())
+			if !out.Target.IsZero() {
+				dst = bsoncore.AppendTimestampElement(dst, "target", out.Target.T, out.Target.I)
+			}
 			return bsoncore.AppendStringElement(dst, "failed", out.Failed)
 		})
 	}
@@ -173,10 +179,14 @@ func readLeftOut(r *metadata.Reader) []LeftOut {
 	}
 	var list []LeftOut
 	r.Docs("leftOut", func(sub *metadata.Reader) {
-		list = append(list, LeftOut{
+		out := LeftOut{
 			NS: oplog.Namespace(sub.Text("ns")), Since: sub.OpTime("since", false), Wall: sub.Date("wall"),
 			Asked: time.UnixMilli(sub.Date("asked")).UTC(), Failed: sub.Text("failed"),
-		})
+		}
+		if sub.Has("target") {
+			out.Target = sub.Timestamp("target")
+		}
+		list = append(list, out)
 	})
 	return list
 }

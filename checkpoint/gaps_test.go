@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -92,7 +93,7 @@ func TestBeginTellsReached(t *testing.T) {
 	if got := told(s); got != since {
 		t.Errorf("%v of a new link, want %v", got, since)
 	}
-	out := LeftOut{NS: "d.b", Since: st.Applied, Wall: st.AppliedWall, Asked: time.UnixMilli(1).UTC()}
+	out := LeftOut{NS: "d.b", Since: st.Applied, Wall: st.AppliedWall, Asked: time.UnixMilli(1).UTC(), Target: bson.Timestamp{T: 7, I: 2}}
 	must.Succeed(t, h.ChangeLeftOut(ctx, func(mongo.Caller, []LeftOut) ([]LeftOut, error) { return []LeftOut{out}, nil }))
 	later := Progress{Applied: ot(st.Applied.TS.T + 5), AppliedWall: st.AppliedWall + 5000, FetchFrom: ot(st.Applied.TS.T + 5)}
 	must.Succeed(t, h.Advance(ctx, later, make([]Position, 2), Source{SetName: "rs0"}))

@@ -120,14 +120,14 @@ func (g *Guard) load(ctx context.Context) error {
 	}
 	st.Clear(cleared)
 	left := g.link.Gaps().LeftOut
-	copied := func(ns oplog.Namespace) time.Time { // an attempt ends before that changes
+	copied := func(ns oplog.Namespace) Copy { // an attempt ends before that changes
 		source, _ := g.cfg.Scope.Source(ns)
 		for i := range left {
 			if left[i].NS == source {
-				return left[i].Asked
+				return Copy{Asked: left[i].Asked, After: left[i].Target}
 			}
 		}
-		return time.Time{}
+		return Copy{}
 	}
 	st.Copies(copied)
 	st.Term = g.link.Term()

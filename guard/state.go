@@ -58,6 +58,14 @@ type Touched struct {
 	During time.Time
 }
 
+// Copy is a copy of a collection that is made again. The zero value is none.
+type Copy struct {
+	// Asked is when it was asked for. After is a timestamp of the target's oplog, at which nothing of it had
+	// been read or written, so that it deals with what was written until then; zero if it is not known.
+	Asked time.Time
+	After bson.Timestamp
+}
+
 // Gap is a time in which the target's oplog was not watched.
 type Gap struct {
 	From, To time.Time
@@ -175,8 +183,8 @@ func (s *State) UpTo() bson.Timestamp {
 }
 
 // touch records a foreign write to a namespace that is mirrored from source.
-func (s *State) touch(ns, source oplog.Namespace, at time.Time, until bson.Timestamp, during time.Time) {
-	until = s.after(until)
+func (s *State) touch(ns, source oplog.Namespace, w *Write, copied Copy) {
+	at, until := w.Wall, s.after(w.OpTime.TS)
 	i, found := slices.BinarySearchFunc(s.Touched, ns, func(t Touched, ns oplog.Namespace) int { return cmp.Compare(t.NS, ns) })
 	switch {
 	case !found && len(s.Touched) >= keptNamespaces:
@@ -188,7 +196,10 @@ func (s *State) touch(ns, source oplog.Namespace, at time.Time, until bson.Times
 	}
 	t := &s.Touched[i]
 	t.Count++
-	t.Last, t.Until, t.Copying, t.During = at, until, false, during
+	t.Last, t.Until, t.Copying, t.During = at, until, false, copied.Asked
+	if !w.OpTime.TS.After(copied.After) { // The copy, which is going on, overwrites it.
+		t.Copying, t.During = true, time.Time{}
+	}
 }
 
 // AddGap records a gap.
@@ -211,18 +222,17 @@ func (s *State) Clear(upTo bson.Timestamp) bool {
 	return true
 }
 
-// Copies takes the namespaces that are copied again now, and when that was asked for, zero for those
-// that are not. A namespace that was copied again since its last foreign write, and is not any more, is
-// the source's.
-func (s *State) Copies(now func(oplog.Namespace) time.Time) (changed bool) {
+// Copies takes the copies that are made now. A namespace that was copied again since its last foreign
+// write, and is not any more, is the source's.
+func (s *State) Copies(now func(oplog.Namespace) Copy) (changed bool) {
 	s.Touched = slices.DeleteFunc(s.Touched, func(t Touched) bool {
-		done := t.Copying && now(t.NS).IsZero()
+		done := t.Copying && now(t.NS).Asked.IsZero()
 		changed = changed || done
 		return done
 	})
 	for i := range s.Touched {
 		t := &s.Touched[i]
-		if asked := now(t.NS); !t.Copying && !asked.IsZero() && asked.UnixMilli() != t.During.UnixMilli() {
+		if asked := now(t.NS).Asked; !t.Copying && !asked.IsZero() && asked.UnixMilli() != t.During.UnixMilli() {
 			t.Copying, changed = true, true
 		}
 	}

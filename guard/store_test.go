@@ -46,11 +46,11 @@ func TestStore(t *testing.T) {
 	st.MoreUntil = bson.Timestamp{T: 7, I: 1}
 	st.AddPart(guard.Part{Link: "resync-1", Instance: "P"})
 	st.AddGap(guard.Gap{From: time.UnixMilli(1).UTC(), To: time.UnixMilli(2).UTC(), Why: "it rolled over"})
-	st.Copies(func(ns oplog.Namespace) time.Time {
+	st.Copies(func(ns oplog.Namespace) guard.Copy {
 		if ns == "shop.b" {
-			return time.UnixMilli(4).UTC()
+			return guard.Copy{Asked: time.UnixMilli(4).UTC()}
 		}
-		return time.Time{}
+		return guard.Copy{}
 	})
 	st.Touched[0].During = time.UnixMilli(3).UTC()
 	if !st.Cleared.IsZero() {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -35,9 +34,8 @@ type WatchConfig struct {
 	// Deletes reports whether the target itself deletes documents from a collection: it is
 	// capped, or an index of it expires documents, or it is gone.
 	Deletes func(ctx context.Context, ns oplog.Namespace) (bool, error)
-	// Copied returns when the copy of a collection was asked for that is made now, zero for none. May
-	// be nil.
-	Copied func(ns oplog.Namespace) time.Time
+	// Copied returns the copy of a collection that is made now. May be nil.
+	Copied func(ns oplog.Namespace) Copy
 }
 
 // Watch finds the foreign writes in the target's oplog. It belongs to one goroutine.
@@ -107,16 +105,16 @@ func (w *Watch) See(ctx context.Context, e *oplog.Entry) ([]Write, error) {
 		w.state.add(f)
 		for _, ns := range []oplog.Namespace{f.NS, f.To} {
 			if source, ok := w.source(ns); ok {
-				w.state.touch(ns, source.Clone(), f.Wall, f.OpTime.TS, w.copied(ns))
+				w.state.touch(ns, source.Clone(), f, w.copied(ns))
 			}
 		}
 	}
 	return s.found, nil
 }
 
-func (w *Watch) copied(ns oplog.Namespace) time.Time {
+func (w *Watch) copied(ns oplog.Namespace) Copy {
 	if w.cfg.Copied == nil {
-		return time.Time{}
+		return Copy{}
 	}
 	return w.cfg.Copied(ns)
 }

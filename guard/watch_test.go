@@ -35,8 +35,8 @@ type watched struct {
 	wall bson.DateTime
 	// deletes are the collections that the target itself deletes from.
 	deletes map[oplog.Namespace]bool
-	// copied returns when the copy of a collection was asked for; nil if none is copied.
-	copied func(oplog.Namespace) time.Time
+	// copied returns the copy of a collection; nil if none is copied.
+	copied func(oplog.Namespace) guard.Copy
 }
 
 func newWatched(t *testing.T, from guard.State) *watched {
@@ -44,9 +44,9 @@ func newWatched(t *testing.T, from guard.State) *watched {
 	w.Watch = guard.NewWatch(guard.WatchConfig{
 		Link: "dr", Instance: "I", MetaDB: "replicator", Scope: all{}, Sessions: sessions,
 		Deletes: func(_ context.Context, ns oplog.Namespace) (bool, error) { return w.deletes[ns], nil },
-		Copied: func(ns oplog.Namespace) time.Time {
+		Copied: func(ns oplog.Namespace) guard.Copy {
 			if w.copied == nil {
-				return time.Time{}
+				return guard.Copy{}
 			}
 			return w.copied(ns)
 		},
@@ -274,12 +274,12 @@ func TestCopies(t *testing.T) {
 	w.sees(crud("i", "shop.a", 1))
 	w.sees(crud("i", "shop.b", 1))
 	asked := time.UnixMilli(1000).UTC()
-	is := func(names ...oplog.Namespace) func(oplog.Namespace) time.Time {
-		return func(ns oplog.Namespace) time.Time {
+	is := func(names ...oplog.Namespace) func(oplog.Namespace) guard.Copy {
+		return func(ns oplog.Namespace) guard.Copy {
 			if strings.Contains(fmt.Sprint(names), string(ns)) {
-				return asked
+				return guard.Copy{Asked: asked}
 			}
-			return time.Time{}
+			return guard.Copy{}
 		}
 	}
 	w.copied = is("shop.b")
@@ -314,5 +314,24 @@ func TestClearRoundedUp(t *testing.T) {
 	}
 	if st = w.State(); st.IsTouched() {
 		t.Errorf("left: %d and %d more", len(st.Touched), st.More)
+	}
+}
+
+// TestWrittenBeforeCopy: what was written before a copy that is made, and is found during it, is dealt with
+// by that copy; what was written since is not.
+func TestWrittenBeforeCopy(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, guard.State{})
+	made := guard.Copy{Asked: time.UnixMilli(1000).UTC(), After: bson.Timestamp{T: 100, I: 3}}
+	w.copied = func(oplog.Namespace) guard.Copy { return made }
+	w.sees(crud("i", "shop.a", 1))
+	w.sees(crud("i", "shop.b", 1)) // the newest before the copy
+	w.sees(crud("i", "shop.c", 1))
+	w.sees(crud("i", "shop.a", 2))
+	st := w.State()
+	st.Copies(w.copied)
+	st.Copies(func(oplog.Namespace) guard.Copy { return guard.Copy{} })
+	if len(st.Touched) != 2 || st.Touched[0].NS != "shop.a" || st.Touched[1].NS != "shop.c" {
+		t.Errorf("left: %+v", st.Touched)
 	}
 }

@@ -251,6 +251,35 @@ func TestForeignWritesOfEarlierRelease(t *testing.T) {
 	g.tells([]string{"insert shop.a 2"})
 }
 
+// TestForeignWriteBeforeResync: a foreign write that is found while its collection is copied again, and was made
+// before that was asked for, is dealt with by the copy.
+func TestForeignWriteBeforeResync(t *testing.T) {
+	t.Parallel()
+	w := play(t, `
+		source insert shop.a 1..20
+		start copy flush=10 copies=1
+		await caught-up
+		await running
+		drain
+	`)
+	w.foreign.Store(true)
+	must.Succeed(t, w.target.write(t.Context(), "shop", bson.D{{Key: "insert", Value: "a"}, docs(999)}))
+	w.play(`
+		resync shop.a
+		start copy flush=10 copies=1
+		await resync done shop.a
+		await caught-up
+	`)
+	l := w.links["a"]
+	must.Succeed(t, w.untilOf(l, "the foreign write to be found and dealt with", func() bool {
+		st := l.p.Snapshot().Guard.State
+		return st.Total() == 1 && !st.IsTouched()
+	}))
+	if n := must.Get(w.target.count(t.Context(), "shop.a"))(t); n != 20 {
+		t.Errorf("%d documents in shop.a", n)
+	}
+}
+
 // denied is a target that does not show its oplog.
 type denied struct {
 	pipeline.Cluster

@@ -7,29 +7,45 @@ import (
 	"slices"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // LeaveOut sets a request to Copying, and leaves its collection out of the link, from the
 // checkpoint at which the lease was acquired. A collection that is left out already keeps
-// its Since. Both changes are majority-committed when LeaveOut returns, before the
+// its Since, and for the same copy its Target. Both changes are majority-committed when LeaveOut returns, before the
 // collection's data in the target change.
 func (s *Store) LeaveOut(ctx context.Context, link *checkpoint.Link, resync Resync) error {
+	target := s.newest(ctx)
 	return s.answer(ctx, link, resync.NS, Copying, "", func(list []checkpoint.LeftOut) []checkpoint.LeftOut {
 		out, found := find(list, resync.NS)
 		if !found {
 			st := link.State()
 			out = checkpoint.LeftOut{NS: resync.NS, Since: st.Applied, Wall: st.AppliedWall}
 		}
-		out.Asked, out.Failed = resync.Asked, ""
+		if !found || out.Asked.UnixMilli() != resync.Asked.UnixMilli() {
+			out.Asked, out.Target = resync.Asked, target
+		}
+		out.Failed = ""
 		return with(list, out)
 	})
+}
+
+// newest returns the newest timestamp of the target that a failover does not take back, zero if the target
+// does not show its oplog. What is written until then precedes a copy that begins after the call.
+func (s *Store) newest(ctx context.Context) bson.Timestamp {
+	e, err := replset.NewestEntry(ctx, s.target, replset.Majority)
+	if err != nil {
+		return bson.Timestamp{} // The guard then takes what was written before the copy for written during it.
+	}
+	return e.OpTime.TS
 }
 
 // Answer sets the state of a request. It does not restore a removed request. With Done

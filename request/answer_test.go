@@ -11,6 +11,8 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
@@ -43,6 +45,13 @@ func (l *leaving) is(when string, want ...checkpoint.LeftOut) {
 	st, _, err := l.s.Load(l.Context())
 	must.Succeed(l.T, err)
 	for _, got := range [][]checkpoint.LeftOut{st.LeftOut, l.h.Gaps().LeftOut} {
+		got = slices.Clone(got)
+		for i := range got {
+			if got[i].Target.IsZero() {
+				l.Errorf("%s: %+v: it is not known which writes were before the copy", when, got[i])
+			}
+			got[i].Target = bson.Timestamp{}
+		}
 		if !slices.Equal(got, want) {
 			l.Errorf("%s: %+v, want %+v", when, got, want)
 		}
@@ -126,4 +135,55 @@ func TestLeaveOutAgain(t *testing.T) {
 
 	must.Get(links(t, g, "a").Acquire(ctx, 0))(t)
 	must.Fail(t, l.requests.LeaveOut(ctx, l.h, Resync{NS: "d.c"}), lease.ErrFenced)
+}
+
+// TestLeaveOutAt: a copy deals with what the target had as it was asked for, as far as that was committed;
+// an attempt that continues the copy does not change that.
+func TestLeaveOutAt(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, g := startLeaving(t)
+	newest := func() bson.Timestamp {
+		return must.Get(replset.NewestEntry(ctx, g, replset.Majority))(t).OpTime.TS
+	}
+	target := func(asked int64) bson.Timestamp {
+		before := newest()
+		l.leaveOut("d.b", asked)
+		at := l.h.Gaps().LeftOut[0].Target
+		if at.After(newest()) {
+			t.Errorf("%v is later than the request", at)
+		}
+		if at.Before(before) {
+			return bson.Timestamp{}
+		}
+		return at
+	}
+	first := target(1)
+	if first.IsZero() {
+		t.Error("what was written before it counts as later")
+	}
+	l.h = must.Get(l.s.Acquire(ctx, 0))(t)
+	if target(1); l.h.Gaps().LeftOut[0].Target != first {
+		t.Errorf("what was written during the copy counts as earlier: %+v, at first %v", l.h.Gaps().LeftOut, first)
+	}
+	if again := target(2); !again.After(first) {
+		t.Errorf("what was written before another copy counts as later: %v, that of the first is at %v", again, first)
+	}
+	blind := &unshown{Caller: g}
+	s := New(links(t, mongo.Caller(blind), "a"))
+	must.Succeed(t, s.LeaveOut(ctx, l.h, Resync{NS: "d.b", Asked: time.UnixMilli(3).UTC()}))
+	if at := l.h.Gaps().LeftOut[0].Target; !at.IsZero() {
+		t.Errorf("a target that does not show its oplog: %v", at)
+	}
+}
+
+// unshown is a target that does not show its oplog.
+type unshown struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (u *unshown) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if cmd.DB == "local" {
+		return nil, servererr.New(servererr.Unauthorized, "not authorized")
+	}
+	return u.Caller.Call(ctx, cmd)
 }
