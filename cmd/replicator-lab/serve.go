@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
@@ -29,7 +30,7 @@ type serveCommand struct {
 	Host    string   `placeholder:"NAME" help:"Host by which clients connect to the members, as in the set's configuration. Default: that of --bind."`
 	Replset string   `default:"rs0" help:"Name of the set."`
 	Oplog   cli.Size `name:"oplog-size" default:"256MiB" help:"Size of each member's oplog."`
-	Seed    int64    `default:"1" help:"Seed of all that is random: UUIDs, identifiers, election timeouts."`
+	Seed    int64    `placeholder:"N" help:"Seed of all that is random: UUIDs, identifiers, election timeouts. Default: the port, so that two sets are not one; with --port=0 by chance."`
 	Verbose bool     `help:"Write what the members do to standard error."`
 
 	Username     string `placeholder:"NAME" help:"Switch access control on, with this user, who has the role root. Needs --password-file."`
@@ -73,7 +74,7 @@ func (c *serveCommand) Run(ctx context.Context, out cli.Output) error {
 func (c *serveCommand) options(out cli.Output) (mongosim.Options, error) {
 	opts := mongosim.Options{
 		Dialect: c.Dialect, SetName: c.Replset, Address: c.Bind, Hostname: c.Host, Port: c.Port,
-		OplogBytes: int64(c.Oplog), Seed: c.Seed,
+		OplogBytes: int64(c.Oplog), Seed: c.seed(),
 	}
 	user, err := c.user()
 	if err = errors.Join(c.check(), err); err != nil {
@@ -90,6 +91,17 @@ func (c *serveCommand) options(out cli.Output) (mongosim.Options, error) {
 		return opts, cli.Usage(err)
 	}
 	return opts, nil
+}
+
+// seed returns the seed of the set. Sets with the same seed have the same identifiers: a link takes them for one.
+func (c *serveCommand) seed() int64 {
+	switch {
+	case c.Seed != 0:
+		return c.Seed
+	case c.Port == 0:
+		return rand.Int64()
+	}
+	return int64(c.Port)
 }
 
 // check returns the faults of the flags by themselves.

@@ -119,3 +119,18 @@ func (l *firstLine) Write(p []byte) (int, error) {
 	l.then()
 	return len(p), nil
 }
+
+// TestServeSeed: two sets that are served with nothing but ports are not taken for one.
+func TestServeSeed(t *testing.T) {
+	t.Parallel()
+	seed := func(port int, flag int64) int64 { return (&serveCommand{Port: port, Seed: flag}).seed() }
+	if seed(27017, 0) == seed(27020, 0) || seed(27017, 0) != seed(27017, 0) {
+		t.Error("it is not that of the port")
+	}
+	if seed(0, 0) == seed(0, 0) {
+		t.Error("with ports of the system two sets are one")
+	}
+	if seed(27017, 5) != 5 || seed(0, 5) != 5 {
+		t.Error("it is not the given one")
+	}
+}
