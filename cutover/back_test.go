@@ -263,6 +263,8 @@ func TestBackHeldLate(t *testing.T) {
 		"changed, before it reads":  {onDeferred("find"), (*sides).changed, expiresNever, []int64{7200}, false},
 		"changed":                   {onDeferred("insert"), (*sides).changed, expiresNever, []int64{7200}, false},
 		"changed, recorded":         {ofC, (*sides).changed, expiresNever, []int64{7200}, false},
+		"begun, before it records":  {onDeferred("insert"), func(*sides) {}, expiresNever, []int64{3600}, false},
+		"begun, before the collMod": {ofC, func(*sides) {}, expiresNever, []int64{3600}, false},
 		"dropped, before it reads":  {onDeferred("find"), (*sides).dropped, -1, nil, false},
 		"dropped":                   {onDeferred("insert"), (*sides).dropped, -1, nil, false},
 		"ended, before it reads":    {onDeferred("find"), (*sides).ended, 3600, nil, true},

@@ -164,15 +164,18 @@ func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) e
 var holdRetry = mongo.Retry{Again: mongo.Passes}
 
 // record records what is deferred, unless the link has begun. In place of another record it puts the new one only if
-// that is as it was before the link was asked for: an index may have been changed since it was held.
+// that is as it was before the link was asked for: an index may have been changed since it was held. Each has an id of
+// its own: that of another process, which may belong to the link by now, is never deleted as this one's.
 func (h *holding) record(ctx context.Context, spec *DeferredSpec) error {
-	doc := metadata.Document(func(dst []byte) []byte { return appendDeferred(h.deferredID(spec)(dst), spec) })
+	doc := metadata.Document(func(dst []byte) []byte {
+		return bsoncore.AppendObjectIDElement(appendDeferred(h.deferredID(spec)(dst), spec), "held", bson.NewObjectID())
+	})
 	was, err := metadata.FindOne(ctx, h.target, h.cfg.MetaDB, metadata.Deferred, h.deferredID(spec))
 	if err != nil {
 		return err
 	}
 	was = bytes.Clone(was)
-	if err := h.free(ctx); err != nil || bytes.Equal(was, doc) {
+	if err := h.free(ctx); err != nil {
 		return err
 	}
 	if err := h.replace(ctx, was, doc); err != nil {
