@@ -218,6 +218,27 @@ func TestBackTogether(t *testing.T) {
 	s.is("begun twice", expiresNever, 3600)
 }
 
+// TestBackRefusedTogether: of two processes that start a way back together, one is refused, and lets go what both hold;
+// the collMod of the other comes after that, and does not leave the collection without its TTL.
+func TestBackRefusedTogether(t *testing.T) {
+	t.Parallel()
+	s := newSides(t)
+	late := &meanwhile{Caller: s.last, before: ofC, do: func() {
+		first := &meanwhile{Caller: s.last, before: ofC, do: func() { insert(t, s.last, "shop", "c", 2) }}
+		if err := s.begin(first); !errors.Is(err, cutover.ErrTouched) {
+			t.Errorf("the first one: %v", err)
+		}
+		s.is("the first one was refused", 3600)
+	}}
+	if err := s.begin(late); !errors.Is(err, ddl.ErrLetGo) {
+		t.Errorf("the slower one: %v", err)
+	}
+	s.is("the slower one was refused", 3600)
+	if err := s.begin(s.last); !errors.Is(err, cutover.ErrTouched) {
+		t.Errorf("started again: %v", err)
+	}
+}
+
 // onDeferred recognises a command on what is deferred.
 func onDeferred(name string) func(mongo.Command) bool {
 	return func(cmd mongo.Command) bool {

@@ -21,14 +21,18 @@ import (
 // one without expireAfterSeconds by collMod.
 const expireNever = math.MaxInt32
 
+// ErrLetGo reports that another process has restored what expires documents while it was held.
+var ErrLetGo = errors.New("another start of the link was refused meanwhile, and has let go what was held: start it again")
+
 // HoldExpiry defers what expires documents in the collections of a database of the target, for a
 // link that is about to begin there: their TTL indexes and the ages of clustered collections and time
 // series. Their values are recorded for the link as deferred, then collMod is sent, with write concern majority. Nothing is
 // built. It is idempotent, and can be called again after it was interrupted.
 //
 // What is deferred belongs to the link once that has begun. So free is asked before and after each record is written:
-// its error ends the call, and what was recorded just now is deleted. It is asked after each collMod, too: of a link that has
-// ended meanwhile, that is taken back.
+// its error ends the call, and what was recorded just now is deleted. It is asked after each collMod, too. What has no record
+// any more after its collMod is taken back: a link has begun and ended meanwhile, or another start was refused, and has let it go,
+// which is ErrLetGo.
 func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db string, mirrored func(oplog.Namespace) bool, free func(context.Context) error) (held []string, err error) {
 	s := &step{Executor: &Executor{cfg: Config{MetaDB: metaDB, Link: link}}}
 	listed, err := catalog.List(ctx, target, db, "")
@@ -114,10 +118,12 @@ func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst 
 		return err
 	}
 	h.held = append(h.held, string(h.ns)+" "+spec.Index)
-	if err := h.free(ctx); err != nil {
-		return errors.Join(err, h.let(ctx, spec, reply))
+	begun := h.free(ctx)
+	gone, err := h.let(ctx, spec, reply)
+	if err == nil && begun == nil && gone {
+		err = ErrLetGo
 	}
-	return nil
+	return errors.Join(begun, err)
 }
 
 // modify sends collMod for the collection.
@@ -136,12 +142,12 @@ func (h *holding) modify(ctx context.Context, change func(dst []byte) []byte) (r
 	return reply, err
 }
 
-// let takes back what was held just now of a link that has begun meanwhile, if that has ended, too, and its options
-// were restored: applications use the collection.
-func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) error {
+// let takes back what was held just now, and reports so, if it is not recorded any more: the options were restored before
+// the collMod came, and nobody would restore them again.
+func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) (gone bool, err error) {
 	is, err := metadata.FindOne(ctx, h.target, h.cfg.MetaDB, metadata.Deferred, h.deferredID(spec))
 	if err != nil || is != nil {
-		return err
+		return false, err
 	}
 	age, _ := split(spec.Spec).get(optionExpire)
 	if was := reply.Lookup(optionExpire + "_old"); was.IsNumber() && was.AsInt64() != expireNever {
@@ -158,7 +164,7 @@ func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) e
 			return put(bsoncore.AppendStringElement(dst, "name", spec.Index))
 		})
 	})
-	return err
+	return true, err
 }
 
 var holdRetry = mongo.Retry{Again: mongo.Passes}
