@@ -197,8 +197,37 @@ func TestPending(t *testing.T) {
 	if _, err := w.mark(t.Context()); err == nil || !w.wants() {
 		t.Errorf("%v: it was not marked, and is forgotten", err)
 	}
-	if diff := cmp.Diff(map[oplog.Namespace]string{"s.a": "planted"}, w.taken()); diff != "" {
-		t.Error(diff)
+	if left := w.taken(); len(left) != 1 || left["s.a"].why != "planted" {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+// stored is a target that stores marks. It calls then with each, before it answers.
+type stored struct{ then func() }
+
+func (s *stored) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if _, err := cmd.Body.LookupErr("update"); err == nil {
+		s.then()
+	}
+	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}, {Key: "operationTime", Value: bson.Timestamp{T: 100}}})
+}
+
+// TestChangedAgain: what is changed again while it is marked is marked again.
+func TestChangedAgain(t *testing.T) {
+	t.Parallel()
+	to, marks := &stored{}, 0
+	w := NewWatcher(WatcherConfig{Store: standing.Store{Target: to, DB: "replicator", Link: "l"}})
+	to.then = func() {
+		if marks++; marks == 1 {
+			w.Changed("s.a", "planted") // after the time of the mark that is being stored
+		}
+	}
+	w.Changed("s.a", "planted")
+	for range 3 {
+		must.Get(w.mark(t.Context()))(t)
+	}
+	if marks != 2 || w.wants() {
+		t.Errorf("it was changed twice, and marked %d times", marks)
 	}
 }
 

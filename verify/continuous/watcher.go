@@ -46,8 +46,10 @@ type Watcher struct {
 	nudge chan struct{}
 
 	mu sync.Mutex // guards the rest
-	// pending are collections to be marked, and why.
-	pending map[oplog.Namespace]string
+	// pending are collections to be marked.
+	pending map[oplog.Namespace]change
+	// changes counts what makes them pending.
+	changes int64
 	known   *standing.Standing
 
 	// The rest belongs to Run.
@@ -64,9 +66,15 @@ type Watcher struct {
 	broken string
 }
 
+// change is why a collection is to be marked; n is its number.
+type change struct {
+	why string
+	n   int64
+}
+
 // NewWatcher returns a Watcher. It does no I/O.
 func NewWatcher(cfg WatcherConfig) *Watcher {
-	return &Watcher{cfg: cfg, nudge: make(chan struct{}, 1), pending: map[oplog.Namespace]string{}, touched: map[oplog.Namespace]bson.Timestamp{}}
+	return &Watcher{cfg: cfg, nudge: make(chan struct{}, 1), pending: map[oplog.Namespace]change{}, touched: map[oplog.Namespace]bson.Timestamp{}}
 }
 
 // Known returns the newest standing, nil if none was read since this process leads.
@@ -80,7 +88,8 @@ func (w *Watcher) Known() *standing.Standing {
 func (w *Watcher) Changed(sourceNS oplog.Namespace, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pending[sourceNS] = why
+	w.changes++
+	w.pending[sourceNS] = change{why, w.changes}
 }
 
 // changed marks collections now, and has them read at the next tick.
@@ -163,7 +172,7 @@ func (w *Watcher) forget() {
 }
 
 // taken returns the marks to store.
-func (w *Watcher) taken() map[oplog.Namespace]string {
+func (w *Watcher) taken() map[oplog.Namespace]change {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.pending)
@@ -171,14 +180,16 @@ func (w *Watcher) taken() map[oplog.Namespace]string {
 
 // mark stores marks.
 func (w *Watcher) mark(ctx context.Context) (changed bool, err error) {
-	for ns, why := range w.taken() {
-		if err := w.cfg.Store.Mark(ctx, why, ns); err != nil {
+	for ns, is := range w.taken() {
+		if err := w.cfg.Store.Mark(ctx, is.why, ns); err != nil {
 			return changed, err
 		}
 		w.mu.Lock()
-		delete(w.pending, ns)
+		if w.pending[ns] == is { // otherwise it has changed again, after the time of the mark
+			delete(w.pending, ns)
+		}
 		w.mu.Unlock()
-		w.cfg.Observer.Tell(Unverified{NS: ns, Why: why})
+		w.cfg.Observer.Tell(Unverified{NS: ns, Why: is.why})
 		changed = true
 	}
 	if w.cfg.Foreign == nil {

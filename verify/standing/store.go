@@ -238,7 +238,7 @@ func (s *Store) SaveFault(ctx context.Context, sourceNS oplog.Namespace, f *Faul
 }
 
 // Mark marks collections as not verified, by their names at the source: until they are compared at a
-// cut after now.
+// cut after now. A mark of a later time stays.
 func (s *Store) Mark(ctx context.Context, why string, sourceNS ...oplog.Namespace) error {
 	if len(sourceNS) == 0 {
 		return nil
@@ -247,14 +247,16 @@ func (s *Store) Mark(ctx context.Context, why string, sourceNS ...oplog.Namespac
 	if err != nil {
 		return fmt.Errorf("mark collections as not verified: %w", err)
 	}
-	mark := Mark{Target: at, Why: why, At: time.Now().UTC()}
+	// Documents compare by their first fields first: that of a Mark is the time.
+	mark, err := bson.Marshal(bson.D{{Key: "mark", Value: Mark{Target: at, Why: why, At: time.Now().UTC()}}})
+	if err != nil {
+		return fmt.Errorf("mark collections as not verified: %w", err)
+	}
 	changes := make([]metadata.Statement, 0, len(sourceNS))
 	for _, ns := range sourceNS {
-		st, err := setting(metadata.ByID(s.id(ns)), true, bson.D{{Key: "mark", Value: mark}})
-		if err != nil {
-			return err
-		}
-		changes = append(changes, st)
+		changes = append(changes, metadata.Statement{Filter: metadata.ByID(s.id(ns)), Upsert: true, Change: func(dst []byte) []byte {
+			return bsoncore.AppendDocumentElement(dst, "$max", mark)
+		}})
 	}
 	for part := range slices.Chunk(changes, statements) {
 		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, part...)); err != nil {
