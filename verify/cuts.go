@@ -14,8 +14,9 @@ import (
 
 const (
 	// freshFor is for how long a cut is used for another range, so that most of the time for
-	// which it can be read is left. A server keeps five minutes by default.
-	freshFor = 30 * time.Second
+	// which it can be read is left. A server keeps five minutes by default, and five seconds before 5.0,
+	// where that is brief.
+	freshFor, briefly = 30 * time.Second, 2 * time.Second
 	// mostCuts is how many cuts are asked for to reach a time of the source, with pauses
 	// between them that grow by cutPause up to longestPause: eight minutes in all.
 	mostCuts     = 60
@@ -38,6 +39,24 @@ type cutter struct {
 	source, target bson.Timestamp
 	// left is the time of a cut that could not be read any more.
 	left bson.Timestamp
+	// brief means that a server keeps little history.
+	brief bool
+}
+
+// setBrief has later cuts be used for less time.
+func (c *cutter) setBrief() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.brief = true
+}
+
+// fresh reports whether a cut that was made at a time can be used for another range.
+func (c *cutter) fresh(at time.Time) bool {
+	limit := freshFor
+	if c.brief {
+		limit = briefly
+	}
+	return time.Since(at) < limit
 }
 
 // need has all later cuts reach these times of the two sides: those of a listing, so that what
@@ -73,14 +92,14 @@ func (c *cutter) fits(cut *Cut) bool {
 func (c *cutter) get(ctx context.Context) (Cut, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.has && time.Since(c.taken) < freshFor && c.fits(&c.newest) {
+	if c.has && c.fresh(c.taken) && c.fits(&c.newest) {
 		return c.newest, nil
 	}
 	cut, found, err := c.cuts.Newest(ctx)
 	if err != nil {
 		return Cut{}, err
 	}
-	if found && time.Since(cut.At) < freshFor && c.fits(&cut) {
+	if found && c.fresh(cut.At) && c.fits(&cut) {
 		return c.use(cut), nil
 	}
 	return c.next(ctx)

@@ -418,8 +418,14 @@ func TestCutter(t *testing.T) {
 	get(4)
 	must.Get(c.reach(t.Context(), bson.Timestamp{T: 5}))(t)
 	get(5)
-	c.taken = c.taken.Add(-freshFor)
+	c.taken = c.taken.Add(-briefly)
+	get(5)
+	c.taken = c.taken.Add(briefly - freshFor)
 	get(6)
+	c.setBrief()
+	get(6)
+	c.taken = c.taken.Add(-briefly)
+	get(7)
 }
 
 type cutsFunc func() Cut

@@ -51,6 +51,9 @@ func (v *Verifier) sample(ctx context.Context, p *pair, c *Collection, snapshots
 		return false, nil
 	}
 	c.How = "a sample, " + c.How
+	if snapshots && v.inTxn() {
+		c.How += inTxn
+	}
 	v.settleCuts(c, &used)
 	return true, v.unchanged(ctx, p)
 }

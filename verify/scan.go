@@ -29,6 +29,8 @@ var (
 	errChanged = errors.New("the collection was dropped, made or renamed meanwhile")
 	// errStale reports a range that takes longer than cuts can be read.
 	errStale = errors.New("a cut can be read for too short a time (minSnapshotHistoryWindowInSeconds)")
+	// errOutsideTxn reports that a server does not read as of a time outside of transactions: it is to be asked again.
+	errOutsideTxn = errors.New("reads as of a time have to be in a transaction")
 )
 
 // scan compares one range of a collection. It belongs to one goroutine.
@@ -79,7 +81,10 @@ func (s *scan) run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			return s.flush(ctx)
-		case servererr.IsSnapshotTooOld(err) && s.cut != nil:
+		case errors.Is(err, errOutsideTxn):
+			s.v.cuts.setBrief()
+			continue
+		case s.cut != nil && (servererr.IsSnapshotTooOld(err) || servererr.IsGoneTransaction(err)): // a transaction lives for a minute
 			if stale++; progress {
 				stale = 0
 			}
@@ -160,8 +165,13 @@ func (s *scan) streams(ctx context.Context, how reading) (source, target *stream
 	return newStream(ctx, s.v.source, s.p.want, onSource, &s.v.pace), newStream(ctx, s.v.target, s.p.got, onTarget, &s.v.pace)
 }
 
-// of adds to an error whose documents were read.
+// of adds to an error whose documents were read. From then on a server that refuses it outside of transactions is read
+// in those.
 func (p *pair) of(st *stream, err error) error {
+	if st.how.at != nil && st.txn == nil && servererr.IsOptionRefused(err) {
+		st.side.inTxn.Store(true)
+		err = fmt.Errorf("%w: %w", errOutsideTxn, err)
+	}
 	return st.side.wrap(err, "read the documents of %s", st.coll.ns)
 }
 

@@ -3,6 +3,8 @@ package verify
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -29,10 +31,36 @@ type side struct {
 	lsid bsoncore.Document
 	// heard is the newest time in any reply.
 	heard mongo.Clock
+	// inTxn means that the server reads as of a time only in transactions, as before 5.0.
+	inTxn atomic.Bool
+
+	mu sync.Mutex
+	// sessions are those of transactions, idle the ones that no stream uses.
+	sessions, idle []*mongo.Session
 }
 
 func newSide(name clone.Side, c mongo.Caller) *side {
 	return &side{name: name, caller: c, lsid: bsoncore.Document(mongo.NewSessionID())}
+}
+
+// takeSession returns a session for the transaction of one stream, which gives it back.
+func (s *side) takeSession() *mongo.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.idle); n > 0 {
+		t := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		return t
+	}
+	t := mongo.NewSession(s.caller, mongo.NewSessionID(), 1)
+	s.sessions = append(s.sessions, t)
+	return t
+}
+
+func (s *side) giveBack(t *mongo.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = append(s.idle, t)
 }
 
 // call sends a command once.
@@ -104,12 +132,17 @@ func (s *side) open(ctx context.Context) error {
 	return nil
 }
 
-// end ends the session. Otherwise it would time out.
+// end ends the sessions. Otherwise they would time out.
 func (s *side) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	list := bsoncore.NewArrayBuilder().AppendDocument(s.lsid).Build()
-	body := document().AppendArray("endSessions", list).Build()
+	list := bsoncore.NewArrayBuilder().AppendDocument(s.lsid)
+	s.mu.Lock()
+	for _, t := range s.sessions {
+		list.AppendDocument(bsoncore.Document(t.ID()))
+	}
+	s.mu.Unlock()
+	body := document().AppendArray("endSessions", list.Build()).Build()
 	_, _ = s.caller.Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(body)})
 }
 

@@ -46,6 +46,9 @@ type stream struct {
 	coll *listed
 	how  reading
 	pace *pacing
+	// session and txn are those it reads in, nil outside of transactions.
+	session *mongo.Session
+	txn     *mongo.Txn
 
 	docs   []bson.Raw
 	next   int
@@ -74,6 +77,10 @@ var errClosed = errors.New("the stream is closed")
 func newStream(ctx context.Context, s *side, coll *listed, how reading, pace *pacing) *stream {
 	st := &stream{side: s, coll: coll, how: how, pace: pace}
 	st.ctx, st.stop = context.WithCancelCause(ctx)
+	if how.at != nil && s.inTxn.Load() {
+		st.session = s.takeSession()
+		st.txn = st.session.Begin()
+	}
 	st.fetch(st.find())
 	return st
 }
@@ -111,7 +118,10 @@ func (st *stream) find() *builder {
 	if st.how.limit > 0 {
 		cmd.AppendInt64("limit", st.how.limit)
 	}
-	cmd.AppendInt32("batchSize", st.batchSize()).AppendBoolean("noCursorTimeout", true)
+	cmd.AppendInt32("batchSize", st.batchSize())
+	if st.txn == nil { // whose cursors live as long as it does
+		cmd.AppendBoolean("noCursorTimeout", true)
+	}
 	concern := document().AppendString("level", "majority")
 	if at := st.how.at; at != nil {
 		concern = document().AppendString("level", "snapshot").AppendTimestamp("atClusterTime", at.T, at.I)
@@ -141,12 +151,24 @@ func (st *stream) fetch(cmd *builder) {
 		var f fetched
 		began := time.Now()
 		var reply bson.Raw
-		if reply, f.err = st.side.call(st.ctx, db, cmd); f.err == nil {
+		if reply, f.err = st.call(st.ctx, db, cmd); f.err == nil {
 			f.batch, f.err = mongo.ReadBatch(reply)
 			st.pace.took(st.side.name, time.Since(began), len(f.batch.Docs), len(reply))
 		}
 		ahead <- f
 	})
+}
+
+// call sends a command once, in the transaction if there is one.
+func (st *stream) call(ctx context.Context, db string, cmd *builder) (bson.Raw, error) {
+	if st.txn == nil {
+		return st.side.call(ctx, db, cmd)
+	}
+	reply, err := st.txn.Call(ctx, mongo.Command{DB: db, Body: bson.Raw(cmd.Build())})
+	if err == nil {
+		st.side.heard.Reply(reply)
+	}
+	return reply, err
 }
 
 // peek returns the present document, a view until the stream has gone on to the next reply, or
@@ -214,10 +236,20 @@ func (st *stream) check(key []byte) error {
 	return nil
 }
 
-// close ends the stream, and its cursor.
+// close ends the stream, its cursor and its transaction.
 func (st *stream) close(ctx context.Context) {
 	st.stop(errClosed)
 	st.flights.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	st.closeCursor(ctx)
+	if st.txn != nil {
+		st.txn.Abort(ctx)
+		st.side.giveBack(st.session)
+	}
+}
+
+func (st *stream) closeCursor(ctx context.Context) {
 	if st.ahead != nil {
 		if f := <-st.ahead; f.err == nil {
 			st.cursor = f.batch.Cursor
@@ -229,10 +261,8 @@ func (st *stream) close(ctx context.Context) {
 	if st.cursor == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
 	cmd := document().AppendString("killCursors", st.coll.ns.Collection()).AppendArray("cursors", bsoncore.NewArrayBuilder().AppendInt64(st.cursor).Build())
-	_, _ = st.side.call(ctx, st.coll.ns.DB(), cmd)
+	_, _ = st.call(ctx, st.coll.ns.DB(), cmd)
 }
 
 func idOf(doc bson.Raw) bson.RawValue {

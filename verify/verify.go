@@ -240,13 +240,22 @@ func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error 
 		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
 		v.lose(c.SourceNS, true)
 		return v.read(ctx, p, c, next, snapshots)
-	case snapshots && (servererr.IsSnapshotUnavailable(err) || servererr.IsOptionRefused(err)): // the latter before 5.0
+	case snapshots && v.unreadable(err):
 		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
 		v.lose(c.SourceNS, true)
 		return v.read(ctx, p, c, how, false)
 	}
 	return err
 }
+
+// unreadable reports whether documents cannot be read at cuts, and have to be read as they are.
+func (v *Verifier) unreadable(err error) bool {
+	return servererr.IsSnapshotUnavailable(err) || servererr.IsOptionRefused(err) || servererr.IsNotInTransaction(err) ||
+		errors.Is(err, errStale) && v.inTxn() // before 5.0 the history that a server keeps may be of seconds
+}
+
+// inTxn reports whether a side is read in transactions.
+func (v *Verifier) inTxn() bool { return v.source.inTxn.Load() || v.target.inTxn.Load() }
 
 // orderOf returns how a collection is read.
 func orderOf(p *pair) order {
@@ -264,6 +273,9 @@ func orderOf(p *pair) order {
 		return sorted
 	}
 }
+
+// inTxn is added to how a collection was read.
+const inTxn = ", in transactions"
 
 // read compares the documents in one order.
 func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, snapshots bool) error {
@@ -318,6 +330,9 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 	}
 	if ctx.Err() != nil { // some ranges may not have been read
 		return context.Cause(ctx)
+	}
+	if snapshots && v.inTxn() {
+		c.How += inTxn
 	}
 	v.settleCuts(c, &used)
 	return nil
