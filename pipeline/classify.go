@@ -111,7 +111,7 @@ var rules = []struct {
 
 	{"newest oplog entry is older than at the last start", as[*replset.WentBackError], Verdict{Action: Retry}},
 
-	{"ten copies invalidated", is(ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "The message and the log say why the copies failed. Start it again with the same link for another ten."}},
+	{"ten copies invalidated", is(initialsync.ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "The message and the log say why the copies failed. Start it again with the same link for another ten."}},
 	{"copy invalidated", initialsync.Void, Verdict{Action: Retry}},
 	{"no member can continue the copy at present", is(initialsync.ErrNoMember), Verdict{Action: Retry}},
 	{"member that is copied restarted, rolled back or was resynced", as[*origin.ChangedError], Verdict{Action: Retry}},

@@ -57,7 +57,7 @@ var samples = map[string]error{
 	"metadata damaged":                                             &metadata.DamagedError{},
 	"newest oplog entry is older than at the last start":           &replset.WentBackError{},
 	"start point is older than the oplog":                          replset.ErrTooOld,
-	"ten copies invalidated":                                       ErrCopies,
+	"ten copies invalidated":                                       initialsync.ErrCopies,
 	"copy invalidated":                                             &initialsync.NoMemberError{Err: errors.New("x")},
 	"no member can continue the copy at present":                   initialsync.ErrNoMember,
 	"member that is copied restarted, rolled back or was resynced": &origin.ChangedError{},

@@ -69,6 +69,50 @@ func (p *Pipeline) copy(ctx, soft context.Context, link *checkpoint.Link, src ch
 	return p.alongside(ctx, link, func(ctx context.Context) error { return stages.Named("copy", func() error { return s.Run(ctx) })() })
 }
 
+// copyOrFollow continues the copy, or applies the oplog. A copy that has become void starts
+// again.
+func (p *Pipeline) copyOrFollow(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source, until oplog.OpTime) (err error) {
+	st := link.State()
+	if st.Copy != nil && st.Copy.Phase == checkpoint.Copying {
+		err = p.copy(ctx, soft, link, src)
+	} else {
+		err = p.follow(ctx, soft, link, src, until)
+	}
+	// The copier does not announce a member that it could not even reach.
+	if st.Copy == nil || !initialsync.Void(err) || st.Copy.Phase != checkpoint.Copying && !p.monitor.Gaps().Copying {
+		return err
+	}
+	if err = p.candidate.BeforeEnd(ctx, soft, err); ctx.Err() != nil {
+		return err
+	}
+	return p.copyAnew(ctx, link, st.Copy, err)
+}
+
+// copyAnew starts another copy in place of a void one.
+func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *checkpoint.Copy, why error) error {
+	if err := p.copies.Limit(old, why); err != nil {
+		return err
+	}
+	p.monitor.Starting("the copy will start again from the beginning, once a member of the source can be copied: " + why.Error())
+	next, wall, err := p.copies.Again(ctx, link, old, why)
+	if err != nil {
+		return err
+	}
+	p.monitor.Starting("the copy starts again from the beginning: " + why.Error())
+	if err := p.resyncs.Stop(ctx); err != nil {
+		return err
+	}
+	if err := link.BeginCopy(ctx, next, wall); err != nil {
+		return err
+	}
+	p.copies.Started()
+	p.feedback = nil
+	if err := p.oplog.Remove(); err != nil {
+		return err
+	}
+	return p.resyncs.Remove(ctx)
+}
+
 // commands configures what carries out commands on the target.
 func (p *Pipeline) commands() ddl.Config {
 	cfg := p.cfg.commands(p.resyncs.Scope())

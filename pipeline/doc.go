@@ -38,8 +38,8 @@
 //	replaying:  Log.Read ─▶ batcher ─▶ applier ─▶ checkpoint
 //	consistent: the same, until little is left on disk; then as above
 //
-// The pipeline decides when a copy starts (beginCopy), when it is void
-// ([initialsync.Void]) and how often another one is started (copyAnew).
+// The pipeline decides when a copy starts, and when another one does (copyAnew): in place of
+// one that is void ([initialsync.Void]), as often as [initialsync.Copies] allows.
 //
 // # Collections left out
 //

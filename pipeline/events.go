@@ -9,7 +9,6 @@ import (
 const (
 	keyAttempt = "attempt"
 	keyError   = "error"
-	keyNumber  = "number"
 	keyWait    = "wait"
 )
 

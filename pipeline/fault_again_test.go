@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -25,7 +26,7 @@ func TestCopiesCountedAnew(t *testing.T) {
 		source run admin {"setFeatureCompatibilityVersion": "4.4"}
 		ended
 	`)
-	if err := w.links["a"].err; !errors.Is(err, pipeline.ErrCopies) {
+	if err := w.links["a"].err; !errors.Is(err, initialsync.ErrCopies) {
 		t.Fatalf("it ended with: %v", err)
 	}
 	w.play(`

@@ -54,7 +54,7 @@ func kind(err error) string {
 		return "spool full"
 	}
 	for name, sentinel := range map[string]error{
-		"compatibility version": initialsync.ErrFCVChanged, "log lost": fetcher.ErrLogLost, "too many copies": pipeline.ErrCopies,
+		"compatibility version": initialsync.ErrFCVChanged, "log lost": fetcher.ErrLogLost, "too many copies": initialsync.ErrCopies,
 		"stopped": pipeline.ErrStopped, "other settings": pipeline.ErrSettings,
 		"other source": checkpoint.ErrOtherSource, "fenced": lease.ErrFenced, "held": lease.ErrHeld, "start too old": replset.ErrTooOld,
 		"member behind": fetcher.ErrSourceBehind, "member too stale": fetcher.ErrTooStale, "start missing": fetcher.ErrStartMissing,

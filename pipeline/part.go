@@ -124,7 +124,7 @@ func (r partRunner) Run(ctx, soft context.Context) error {
 	if _, renamed := errors.AsType[*ddl.ResyncError](err); renamed {
 		return fmt.Errorf("%w: the collection was replaced: %w", resync.ErrRestart, err)
 	}
-	if as[*syncsource.TooStaleError](err) && !errors.Is(err, ErrCopies) {
+	if as[*syncsource.TooStaleError](err) && !errors.Is(err, initialsync.ErrCopies) {
 		return fmt.Errorf("%w: %w", resync.ErrRestart, err)
 	}
 	return err

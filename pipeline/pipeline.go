@@ -58,8 +58,8 @@ type Pipeline struct {
 	// oplog is the source's, as attempts read it: it outlasts them, and the lease.
 	oplog    *reading.Oplog
 	feedback *feedback.Feedback
-	// copies counts the copies that this run has started.
-	copies int64
+	// copies begins the copies of this run.
+	copies *initialsync.Copies
 	// requests reads the operators' requests, concurrently with all other work.
 	requests *request.Store
 	resyncs  *resync.Manager
@@ -137,7 +137,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		Watcher: p.watcher, Resolver: p.resolver.Another(), Dialer: p.source, Direct: source.Direct(),
 		Wait: cfg.Copy.SourceWait, Observer: cfg.Observer,
 	})
-	p.candidate, p.oplog = p.newCandidate(), p.newOplog()
+	p.candidate, p.oplog, p.copies = p.newCandidate(), p.newOplog(), initialsync.NewCopies(cfg.Copy, p.members)
 	if cfg.Lease.TTL > 0 && cfg.part == nil {
 		standby.RegisterMetrics(cfg.Registry, cfg.Link, p.Snapshot)
 	}
@@ -421,7 +421,7 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 	}
 	st := checkpoint.State{Source: src, Writers: p.cfg.Writers, Routing: applier.Routing, Fingerprint: p.cfg.Fingerprint(), Filters: p.cfg.Filters}
 	if p.cfg.Copy.Wanted {
-		c, wall, err := p.beginCopy(ctx)
+		c, wall, err := p.copies.Begin(ctx)
 		if err != nil {
 			return err
 		}
@@ -429,7 +429,7 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 		if err := p.store.Create(ctx, st); err != nil {
 			return err
 		}
-		p.copies++
+		p.copies.Started()
 		return nil
 	}
 	start, err := p.findStart(ctx)
