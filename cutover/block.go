@@ -97,21 +97,80 @@ func (w *work) unblockWhile(ctx context.Context, r *record.Record, ours func(con
 }
 
 // lift lifts the block that this process has set, or may have set, if another one has cancelled the cutover
-// meanwhile: nobody else would. It returns once none can come late, or another cutover has begun.
+// meanwhile: nobody else would. It returns once none can come late. A cutover that has begun since, and blocks the source,
+// too, owns the block: the error says so.
 func (w *work) lift(ctx context.Context) error {
-	if w.rec.Options.Freeze != record.Block || w.rec.Found {
+	if !w.sent {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.blockWithin()+liftWithin)
 	defer cancel()
 	late := w.rec.Clone()
 	late.Late = w.late
+	late.BlockSeconds = w.cfg.blockWithin().Seconds() // that is how long its own command may take
+	cancelled := false
 	err := w.unblockWhile(ctx, late, func(ctx context.Context) (bool, error) {
 		r, err := w.records.Get(ctx, w.rec.Link)
-		return err == nil && (r == nil || r.State != record.Running && r.State != record.Done), err
+		switch {
+		case err != nil:
+			return false, err
+		case r == nil:
+			cancelled = true
+		case r.ID == w.rec.ID:
+			cancelled = r.State == record.Cancelling || r.State == record.Cancelled
+			return cancelled, w.keepLate(ctx, r)
+		default: // the one before it was ended
+			cancelled = true
+			if r.Options.Freeze == record.Block && (r.State == record.Running || r.State == record.Done) {
+				return false, &strayError{r}
+			}
+		}
+		return true, nil
 	})
-	if err != nil {
+	if err != nil && cancelled {
 		return fmt.Errorf("the cutover was cancelled: %w", err)
 	}
+	return err
+}
+
+// keepLate keeps in the record of a cancelled cutover that a block of this process may come late, should
+// this process end before that.
+func (w *work) keepLate(ctx context.Context, r *record.Record) error {
+	if r.State != record.Cancelled || !w.late.After(r.Late) {
+		return nil
+	}
+	to := r.Clone()
+	to.Late, to.BlockSeconds = w.late, w.cfg.blockWithin().Seconds()
+	if err := w.records.Put(ctx, r, to); err != nil && !errors.Is(err, record.ErrChanged) {
+		return err
+	}
 	return nil
+}
+
+// strayError reports a source that the process of a cancelled cutover may have blocked after another one had begun.
+type strayError struct{ by *record.Record }
+
+// Error implements error.
+func (e *strayError) Error() string {
+	return fmt.Sprintf("a block of it may have reached the source since %s: if that does not lift it, %s does", e.by,
+		"db.adminCommand({setUserWriteBlockMode: 1, global: false}) on its primary")
+}
+
+// strayBlock lifts a block of a cancelled cutover that came after it was cancelled: its process was ended before it lifted
+// that itself. It reports false if there is none, or if the link has ended since.
+func (w *work) strayBlock(ctx context.Context) (bool, error) {
+	if !w.rec.MayStray() {
+		return false, nil
+	}
+	if ended, err := w.cfg.over(ctx); err != nil || ended != nil {
+		return false, err
+	}
+	on, err := Blocked(ctx, w.cfg.Drain.Source)
+	if err != nil {
+		return false, fmt.Errorf("ask whether writes to the source are blocked: %w", err)
+	}
+	if !on && !time.Now().Before(w.rec.Settled()) {
+		return false, nil
+	}
+	return true, w.persist(ctx, func(ctx context.Context) error { return w.unblock(ctx, w.rec) })
 }

@@ -3,7 +3,9 @@ package cutover_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +45,10 @@ func TestLateBlock(t *testing.T) {
 		if m.source.limit <= 0 || m.source.limit > cfg.BlockWithin {
 			t.Errorf("%s: a command that blocks writes may take %s", name, m.source.limit)
 		}
+		was := must.Get(m.records.Get(t.Context(), m.link))(t)
+		earlier := was.Clone()
+		earlier.Started = was.Started.Add(-time.Hour) // a command that is sent again counts from then on
+		must.Succeed(t, m.records.Put(t.Context(), was, earlier))
 		m.source.set(func(o *old) { o.held = new(2) })
 		if err := again(m, cfg); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -132,20 +138,155 @@ func TestBlockAfterCancel(t *testing.T) {
 }
 
 // TestBlockOfAnother: a process that was suspended before it blocked the source leaves the block to a cutover that was
-// begun since its own was cancelled.
+// begun since its own was cancelled, and says so; not to one that stops writes in another way.
 func TestBlockOfAnother(t *testing.T) {
 	t.Parallel()
-	m := newMoved(t, open(t, "7.0"), "dr")
-	source := &stopped{old: m.source, lost: true}
-	source.do = func() {
-		was := m.cancelled()
-		must.Succeed(t, m.records.Put(t.Context(), was, &record.Record{Link: m.link, ID: "another", State: record.Running, Options: *byBlock, Steps: []record.Taken{}}))
+	target := open(t, "7.0")
+	for _, tt := range []struct {
+		freeze record.Method
+		state  record.State
+		stays  bool
+	}{
+		{record.Block, record.Running, true},
+		{record.Block, record.Done, true},
+		{record.Block, record.Cancelled, false},
+		{record.Stopped, record.Running, false},
+		{record.Stopped, record.Done, false},
+	} {
+		name := fmt.Sprintf("%s-%s", tt.freeze, tt.state)
+		m := newMoved(t, target, name)
+		source := &stopped{old: m.source, lost: true}
+		source.do = func() {
+			must.Succeed(t, m.records.Put(t.Context(), m.cancelled(), &record.Record{
+				Link: m.link, ID: "another", State: tt.state, By: "an operator", Options: record.Options{Freeze: tt.freeze}, Steps: []record.Taken{},
+			}))
+		}
+		_, err := cutover.Run(t.Context(), m.config(m.target, source), byBlock)
+		if !errors.Is(err, errCrashed) || strings.Contains(fmt.Sprint(err), "that an operator began") != tt.stays {
+			t.Errorf("%s: it goes on: %v", name, err)
+		}
+		if m.source.isBlocked() != tt.stays {
+			t.Errorf("%s: the source is blocked: %v", name, m.source.isBlocked())
+		}
 	}
-	if _, err := cutover.Run(t.Context(), m.config(m.target, source), byBlock); !errors.Is(err, errCrashed) {
+}
+
+// nth recognises the change of that number of a record.
+func nth(n int) func(mongo.Command) bool {
+	return func(cmd mongo.Command) bool {
+		first := cmd.Body.Index(0)
+		text, _ := first.Value().StringValueOK()
+		if first.Key() == "update" && text == "cutovers" {
+			n--
+		}
+		return n == 0
+	}
+}
+
+// TestNoBlockNoLift: a process that finds its cutover cancelled before it has blocked the source leaves a block that
+// somebody else has set since.
+func TestNoBlockNoLift(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	late := &meanwhile{Caller: m.target, before: nth(2), do: func() { // the one that begins the step
+		m.cancelled()
+		m.source.set(func(o *old) { o.blocked = true })
+	}}
+	if _, err := cutover.Run(t.Context(), m.config(late, m.source), byBlock); !errors.Is(err, record.ErrChanged) {
 		t.Errorf("it goes on: %v", err)
 	}
 	if !m.source.isBlocked() {
-		t.Error("the block of another cutover is lifted")
+		t.Error("the block of somebody else is lifted")
+	}
+}
+
+// TestLiftWithin: a process whose cutover was cancelled waits for its own late block only, however long those of others
+// may take; and the record says that it may come.
+func TestLiftWithin(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	m.source.held = new(never)
+	if _, err := cutover.Run(t.Context(), m.whole(), byBlock); !errors.Is(err, errCrashed) {
+		t.Fatal(err)
+	}
+	m.source.held = nil
+	was := must.Get(m.records.Get(t.Context(), m.link))(t)
+	long := was.Clone()
+	long.BlockSeconds = 3600
+	must.Succeed(t, m.records.Put(t.Context(), was, long))
+	var before time.Time
+	source := &stopped{old: m.source, lost: true, do: func() {
+		was := m.cancelled()
+		before = was.Late.Add(-time.Minute)
+		earlier := was.Clone()
+		earlier.Late = before
+		must.Succeed(t, m.records.Put(t.Context(), was, earlier))
+	}}
+	if _, err := cutover.Resume(t.Context(), m.config(m.target, source)); !errors.Is(err, errCrashed) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("resumed: %v", err)
+	}
+	m.isBack("lifted")
+	if r := must.Get(m.records.Get(t.Context(), m.link))(t); r.State != record.Cancelled || !r.Late.After(before) || r.BlockSeconds != 1 {
+		t.Errorf("what may come late is not recorded: %+v, before %s", r, before)
+	}
+}
+
+// TestStrayBlock: the block of a process that was suspended until its cutover was cancelled, and ended before it has
+// lifted it, is lifted by another cancellation, whose process knows that from the record. An error does not say that the
+// cutover was cancelled where that is not known.
+func TestStrayBlock(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	target := &crash{Caller: m.target, at: never}
+	source := &stopped{old: m.source, lost: true, do: func() {
+		must.Get(cutover.Cancel(t.Context(), m.whole()))(t)
+		target.mu.Lock()
+		defer target.mu.Unlock()
+		target.at = 0
+	}}
+	if _, err := cutover.Run(t.Context(), m.config(target, source), byBlock); !errors.Is(err, errCrashed) || strings.Contains(err.Error(), "was cancelled") {
+		t.Errorf("it goes on: %v", err)
+	}
+	if !m.source.isBlocked() {
+		t.Fatal("there is no stray block")
+	}
+	if _, err := cutover.Cancel(t.Context(), m.whole()); err != nil {
+		t.Errorf("cancelled again: %v", err)
+	}
+	m.isBack("cancelled again")
+	if _, err := cutover.Cancel(t.Context(), m.whole()); !errors.Is(err, cutover.ErrNone) {
+		t.Errorf("and again: %v", err)
+	}
+}
+
+// cancels makes no cut: the cutover is cancelled meanwhile, and an error is reported that passes.
+type cancels struct {
+	*old
+	do func()
+}
+
+// NextCut implements cutover.Cutter.
+func (c *cancels) NextCut(ctx context.Context, by, why string, within time.Duration, said func(string)) (checkpoint.Cut, error) {
+	if do := c.do; do != nil && why == "to drain the link" {
+		c.do = nil
+		do()
+		return checkpoint.Cut{}, &mongo.LostError{Host: "a set", Err: errCrashed}
+	}
+	return c.old.NextCut(ctx, by, why, within, said)
+}
+
+// TestTriedAfterCancel: a process that tries again after an error that passes finds that its cutover was cancelled.
+func TestTriedAfterCancel(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	cfg := m.whole()
+	cfg.Drain.Cuts = &cancels{m.source, func() { must.Get(cutover.Cancel(t.Context(), m.whole()))(t) }}
+	if _, err := cutover.Run(t.Context(), cfg, byBlock); !errors.Is(err, record.ErrChanged) {
+		t.Errorf("it goes on: %v", err)
+	}
+	m.isBack("cancelled")
+	if r := must.Get(m.records.Get(t.Context(), m.link))(t); r.State != record.Cancelled {
+		t.Errorf("the record: %+v", r)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Cancel takes a cutover back that has not passed its commit point: the source takes writes again, the
 // options are deferred again, and the link goes on. The caller has the link's lock (Locked). It may be
-// called again after whatever interrupts it. The error wraps ErrCommitted if it is too late.
+// called again after whatever interrupts it, also once it is done: it lifts a block that came only after that. The error wraps ErrCommitted if it is too late.
 func Cancel(ctx context.Context, cfg *Config) (*record.Record, error) {
 	w, err := cfg.work(ctx)
 	if err != nil {
@@ -21,6 +21,9 @@ func Cancel(ctx context.Context, cfg *Config) (*record.Record, error) {
 	if !w.rec.Open() {
 		if w.rec != nil && w.rec.State == record.Done {
 			return w.rec, ErrCommitted
+		}
+		if lifted, err := w.strayBlock(ctx); lifted || err != nil {
+			return w.rec, err
 		}
 		return w.rec, ErrNone
 	}

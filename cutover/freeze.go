@@ -27,6 +27,7 @@ func (w *work) freeze(ctx context.Context, r *record.Record) (string, error) {
 	outcome := ""
 	switch o := &r.Options; o.Freeze {
 	case record.Block:
+		w.sent = !r.Found
 		again, err := setBlock(limited, w.cfg.Drain.Source, true, w.cfg.blockWithin())
 		if again {
 			r.Late = now()

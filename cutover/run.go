@@ -82,6 +82,8 @@ type work struct {
 	verified bool
 	// committed means that this process has ended the link.
 	committed bool
+	// sent means that this process has sent, or is about to send, a command that blocks writes, and is to lift that.
+	sent bool
 	// late is when this process found that a command of its own that blocks writes may be executed later, zero if not.
 	late time.Time
 }
@@ -172,7 +174,7 @@ func (w *work) persist(ctx context.Context, do func(ctx context.Context) error) 
 			return err
 		}
 		if unread := w.refresh(ctx); unread != nil {
-			return errors.Join(err, unread)
+			return errors.Join(err, unread, w.lift(ctx))
 		}
 	}
 }
@@ -241,6 +243,9 @@ func (w *work) carryOut(ctx context.Context) error {
 	ended, err := w.cfg.over(ctx)
 	if err != nil {
 		return err
+	}
+	if ended == nil && w.rec.State != record.Running { // it was cancelled before this process has tried again
+		return errors.Join(record.ErrChanged, w.lift(ctx))
 	}
 	for n := 1; ended == nil; n++ {
 		if !w.rec.Began(record.Convert) {

@@ -190,6 +190,12 @@ func (r *Record) Doubt(now time.Time) {
 	}
 }
 
+// MayStray reports whether a command of this cutover that blocks writes may have reached the source after the cutover was
+// cancelled, from a process that was suspended meanwhile.
+func (r *Record) MayStray() bool {
+	return r != nil && r.State == Cancelled && r.Options.Freeze == Block && !r.Found && !r.Late.IsZero()
+}
+
 // unlimited is how long a command that blocks writes may take to be executed in records that have no
 // limit: the server ends older transactions by itself, for which such a command waits.
 const unlimited = time.Minute
