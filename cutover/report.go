@@ -31,12 +31,13 @@ const (
 	foreignWrites   = "foreign-writes"
 	lacking         = "lacking"
 	steady          = "steady"
+	targetDisk      = "target-disk"
 )
 
 // Waivable returns the names of the preconditions that an operator may waive: those that say
 // how well the target is known, or concern what can be repaired after a cutover.
 func Waivable() []string {
-	return []string{DeferredIndexes, divergences, foreignWrites, lacking, verified}
+	return []string{DeferredIndexes, divergences, foreignWrites, lacking, targetDisk, verified}
 }
 
 // CheckWaived returns an error for names that cannot be waived.

@@ -55,6 +55,7 @@ func (c *checker) cutover(ctx context.Context, cfg *CutoverConfig) error {
 		}, source},
 		{"target's write block", c.mayUnblock, target},
 		{"target's privileges", func(_ context.Context, s *server) error { c.mayConvert(s, cfg.Convert); return nil }, target},
+		{"target's disk", c.room, target},
 	} {
 		if !step.on.usable() {
 			continue

@@ -54,6 +54,7 @@ func newServer(t *testing.T, name string) *server {
 		"admin.system.version":                 `{"ok": 1, "cursor": {"id": 0, "ns": "admin.system.version", "firstBatch": []}}`,
 		"replSetGetConfig":                     `{"ok": 1, "config": {"_id": "s", "members": []}}`,
 		"replSetGetStatus":                     `{"ok": 1}`,
+		"dbStats":                              `{"ok": 1, "fsUsedSize": 4e11, "fsTotalSize": 1e12}`,
 		"listDatabases":                        `{"ok": 1, "databases": [{"name": "admin"}, {"name": "local"}]}`,
 		"config.user_writes_critical_sections": `{"ok": 1, "cursor": {"id": 0, "ns": "config.user_writes_critical_sections", "firstBatch": []}}`,
 		"replicator.links":                     `{"ok": 1, "cursor": {"id": 0, "ns": "replicator.links", "firstBatch": []}}`,

@@ -44,7 +44,7 @@ type cutoverCommand struct {
 	WritesStopped   bool          `settings:"no" help:"The operator states that no client writes to the source: its write block is not needed."`
 	Reverse         string        `settings:"no" default:"arm" enum:"arm,none" help:"arm: record where a link the other way begins without a copy, or do not end the link. none: there is no way back."`
 	Verify          bool          `settings:"no" help:"Once writes are stopped, compare both sides unless everything was compared within --require-verified, and do not end the link if they differ. In place of the precondition verified."`
-	Waive           []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, foreign-writes, lacking or verified."`
+	Waive           []string      `settings:"no" placeholder:"NAME" help:"Accept that a precondition is not met: deferred-indexes, divergences, foreign-writes, lacking, target-disk or verified."`
 	Address         string        `name:"at" settings:"no" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen). Default: its host and port, as the metadata have them."`
 	TLSCA           string        `name:"tls-ca" settings:"no" placeholder:"FILE" help:"PEM file with the authorities to trust, where the process serves HTTPS. Default: the system's."`
 	JSON            bool          `name:"json" settings:"no" help:"Print one JSON object."`

@@ -285,7 +285,7 @@ func TestCutoverFlags(t *testing.T) {
 		{"--resume --waive=verified", "--waive: only with --dry-run, or where a cutover begins"},
 		{"--within=10ms", "--within: 10ms is not between 1s and 24h0m0s"},
 		{"--max-lag=0s", "--max-lag: 0s is not more than 0"},
-		{"--waive=lag", `--waive: "lag" cannot be waived; only deferred-indexes, divergences, foreign-writes, lacking, verified can`},
+		{"--waive=lag", `--waive: "lag" cannot be waived; only deferred-indexes, divergences, foreign-writes, lacking, target-disk, verified can`},
 		{"--at=here", `--at: "here" is not of the form HOST:PORT`},
 		{"--source=", "--source is missing"},
 		{"--dry-run", "there is no link test"},

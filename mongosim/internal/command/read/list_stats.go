@@ -214,6 +214,9 @@ func collStatsStage(r *dispatch.Request, t *Target, spec bson.Raw, look dispatch
 	return doc, nil
 }
 
+// diskBytes is the size of the disk that the server would have: its data are in memory.
+const diskBytes = 1 << 40
+
 func runDBStats(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
 	scale, err := scaleArg("dbStats", r.Cmd)
 	if err != nil {
@@ -252,7 +255,9 @@ func runDBStats(_ context.Context, r *dispatch.Request, out *dispatch.Reply) err
 		buf = dispatch.AppendNumber(buf, "indexes", indexes)
 		buf = bsoncore.AppendDoubleElement(buf, "indexSize", scaled(indexBytes))
 		buf = bsoncore.AppendDoubleElement(buf, "totalSize", scaled(sum.storage+indexBytes))
-		out.Buf = bsoncore.AppendDoubleElement(buf, "scaleFactor", float64(scale))
+		buf = bsoncore.AppendDoubleElement(buf, "scaleFactor", float64(scale))
+		buf = bsoncore.AppendDoubleElement(buf, "fsUsedSize", scaled(sum.storage+indexBytes))
+		out.Buf = bsoncore.AppendDoubleElement(buf, "fsTotalSize", scaled(diskBytes))
 		return nil
 	})
 }
