@@ -67,7 +67,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	c := &cfg.Checkpoint
 	c.Moved, c.Advanced, c.Source = p.monitor.Moved, a.oplog.Advanced, func() checkpoint.Source { return p.monitor.Source(src) }
 	w := &cfg.Applier
-	w.CutEvery, w.CutNow, w.OnCut, w.Repairs = p.cfg.CutInterval, p.cutNow, p.toldCut, p.repairs.groups()
+	w.CutEvery, w.CutNow, w.OnCut, w.Repairs = p.cfg.CutInterval, p.cutNow, p.toldCut, p.repairs.Groups()
 	w.Leave, w.LeaveLast, w.Release, w.Work = a.oplog.Left(), leaveLast, a.oplog.Release, p.work()
 	w.Brake, a.unbrake = p.brakeFor(soft)
 	if a.stages, err = stages.New(ctx, cfg); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/repair"
 )
 
 // newControl creates what carries out the requests of operators. A part obeys that of its link,
@@ -19,10 +20,12 @@ func (p *Pipeline) newControl() {
 		}
 		return
 	}
-	p.newRepairs()
+	p.repairs = repair.New(repair.Config{
+		Source: p.source, Target: p.target, Scope: p.cfg.Scope, Cuts: p, Locks: p.newJobs("repair"), Held: p.isPaused, Delay: p.cfg.Delay, Proved: p.cfg.OnRepaired,
+	})
 	p.control = control.New(control.Config{
 		Requests: p.requests, Target: p.target, Applied: func() oplog.OpTime { return p.monitor.Progress().Applied },
-		Cuts: p, Repairs: p.repairs.Manager, Verification: p.cfg.Verification, SetLevel: p.cfg.SetLogLevel, Observer: p.cfg.Observer,
+		Cuts: p, Repairs: p.repairs, Verification: p.cfg.Verification, SetLevel: p.cfg.SetLogLevel, Observer: p.cfg.Observer,
 	})
 	p.brake = p.control.Brake()
 }
@@ -36,7 +39,7 @@ func (p *Pipeline) beginControl(ctx context.Context) (end func()) {
 	ctx, stop := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { p.control.Run(ctx) })
-	running.Go(func() { p.repairs.run(ctx) })
+	running.Go(func() { p.repairs.Run(ctx) })
 	return func() {
 		stop(nil)
 		running.Wait()

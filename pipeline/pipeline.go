@@ -22,6 +22,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/pipeline/reading"
+	"github.com/oplogrep/replicator/repair"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/standby"
@@ -41,7 +42,8 @@ type Pipeline struct {
 	// the whole link, nil for a part that is being merged.
 	control *control.Controller
 	brake   *control.Brake
-	repairs *repairs // nil for a part
+	// repairs rewrites documents for requests of operators, nil for a part.
+	repairs *repair.Manager
 	// candidate acquires the lease.
 	candidate *standby.Candidate
 

@@ -34,9 +34,13 @@ type Cuts interface {
 	NewestCut() (newest checkpoint.Cut, why string)
 }
 
-// Locks are the named locks of the link's repairs: *jobs.Locks. The Manager uses them between Begin
-// and End of a leadership, from one goroutine.
+// Locks are the named locks of the link's repairs: *jobs.Locks. The Manager uses them from one
+// goroutine.
 type Locks interface {
+	// Begin begins a leadership: locks can be taken until ctx is done, or End.
+	Begin(ctx context.Context)
+	// End unlocks all locks, unless ctx is done.
+	End(ctx context.Context)
 	// Take takes a lock, once, or takes up that of an earlier leader.
 	Take(term int64, w jobs.Want) (*locks.Lock, error)
 	// Release unlocks.
@@ -101,8 +105,13 @@ func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, groups: make(chan *applier.Repair), jobs: map[string]*job{}, wake: make(chan struct{}, 1)}
 }
 
-// Groups are the groups for the applier of each attempt.
-func (m *Manager) Groups() <-chan *applier.Repair { return m.groups }
+// Groups are the groups for the applier of each attempt, nil for those of a nil Manager.
+func (m *Manager) Groups() <-chan *applier.Repair {
+	if m == nil {
+		return nil
+	}
+	return m.groups
+}
 
 // Follow begins a repair under the term of a lease, unless it is begun, and returns what has become
 // of it until now. One that has ended is forgotten with Forget.
@@ -140,9 +149,9 @@ func (m *Manager) Forget(id string) {
 	delete(m.jobs, id)
 }
 
-// Run carries out repairs, one after the other, until ctx is done. What it has not ended then is
+// run carries out repairs, one after the other, until ctx is done. What it has not ended then is
 // forgotten: the next leader finds its request.
-func (m *Manager) Run(ctx context.Context) {
+func (m *Manager) run(ctx context.Context) {
 	m.clear() // what was followed after the end of the last leadership has its term
 	defer m.Leads(0)
 	defer m.clear()

@@ -1,4 +1,4 @@
-package pipeline
+package repair
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"github.com/oplogrep/replicator/jobs"
 	"github.com/oplogrep/replicator/lease/locks"
 	"github.com/oplogrep/replicator/lease/locks/lockstest"
-	"github.com/oplogrep/replicator/repair"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -32,18 +31,18 @@ func (away) Call(ctx context.Context, _ mongo.Command) (bson.Raw, error) {
 // cutless makes no cuts.
 type cutless struct{}
 
-// Cut implements repair.Cuts.
+// Cut implements Cuts.
 func (cutless) Cut() {}
 
-// NewestCut implements repair.Cuts.
+// NewestCut implements Cuts.
 func (cutless) NewestCut() (checkpoint.Cut, string) { return checkpoint.Cut{}, "" }
 
-func repairsOf(t *testing.T, store *lockstest.Memory) *repairs {
+func repairsOf(t *testing.T, store *lockstest.Memory) *Manager {
 	t.Helper()
 	l := jobs.New(jobs.Config{Job: "repair", Link: "l", Locks: locks.Config{Store: store}})
-	return &repairs{locks: l, Manager: repair.New(repair.Config{
+	return New(Config{
 		Source: away{}, Target: away{}, Scope: must.Get(scope.New(scope.Config{}))(t), Cuts: cutless{}, Locks: l,
-	})}
+	})
 }
 
 var someDocument = request.RepairArgs{Namespace: "d.a", IDs: [][]byte{{14, 0, 0, 0, 16, 95, 105, 100, 0, 1, 0, 0, 0, 0}}}
@@ -64,7 +63,7 @@ func TestRepairEnds(t *testing.T) {
 			r := repairsOf(t, store)
 			ctx, stop := context.WithCancelCause(t.Context())
 			var running sync.WaitGroup
-			running.Go(func() { r.run(ctx) })
+			running.Go(func() { r.Run(ctx) })
 			synctest.Wait()
 			r.Leads(1)
 			r.Follow(1, "r", someDocument, "")
@@ -102,7 +101,7 @@ func TestRepairKilled(t *testing.T) {
 		r := repairsOf(t, store)
 		ctx, stop := context.WithCancelCause(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { r.run(ctx) })
+		running.Go(func() { r.Run(ctx) })
 		r.Leads(4)
 		time.Sleep(time.Second)
 		if store.Record("namespace/d.a").IsLocked() || !store.Record("namespace/d.b").IsLocked() {
