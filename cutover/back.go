@@ -126,10 +126,9 @@ func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, n
 		return err
 	}
 	if _, err := b.examine(ctx, link, names); err != nil {
-		return b.refused(ctx, store, link, false, err)
+		return b.refused(ctx, store, link, err)
 	}
-	held, err := b.hold(ctx, gate, store, mirrored)
-	if err != nil {
+	if err := b.hold(ctx, gate, store, mirrored); err != nil {
 		if begun, unread := b.begun(ctx, store); unread == nil && begun {
 			return nil // another process was faster
 		}
@@ -137,7 +136,7 @@ func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, n
 	}
 	upTo, err := b.examine(ctx, link, names)
 	if err != nil {
-		return b.refused(ctx, store, link, held > 0, err)
+		return b.refused(ctx, store, link, err)
 	}
 	state.Source, state.Applied, state.AppliedWall, state.FetchFrom = b.set, b.back.Start, b.over.Reverse.Wall, b.back.Start
 	filters := b.Filters()
@@ -179,8 +178,8 @@ func (b *Back) begun(ctx context.Context, store *checkpoint.Store) (bool, error)
 	return st.Over == nil, nil
 }
 
-// hold holds what expires documents on the target, and returns how much it has changed.
-func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Store, mirrored func(oplog.Namespace) bool) (int, error) {
+// hold holds what expires documents on the target.
+func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Store, mirrored func(oplog.Namespace) bool) error {
 	free := func(ctx context.Context) error {
 		begun, err := b.begun(ctx, store)
 		if err == nil && begun {
@@ -190,20 +189,19 @@ func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Sto
 	}
 	dbs, err := databases(ctx, b.cfg.Target)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	n := 0
 	for _, db := range dbs {
-		held, err := ddl.HoldExpiry(ctx, gate, b.cfg.MetaDB, store.Link(), db, mirrored, free)
-		if n += len(held); err != nil {
-			return n, err
+		if _, err := ddl.HoldExpiry(ctx, gate, b.cfg.MetaDB, store.Link(), db, mirrored, free); err != nil {
+			return err
 		}
 	}
-	return n, nil
+	return nil
 }
 
-// refused says why the way back does not begin, and lets go what was held for it.
-func (b *Back) refused(ctx context.Context, store *checkpoint.Store, link string, held bool, why error) error {
+// refused says why the way back does not begin, and lets go what was held for it, by this start or by an earlier one
+// that was interrupted.
+func (b *Back) refused(ctx context.Context, store *checkpoint.Store, link string, why error) error {
 	if !errors.Is(why, ErrTouched) {
 		return why
 	}
@@ -212,27 +210,18 @@ func (b *Back) refused(ctx context.Context, store *checkpoint.Store, link string
 	}
 	specs, err := ddl.ReadDeferred(ctx, b.cfg.Target, b.cfg.MetaDB, link)
 	var other ddl.RefusedErrors // what an earlier link of that name has left is not from here
-	n := 0
 	for i := range specs {
-		if specs[i].Absent || len(specs[i].Fields) != 1 || specs[i].Fields[0] != "expireAfterSeconds" {
+		if !specs[i].Held {
 			other = append(other, &ddl.RefusedError{NS: specs[i].NS, Index: specs[i].Index, UUID: specs[i].UUID})
-			continue
 		}
-		n++
 	}
-	if err == nil && n > 0 && held {
+	if err == nil && len(other) < len(specs) {
 		_, err = (&ConvertConfig{Target: b.cfg.Target, MetaDB: b.cfg.MetaDB, Link: link}).ended().run(ctx, func(c *ddl.Converter, ctx context.Context, done func(ddl.Converted)) error {
 			return c.Expire(ctx, other, done)
 		})
-		if err == nil {
-			return why
-		}
 	}
 	if err != nil {
 		return fmt.Errorf("%w; what expires documents there may stay held: %w", why, err)
-	}
-	if n > 0 {
-		return fmt.Errorf("%w; an earlier start has held %d options that expire documents there, and recorded them in %s.deferred: set them again (collMod)", why, n, b.cfg.MetaDB)
 	}
 	return why
 }

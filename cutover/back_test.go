@@ -163,6 +163,53 @@ func TestBackTouched(t *testing.T) {
 	s.is("written to before", 3600, 0)
 }
 
+// cutOff is a set of which a process is cut off once it has sent a collMod.
+type cutOff struct {
+	mongo.Caller
+	sent bool
+}
+
+// Call implements mongo.Caller.
+func (c *cutOff) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if c.sent {
+		return nil, gone
+	}
+	c.sent = ofC(cmd)
+	return c.Caller.Call(ctx, cmd)
+}
+
+// TestBackHeldBefore: what a start has held that was interrupted is let go by the next one, if that is refused; what an
+// operator has changed since stays.
+func TestBackHeldBefore(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		then func(*sides)
+		age  int64
+	}{
+		"written to": {func(s *sides) { insert(t, s.last, "shop", "c", 2) }, 3600},
+		"changed": {func(s *sides) {
+			s.run(`{"collMod": "c", "index": {"name": "at_1", "expireAfterSeconds": 7200}}`)
+			insert(t, s.last, "shop", "c", 2)
+		}, 7200},
+		"dropped": {func(s *sides) { s.run(`{"dropIndexes": "c", "index": "at_1"}`) }, -1},
+		"another one": {func(s *sides) {
+			s.run(`{"drop": "c"}`)
+			s.run(`{"createIndexes": "c", "indexes": [{"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 2147483647}]}`)
+		}, expiresNever},
+	} {
+		s := newSides(t)
+		if err := s.begin(&cutOff{Caller: s.last}); err == nil {
+			t.Fatalf("%s: the first start was not interrupted", name)
+		}
+		s.is(name+": held", expiresNever, 3600)
+		tt.then(s)
+		if err := s.begin(s.last); !errors.Is(err, cutover.ErrTouched) {
+			t.Errorf("%s: started again: %v", name, err)
+		}
+		s.is(name, tt.age)
+	}
+}
+
 // TestResumeGoneBack: what is left of a cutover is not done once its way back was cut over, and waits while it is
 // being cut over; and where applications use the target, a block that was set since stays.
 func TestResumeGoneBack(t *testing.T) {

@@ -386,6 +386,9 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 	}
 	const what = "expires its documents"
 	if h.Index == "" {
+		if age, does := split(coll.Options).get(optionExpire); does && age.IsNumber() {
+			return "", nil // it was changed since
+		}
 		m := modification{step: c.step, coll: coll, send: fields{{optionExpire, after}}}
 		return what, m.change(ctx)
 	}

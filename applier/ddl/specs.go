@@ -30,6 +30,9 @@ type DeferredSpec struct {
 	Absent bool
 	// Dropped is set while the index is dropped to be built again: see Converter.
 	Dropped bool
+	// Held is set by a start of a way back that has deferred it before there was a link, as long as no link
+	// has changed it: see HoldExpiry.
+	Held bool
 	// Spec is the whole index as the source has it, or the collection's deferred options.
 	Spec bson.Raw
 }
@@ -97,7 +100,7 @@ func parseDeferred(doc bson.Raw) (DeferredSpec, error) {
 	id, _ := r.Doc("_id", false)
 	h := DeferredSpec{
 		NS: oplog.Namespace(id.Text("ns")), Index: id.Text("index"), UUID: r.UUID("uuid"),
-		Absent: r.Has("absent") && r.Bool("absent"), Dropped: r.Has("dropped") && r.Bool("dropped"), Spec: r.Raw("spec"),
+		Absent: r.Has("absent") && r.Bool("absent"), Dropped: r.Has("dropped") && r.Bool("dropped"), Held: r.Has("held"), Spec: r.Raw("spec"),
 	}
 	r.Take(id)
 	r.List("deferred", func(e *rawbson.Elem) bool {
