@@ -142,7 +142,7 @@ func (v *Verifier) record(ctx context.Context, s *settled, c *Collection) error 
 	case c.Type == "":
 		return p.store.Forget(ctx, c.SourceNS)
 	case c.Fault != "":
-		return p.store.SaveFault(ctx, c.SourceNS, &standing.Fault{Why: c.Fault, Round: p.round.N, At: time.Now().UTC()})
+		return v.faulty(ctx, c)
 	}
 	if r := v.already(&s.pair); r != nil && r.Catalog == int64(c.Catalog) {
 		return nil
@@ -154,6 +154,18 @@ func (v *Verifier) record(ctx context.Context, s *settled, c *Collection) error 
 		Round: p.round.N, Type: c.Type, How: c.How, First: *saved(used.first), Last: *saved(used.last), At: time.Now().UTC(),
 		TargetUUID: uuidOf(s.got), Tally: c.Tally, Catalog: int64(c.Catalog), Found: found,
 	})
+}
+
+// faulty stores that a collection could not be compared. If something new was found until then, what was
+// compared before does not count any more.
+func (v *Verifier) faulty(ctx context.Context, c *Collection) error {
+	p := v.cfg.Progress
+	if !p.heads[c.SourceNS].Result.Knows(v.foundIn(c.SourceNS)) {
+		if err := p.store.Mark(ctx, "it differs, and the comparison that has found that did not come to its end: "+c.Fault, c.SourceNS); err != nil {
+			return err
+		}
+	}
+	return p.store.SaveFault(ctx, c.SourceNS, &standing.Fault{Why: c.Fault, Round: p.round.N, At: time.Now().UTC()})
 }
 
 func uuidOf(l *listed) bson.Binary {

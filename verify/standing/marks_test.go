@@ -3,11 +3,13 @@ package standing
 import (
 	"context"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // delayed is a target that executes a write late: something else happens before.
@@ -49,4 +51,38 @@ func TestLateMark(t *testing.T) {
 	if got := target(); !got.After(later) {
 		t.Errorf("marked again as of %v, before that as of %v", got, later)
 	}
+}
+
+// TestReplacedPass: what a comparison has found that another one replaces before its end is not forgotten: the
+// collection is not verified until it is compared again.
+func TestReplacedPass(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	pass := func(round *Round, ns oplog.Namespace, found ...Found) {
+		must.Succeed(t, s.SavePass(t.Context(), ns, &Pass{Made: bson.NewObjectID(), Round: round.N, Source: uuid(id(ns, 1)), Target: uuid(id(ns, 1)), Found: found}))
+	}
+	all := list("d.a", "d.b", "d.c")
+	round, _ := s.begin(90, all)
+	for _, ns := range []oplog.Namespace{"d.a", "d.b"} {
+		s.save(&round, ns, 100)
+	}
+	r := result(round.N, cutAt(100, s.future+100))
+	r.Tally.Missing, r.Found = 1, []Found{NewFound("missing", "1", "", "")}
+	must.Succeed(t, s.SaveResult(t.Context(), all[2], r))
+	s.end(&round)
+	round, _ = s.begin(110, all)
+	pass(&round, "d.a")
+	pass(&round, "d.b", NewFound("missing", "1", "", ""))
+	pass(&round, "d.c", NewFound("missing", "1", "", ""))
+	round, _ = s.begin(120, all) // goes on
+	if st := s.is("found", 100, 3, 3, 0); st.Differences != 2 {
+		t.Errorf("%+v", st)
+	}
+	round, heads, err := s.Begin(t.Context(), all, false, cutAt(130, s.future+130), time.Unix(5000, 0))
+	must.Succeed(t, err)
+	if st := s.is("replaced", 0, 3, 2, 0); len(st.Unverified) != 1 || st.Unverified[0].NS != "td.b" || !heads["d.b"].Marked || heads["d.a"].Marked || heads["d.c"].Marked {
+		t.Errorf("%+v, %+v", st.Unverified, heads)
+	}
+	s.save(&round, "d.b", 130)
+	s.is("compared again", 100, 3, 3, 0)
 }

@@ -167,6 +167,7 @@ const (
 	whyForeign = "something else has written to it"
 	// whyManyForeign is of all collections.
 	whyManyForeign = "something else has written to more collections than are listed"
+	whyReplaced    = "it differs, and another comparison has replaced the one that has found that"
 	whyNoRound     = "no verification of all collections is complete"
 	whyOfLinkNS    = "not verified: "
 )

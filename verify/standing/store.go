@@ -3,6 +3,7 @@ package standing
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,10 +110,12 @@ func (s *Store) Begin(ctx context.Context, listed []Listed, resume bool, cut Cut
 	}
 	round.Listed = int64(len(listed))
 	joins := round.N
+	replaced := &Mark{Target: justBefore(cut.Target), Why: whyReplaced, At: now.UTC()}
 	if resume {
 		joins++
+		replaced = nil
 	}
-	heads, changes, err := s.join(docs, listed, joins)
+	heads, changes, err := s.join(docs, listed, joins, replaced)
 	if err != nil {
 		return round, nil, err
 	}
@@ -134,16 +137,33 @@ func (s *Store) Begin(ctx context.Context, listed []Listed, resume bool, cut Cut
 	return round, heads, err
 }
 
+// justBefore returns the timestamp that precedes another one.
+func justBefore(ts bson.Timestamp) bson.Timestamp {
+	if ts.I > 0 {
+		return bson.Timestamp{T: ts.T, I: ts.I - 1}
+	}
+	return bson.Timestamp{T: ts.T - 1, I: math.MaxUint32}
+}
+
 // join returns what is known of the listed collections, and the changes that record those which are
-// new, or are other ones than before.
-func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins int64) (map[oplog.Namespace]Head, []metadata.Statement, error) {
+// new, or are other ones than before. It marks those of which a comparison has found something new that does not
+// go on, with replaced unless that is nil.
+func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins int64, replaced *Mark) (map[oplog.Namespace]Head, []metadata.Statement, error) {
 	heads := make(map[oplog.Namespace]Head, len(listed))
 	var changes []metadata.Statement
 	for _, l := range listed {
 		d := docs[l.SourceNS]
 		id := uuid(l.Source)
 		if d != nil && d.Joined > 0 && d.Source.Equal(id) && d.NS == l.NS {
-			heads[l.SourceNS] = Head{Result: d.Is, Marked: d.marked()}
+			head := Head{Result: d.Is, Marked: d.marked()}
+			if p := d.Pass; replaced != nil && p != nil && !d.Is.Knows(p.Found, p.More) {
+				st, err := marking(metadata.ByID(s.id(l.SourceNS)), replaced)
+				if err != nil {
+					return nil, nil, err
+				}
+				head.Marked, changes = true, append(changes, st)
+			}
+			heads[l.SourceNS] = head
 			continue
 		}
 		heads[l.SourceNS] = Head{}
@@ -247,16 +267,14 @@ func (s *Store) Mark(ctx context.Context, why string, sourceNS ...oplog.Namespac
 	if err != nil {
 		return fmt.Errorf("mark collections as not verified: %w", err)
 	}
-	// Documents compare by their first fields first: that of a Mark is the time.
-	mark, err := bson.Marshal(bson.D{{Key: "mark", Value: Mark{Target: at, Why: why, At: time.Now().UTC()}}})
-	if err != nil {
-		return fmt.Errorf("mark collections as not verified: %w", err)
-	}
+	mark := Mark{Target: at, Why: why, At: time.Now().UTC()}
 	changes := make([]metadata.Statement, 0, len(sourceNS))
 	for _, ns := range sourceNS {
-		changes = append(changes, metadata.Statement{Filter: metadata.ByID(s.id(ns)), Upsert: true, Change: func(dst []byte) []byte {
-			return bsoncore.AppendDocumentElement(dst, "$max", mark)
-		}})
+		st, err := marking(metadata.ByID(s.id(ns)), &mark)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, st)
 	}
 	for part := range slices.Chunk(changes, statements) {
 		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, part...)); err != nil {
@@ -264,6 +282,18 @@ func (s *Store) Mark(ctx context.Context, why string, sourceNS ...oplog.Namespac
 		}
 	}
 	return nil
+}
+
+// marking returns the statement that marks a collection, unless it has a mark of a later time.
+func marking(filter func([]byte) []byte, mark *Mark) (metadata.Statement, error) {
+	// Documents compare by their first fields first: that of a Mark is the time.
+	doc, err := bson.Marshal(bson.D{{Key: "mark", Value: mark}})
+	if err != nil {
+		return metadata.Statement{}, fmt.Errorf("mark a collection as not verified: %w", err)
+	}
+	return metadata.Statement{Filter: filter, Upsert: true, Change: func(dst []byte) []byte {
+		return bsoncore.AppendDocumentElement(dst, "$max", doc)
+	}}, nil
 }
 
 // Repaired records that documents were found the same on both sides at a cut: their differences that
