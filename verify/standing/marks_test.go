@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
@@ -85,4 +86,28 @@ func TestReplacedPass(t *testing.T) {
 	}
 	s.save(&round, "d.b", 130)
 	s.is("compared again", 100, 3, 3, 0)
+}
+
+// TestLostRound: once the document of the round is damaged or gone, all collections count again, as of the
+// round that begins from the start.
+func TestLostRound(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	var round Round
+	for n := range uint32(4) {
+		all := list("d.a")
+		if n == 3 {
+			all = list("d.a", "d.b") // which joins late
+		}
+		round, _ = s.begin(90+10*n, all)
+		s.save(&round, "d.a", 90+10*n)
+		s.end(&round)
+	}
+	must.Succeed(t, s.write(t.Context(), metadata.Delete(s.DB, metadata.Verified, metadata.ByID(s.roundID()))))
+	round, _ = s.begin(200, list("d.a", "d.b"))
+	s.save(&round, "d.a", 200)
+	s.end(&round)
+	s.is("d.b was never compared", 0, 2, 1, 0)
+	s.save(&round, "d.b", 201)
+	s.is("both are", 200, 2, 2, 0)
 }

@@ -148,13 +148,14 @@ func justBefore(ts bson.Timestamp) bson.Timestamp {
 // join returns what is known of the listed collections, and the changes that record those which are
 // new, or are other ones than before. It marks those of which a comparison has found something new that does not
 // go on, with replaced unless that is nil.
+// Of one that joins later than this round, the round's document was lost.
 func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins int64, replaced *Mark) (map[oplog.Namespace]Head, []metadata.Statement, error) {
 	heads := make(map[oplog.Namespace]Head, len(listed))
 	var changes []metadata.Statement
 	for _, l := range listed {
 		d := docs[l.SourceNS]
 		id := uuid(l.Source)
-		if d != nil && d.Joined > 0 && d.Source.Equal(id) && d.NS == l.NS {
+		if d != nil && d.Joined > 0 && d.Joined <= joins && d.Source.Equal(id) && d.NS == l.NS {
 			head := Head{Result: d.Is, Marked: d.marked()}
 			if p := d.Pass; replaced != nil && p != nil && !d.Is.Knows(p.Found, p.More) {
 				st, err := marking(metadata.ByID(s.id(l.SourceNS)), replaced)
