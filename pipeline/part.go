@@ -56,8 +56,7 @@ func (p *Pipeline) newResyncs() *resync.Manager {
 		cfg.Unable = initialsync.ErrNoSpool
 	}
 	if p.cfg.part == nil {
-		p.jobs = p.newJobs("resync")
-		cfg.Locks = p.jobs
+		cfg.Locks = p.newJobs("resync")
 	}
 	return resync.New(cfg)
 }
@@ -70,21 +69,6 @@ func (p *Pipeline) newJobs(job string) *jobs.Locks {
 			p.cfg.Observer.Log(slog.LevelWarn, "a named lock of the link: trying again", slog.String(keyError, err.Error()))
 		},
 	}})
-}
-
-// beginJobs begins the leadership in which attempts run. The result ends it, once they have
-// ended and the parts, too.
-func (p *Pipeline) beginJobs(ctx context.Context) (end func()) {
-	if p.cfg.part != nil {
-		return func() {}
-	}
-	p.jobs.Begin(ctx)
-	return func() {
-		p.resyncs.Close()
-		ctx, cancel := context.WithTimeout(ctx, releaseWithin)
-		defer cancel()
-		p.jobs.End(ctx)
-	}
 }
 
 // resyncPosition returns the position of the link. While that is paused, it cannot be advanced to

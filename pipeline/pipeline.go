@@ -16,7 +16,6 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
-	"github.com/oplogrep/replicator/jobs"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
@@ -65,8 +64,6 @@ type Pipeline struct {
 	// requests reads the operators' requests, concurrently with all other work.
 	requests *request.Store
 	resyncs  *resync.Manager
-	// jobs are the named locks of the resyncs, nil for a part.
-	jobs *jobs.Locks
 	// unapplied is the newest entry that an attempt has read, or a lane has applied, of those that
 	// may not all be applied: a drain applies the oplog up to it. If catchesUp is set, the present attempt does so.
 	unapplied oplog.OpTime
@@ -230,7 +227,7 @@ func (p *Pipeline) ready(ctx, soft context.Context) error {
 // attempts runs one attempt after the other, until one determines how the run ends.
 func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
-	defer p.beginJobs(ctx)()
+	defer p.resyncs.Lead(ctx)()
 	defer p.beginControl(ctx)()
 	for n := 1; ; n++ {
 		p.monitor.Between()

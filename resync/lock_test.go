@@ -153,8 +153,7 @@ func TestLockOutlivesLeader(t *testing.T) {
 		p := a.start()
 		must.Succeed(t, p.attempt(at(110)))
 		if inOrder {
-			p.Close()
-			p.locks.End(t.Context())
+			p.over()
 		}
 		p.kill()
 		must.Succeed(t, b.asks().Resync(t.Context(), "shop.a"))

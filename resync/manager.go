@@ -144,15 +144,33 @@ func (m *Manager) start(ctx context.Context) error {
 	return nil
 }
 
-// Close drains the parts and waits until they have ended.
-func (m *Manager) Close() {
+// releaseWithin limits how long unlocking the named locks may take.
+const releaseWithin = 2 * time.Second
+
+// Lead begins a leadership, in which attempts run. The result ends it, once they have ended: it
+// ends the parts, too, and unlocks the named locks.
+func (m *Manager) Lead(ctx context.Context) (end func()) {
+	if m.cfg.Off {
+		return func() {}
+	}
+	m.cfg.Locks.Begin(ctx)
+	return func() {
+		m.close()
+		ctx, cancel := context.WithTimeout(ctx, releaseWithin)
+		defer cancel()
+		m.cfg.Locks.End(ctx)
+	}
+}
+
+// close drains the parts and waits until they have ended.
+func (m *Manager) close() {
 	for _, r := range m.running {
 		r.drain(nil)
 	}
 	m.group.Wait()
 }
 
-// Reset forgets all parts, after Close: another process may run them now.
+// Reset forgets all parts, after the end of a leadership: another process may run them now.
 func (m *Manager) Reset() {
 	m.leftOut, m.running, m.merging, m.copies = nil, map[oplog.Namespace]*run{}, nil, 0
 	m.postponed.Store(nil)

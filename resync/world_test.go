@@ -156,6 +156,7 @@ type process struct {
 	at      Position
 	end     context.CancelCauseFunc
 	ctx     context.Context
+	over    func() // ends the leadership
 	mu      sync.Mutex
 	runners map[oplog.Namespace]*runner
 }
@@ -167,11 +168,11 @@ func (w *world) start() *process {
 	p := &process{w: w, store: w.store(w.link, ""), runners: map[oplog.Namespace]*runner{}}
 	p.ctx, p.end = context.WithCancelCause(w.t.Context())
 	p.locks = jobs.New(jobs.Config{Job: "resync", Link: w.link, Locks: locks.Config{Store: mongostore.New(w.to, "replicator"), Ping: w.ping}})
-	p.locks.Begin(p.ctx)
 	p.Manager = New(Config{
 		Locks: p.locks, Link: w.link, Target: w.to, Store: w.store(w.link, ""), Requests: w.asks(), Scope: names, Unable: w.unable,
 		Acquire: p.acquire, Position: func() Position { return p.at }, Runner: p.runner, Observer: w.tell,
 	})
+	p.over = p.Lead(p.ctx)
 	w.t.Cleanup(p.kill)
 	return p
 }
@@ -179,8 +180,7 @@ func (w *world) start() *process {
 // kill ends the process at once.
 func (p *process) kill() {
 	p.end(errors.New("killed"))
-	p.Close()
-	p.locks.End(p.ctx)
+	p.over()
 }
 
 func (p *process) acquire(ctx context.Context) (*checkpoint.Link, error) {
