@@ -30,7 +30,7 @@ const (
 
 // CommandApplied announces that a command of the source's oplog (DDL) is in the target.
 type CommandApplied struct {
-	// Command is its name, NS what it was about at the source, To the new name of a rename.
+	// Command is its name, NS its namespace at the source, To the new name of a rename.
 	Command string
 	NS, To  oplog.Namespace
 	OpTime  oplog.OpTime

@@ -321,7 +321,7 @@ func unlike(got, want []bson.Raw) (stale, missing []bson.Raw) {
 	return without(got, want), without(want, got)
 }
 
-// count counts what is written: a document that is deleted and inserted is rewritten.
+// count counts the documents that are written: a document that is deleted and inserted is rewritten.
 func (out *Repaired) count(got, stale, missing []bson.Raw) {
 	keys := map[string]bool{}
 	for _, doc := range stale {

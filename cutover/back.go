@@ -94,7 +94,7 @@ func FindBack(ctx context.Context, cfg *BackConfig) (*Back, error) {
 // Filters are those of the way back.
 func (b *Back) Filters() checkpoint.Filters { return b.over.Reverse.Filters }
 
-// String says what it is the way back of.
+// String names the link that it is the way back of.
 func (b *Back) String() string {
 	return fmt.Sprintf("the way back of link %s, cut over at %s: after %s", b.back.Link, b.over.At.UTC().Format("2006-01-02 15:04:05 UTC"), b.back.Start)
 }

@@ -40,8 +40,8 @@ func Revert(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {
 	return cfg.run(ctx, (*ddl.Converter).Revert)
 }
 
-// Expire makes indexes and collections expire their documents, and deletes the record of what was
-// deferred. Only a link that has ended may do so: what the target deletes by itself, the source has.
+// Expire makes indexes and collections expire their documents, and deletes the records of
+// deferred options. Only a link that has ended may do so: what the target deletes by itself, the source has.
 func Expire(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {
 	return cfg.ended().run(ctx, func(c *ddl.Converter, ctx context.Context, done func(ddl.Converted)) error {
 		return c.Expire(ctx, nil, done)

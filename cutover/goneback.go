@@ -61,7 +61,7 @@ func (w *work) goneBack(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// leave ends a cutover whose way back was cut over: what is left of it must not be done any more.
+// leave ends a cutover whose way back was cut over: the rest of it must not be done any more.
 func (w *work) leave(ctx context.Context, back string) error {
 	err := w.change(ctx, func(r *record.Record) {
 		r.Begin(record.Expire, w.cfg.Drain.By, now())

@@ -45,7 +45,7 @@ const (
 //
 //	last cut ── nothing but the link's own writes, and its conversions ──▶ Start, which a majority has
 //
-// The error wraps ErrWritten if something else has written to what is mirrored since the cut, and
+// The error wraps ErrWritten if something else has written to a mirrored namespace since the cut, and
 // names it; and ErrNoWayBack if there cannot be one.
 func Arm(ctx context.Context, cfg *ArmConfig) (*checkpoint.Reverse, error) {
 	st := cfg.Link.State()
@@ -101,7 +101,7 @@ func startOf(ctx context.Context, cfg *ArmConfig) (replset.Entry, error) {
 	return replset.Entry{}, err
 }
 
-// untouched returns an error if something else than the link has written to what it mirrors, after
+// untouched returns an error if something else than the link has written to namespaces that it mirrors, after
 // its last cut and up to an entry.
 func (cfg *ArmConfig) untouched(ctx context.Context, names *scope.Scope, upTo oplog.OpTime) error {
 	link := cfg.Link.Config()

@@ -13,7 +13,7 @@ const (
 	// rest is read into memory.
 	nearlyDrained = 5 * time.Second
 	// drainTime is how long it may take to apply that. A command may wait meanwhile, so that
-	// what has been stored since does not fit into memory.
+	// the entries stored since do not fit into memory.
 	drainTime = time.Minute
 	// drainEvery is how often the spool is checked for that.
 	drainEvery = 200 * time.Millisecond
@@ -68,7 +68,7 @@ func (l *Log) Drained(ctx context.Context, delay time.Duration, at func() (cp ch
 			continue
 		}
 		switch disk := l.spool.Disk(); {
-		case !copying && !l.Storing(): // The disk has failed, and what was there is applied.
+		case !copying && !l.Storing(): // The disk has failed, and the entries on it are applied.
 			if err := l.fault(); err != nil && l.needs(cp) {
 				return false, err
 			}

@@ -340,7 +340,7 @@ func (l *Log) spoolConfig(id string) spool.Config {
 	return cfg
 }
 
-// Read sends the spool's content on out, and what is stored meanwhile, until head is
+// Read sends the spool's content on out, and the entries stored meanwhile, until head is
 // done or until, if it is not null, has been sent. Then it returns nil. It closes out. What
 // an earlier process has left of a consistent link is not sent before the source has shown that
 // it is of its history.

@@ -30,7 +30,7 @@ func (l *Log) Prepare(c *checkpoint.Copy) error {
 }
 
 // Leave stops fetching: the oplog is read from the source from now on. The files stay until
-// Remove, as the source may turn out not to have what is in them.
+// Remove, as the source may turn out not to have their entries.
 func (l *Log) Leave() { l.stopStoring() }
 
 // Resume reports whether the spool, which was left, has what the source turned out not to have

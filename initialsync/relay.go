@@ -60,7 +60,7 @@ func (l *Log) discardFiles(c *checkpoint.Copy) error {
 	return spool.SetAside(l.dir)
 }
 
-// forgetAside removes what was set aside of a damaged relay log once the target has it. What cannot be
+// forgetAside removes the files of a damaged relay log that were set aside, once the target has it. What cannot be
 // removed now is removed later.
 func (l *Log) forgetAside(from oplog.OpTime) {
 	if l.noAside || l.cfg.Relay == 0 {
@@ -102,8 +102,8 @@ type Salvaged struct {
 	Heard *spool.Heard
 }
 
-// Salvage opens what is on disk of a consistent link to read it from an entry on, without the
-// source: Read sends it as far as it can be read, and nothing is ever deleted. It returns false if
+// Salvage opens the files on disk of a consistent link to read them from an entry on, without the
+// source: Read sends them as far as they can be read, and nothing is ever deleted. It returns false if
 // the entry is not there. Of files that were set aside because they are damaged and those that were
 // written after that, it opens those that reach further. With lock, it returns spool.ErrInUse while
 // another process uses the files. C is the link's copy, nil if it has none.

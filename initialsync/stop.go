@@ -47,7 +47,7 @@ func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.Op
 		stop = spooled
 	}
 	if oplog.CompareTimestamps(stop.TS, shown) < 0 {
-		// That passes: what was committed comes to them.
+		// That passes: committed entries come to them.
 		return stop, fmt.Errorf("%w: the newest entry of most of the voting members is %s, and what was read is of %d.%d: it is asked for again",
 			ErrNoMember, stop, shown.T, shown.I)
 	}
@@ -56,7 +56,7 @@ func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.Op
 
 // newestOfMost returns the newest entry of more than half of the voting members that have
 // data, or stop if that is newer. One that lags, even on purpose, counts too: any majority
-// has a member in common with the one that committed what was read.
+// has a member in common with the one that committed the entries that were read.
 func (m *Members) newestOfMost(ctx context.Context, stop oplog.OpTime) (oplog.OpTime, error) {
 	var failed []error
 	voters, asked := 0, 0

@@ -21,19 +21,19 @@ type storing struct {
 	stop    context.CancelCauseFunc
 	// consistent means that the link is: there is no copy that could be made again.
 	consistent atomic.Bool
-	// known is closed once the source has shown that what was found on disk is in its
+	// known is closed once the source has shown that the entries found on disk are in its
 	// history: with its first reply, which begins with the last entry of that.
 	known chan struct{}
 	// done is closed once err is set: why it ended, nil if it was canceled.
 	done chan struct{}
 	err  error
-	// local means that the disk failed, and that what is stored can be read nevertheless; at
+	// local means that the disk failed, and that the stored entries can be read nevertheless; at
 	// is when.
 	local bool
 	at    time.Time
 }
 
-// startStoring starts to fetch into the open spool, from the end of what it has.
+// startStoring starts to fetch into the open spool, from its last entry on.
 func (l *Log) startStoring(ctx, soft context.Context, fetch fetcher.Config) error {
 	_, last, found := l.spool.Bounds()
 	if found {
@@ -80,7 +80,7 @@ func (l *Log) store(ctx context.Context, st *storing, to *spool.Spool) error {
 		return nil
 	}
 	if st.consistent.Load() {
-		// If it is the disk, the link continues without a spool once what is stored is applied.
+		// If it is the disk, the link continues without a spool once the stored entries are applied.
 		st.local, st.at = errors.Is(err, failed) && isOfDisk(err), time.Now()
 		l.cfg.Observer.Log(slog.LevelWarn, "the oplog is not spooled any further", slog.String(keyError, err.Error()))
 	}

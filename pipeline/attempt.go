@@ -24,7 +24,7 @@ const mergeWait = 10 * time.Second
 type attempt struct {
 	p    *Pipeline
 	link *checkpoint.Link
-	// oplog is what is read, stages apply it.
+	// oplog reads the entries that the stages apply.
 	oplog  *reading.Attempt
 	stages *stages.Stages
 	// unbrake is called when the attempt has ended: nothing of it is in flight any more.

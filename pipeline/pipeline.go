@@ -37,8 +37,8 @@ type Pipeline struct {
 	monitor *monitor.Monitor
 	// keeper keeps the lease, nil if it has no end.
 	keeper *lease.Keeper
-	// control carries out the requests of operators, nil for a part. Brake is what it holds, of
-	// the whole link, nil for a part that is being merged.
+	// control carries out the requests of operators, nil for a part. Brake is that of the whole
+	// link, nil for a part that is being merged.
 	control *control.Controller
 	brake   *control.Brake
 	// repairs rewrites documents for requests of operators, nil for a part.

@@ -138,8 +138,8 @@ func (c *Converter) Convert(ctx context.Context, done func(Converted)) error {
 	return nil
 }
 
-// Expire makes indexes and collections expire their documents, as at the source, and forgets what was
-// deferred, except for the indexes of kept: the target has everything. It must not be called before nothing
+// Expire makes indexes and collections expire their documents, as at the source, and forgets the
+// deferred options, except for the indexes of kept: the target has everything. It must not be called before nothing
 // can be taken back.
 func (c *Converter) Expire(ctx context.Context, kept RefusedErrors, done func(Converted)) error {
 	keeps := func(h *DeferredSpec) bool {

@@ -30,7 +30,7 @@ var ErrLetGo = errors.New("another start of the link was refused meanwhile, and 
 // built. It is idempotent, and can be called again after it was interrupted.
 //
 // What is deferred belongs to the link once that has begun. So free is asked before and after each record is written:
-// its error ends the call, and what was recorded just now is deleted. It is asked after each collMod, too. What has no record
+// its error ends the call, and the record that was written just now is deleted. It is asked after each collMod, too. What has no record
 // any more after its collMod is taken back: a link has begun and ended meanwhile, or another start was refused, and has let it go,
 // which is ErrLetGo.
 func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db string, mirrored func(oplog.Namespace) bool, free func(context.Context) error) (held []string, err error) {
@@ -169,7 +169,7 @@ func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) (
 
 var holdRetry = mongo.Retry{Again: mongo.Passes}
 
-// record records what is deferred, unless the link has begun. In place of another record it puts the new one only if
+// record records a deferred option, unless the link has begun. In place of another record it puts the new one only if
 // that is as it was before the link was asked for: an index may have been changed since it was held. Each has an id of
 // its own: that of another process, which may belong to the link by now, is never deleted as this one's.
 func (h *holding) record(ctx context.Context, spec *DeferredSpec) error {

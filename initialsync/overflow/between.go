@@ -19,8 +19,8 @@ func (a *Attempt) between(since time.Time) {
 	}
 }
 
-// fetchConfig says how the source is read from the last checkpoint on: what is spooled from
-// there is all that a restart needs.
+// fetchConfig says how the source is read from the last checkpoint on: the entries spooled from
+// there are all that a restart needs.
 func (a *Attempt) fetchConfig() fetcher.Config {
 	st := a.cfg.State
 	a.mu.Lock()

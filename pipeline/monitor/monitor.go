@@ -255,8 +255,8 @@ func (m *Monitor) Relays(off string) {
 	m.relayOff = off
 }
 
-// IsSpooled reports whether the oplog is spooled, and whether what is spooled follows what the
-// present attempt has in memory.
+// IsSpooled reports whether the oplog is spooled, and whether the spooled entries follow those that
+// the present attempt has in memory.
 func (m *Monitor) IsSpooled() (spooled, follows bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -85,7 +85,7 @@ type Snapshot struct {
 	Source     fetcher.Metadata
 	HeardAt    time.Time
 	// SilentAfter is how long the source may take for a reply. Blocked is since when it is not
-	// asked, as what was read is not taken; zero if it is.
+	// asked, as the entries that were read are not taken; zero if it is.
 	SilentAfter time.Duration
 	Blocked     time.Time
 	// Lag is how far the target is behind the source's commit point, by the source's

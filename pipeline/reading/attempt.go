@@ -122,7 +122,7 @@ func (a *Attempt) mayOverflow(soft context.Context) *overflow.Attempt {
 	})
 }
 
-// Queue returns what the oplog is read into, and Spool what it is read through; one of them is nil.
+// Queue returns the queue that the oplog is read into, and Spool the spool that it is read through; one of them is nil.
 func (a *Attempt) Queue() *buffer.Queue { return a.queue }
 
 // Spool returns the spool that the oplog is read through, nil if it is read into memory.

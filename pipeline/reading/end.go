@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// End ends reading: what was read is applied, and the attempt ends in order.
+// End ends reading: the entries that were read are applied, and the attempt ends in order.
 func (a *Attempt) End() { a.end(errDrain) }
 
 // Ending returns a channel that is closed when no more entries are to be read.
