@@ -20,13 +20,11 @@ var errUnanswered = errors.New("answer a request of an operator")
 // that may be carried out later holds up those that follow, unless it does not matter which of them is first.
 func (c *Controller) actOn(ctx context.Context, list []request.Record) error {
 	var later error
+	c.attend(list)
 	for i := len(list) - 1; i >= 0; i-- {
 		r := &list[i]
 		if !r.Open() {
 			continue
-		}
-		if r.State == request.Asked {
-			c.asked = time.Now()
 		}
 		err := c.act(ctx, r)
 		anyOrder := r.Kind == request.Verify
@@ -58,6 +56,20 @@ func (c *Controller) failsFor(id string) time.Duration {
 		return 0
 	}
 	return now.Sub(since)
+}
+
+// attend notes which requests are open, and whether one of them is new.
+func (c *Controller) attend(list []request.Record) {
+	open := map[string]bool{}
+	for i := range list {
+		if r := &list[i]; r.Open() {
+			open[r.ID] = true
+			if !c.open[r.ID] {
+				c.asked = time.Now()
+			}
+		}
+	}
+	c.open = open
 }
 
 // lasts reports whether an error cannot pass.

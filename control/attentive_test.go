@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +46,12 @@ func TestAttentive(t *testing.T) {
 		pass(attentive)
 		if n := looks(10 * lookEvery); n != 10 {
 			t.Errorf("later: %d looks in 10 s, want 10", n)
+		}
+		d.set(func() { d.mute = errors.New("planted") }) // so that it stays as it is, and is tried at each look
+		d.ask(request.LogLevel, `{"level": "info"}`)
+		pass(listEvery + attentive + lookEvery)
+		if n := looks(10 * lookEvery); n != 10 || d.states() != "done asked" {
+			t.Errorf("a request that stays asked, for longer: %d looks in 10 s, want 10; %s", n, d.states())
 		}
 		stop(nil)
 		<-done

@@ -110,8 +110,9 @@ type Controller struct {
 	// The rest belongs to Run.
 
 	listed time.Time
-	// asked is when a new request was found, zero if none was.
+	// asked is when a new request was found, zero if none was; open are those that were open at the last look.
 	asked time.Time
+	open  map[string]bool
 	// seen is the count of the Standing whose records were read.
 	seen int64
 	// measuring ends the pacer.

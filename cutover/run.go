@@ -113,12 +113,7 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 		}
 		return w.rec, err
 	}
-	if cfg.Check != nil { // nothing is recorded of a link that is not ready
-		if _, err := cfg.Check(ctx); err != nil {
-			return nil, &StepError{record.Check, err}
-		}
-	}
-	if err := cfg.cuts(ctx); err != nil {
+	if err := cfg.ready(ctx); err != nil { // nothing is recorded of a link that is not ready
 		return nil, &StepError{record.Check, err}
 	}
 	r := &record.Record{
@@ -132,6 +127,30 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 	w.rec = r
 	err = w.persist(ctx, w.carryOut)
 	return w.rec, err
+}
+
+// waited is the time after which the preconditions are checked again.
+const waited = 2 * time.Second
+
+// ready checks the preconditions, and that the link makes cuts. If that takes its time they are checked once more: what
+// was met before may not be any more.
+func (cfg *Config) ready(ctx context.Context) error {
+	if err := cfg.check(ctx); err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := cfg.cuts(ctx); err != nil || time.Since(begun) < waited {
+		return err
+	}
+	return cfg.check(ctx)
+}
+
+func (cfg *Config) check(ctx context.Context) error {
+	if cfg.Check == nil {
+		return nil
+	}
+	_, err := cfg.Check(ctx)
+	return err
 }
 
 // cuts returns an error if the link makes no cuts: it could not be drained, and that would be found only once clients
@@ -153,9 +172,25 @@ func Resume(ctx context.Context, cfg *Config) (*record.Record, error) {
 	case w.rec.State == record.Cancelling:
 		err = w.persist(ctx, w.undo)
 	default:
-		err = w.persist(ctx, w.carryOut)
+		if err = w.cutsStill(ctx); err == nil {
+			err = w.persist(ctx, w.carryOut)
+		}
 	}
 	return w.rec, err
+}
+
+// cutsStill returns an error if writes are not stopped yet, the link goes on, and makes no cuts.
+func (w *work) cutsStill(ctx context.Context) error {
+	if w.rec.Began(record.Freeze) {
+		return nil
+	}
+	if ended, err := w.cfg.over(ctx); err != nil || ended != nil {
+		return err
+	}
+	if err := w.cfg.cuts(ctx); err != nil {
+		return &StepError{record.Check, err}
+	}
+	return nil
 }
 
 // persistPause is the pause before a step is tried again.

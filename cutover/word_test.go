@@ -118,3 +118,40 @@ func TestNoCuts(t *testing.T) {
 		t.Errorf("recorded: %v", r)
 	}
 }
+
+// TestNoCutsResumed: a cutover that was interrupted before clients were stopped does not stop them either.
+func TestNoCutsResumed(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	leading(t, target, "l")
+	cfg := byWord(target, &play{t: t, cuts: []uint32{0}})
+	cfg.Drain.Said = func(string) {}
+	records := &record.Store{Target: target, DB: "replicator"}
+	must.Succeed(t, records.Put(t.Context(), nil, &record.Record{
+		Link: "l", ID: "1", State: record.Running, By: "me", Started: time.UnixMilli(1), Steps: []record.Taken{}, Options: record.Options{Freeze: record.Stopped},
+	}))
+	r, err := cutover.Resume(t.Context(), cfg)
+	step, is := errors.AsType[*cutover.StepError](err)
+	if !is || step.Step != record.Check || !errors.Is(err, request.ErrNoCut) || r.Began(record.Freeze) || !r.Open() {
+		t.Errorf("got %v, %v", r, err)
+	}
+}
+
+// TestCheckedAgain: preconditions that are no longer met after the link has taken its time to make a cut are not
+// taken for met.
+func TestCheckedAgain(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	leading(t, target, "l")
+	cfg := byWord(target, &play{t: t, notes: []any{noted}, cuts: []uint32{100}, target: bson.Timestamp{T: 100, I: 1}, took: 4 * time.Second})
+	errNotMet, n := errors.New("not met any more"), 0
+	cfg.Check = func(context.Context) (string, error) {
+		if n++; n > 1 {
+			return "", errNotMet
+		}
+		return "", nil
+	}
+	if _, err := cutover.Run(t.Context(), cfg, &record.Options{Freeze: record.Stopped, Reverse: record.NoReverse}); !errors.Is(err, errNotMet) {
+		t.Errorf("got %v after %d checks", err, n)
+	}
+}

@@ -93,6 +93,9 @@ func (s *Store) Cleared(ctx context.Context) (bson.Timestamp, error) {
 	}
 	r := metadata.NewReader(doc)
 	upTo := until(r, fieldUntil, fieldAt)
+	if at := r.Date(fieldAt); at > endOf(upTo).UnixMilli() { // moved by an earlier release
+		upTo = wholeSecond(at)
+	}
 	if err := r.Err(); err != nil {
 		return bson.Timestamp{}, s.wrap(err, "read")
 	}
@@ -291,7 +294,12 @@ func until(r *metadata.Reader, name, wall string) bson.Timestamp {
 	if r.Has(name) {
 		return r.Timestamp(name)
 	}
-	return bson.Timestamp{T: uint32(r.Date(wall) / 1000), I: math.MaxUint32} //nolint:gosec // Until 2106, as all timestamps.
+	return wholeSecond(r.Date(wall))
+}
+
+// wholeSecond returns the last timestamp of a second, of which millis is one.
+func wholeSecond(millis int64) bson.Timestamp {
+	return bson.Timestamp{T: uint32(millis / 1000), I: math.MaxUint32} //nolint:gosec // Until 2106, as all timestamps.
 }
 
 func readState(doc bson.Raw) (State, error) {

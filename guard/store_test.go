@@ -335,4 +335,10 @@ func TestEarlierRelease(t *testing.T) {
 	if want := time.Unix(int64(upTo.T), 999_000_000); !cleared.Equal(want) || !asked.Equal(want) {
 		t.Errorf("cleared %v, asked for %v, want %v", cleared, asked, want)
 	}
+
+	// It clears more, and knows nothing of the timestamp.
+	rewritten(t, s.Target, "dr/cleared", bson.D{{Key: "at", Value: time.Unix(200, 0)}})
+	if now := must.Get(s.Cleared(t.Context()))(t); now.T != 200 {
+		t.Errorf("cleared up to %v, want 200", now)
+	}
 }

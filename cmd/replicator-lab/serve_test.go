@@ -124,10 +124,10 @@ func (l *firstLine) Write(p []byte) (int, error) {
 func TestServeSeed(t *testing.T) {
 	t.Parallel()
 	seed := func(port int, flag int64) int64 { return (&serveCommand{Port: port, Seed: flag}).seed() }
-	if seed(27017, 0) == seed(27020, 0) || seed(27017, 0) != seed(27017, 0) {
+	if first, again := seed(27017, 0), seed(27017, 0); first == seed(27020, 0) || first != again {
 		t.Error("it is not that of the port")
 	}
-	if seed(0, 0) == seed(0, 0) {
+	if one, other := seed(0, 0), seed(0, 0); one == other {
 		t.Error("with ports of the system two sets are one")
 	}
 	if seed(27017, 5) != 5 || seed(0, 5) != 5 {
