@@ -129,9 +129,6 @@ func (w *Writer) ReleaseOplog(from, until bson.Timestamp) {
 // OplogView is the oplog as it stands, within Store.Read or Store.Write.
 type OplogView struct{ s *Store }
 
-// First returns the oldest entry.
-func (v OplogView) First() (OplogEntry, bool) { return v.entry(0) }
-
 // Last returns the newest entry.
 func (v OplogView) Last() (OplogEntry, bool) { return v.entry(v.Len() - 1) }
 

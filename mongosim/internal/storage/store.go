@@ -173,7 +173,7 @@ func shown(ts bson.Timestamp) string { return fmt.Sprintf("Timestamp(%d, %d)", t
 type Reader struct{ s *Store }
 
 // View shows the data at a timestamp; the zero timestamp means the newest.
-// Uncommitted and prepared changes are not seen. A time before Oldest is not
+// Uncommitted and prepared changes are not seen. Times before the oldest one that is kept are not
 // readable any more: the contents of such a view are undefined.
 func (r *Reader) View(at bson.Timestamp) View {
 	ts := packed(at)
@@ -193,19 +193,12 @@ func (r *Reader) Stable() bson.Timestamp { return unpacked(r.s.stable) }
 // Newest returns the highest timestamp that anything was committed at.
 func (r *Reader) Newest() bson.Timestamp { return unpacked(r.s.newest) }
 
-// Oldest returns the lowest timestamp that can still be read.
-func (r *Reader) Oldest() bson.Timestamp {
-	r.s.pinMu.Lock()
-	defer r.s.pinMu.Unlock()
-	return unpacked(r.s.oldest)
-}
-
 // Writer is exclusive access to a Store, within Store.Write.
 type Writer struct{ Reader }
 
 // Begin starts a unit of work. With at zero it reads the newest state (an
 // ordinary statement), else the snapshot at that time (a transaction), which must
-// not be before Oldest. Either way it does not see later commits of others.
+// not be before the oldest one that is kept. Either way it does not see later commits of others.
 func (w *Writer) Begin(at bson.Timestamp) *Unit {
 	s := w.s
 	u := &Unit{s: s, place: len(s.open), readTS: packed(at)}
