@@ -302,6 +302,16 @@ func wholeSecond(millis int64) bson.Timestamp {
 	return bson.Timestamp{T: uint32(millis / 1000), I: math.MaxUint32} //nolint:gosec // Until 2106, as all timestamps.
 }
 
+// found reads the timestamp of a foreign write; one that an earlier release has found is no later than what it
+// has examined.
+func (s *State) found(r *metadata.Reader, name, wall string) bson.Timestamp {
+	ts := until(r, name, wall)
+	if !r.Has(name) && ts.After(s.At.TS) {
+		ts = s.At.TS
+	}
+	return s.after(ts)
+}
+
 func readState(doc bson.Raw) (State, error) {
 	if err := doc.Validate(); err != nil {
 		return State{}, err
@@ -316,7 +326,7 @@ func readState(doc bson.Raw) (State, error) {
 	}
 	if r.Has(fieldMoreLast) {
 		s.MoreLast = timeOf(r, fieldMoreLast)
-		s.MoreUntil = s.after(until(r, fieldMoreUntil, fieldMoreLast))
+		s.MoreUntil = s.found(r, fieldMoreUntil, fieldMoreLast)
 	}
 	r.Docs(fieldOpen, func(sub *metadata.Reader) {
 		s.Open = append(s.Open, Announced{
@@ -346,7 +356,7 @@ func readState(doc bson.Raw) (State, error) {
 			NS: oplog.Namespace(sub.Text(fieldNS)), Source: oplog.Namespace(sub.Text(fieldSource)), Count: sub.Int64(fieldCount),
 			First: timeOf(sub, fieldFirst), Last: timeOf(sub, fieldLast), Copying: sub.Bool(fieldCopying),
 		}
-		t.Until = s.after(until(sub, fieldUntil, fieldLast))
+		t.Until = s.found(sub, fieldUntil, fieldLast)
 		if sub.Has(fieldDuring) {
 			t.During = timeOf(sub, fieldDuring)
 		}

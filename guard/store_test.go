@@ -308,6 +308,15 @@ func TestEarlierRelease(t *testing.T) {
 		t.Errorf("nothing is cleared: %v, %v", at, ok)
 	}
 
+	// What is found later in the second of the last write is not cleared with that.
+	examined := bson.Timestamp{T: 100, I: 5}
+	rewritten(t, s.Target, "dr", bson.D{
+		{Key: "optime.ts", Value: examined}, {Key: "more", Value: int64(1)}, {Key: "moreLast", Value: time.Unix(100, 0)},
+	})
+	if upTo := must.Get(s.Read(t.Context()))(t).UpTo(); upTo != examined {
+		t.Errorf("clears up to %v, and it was examined up to %v", upTo, examined)
+	}
+
 	// An operator cleared in the second of the write, before it.
 	second := time.Unix(100, 0).UTC()
 	old := bson.D{
