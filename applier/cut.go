@@ -46,6 +46,8 @@ type cuts struct {
 	// last one.
 	timer          *time.Timer
 	asked, refused bool
+	// notBefore is when a cut that was requested is tried again after a refusal.
+	notBefore time.Time
 }
 
 // beginCuts returns the channel that says when a cut is due.
@@ -62,7 +64,7 @@ func (d *dispatcher) beginCuts() (due <-chan time.Time, endCuts func()) {
 
 // cutIfAsked makes a cut if one was requested.
 func (d *dispatcher) cutIfAsked(ctx context.Context) error {
-	if !d.cuts.asked {
+	if !d.cuts.asked || time.Now().Before(d.cuts.notBefore) {
 		return nil
 	}
 	return d.cutOrRest(ctx)
@@ -136,8 +138,9 @@ func (d *dispatcher) leaveOutCut(ctx context.Context, err error, idle time.Durat
 		d.cfg.Observer.Log(slog.LevelWarn, "the target has refused a consistent cut, which is left out; it is tried again, and the link continues",
 			slog.String(keyOpTime, d.last.String()), slog.String(keyCause, err.Error()))
 	}
-	d.cuts.asked = false
-	d.cuts.timer.Reset(max(cutAgain, cutShare*idle))
+	again := max(cutAgain, cutShare*idle)
+	d.cuts.notBefore = time.Now().Add(again) // it stays requested: there may be none when the timer fires
+	d.cuts.timer.Reset(again)
 	return nil
 }
 

@@ -123,19 +123,9 @@ func TestCutFenced(t *testing.T) {
 	}
 }
 
-// A prepared transaction of the source is visible there from its commitTimestamp on, which may be
-// before the entry of its commit: no cut is made between the two, nor after a restart before it is
-// known that there is none.
-func TestNoCutWhilePrepared(t *testing.T) {
-	fake := fakeApplier(t, &nullTarget{}, 2, nil)
-	for from, want := range map[uint32]bool{1900: true, 2000: false} {
-		fake.link.(*fakeLink).state = checkpoint.State{Applied: oplog.NewOpTime(2000, 1, 1), FetchFrom: oplog.NewOpTime(from, 1, 1)}
-		if d := newDispatcher(fake); d.inDoubt != want {
-			t.Errorf("after a restart from %d: %t, want %t", from, d.inDoubt, want)
-		}
-	}
-	r := newRig(t, 2, mongosim.Options{Members: 1, SnapshotHistory: 5 * time.Minute})
-	r.target.prepareCuts(t)
+// newPreparedLog is a log of three batches: in the second one a transaction is prepared that the third one commits.
+func newPreparedLog(t *testing.T) *sourceLog {
+	t.Helper()
 	l := newLog(t)
 	l.add(insertOp("db.a", doc(1, 0)))
 	l.end()
@@ -149,6 +139,61 @@ func TestNoCutWhilePrepared(t *testing.T) {
 	l.add(append(commandOp("admin", bson.D{{Key: "commitTransaction", Value: 1}, {Key: "commitTimestamp", Value: prepared.TS}}),
 		link[0], link[1], bson.E{Key: "prevOpTime", Value: bson.D{{Key: "ts", Value: prepared.TS}, {Key: "t", Value: prepared.Term}}}))
 	l.end()
+	return l
+}
+
+// A cut that was asked for once, and refused, is made as soon as it may, also if none can be made when it is tried again.
+func TestCutAskedOnce(t *testing.T) {
+	r := newRig(t, 2, mongosim.Options{Members: 1})
+	r.target.prepareCuts(t)
+	batches := newPreparedLog(t).batches()
+	c := r.cutter(t, nil)
+	c.in <- batches[0]
+	c.ask()
+	c.made() // the metadata are prepared
+	refused := make(chan struct{})
+	once := sync.OnceFunc(func() { close(refused) })
+	var refuse atomic.Bool
+	refuse.Store(true)
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+		if isRecord(cmd) && refuse.CompareAndSwap(true, false) {
+			once()
+			return &servererr.Error{Code: servererr.Unauthorized}, false
+		}
+		return nil, false
+	})
+	c.ask()
+	<-refused
+	c.in <- batches[1]
+	for begun := time.Now(); !strings.Contains(c.Stats().NoCut, "prepared transaction"); {
+		if len(c.told) > 0 {
+			t.Log("the cut was made before the second batch came: the machine is busy")
+			return
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("no cut for %q", c.Stats().NoCut)
+		}
+		must.Succeed(t, mongo.Pause(t.Context(), time.Millisecond))
+	}
+	c.in <- batches[2]
+	c.made()
+	c.drain()
+}
+
+// A prepared transaction of the source is visible there from its commitTimestamp on, which may be
+// before the entry of its commit: no cut is made between the two, nor after a restart before it is
+// known that there is none.
+func TestNoCutWhilePrepared(t *testing.T) {
+	fake := fakeApplier(t, &nullTarget{}, 2, nil)
+	for from, want := range map[uint32]bool{1900: true, 2000: false} {
+		fake.link.(*fakeLink).state = checkpoint.State{Applied: oplog.NewOpTime(2000, 1, 1), FetchFrom: oplog.NewOpTime(from, 1, 1)}
+		if d := newDispatcher(fake); d.inDoubt != want {
+			t.Errorf("after a restart from %d: %t, want %t", from, d.inDoubt, want)
+		}
+	}
+	r := newRig(t, 2, mongosim.Options{Members: 1, SnapshotHistory: 5 * time.Minute})
+	r.target.prepareCuts(t)
+	l := newPreparedLog(t)
 	batches := l.batches()
 	c := r.cutter(t, nil)
 	c.in <- batches[0]

@@ -124,7 +124,7 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 			}
 		case <-d.cuts.confirmed:
 		case <-d.cfg.CutNow:
-			d.cuts.asked = true
+			d.cuts.asked, d.cuts.notBefore = true, time.Time{}
 		case d.repairing.now = <-d.repairs():
 		case b, ok := <-in:
 			d.stats.meter.Enter(metric.Busy)
