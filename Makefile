@@ -133,6 +133,7 @@ soak: mutate kills rounds agents ## what is too slow for check: planted bugs, ki
 	REPLICATOR_COPY_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestCopySurvives ./pipeline
 	REPLICATOR_MASS_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestMassSurvives ./pipeline
 	REPLICATOR_SWITCHES=100 $(GO) test -count=1 -timeout 120m -run 'TestSwitches$$' -v ./cmd/replicator
+	REPLICATOR_CUTOVER_TABLE=all $(GO) test -count=1 -timeout 60m -run TestCutoverTable ./cmd/replicator
 	REPLICATOR_SEED=1 REPLICATOR_PROMOTE_SEEDS=200 $(GO) test -count=1 -timeout 120m -run 'TestPromote$$' ./test/process
 	CUT_SEEDS=200 $(GO) test -count=1 -timeout 60m -run 'TestCuts$$' ./test/e2e
 	VERIFY_SEEDS=20 $(GO) test -count=1 -timeout 60m -run 'TestVerify$$' ./test/e2e

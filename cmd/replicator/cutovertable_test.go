@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/client"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/request"
+)
+
+// incident is what happens at a step of a cutover.
+type incident string
+
+const (
+	toolKilled  incident = "the tool is killed"
+	sourceFails incident = "the source fails over"
+	targetFails incident = "the target fails over"
+)
+
+// cell is one of the table: what happens at the begin or the end of a step, and what the operator does if the cutover
+// is not done then.
+type cell struct {
+	step     record.Step
+	end      bool
+	incident incident
+	cancel   bool
+}
+
+func (c *cell) String() string {
+	return fmt.Sprintf("%s at the %s of %s, then %s", c.incident, map[bool]string{false: "begin", true: "end"}[c.end], c.step, map[bool]string{false: "resume", true: "cancel"}[c.cancel])
+}
+
+// tableCells returns the whole table.
+func tableCells() (list []cell) {
+	for _, step := range []record.Step{record.Freeze, record.Drain, record.Convert, record.Arm, record.Commit, record.Expire} {
+		for _, what := range []incident{toolKilled, sourceFails, targetFails} {
+			for n := range 4 {
+				list = append(list, cell{step, n&1 > 0, what, n&2 > 0})
+			}
+		}
+	}
+	return list
+}
+
+var errKilled = errors.New("the tool is killed")
+
+// killable are the calls of a tool that can be killed: nothing is sent any more then.
+type killable struct {
+	mongo.Caller
+	killed *atomic.Bool
+}
+
+// Call implements mongo.Caller.
+func (k killable) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if k.killed.Load() {
+		return nil, errKilled
+	}
+	return k.Caller.Call(ctx, cmd)
+}
+
+// TestCutoverTable: whatever happens at a step of a cutover, while applications write, it can be resumed or cancelled;
+// both sides are equal and have every write that was acknowledged, and the source is blocked only if the cutover is
+// done, or its record says so. REPLICATOR_CUTOVER_TABLE=all plays every cell, otherwise a few are.
+func TestCutoverTable(t *testing.T) {
+	list := []cell{{record.Freeze, true, toolKilled, true}, {record.Drain, false, sourceFails, false}, {record.Convert, false, targetFails, false}}
+	if os.Getenv("REPLICATOR_CUTOVER_TABLE") == "all" {
+		list = tableCells()
+	}
+	for i := range list {
+		t.Run(list[i].String(), func(t *testing.T) {
+			(&moved{cell: list[i]}).run(t)
+		})
+	}
+}
+
+// moved is a link that is cut over.
+type moved struct {
+	cell
+	source, target *mongosim.Set
+	from, to       mongo.Caller
+
+	mu sync.Mutex
+	// acked are the documents whose insert was acknowledged.
+	acked map[int32]bool
+}
+
+func (m *moved) run(t *testing.T) {
+	t.Helper()
+	m.acked = map[int32]bool{}
+	m.source = mongosim.StartTest(t, mongosim.Options{Members: 3, Moods: oneRun, SetName: "src", Seed: 1, Dialect: "6.0"})
+	m.target = mongosim.StartTest(t, mongosim.Options{Members: 3, Moods: oneRun, SetName: "dst", Seed: 2, Dialect: "6.0"})
+	m.from, m.to = client.Open(t, driver.Config{URI: m.source.URI()}), client.Open(t, driver.Config{URI: m.target.URI()})
+	must.Get(m.from.Call(t.Context(), mongo.Command{DB: "shop", Body: must.Get(bson.Marshal(bson.D{
+		{Key: "createIndexes", Value: "c"},
+		{Key: "indexes", Value: bson.A{
+			bson.D{{Key: "key", Value: bson.D{{Key: "n", Value: 1}}}, {Key: "name", Value: "n"}, {Key: "unique", Value: true}},
+			bson.D{{Key: "key", Value: bson.D{{Key: "at", Value: 1}}}, {Key: "name", Value: "at"}, {Key: "expireAfterSeconds", Value: 86400}},
+		}},
+	}))(t)}))(t)
+	l := startLink(t, "--source="+m.source.URI(), "--target="+m.target.URI(), "--link=dr", "--include=shop", "--await=100ms", "--listen=127.0.0.1:0")
+	awaitLink(l)
+	clients := m.write(t)
+	m.cutOver(t)
+	done := m.finish(t)
+	if done {
+		clients() // they were refused
+	} else {
+		m.unblocked(t)
+		clients()
+		m.caughtUp(t)
+	}
+	l.kill(pipeline.ErrStopped)
+	l.end()
+	m.equal(t)
+	if blocked := must.Get(cutover.Blocked(t.Context(), m.from))(t); blocked != done {
+		t.Errorf("the source is blocked: %t, the cutover is done: %t", blocked, done)
+	}
+}
+
+// write inserts documents until a write is blocked, or the function is called, which waits for the end.
+func (m *moved) write(t *testing.T) (end func()) {
+	t.Helper()
+	ctx, stop := context.WithCancelCause(t.Context())
+	var writers sync.WaitGroup
+	begun := make(chan struct{}, 2)
+	app := &anApplication{set: m.from}
+	for n := range int32(2) {
+		writers.Go(func() {
+			tick := time.NewTicker(3 * time.Millisecond)
+			defer tick.Stop()
+			for id := n; ctx.Err() == nil; id += 2 {
+				err := app.send(ctx, "shop", bson.D{
+					{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}, {Key: "n", Value: id}}}}, majority,
+				})
+				if err == nil {
+					m.mu.Lock()
+					m.acked[id] = true
+					m.mu.Unlock()
+				}
+				if id/2 == 10 {
+					begun <- struct{}{}
+				}
+				if errors.Is(err, servererr.New(servererr.UserWritesBlocked, "")) {
+					return
+				}
+				<-tick.C
+			}
+		})
+	}
+	<-begun
+	<-begun
+	t.Cleanup(writers.Wait)
+	return func() {
+		stop(errors.New("enough"))
+		writers.Wait()
+	}
+}
+
+// config is that of a process that works on the cutover; killed is set when it is killed.
+func (m *moved) config(t *testing.T, killed *atomic.Bool) *cutover.Config {
+	t.Helper()
+	source, target := killable{m.from, killed}, killable{m.to, killed}
+	store := must.Get(checkpoint.New(checkpoint.Config{Target: target, DB: "replicator", Link: "dr"}))(t)
+	return &cutover.Config{
+		Target: target, MetaDB: "replicator", Process: "tool",
+		Drain: cutover.DrainConfig{Source: source, Cuts: request.New(store), Link: "dr", By: "me", Within: 2 * time.Minute, Said: func(what string) { t.Log("tool: " + what) }},
+	}
+}
+
+// cutOver carries the cutover out as far as that goes with what happens.
+func (m *moved) cutOver(t *testing.T) {
+	t.Helper()
+	var killed atomic.Bool
+	cfg := m.config(t, &killed)
+	happened := false
+	cfg.Told = func(at record.Taken) {
+		if happened || at.Step != m.step || at.Ended.IsZero() == m.end {
+			return
+		}
+		happened = true
+		switch m.incident {
+		case toolKilled:
+			killed.Store(true)
+		case sourceFails:
+			must.Succeed(t, m.source.StepDown(t.Context()))
+		case targetFails:
+			must.Succeed(t, m.target.StepDown(t.Context()))
+		}
+	}
+	r, err := cutover.Run(t.Context(), cfg, &record.Options{Freeze: record.Block})
+	t.Logf("run: %v, %v", r, err)
+	if !happened {
+		t.Fatal("nothing has happened")
+	}
+	if killed.Load() && err == nil {
+		t.Fatal("it has ended although it was killed")
+	}
+}
+
+// finish resumes or cancels what is not done, and returns whether the link is cut over.
+func (m *moved) finish(t *testing.T) (done bool) {
+	t.Helper()
+	var never atomic.Bool
+	cfg := m.config(t, &never)
+	records := &record.Store{Target: m.to, DB: "replicator"}
+	r := must.Get(records.Get(t.Context(), "dr"))(t)
+	if r.Open() && m.cancel {
+		_, err := cutover.Cancel(t.Context(), cfg)
+		t.Logf("cancel: %v", err)
+		if err != nil && !errors.Is(err, cutover.ErrCommitted) {
+			t.Fatal(err)
+		}
+		r = must.Get(records.Get(t.Context(), "dr"))(t)
+	}
+	if r.Open() {
+		if _, err := cutover.Resume(t.Context(), cfg); err != nil {
+			t.Fatalf("resume: %v", err)
+		}
+		r = must.Get(records.Get(t.Context(), "dr"))(t)
+	}
+	if want := map[bool][]record.State{false: {record.Done}, true: {record.Done, record.Cancelled}}[m.cancel]; !slices.Contains(want, r.State) {
+		t.Fatalf("the cutover is %s, want %v", r, want)
+	}
+	return r.State == record.Done
+}
+
+// unblocked checks that the source can be written to after a cancellation.
+func (m *moved) unblocked(t *testing.T) {
+	t.Helper()
+	m.insert(t, -1)
+	m.acked[-1] = true
+}
+
+func (m *moved) insert(t *testing.T, id int32) {
+	t.Helper()
+	body := must.Get(bson.Marshal(bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}, {Key: "n", Value: id}}}}, majority}))(t)
+	reply := must.Get(mongo.Twice(m.from).Call(t.Context(), mongo.Command{DB: "shop", Body: body}))(t)
+	if refused := must.Get(mongo.WriteErrors(reply))(t); len(refused) > 0 {
+		t.Fatal(&refused[0].Error)
+	}
+}
+
+// caughtUp waits until the link has applied a last document.
+func (m *moved) caughtUp(t *testing.T) {
+	t.Helper()
+	m.insert(t, -2)
+	m.mu.Lock()
+	m.acked[-2] = true
+	m.mu.Unlock()
+	awaitThat(t, func() bool { return slices.Contains(m.ids(t, m.to), -2) }, "the link does not go on after the cancellation")
+}
+
+// equal checks that both sides have the same documents, among them all that were acknowledged.
+func (m *moved) equal(t *testing.T) {
+	t.Helper()
+	from, to := m.ids(t, m.from), m.ids(t, m.to)
+	if d := cmp.Diff(from, to); d != "" {
+		t.Errorf("the sides differ (-source +target): %s", d)
+	}
+	for id := range m.acked {
+		if !slices.Contains(to, id) {
+			t.Errorf("%d was acknowledged, and is not there", id)
+		}
+	}
+}
+
+func (m *moved) ids(t *testing.T, c mongo.Caller) (ids []int32) {
+	t.Helper()
+	body := must.Get(bson.Marshal(bson.D{
+		{Key: "find", Value: "c"},
+		{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
+		{Key: "batchSize", Value: 100_000},
+		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
+	}))(t)
+	reply := must.Get(mongo.Reads(c).Call(t.Context(), mongo.Command{DB: "shop", Body: body}))(t)
+	for _, doc := range must.Get(mongo.ReadBatch(reply))(t).Docs {
+		ids = append(ids, doc.Lookup("_id").Int32())
+	}
+	return ids
+}
