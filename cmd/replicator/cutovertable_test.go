@@ -285,15 +285,21 @@ func (m *moved) equal(t *testing.T) {
 
 func (m *moved) ids(t *testing.T, c mongo.Caller) (ids []int32) {
 	t.Helper()
-	body := must.Get(bson.Marshal(bson.D{
+	session := mongo.NewSessionID()
+	cmd := bson.D{
 		{Key: "find", Value: "c"},
 		{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
-		{Key: "batchSize", Value: 100_000},
 		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
-	}))(t)
-	reply := must.Get(mongo.Reads(c).Call(t.Context(), mongo.Command{DB: "shop", Body: body}))(t)
-	for _, doc := range must.Get(mongo.ReadBatch(reply))(t).Docs {
-		ids = append(ids, doc.Lookup("_id").Int32())
 	}
-	return ids
+	for {
+		reply := must.Get(mongo.Reads(c).Call(t.Context(), mongo.Command{DB: "shop", Body: must.Get(bson.Marshal(append(cmd, bson.E{Key: "lsid", Value: session})))(t)}))(t)
+		batch := must.Get(mongo.ReadBatch(reply))(t)
+		for _, doc := range batch.Docs {
+			ids = append(ids, doc.Lookup("_id").Int32())
+		}
+		if batch.Cursor == 0 {
+			return ids
+		}
+		cmd = bson.D{{Key: "getMore", Value: batch.Cursor}, {Key: "collection", Value: "c"}}
+	}
 }
