@@ -117,13 +117,21 @@ func (w *work) lift(ctx context.Context) error {
 		case r == nil:
 			cancelled = true
 		case r.ID == w.rec.ID:
-			cancelled = r.State == record.Cancelling || r.State == record.Cancelled
-			return cancelled, w.keepLate(ctx, r)
+			if cancelled = r.State == record.Cancelling || r.State == record.Cancelled; !cancelled {
+				return false, nil
+			}
+			if err := w.keepLate(ctx, r); err != nil {
+				return false, err
+			}
 		default: // the one before it was ended
 			cancelled = true
 			if r.Options.Freeze == record.Block && (r.State == record.Running || r.State == record.Done) {
 				return false, &strayError{r}
 			}
+		}
+		// The old source of a link that has ended is not to be written to.
+		if ended, err := w.cfg.over(ctx); err != nil || ended != nil {
+			return false, errors.Join(err, errStaysBlocked)
 		}
 		return true, nil
 	})
@@ -172,5 +180,27 @@ func (w *work) strayBlock(ctx context.Context) (bool, error) {
 	if !on && !time.Now().Before(w.rec.Settled()) {
 		return false, nil
 	}
-	return true, w.persist(ctx, func(ctx context.Context) error { return w.unblock(ctx, w.rec) })
+	if on && time.Since(w.rec.Settled()) > strayFor {
+		return false, errAnybodys
+	}
+	others, err := w.records.Open(ctx, "")
+	if err != nil {
+		return false, err
+	}
+	for _, r := range others {
+		if r.Options.Freeze == record.Block {
+			return false, &strayError{r}
+		}
+	}
+	if err := w.persist(ctx, func(ctx context.Context) error { return w.unblock(ctx, w.rec) }); err != nil {
+		return true, err
+	}
+	return true, w.change(ctx, func(r *record.Record) { r.Late = time.Time{} }) // none can come any more
 }
+
+// strayFor is for how long a block is taken for one of a cancelled cutover that came late.
+const strayFor = time.Hour
+
+// errAnybodys reports a block of which it is not known whose it is.
+var errAnybodys = errors.New("writes to the source are blocked; whether by this cutover, which was cancelled long ago, is not known: " +
+	"db.adminCommand({setUserWriteBlockMode: 1, global: false}) on its primary lifts it")

@@ -257,6 +257,53 @@ func TestStrayBlock(t *testing.T) {
 	if _, err := cutover.Cancel(t.Context(), m.whole()); !errors.Is(err, cutover.ErrNone) {
 		t.Errorf("and again: %v", err)
 	}
+	m.source.set(func(o *old) { o.blocked = true }) // by an operator
+	if _, err := cutover.Cancel(t.Context(), m.whole()); !errors.Is(err, cutover.ErrNone) || !m.source.isBlocked() {
+		t.Errorf("with a block of an operator: %v, blocked %t", err, m.source.isBlocked())
+	}
+}
+
+// TestStrayBlockOrOther: a block that may be of somebody else is not lifted when a cancelled cutover is cancelled again.
+func TestStrayBlockOrOther(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]func(*moved, *record.Record){
+		"long ago": func(_ *moved, r *record.Record) { r.Late = time.Now().Add(-2 * time.Hour) },
+		"of another link": func(m *moved, _ *record.Record) {
+			must.Succeed(m.t, m.records.Put(m.t.Context(), nil, &record.Record{Link: "other", ID: "2", State: record.Running, Options: *byBlock, Steps: []record.Taken{}}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoved(t, open(t, "7.0"), "dr")
+			r := &record.Record{Link: "dr", ID: "1", State: record.Cancelled, Options: *byBlock, Steps: []record.Taken{}, Late: time.Now(), BlockSeconds: 60}
+			how(m, r)
+			must.Succeed(t, m.records.Put(t.Context(), nil, r))
+			m.source.set(func(o *old) { o.blocked = true })
+			if _, err := cutover.Cancel(t.Context(), m.whole()); err == nil || errors.Is(err, cutover.ErrNone) || !strings.Contains(err.Error(), "setUserWriteBlockMode") {
+				t.Errorf("got %v", err)
+			}
+			if !m.source.isBlocked() {
+				t.Error("the block is lifted")
+			}
+		})
+	}
+}
+
+// TestLiftPromoted: a process whose cutover was cancelled as the link was promoted leaves the old source blocked.
+func TestLiftPromoted(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	source := &stopped{old: m.source, lost: true, do: func() {
+		link := must.Get(m.store.Acquire(t.Context(), 0))(t)
+		must.Succeed(t, link.End(t.Context(), checkpoint.Over{At: time.UnixMilli(1), By: "b", Source: ot(100), Promoted: &checkpoint.Promoted{Exact: true}}))
+		m.cancelled()
+	}}
+	if _, err := cutover.Run(t.Context(), m.config(m.target, source), byBlock); err == nil || !strings.Contains(err.Error(), cutover.StaysBlocked) {
+		t.Errorf("got %v", err)
+	}
+	if !m.source.isBlocked() {
+		t.Error("the old source takes writes")
+	}
 }
 
 // cancels makes no cut: the cutover is cancelled meanwhile, and an error is reported that passes.

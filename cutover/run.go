@@ -172,22 +172,25 @@ func Resume(ctx context.Context, cfg *Config) (*record.Record, error) {
 	case w.rec.State == record.Cancelling:
 		err = w.persist(ctx, w.undo)
 	default:
-		if err = w.cutsStill(ctx); err == nil {
-			err = w.persist(ctx, w.carryOut)
-		}
+		err = w.persist(ctx, func(ctx context.Context) error {
+			if err := w.readyStill(ctx); err != nil {
+				return err
+			}
+			return w.carryOut(ctx)
+		})
 	}
 	return w.rec, err
 }
 
-// cutsStill returns an error if writes are not stopped yet, the link goes on, and makes no cuts.
-func (w *work) cutsStill(ctx context.Context) error {
+// readyStill returns an error if writes are not stopped yet, the link goes on, and is not ready any more.
+func (w *work) readyStill(ctx context.Context) error {
 	if w.rec.Began(record.Freeze) {
 		return nil
 	}
 	if ended, err := w.cfg.over(ctx); err != nil || ended != nil {
 		return err
 	}
-	if err := w.cfg.cuts(ctx); err != nil {
+	if err := w.cfg.ready(ctx); err != nil {
 		return &StepError{record.Check, err}
 	}
 	return nil
@@ -309,6 +312,8 @@ func (w *work) carryOut(ctx context.Context) error {
 // StaysBlocked says what the cutover of a link that was promoted leaves behind.
 const StaysBlocked = "the cutover that was under way has ended with the link; the old source may still block writes of users, " +
 	"which db.adminCommand({setUserWriteBlockMode: 1, global: false}) lifts there"
+
+var errStaysBlocked = errors.New(StaysBlocked)
 
 // promoted ends a cutover of a link that was promoted meanwhile: nothing of it remains to be done.
 func (w *work) promoted(ctx context.Context, ended *checkpoint.Over) error {
