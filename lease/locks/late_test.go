@@ -2,6 +2,7 @@ package locks_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -142,5 +143,44 @@ func TestAgainSameProcess(t *testing.T) {
 		time.Sleep(time.Minute)
 		must.Succeed(t, two.Err())
 		two.Unlock(t.Context())
+	})
+}
+
+// TestGivenUp: a caller gives up while its claim is on the way, and the process ends: the claim may arrive after the
+// lock was unlocked, if that does not wait for the reply. Nobody has the lock in the end.
+func TestGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := lockstest.NewMemory()
+		store := newReplaced(mem)
+		a := locks.NewManager(locks.Config{Store: store, Process: "a"})
+		running, stop := context.WithCancelCause(t.Context())
+		var pinger, arrives sync.WaitGroup
+		pinger.Go(func() { a.Run(running) })
+		store.acquire = func(ctx context.Context, c locks.Claim) (r locks.Record, err error) {
+			arrived := make(chan struct{})
+			arrives.Go(func() {
+				defer close(arrived)
+				time.Sleep(time.Second)
+				r, err = mem.Acquire(context.WithoutCancel(ctx), c)
+			})
+			select {
+			case <-arrived:
+				return r, err
+			case <-ctx.Done(): // the connection is closed, and the claim is on the way
+				return locks.Record{}, context.Cause(ctx)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if l, err := a.Lock(ctx, "shop", "", locks.Wants{Wait: -1}); err == nil {
+			t.Errorf("got %+v", l.Record())
+		}
+		stop(nil)
+		pinger.Wait()
+		must.Succeed(t, a.Close(t.Context()))
+		arrives.Wait()
+		if list := must.Get(mem.List(t.Context(), ""))(t); len(list) != 1 || list[0].IsLocked() {
+			t.Errorf("left: %+v", list)
+		}
 	})
 }

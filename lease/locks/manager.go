@@ -172,6 +172,10 @@ func (m *Manager) lock(ctx context.Context, name, why string, w Wants) (*Lock, e
 	for err == nil {
 		var now Record
 		now, err = m.tryFor(ctx, w.Wait-time.Since(began), w, a)
+		if err == nil && now.ID == a.ID && ctx.Err() != nil {
+			a.uncertain, err = true, context.Cause(ctx)
+			break
+		}
 		if err == nil && now.ID == a.ID {
 			var l *Lock
 			if l, err = m.hold(ctx, now, a.alive); err == nil {
@@ -241,10 +245,19 @@ func (m *Manager) tryFor(ctx context.Context, left time.Duration, w Wants, a *at
 	if w.Wait > 0 {
 		limit = min(limit, max(left, m.cfg.Retry))
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	sent, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	return m.try(ctx, a, w.Again)
+	// A claim that is on its way as the caller gives up is answered before the lock is unlocked: it could arrive
+	// after that.
+	defer context.AfterFunc(ctx, func() {
+		late := time.AfterFunc(replyWithin, cancel)
+		context.AfterFunc(sent, func() { late.Stop() })
+	})()
+	return m.try(sent, a, w.Again)
 }
+
+// replyWithin is how long the reply to a claim is waited for once the caller has given up.
+const replyWithin = 2 * time.Second
 
 // try tries once.
 func (m *Manager) try(ctx context.Context, a *attempt, again func(Record) bool) (Record, error) {
