@@ -81,6 +81,8 @@ func (s *scan) run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			return s.flush(ctx)
+		case errors.Is(err, errLongTxn):
+			stale = 0
 		case errors.Is(err, errOutsideTxn):
 			s.v.cuts.setBrief()
 			continue
@@ -138,7 +140,9 @@ func (s *scan) attempt(ctx context.Context) error {
 // document that was compared, if the piece can be resumed, and otherwise its start.
 func (s *scan) onePiece(ctx context.Context, piece *idrange.Piece) (err error) {
 	tally, found := s.tally, len(s.found)
-	source, target := s.streams(ctx, reading{order: s.order, piece: piece, last: s.last, limit: s.most})
+	source, target := s.streams(ctx, reading{
+		order: s.order, piece: piece, last: s.last, limit: s.most, resumes: s.order == byID && (piece == nil || piece.Resumable()),
+	})
 	defer source.close(ctx)
 	defer target.close(ctx)
 	if s.order == byID || s.order == sorted {

@@ -24,6 +24,13 @@ const (
 	mostBatch, firstBatch = 20_000, 1000
 )
 
+// txnFor is how long a transaction is read on where another one can continue: commands that lock the collection wait
+// for it, and clients' writes for those.
+const txnFor = 2 * time.Second
+
+// errLongTxn reports that the rest is to be read in another transaction.
+var errLongTxn = errors.New("the transaction is not read on")
+
 // errDisorder reports documents that did not come in the order of their _ids.
 var errDisorder = errors.New("the documents did not come in the order of _id as it is known here")
 
@@ -38,6 +45,8 @@ type reading struct {
 	at *bson.Timestamp
 	// limit is how many documents to read at most; 0 for all.
 	limit int64
+	// resumes: it can be read on after last, so a transaction is not kept for long.
+	resumes bool
 }
 
 // stream reads the documents of one side, one reply ahead. It belongs to one goroutine.
@@ -49,6 +58,9 @@ type stream struct {
 	// session and txn are those it reads in, nil outside of transactions.
 	session *mongo.Session
 	txn     *mongo.Txn
+	// begun is when it was opened, long whether its transaction is not read on.
+	begun time.Time
+	long  bool
 
 	docs   []bson.Raw
 	next   int
@@ -77,6 +89,7 @@ var errClosed = errors.New("the stream is closed")
 func newStream(ctx context.Context, s *side, coll *listed, how reading, pace *pacing) *stream {
 	st := &stream{side: s, coll: coll, how: how, pace: pace}
 	st.ctx, st.stop = context.WithCancelCause(ctx)
+	st.begun = time.Now()
 	if how.at != nil && s.inTxn.Load() {
 		st.session = s.takeSession()
 		st.txn = st.session.Begin()
@@ -175,6 +188,9 @@ func (st *stream) call(ctx context.Context, db string, cmd *builder) (bson.Raw, 
 // nil after the last one.
 func (st *stream) peek(ctx context.Context) (bson.Raw, error) {
 	for st.next == len(st.docs) {
+		if st.long {
+			return nil, errLongTxn
+		}
 		if st.ahead == nil {
 			return nil, nil
 		}
@@ -190,7 +206,8 @@ func (st *stream) peek(ctx context.Context) (bson.Raw, error) {
 		}
 		st.docs, st.next, st.cursor = f.batch.Docs, 0, f.batch.Cursor
 		st.name = f.batch.Collection
-		if st.cursor != 0 {
+		st.long = st.cursor != 0 && st.txn != nil && st.how.resumes && time.Since(st.begun) > txnFor
+		if st.cursor != 0 && !st.long {
 			st.fetch(document().AppendInt64("getMore", st.cursor).AppendString("collection", st.name).AppendInt32("batchSize", st.batchSize()))
 		}
 		if err := st.pace.wait(ctx, st.side.name, st.docs); err != nil {

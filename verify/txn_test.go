@@ -2,8 +2,10 @@ package verify
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/testkit/client"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -106,5 +109,39 @@ func TestShortHistory(t *testing.T) {
 	summary, found := check(t, Config{Source: source, Target: &hook{Caller: target, ns: "d.c", before: refuse}, Cuts: &rest{source: source, target: target}})
 	if len(found) != 2 || summary.Unchecked() > 0 || summary.Collections[0].How != string(byID)+", differences read again" {
 		t.Errorf("%+v %+v", found, summary.Collections)
+	}
+}
+
+// TestLongTransaction: a range that takes its time is read in several transactions, as commands that lock the
+// collection wait for each.
+func TestLongTransaction(t *testing.T) {
+	t.Parallel()
+	source, target := former(t), former(t)
+	pad := strings.Repeat("x", 1<<20)
+	for i := range int32(12) {
+		big := must.Marshal(t, bson.D{{Key: "_id", Value: i}, {Key: "pad", Value: pad}})
+		insertRaw(t, source, "d.c", big)
+		if i != 11 {
+			insertRaw(t, target, "d.c", big)
+		}
+	}
+	slow := false
+	before := func(cmd mongo.Command) error {
+		if _, in := rawbson.Lookup(cmd.Body, "autocommit"); in && cmd.Body.Index(0).Key() == "getMore" && !slow {
+			slow = true
+			time.Sleep(txnFor + time.Millisecond)
+		}
+		return nil
+	}
+	to := &transactions{Caller: &hook{Caller: target, ns: "d.c", before: before}}
+	summary, found := check(t, Config{Source: source, Target: to, Cuts: &rest{source: source, target: target}, Workers: 1})
+	if c := &summary.Collections[0]; len(found) != 1 || brief(&found[0]) != "missing "+number(11) || c.SourceDocs != 12 || c.Fault != "" {
+		t.Errorf("%+v %+v", found, c)
+	}
+	if !slow || to.begun != to.ended {
+		t.Errorf("slow %t, %d transactions begun, %d ended", slow, to.begun, to.ended)
+	}
+	if to.begun < 2 {
+		t.Errorf("it was read in %d transactions", to.begun)
 	}
 }
