@@ -6,8 +6,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// TargetDisk is the name of the check of the target's disk.
-const TargetDisk = "target disk"
+// targetDisk is the name of the check of the target's disk.
+const targetDisk = "target disk"
 
 const (
 	// leastShare is the share of a disk (1/n) that has to be free for a target that is about to take all
@@ -20,7 +20,7 @@ const (
 func (c *checker) room(ctx context.Context, s *server) error {
 	reply, err := ask(ctx, s.caller, c.cfg.MetaDB, bson.D{{Key: "dbStats", Value: 1}})
 	if e, ok := refusal(err); ok {
-		c.warn(TargetDisk, "Look yourself: after the cutover it takes all writes.", "not known: %s", told(e))
+		c.warn(targetDisk, "Look yourself: after the cutover it takes all writes.", "not known: %s", told(e))
 		return nil
 	}
 	if err != nil {
@@ -31,12 +31,12 @@ func (c *checker) room(ctx context.Context, s *server) error {
 	free := max(0, total-used)
 	switch {
 	case !known || total <= 0:
-		c.warn(TargetDisk, "Look yourself: after the cutover it takes all writes.", "not known: the server does not tell it")
+		c.warn(targetDisk, "Look yourself: after the cutover it takes all writes.", "not known: the server does not tell it")
 	case free < min(total/leastShare, leastFree):
-		c.fail(TargetDisk, "Make room: after the cutover it takes all writes, and indexes are built before.",
+		c.fail(targetDisk, "Make room: after the cutover it takes all writes, and indexes are built before.",
 			"%s of %s are free on the primary", bytesText(int64(free)), bytesText(int64(total)))
 	default:
-		c.ok(TargetDisk, "%s of %s are free on the primary", bytesText(int64(free)), bytesText(int64(total)))
+		c.ok(targetDisk, "%s of %s are free on the primary", bytesText(int64(free)), bytesText(int64(total)))
 	}
 	return nil
 }

@@ -206,7 +206,7 @@ func (st *stream) peek(ctx context.Context) (bson.Raw, error) {
 		}
 		st.docs, st.next, st.cursor = f.batch.Docs, 0, f.batch.Cursor
 		st.name = f.batch.Collection
-		st.long = st.cursor != 0 && st.txn != nil && st.how.resumes && time.Since(st.begun) > txnFor
+		st.long = st.cursor != 0 && len(st.docs) > 0 && st.txn != nil && st.how.resumes && time.Since(st.begun) > txnFor
 		if st.cursor != 0 && !st.long {
 			st.fetch(document().AppendInt64("getMore", st.cursor).AppendString("collection", st.name).AppendInt32("batchSize", st.batchSize()))
 		}

@@ -143,7 +143,7 @@ func (h *holding) modify(ctx context.Context, change func(dst []byte) []byte) (r
 }
 
 // let takes back what was held just now, and reports so, if it is not recorded any more: the options were restored before
-// the collMod came, and nobody would restore them again.
+// the collMod came, and no process would restore them again.
 func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) (gone bool, err error) {
 	is, err := metadata.FindOne(ctx, h.target, h.cfg.MetaDB, metadata.Deferred, h.deferredID(spec))
 	if err != nil || is != nil {
