@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
 )
@@ -115,7 +116,7 @@ func (l *link) end() error {
 
 // stop ends it at once if it still runs, and waits for it to return.
 func (l *link) stop() {
-	l.abort(pipeline.ErrStopped)
+	l.abort(failure.ErrStopped)
 	l.running.Wait()
 	l.unlimited()
 	l.drain(nil)

@@ -21,6 +21,8 @@ var (
 	ErrExists = errors.New("the link exists already")
 	// ErrOtherSource reports that the source is not the link's replica set.
 	ErrOtherSource = errors.New("the source is another replica set than the link was made for")
+	// ErrSettings reports a link that was created with other settings.
+	ErrSettings = errors.New("the link was created with other settings")
 )
 
 // Version is the newest format of the documents that this package writes. It also reads the older

@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/repair"
 )
 
@@ -73,5 +74,5 @@ func (p *Pipeline) endPaused() error {
 		return nil
 	}
 	return fmt.Errorf("%w: the link is paused, so what was read is not applied: the oplog was read up to %s, and is applied up to %s",
-		ErrStopped, p.unapplied, p.monitor.Progress().Applied)
+		failure.ErrStopped, p.unapplied, p.monitor.Progress().Applied)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
 )
@@ -160,7 +160,7 @@ func TestDrainPaused(t *testing.T) {
 	w, _ := paused(t, "copy")
 	l := w.links["a"]
 	w.play("drain")
-	if !errors.Is(l.err, pipeline.ErrStopped) || !strings.Contains(l.err.Error(), "the link is paused") {
+	if !errors.Is(l.err, failure.ErrStopped) || !strings.Contains(l.err.Error(), "the link is paused") {
 		t.Errorf("it ended with: %v", l.err)
 	}
 	if n := must.Get(w.target.count(t.Context(), "shop.a"))(t); n != 200 {

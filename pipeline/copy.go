@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/pipeline/stages"
 )
@@ -65,7 +66,7 @@ func (p *Pipeline) copy(ctx, soft context.Context, link *checkpoint.Link, src ch
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
+	defer context.AfterFunc(soft, func() { stop(failure.ErrStopped) })()
 	return p.alongside(ctx, link, func(ctx context.Context) error { return stages.Named("copy", func() error { return s.Run(ctx) })() })
 }
 

@@ -1,6 +1,5 @@
 // Package pipeline runs a link: it owns every goroutine between a source's oplog
-// and a target, retries after errors, and is the one place that decides how an
-// error of an attempt is handled.
+// and a target, and starts attempts until one ends with an error that is not retried.
 //
 // # The lease
 //
@@ -53,11 +52,11 @@
 //	soft done    drain: reading stops, everything fetched is applied, the last
 //	             checkpoint is written, Run returns nil
 //	ctx done     stop: all stages stop at once, Run returns the cause
-//	an error     Classify: a new attempt after a pause, or the end
+//	an error     failure.Classify: a new attempt after a pause, or the end
 //
 // Package monitor has the states of a link, and its figures. Package reading has what an attempt reads: from
 // a member, or through the spool. Package stages has the stages after that, which promote also runs, for a
-// link whose source is gone.
+// link whose source is gone. Package failure decides whether an error is retried.
 //
 // The package trusts that only this link writes to the mirrored namespaces of the target,
 // and that only replicator writes to the metadata database.

@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
 )
@@ -28,7 +29,7 @@ func (p *Pipeline) ended(err error, before monitor.Standing, told bool) error {
 		return err
 	case p.cfg.part != nil && (told || !p.cfg.part.until.IsNull()):
 		// The link, which may wait for that, goes on without the part until the next time.
-		return fmt.Errorf("%w: %w", ErrStopped, err)
+		return fmt.Errorf("%w: %w", failure.ErrStopped, err)
 	}
 	return nil
 }
@@ -51,14 +52,14 @@ func (p *Pipeline) notDrained() error {
 	case spooled && p.cfg.part != nil && !p.monitor.Gaps().Copying:
 		return nil // The collection equals the source's where it stands: it can be merged there.
 	case spooled:
-		return fmt.Errorf("%w: what is on disk was not applied", ErrStopped)
+		return fmt.Errorf("%w: what is on disk was not applied", failure.ErrStopped)
 	}
 	if list := p.monitor.Gaps().LeftOut; len(list) > 0 {
-		return fmt.Errorf("%w: %s", ErrStopped, resync.Describe(list))
+		return fmt.Errorf("%w: %s", failure.ErrStopped, resync.Describe(list))
 	}
 	due := time.Unix(int64(p.unapplied.TS.T), 0).Add(p.cfg.Delay)
 	if p.hasUnapplied() && (p.cfg.Delay == 0 || time.Now().After(due)) {
-		return fmt.Errorf("%w: the oplog was read up to %s, and is applied up to %s", ErrStopped, p.unapplied, p.monitor.Progress().Applied)
+		return fmt.Errorf("%w: the oplog was read up to %s, and is applied up to %s", failure.ErrStopped, p.unapplied, p.monitor.Progress().Applied)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/pipeline/reading"
 )
@@ -34,8 +35,8 @@ func TestEnded(t *testing.T) {
 		"link":                      {err: left},
 		"link that is told to end":  {err: left, told: true},
 		"part":                      {part: &part{}, err: left},
-		"part that is told to end":  {part: &part{}, told: true, err: left, want: ErrStopped},
-		"part that is to be merged": {part: &part{until: until}, err: left, want: ErrStopped},
+		"part that is told to end":  {part: &part{}, told: true, err: left, want: failure.ErrStopped},
+		"part that is to be merged": {part: &part{until: until}, err: left, want: failure.ErrStopped},
 		"failed":                    {err: failed, want: failed},
 		"failed part":               {part: &part{until: until}, err: failed, want: failed},
 		"part that has ended":       {part: &part{until: until}},
@@ -81,7 +82,7 @@ func TestSpooledIsNotDrained(t *testing.T) {
 		check := func(when string, want bool) {
 			t.Helper()
 			lost := &mongo.LostError{Host: "a:1", Err: errors.New("no answer")}
-			if p.oplog.HasSpooled() != want || errors.Is(p.notDrained(), ErrStopped) != want || p.drains(lost) == want {
+			if p.oplog.HasSpooled() != want || errors.Is(p.notDrained(), failure.ErrStopped) != want || p.drains(lost) == want {
 				t.Errorf("%s, %s: on disk: %t, ends with %v, drains: %t", name, when, p.oplog.HasSpooled(), p.notDrained(), p.drains(lost))
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
 )
@@ -83,7 +83,7 @@ func TestResyncFails(t *testing.T) {
 	check("failed")
 	w.play("drain")
 	err, failover := w.links["a"].err, "its outcome is unknown" // of the target, as the last checkpoint was written
-	if !errors.Is(err, pipeline.ErrStopped) || !strings.Contains(err.Error(), "shop.a could not be copied again") && !strings.Contains(err.Error(), failover) {
+	if !errors.Is(err, failure.ErrStopped) || !strings.Contains(err.Error(), "shop.a could not be copied again") && !strings.Contains(err.Error(), failover) {
 		t.Errorf("drained: %v", err)
 	}
 	w.play("start copy flush=10 copies=1\nawait running")

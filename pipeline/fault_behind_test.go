@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/request"
 )
 
@@ -78,7 +79,7 @@ func TestResyncBehind(t *testing.T) {
 	}
 	t.Parallel()
 	o := newOverflowing(t, 512)
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	at := newGates("create late1", "create late2", "create late3")
 	o.asTarget = at.around

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -62,7 +63,7 @@ func TestDrainAfterLostLease(t *testing.T) {
 	if l.err == nil && (err != nil || report != "equal") {
 		t.Errorf("it ended with nil, %q, but: %s, %v", l.p.Snapshot().Reason, report, err)
 	}
-	if l.err != nil && !errors.Is(l.err, pipeline.ErrStopped) {
+	if l.err != nil && !errors.Is(l.err, failure.ErrStopped) {
 		t.Errorf("it ended with %v", l.err)
 	}
 }
@@ -100,7 +101,7 @@ func TestDrainLeavesBuild(t *testing.T) {
 	b.awaitEnd(l)
 	have, err := b.target.count(t.Context(), "shop.a")
 	must.Succeed(t, err)
-	if !errors.Is(l.err, pipeline.ErrStopped) {
+	if !errors.Is(l.err, failure.ErrStopped) {
 		t.Errorf("it ended with %v, %q, and the target has %d of 60 documents", l.err, l.p.Snapshot().Reason, have)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -197,7 +198,7 @@ func TestForeignWritesWhileNobodyRan(t *testing.T) {
 		g.l = g.links["a"]
 		must.Succeed(t, g.until("the end", func() bool { return isClosed(g.l.done) }))
 		found, ok := errors.AsType[*guard.ForeignError](g.l.err)
-		if !ok || pipeline.Classify(g.l.err).Code != pipeline.ExitDiverged || found.Namespaces != 2 {
+		if !ok || failure.Classify(g.l.err).Code != failure.ExitDiverged || found.Namespaces != 2 {
 			t.Fatalf("it ended with %v, want the foreign writes", g.l.err)
 		}
 	}
@@ -221,7 +222,7 @@ func TestForeignWritesStop(t *testing.T) {
 	g := newGuarded(t, mongosim.Options{Members: 1, TTLInterval: -1}, scope.Config{}, pipeline.Config{Guard: guard.Stop})
 	must.Succeed(t, g.target.write(t.Context(), "shop", bson.D{{Key: "insert", Value: "a"}, docs(2)}))
 	must.Succeed(t, g.until("the end", func() bool { return isClosed(g.l.done) }))
-	if v := pipeline.Classify(g.l.err); !errors.As(g.l.err, new(*guard.ForeignError)) || v.Action != pipeline.Exit {
+	if v := failure.Classify(g.l.err); !errors.As(g.l.err, new(*guard.ForeignError)) || v.Action != failure.Exit {
 		t.Errorf("it ended with %v", g.l.err)
 	}
 }
@@ -303,8 +304,8 @@ func TestGuardDenied(t *testing.T) {
 		why  string
 		code int
 	}{
-		"no privilege": {servererr.New(servererr.Unauthorized, "not authorized on local"), "local.oplog.rs", pipeline.ExitConnect},
-		"no majority":  {servererr.New(148, "Majority read concern requested, but it is not supported"), "148", pipeline.ExitUnexpected},
+		"no privilege": {servererr.New(servererr.Unauthorized, "not authorized on local"), "local.oplog.rs", failure.ExitConnect},
+		"no majority":  {servererr.New(148, "Majority read concern requested, but it is not supported"), "148", failure.ExitUnexpected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -324,7 +325,7 @@ func TestGuardDenied(t *testing.T) {
 			must.Succeed(t, w.start("a", pipeline.Config{Writers: 2, Guard: guard.Stop}, scope.Config{}))
 			l = w.links["a"]
 			must.Succeed(t, w.until("the end", func() bool { return isClosed(l.done) }))
-			if code := pipeline.Classify(l.err).Code; code != c.code {
+			if code := failure.Classify(l.err).Code; code != c.code {
 				t.Errorf("it ended with %v, code %d", l.err, code)
 			}
 		})

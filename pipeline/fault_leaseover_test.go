@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -37,7 +38,7 @@ func TestToldToEndWhileTargetIsAway(t *testing.T) {
 	}
 	l.drain(nil)
 	w.awaitEnd(l)
-	if s := l.p.Snapshot(); !errors.Is(l.err, pipeline.ErrStopped) {
+	if s := l.p.Snapshot(); !errors.Is(l.err, failure.ErrStopped) {
 		t.Errorf("50 documents are not applied; it ended with: %v, state %s, %q", l.err, s.State, s.Reason)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/status"
@@ -236,7 +237,7 @@ func TestPositionWhileLeftOut(t *testing.T) {
 			must.Succeed(t, w.until("the next second", func() bool { return time.Now().Unix() > int64(out.Since.TS.T)+2 }))
 			check("copied again")
 			w.play("drain")
-			if err := w.links["a"].err; !errors.Is(err, pipeline.ErrStopped) || pipeline.Classify(err).Code != pipeline.ExitNotDrained || !strings.Contains(err.Error(), "shop.a") {
+			if err := w.links["a"].err; !errors.Is(err, failure.ErrStopped) || failure.Classify(err).Code != failure.ExitNotDrained || !strings.Contains(err.Error(), "shop.a") {
 				t.Errorf("drained: %v", err)
 			}
 			w.startTold(mode, member)

@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -33,7 +34,7 @@ func TestStaleWithMirrorMember(t *testing.T) {
 			start()
 			w.play("ended")
 			err := w.links["a"].err
-			if stale, ok := errors.AsType[*syncsource.TooStaleError](err); !ok || pipeline.Classify(err).Code != pipeline.ExitResync {
+			if stale, ok := errors.AsType[*syncsource.TooStaleError](err); !ok || failure.Classify(err).Code != failure.ExitResync {
 				t.Errorf("it ended with %v, %v", err, stale)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -89,7 +89,7 @@ func TestLedWithoutSpool(t *testing.T) {
 	o.followed("a", 75)
 	o.lost(at)
 	o.stored("a")
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	must.Succeed(t, o.target.Member(0).Start())
 	owner := o.cfg
@@ -101,7 +101,7 @@ func TestLedWithoutSpool(t *testing.T) {
 	o.same("c")
 	b := o.links["b"]
 	must.Succeed(t, o.untilOf(b, "it to stand by", func() bool { return b.p.Snapshot().State == monitor.Standby }))
-	o.links["c"].stop(pipeline.ErrStopped)
+	o.links["c"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["c"])
 	o.awaitRunning("b")
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // TestDrainedOutlastsOplog: between the end of an attempt that has read all of the spool, and
@@ -51,7 +51,7 @@ func TestOverflowToldToEnd(t *testing.T) {
 	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 512)
 	l := o.links["a"]
-	l.stop(pipeline.ErrStopped)
+	l.stop(failure.ErrStopped)
 	o.awaitEnd(l)
 	o.cfg.FlushDocs = 1
 	must.Succeed(t, o.start("b"))
@@ -81,7 +81,7 @@ func TestOverflowToldToEnd(t *testing.T) {
 	attempts := l.p.Snapshot().Attempts
 	l.drain(nil)
 	o.awaitEnd(l)
-	if !errors.Is(l.err, pipeline.ErrStopped) {
+	if !errors.Is(l.err, failure.ErrStopped) {
 		t.Errorf("all of the spool was applied first: it ended with %v", l.err)
 	}
 	if n := l.p.Snapshot().Attempts; n != attempts {
@@ -98,7 +98,7 @@ func TestSpoolEndsBeforeOplog(t *testing.T) {
 	o.hang()
 	o.write(60)
 	o.stored("a")
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	at := o.newest()
 	o.write(110)
@@ -108,7 +108,7 @@ func TestSpoolEndsBeforeOplog(t *testing.T) {
 	b := o.links["b"]
 	select {
 	case <-b.done:
-		if code := pipeline.Classify(b.err).Code; code != pipeline.ExitResync {
+		if code := failure.Classify(b.err).Code; code != failure.ExitResync {
 			t.Errorf("it ended with %v, code %d", b.err, code)
 		}
 	case <-time.After(patience):

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // storeLost appends an entry to the files of a link that does not run, which the source's
@@ -57,7 +57,7 @@ func TestOverflowLostHistory(t *testing.T) {
 	o.hang()
 	o.write(60)
 	o.stored("a")
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	o.storeLost(t)
 	o.write(1) // the source has other entries after the last common one

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/standby"
@@ -202,7 +203,7 @@ func TestRestartOutlastsOplog(t *testing.T) {
 	o.followed("a", 100)
 	o.lost(at)
 	o.stored("a")
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	o.write(1)
 	must.Succeed(t, o.start("b"))
@@ -239,7 +240,7 @@ func TestOverflowFull(t *testing.T) {
 	t.Parallel()
 	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 512)
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	o.cfg.Copy.SpoolBytes = 90 << 20
 	must.Succeed(t, o.start("b"))
@@ -265,7 +266,7 @@ func TestOverflowRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOverflowing(t, 512)
-			o.links["a"].stop(pipeline.ErrStopped)
+			o.links["a"].stop(failure.ErrStopped)
 			o.awaitEnd(o.links["a"])
 			must.Succeed(t, os.RemoveAll(o.spool))
 			refuse(o)
@@ -342,7 +343,7 @@ func TestOverflowKills(t *testing.T) {
 		}
 		<-time.After(time.Duration(r.IntN(3000)) * time.Millisecond)
 		t.Logf("round %d: from %s to %s, killed at %s", round, at, o.newest(), o.links[name].p.Snapshot().Log.Applied)
-		o.links[name].stop(pipeline.ErrStopped)
+		o.links[name].stop(failure.ErrStopped)
 		o.awaitEnd(o.links[name])
 		name = string(rune('b' + round))
 		must.Succeed(t, o.start(name))

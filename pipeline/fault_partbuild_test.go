@@ -7,7 +7,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
 )
@@ -49,7 +49,7 @@ func TestPartBuild(t *testing.T) {
 	}
 	b.writes()
 	b.play("drain a")
-	if err := b.links["a"].err; !errors.Is(err, pipeline.ErrStopped) {
+	if err := b.links["a"].err; !errors.Is(err, failure.ErrStopped) {
 		t.Errorf("it ended with %v", err)
 	}
 	b.play("start a copy")

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/scope"
@@ -116,7 +117,7 @@ func TestPartTooStale(t *testing.T) {
 	t.Parallel()
 	race.Skip(t, "it moves a hundred megabytes or more")
 	o := newOverflowing(t, 30)
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	gates := newGates("collMod r")
 	o.asTarget = gates.around
@@ -132,7 +133,7 @@ func TestPartTooStale(t *testing.T) {
 		must.Succeed(t, o.caughtUp(o.links["a"]))
 	}
 	o.lost(at)
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	o.asTarget = nil
 	o.cfg.Copy.SpoolDir = t.TempDir()

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -72,7 +73,7 @@ func TestRefusedOnce(t *testing.T) {
 			w.play(fmt.Sprintf("start copy link=%s%d flush=20 drop-existing", command, code))
 			w.play("await caught-up\nequal\ndrain")
 			// The source writes a no-op every ten seconds, which may be on disk only.
-			if err := w.links["a"].err; err != nil && !errors.Is(err, pipeline.ErrStopped) {
+			if err := w.links["a"].err; err != nil && !errors.Is(err, failure.ErrStopped) {
 				t.Errorf("%s: %v", met, err)
 			}
 			if w.refusing("", 0, 0) == 0 {
@@ -167,8 +168,8 @@ func TestDrainRefusedForGood(t *testing.T) {
 	if err := w.untilOf(l, "refusals", func() bool { return len(w.attemptsEnded()) > 1 }); err != nil {
 		w.fail("drain", "", err)
 	}
-	l.stop(pipeline.ErrStopped)
-	if err := w.end("ended", l); err != nil || !errors.Is(l.err, pipeline.ErrStopped) {
+	l.stop(failure.ErrStopped)
+	if err := w.end("ended", l); err != nil || !errors.Is(l.err, failure.ErrStopped) {
 		t.Error(err, l.err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -64,7 +65,7 @@ func TestOplogIsLeftToItsSpool(t *testing.T) {
 	o.followed("a", 75)
 	o.lost(at)
 	o.stored("a")
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	must.Succeed(t, o.target.Member(0).Start())
 	owner := o.cfg
@@ -77,7 +78,7 @@ func TestOplogIsLeftToItsSpool(t *testing.T) {
 	o.cfg = owner
 	must.Succeed(t, o.start("c"))
 	o.same("c")
-	o.links["c"].stop(pipeline.ErrStopped)
+	o.links["c"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["c"])
 	o.awaitRunning("b")
 }
@@ -89,7 +90,7 @@ func TestSpoolWaitBeginsAnew(t *testing.T) {
 	const wait = 8 * time.Second
 	o := newLeasedOverflowing(t, 48, 2*time.Second)
 	at := o.newest()
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	o.write(75)
 	o.lost(at)

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -31,7 +31,7 @@ func TestSlowSourceAtFailover(t *testing.T) {
 				t.Fatal(err)
 			}
 			a, b := w.links["a"], w.links["b"]
-			a.stop(pipeline.ErrStopped)
+			a.stop(failure.ErrStopped)
 			w.awaitEnd(a)
 			saidFree := false
 			if err := w.within(25*time.Second, "b to lead", func() bool {
@@ -77,7 +77,7 @@ func TestAwaySourceAtFailoverOfCopy(t *testing.T) {
 	}
 	find("alwaysOn")
 	a, b := w.links["a"], w.links["b"]
-	a.stop(pipeline.ErrStopped)
+	a.stop(failure.ErrStopped)
 	w.awaitEnd(a)
 	leads := func() bool { return b.p.Snapshot().State != monitor.Standby }
 	if err := w.within(14*time.Second, "b to lead", leads); err == nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // newGuard returns the guard of the target, nil if there is none, and announces the commands that
@@ -45,7 +46,7 @@ func (p *Pipeline) watchTarget(ctx context.Context, link *checkpoint.Link) error
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case p.cfg.Guard == guard.Stop, errors.Is(err, lease.ErrFenced), Classify(err).Action == Retry:
+	case p.cfg.Guard == guard.Stop, errors.Is(err, lease.ErrFenced), failure.Transient(err):
 		return fmt.Errorf("watch the target for foreign writes: %w", err)
 	}
 	p.guard.Blind(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/pipeline/reading"
 	"github.com/oplogrep/replicator/resync"
@@ -36,7 +37,7 @@ func verdict(err error) string {
 	if err == nil {
 		return "drained"
 	}
-	v := pipeline.Classify(err)
+	v := failure.Classify(err)
 	return fmt.Sprintf("%s %d: %s", v.Action, v.Code, kind(err))
 }
 
@@ -55,7 +56,7 @@ func kind(err error) string {
 	}
 	for name, sentinel := range map[string]error{
 		"compatibility version": initialsync.ErrFCVChanged, "log lost": fetcher.ErrLogLost, "too many copies": initialsync.ErrCopies,
-		"stopped": pipeline.ErrStopped, "other settings": pipeline.ErrSettings,
+		"stopped": failure.ErrStopped, "other settings": checkpoint.ErrSettings,
 		"other source": checkpoint.ErrOtherSource, "fenced": lease.ErrFenced, "held": lease.ErrHeld, "start too old": replset.ErrTooOld,
 		"member behind": fetcher.ErrSourceBehind, "member too stale": fetcher.ErrTooStale, "start missing": fetcher.ErrStartMissing,
 		"member rolled back": fetcher.ErrRolledBack, "member of another set": fetcher.ErrForeignSet, "rewound": lease.ErrRewound,

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/standby"
 )
 
@@ -68,7 +69,7 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 			if p.followed {
 				p.release(ctx) // no other process has it
 			}
-			return fmt.Errorf("%w: it does not have the lease, and is not known to have a leader", ErrStopped)
+			return fmt.Errorf("%w: it does not have the lease, and is not known to have a leader", failure.ErrStopped)
 		case err != nil:
 			return err
 		}
@@ -91,7 +92,7 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 		}
 		if soft.Err() != nil {
 			p.release(ctx)
-			return fmt.Errorf("%w: %w", ErrStopped, err)
+			return fmt.Errorf("%w: %w", failure.ErrStopped, err)
 		}
 		p.cfg.Observer.Log(slog.LevelWarn, "the lease is lost, standing by", slog.String(keyError, err.Error()))
 		p.monitor.Starting("the lease is lost: " + err.Error())

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/lease/locks"
 	"github.com/oplogrep/replicator/lease/locks/mongostore"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
@@ -102,13 +103,13 @@ type partRunner struct{ p *Pipeline }
 // Run implements resync.Runner.
 func (r partRunner) Run(ctx, soft context.Context) error {
 	err := r.p.Run(ctx, soft)
-	if errors.Is(err, ErrStopped) {
+	if errors.Is(err, failure.ErrStopped) {
 		return fmt.Errorf("%w: %w", resync.ErrInterrupted, err)
 	}
 	if _, renamed := errors.AsType[*ddl.ResyncError](err); renamed {
 		return fmt.Errorf("%w: the collection was replaced: %w", resync.ErrRestart, err)
 	}
-	if as[*syncsource.TooStaleError](err) && !errors.Is(err, initialsync.ErrCopies) {
+	if _, stale := errors.AsType[*syncsource.TooStaleError](err); stale && !errors.Is(err, initialsync.ErrCopies) {
 		return fmt.Errorf("%w: %w", resync.ErrRestart, err)
 	}
 	return err

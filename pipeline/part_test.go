@@ -1,21 +1,14 @@
 package pipeline
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
-	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/pipeline/reading"
 )
@@ -52,34 +45,5 @@ func TestStandsOnDisk(t *testing.T) {
 		if err := p.notDrained(); (err == nil) != tt.ends {
 			t.Errorf("a part: %t, of which documents are missing: %t: %v", tt.of != nil, tt.copying, err)
 		}
-	}
-}
-
-// TestRetries: an error that ends a link, so that it is restarted, does not permanently
-// end the copy of one collection.
-func TestRetries(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		err         error
-		link, aPart bool
-	}{
-		{&mongo.LostError{Host: "a:1", Err: errors.New("no answer")}, true, true},
-		{&driver.AuthError{}, false, true},
-		{&spool.FullError{}, false, true},
-		{&txn.SpillError{}, false, true},
-		{&fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}, false, true},
-		{ErrSettings, false, false},
-		{errors.New("something else"), false, false},
-	} {
-		err := fmt.Errorf("in an attempt: %w", tt.err)
-		if got := retries(err, false, false); got != tt.link {
-			t.Errorf("%T: a link retries: %t", tt.err, got)
-		}
-		if got := retries(err, true, true); got != tt.aPart {
-			t.Errorf("%T: a part retries: %t", tt.err, got)
-		}
-	}
-	if !retries(&driver.AuthError{}, true, false) {
-		t.Error("a link that was let in before does not retry")
 	}
 }

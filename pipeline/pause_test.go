@@ -10,7 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/testkit/must"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/resync"
@@ -232,7 +232,7 @@ func TestPauseWithoutSpool(t *testing.T) {
 	o.doneAs(l, request.Resume, "")
 	must.Succeed(t, o.untilOf(l, "the link to end", func() bool { return l.p.Snapshot().State == monitor.Stale }))
 	<-l.done
-	if _, stale := errors.AsType[*syncsource.TooStaleError](l.err); !stale || pipeline.Classify(l.err).Action != pipeline.Resync || l.p.Snapshot().State != monitor.Stale {
+	if _, stale := errors.AsType[*syncsource.TooStaleError](l.err); !stale || failure.Classify(l.err).Action != failure.Resync || l.p.Snapshot().State != monitor.Stale {
 		t.Errorf("%s: %v", l.p.Snapshot().State, l.err)
 	}
 }

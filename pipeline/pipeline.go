@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/pipeline/reading"
 	"github.com/oplogrep/replicator/repair"
@@ -150,7 +151,7 @@ func (p *Pipeline) newOplog() *reading.Oplog {
 		Link: cfg.Link, Part: cfg.part != nil, Source: p.source, Watcher: p.watcher, Resolver: p.resolver, MirrorMember: cfg.mirrorMember,
 		Copy: cfg.Copy, RelayBytes: cfg.RelayBytes, Await: cfg.Await, Delay: cfg.Delay,
 		Memory: func() int64 { return p.memory().Buffer },
-		Paused: p.isPaused, Passes: func(err error) bool { return Classify(err).Action == Retry },
+		Paused: p.isPaused, Passes: func(err error) bool { return failure.Transient(err) },
 		Monitor: p.monitor, Observer: cfg.Observer, Registry: cfg.Registry,
 	})
 }
@@ -195,16 +196,16 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	if closing := p.oplog.Log().Close(); err == nil {
 		err = closing
 	}
-	switch v := Classify(err); {
+	switch v := failure.Classify(err); {
 	case err == nil && p.monitor.IsStandby():
 		p.monitor.Ended(monitor.Stopped, StoodBy)
 	case err == nil:
 		p.monitor.Ended(monitor.Stopped, "drained")
 	case ctx.Err() != nil:
 		p.monitor.Ended(monitor.Stopped, context.Cause(ctx).Error())
-	case errors.Is(err, ErrStopped):
+	case errors.Is(err, failure.ErrStopped):
 		p.monitor.Ended(monitor.Stopped, err.Error())
-	case v.Action == Resync:
+	case v.Action == failure.Resync:
 		p.monitor.Ended(monitor.Stale, err.Error())
 	default:
 		p.monitor.Ended(monitor.Failed, err.Error())
@@ -217,7 +218,7 @@ func (p *Pipeline) ready(ctx, soft context.Context) error {
 	p.monitor.Starting("")
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
+	defer context.AfterFunc(soft, func() { stop(failure.ErrStopped) })()
 	defer p.waits.Start(mongo.Wait{
 		Side: sideSource, Command: "hello", Namespace: "admin", For: "no member that can be read from has answered",
 	})()
@@ -289,7 +290,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 // been authorized before, also as another pipeline, a refusal is transient.
 func (p *Pipeline) retries(err error) bool {
 	part := p.cfg.part != nil
-	return retries(err, part || p.candidate.Term() != 0, part)
+	return failure.Retries(err, part || p.candidate.Term() != 0, part)
 }
 
 // afterFailure prepares for the attempt after one that began at a time, from before, and ended
@@ -328,7 +329,7 @@ func (p *Pipeline) pause(ctx, soft context.Context, n int, atMost time.Duration,
 	if soft.Err() != nil && !p.drains(err) {
 		// Everything acknowledged is in the target; the next start reads the rest
 		// again.
-		return fmt.Errorf("%w: %w", ErrStopped, err)
+		return fmt.Errorf("%w: %w", failure.ErrStopped, err)
 	}
 	return nil
 }
@@ -454,7 +455,7 @@ func (p *Pipeline) checkLink(st checkpoint.State, src checkpoint.Source) error {
 			st.Source.SetName, st.Source.ReplicaSetID, src.SetName, src.ReplicaSetID, checkpoint.ErrOtherSource)
 	}
 	if want := p.cfg.Fingerprint(); st.Fingerprint != want {
-		return fmt.Errorf("link %q: %w: with %s, now %s", p.cfg.Link, ErrSettings, st.Fingerprint, want)
+		return fmt.Errorf("link %q: %w: with %s, now %s", p.cfg.Link, checkpoint.ErrSettings, st.Fingerprint, want)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -111,7 +112,7 @@ func TestStoppedBeforeItRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancelCause(t.Context())
-	stop(pipeline.ErrStopped)
+	stop(failure.ErrStopped)
 	if got := verdict(p.Run(ctx, t.Context())); got != "exit 10: stopped" {
 		t.Error(got)
 	}

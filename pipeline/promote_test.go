@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/promote"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -55,7 +56,7 @@ func TestPromote(t *testing.T) {
 	o.write(3)
 	o.stored("a")
 	last := o.newest()
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	o.goOn()
 	would := must.Get(o.promote(func(c *promote.Config) { c.DryRun = true }))(t)
@@ -101,7 +102,7 @@ func TestPromoteLanesAhead(t *testing.T) {
 		before = o.links["b"].reached
 		o.mu.Unlock()
 	}
-	o.links["b"].stop(pipeline.ErrStopped)
+	o.links["b"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["b"])
 	without := must.Get(o.promote(func(c *promote.Config) { c.DryRun, c.Pipeline.Copy.SpoolDir = true, t.TempDir() }))(t)
 	if without.Exact() || !without.At.Equal(before) || len(without.Ahead) == 0 {
@@ -128,7 +129,7 @@ func TestPromoteWayBack(t *testing.T) {
 	o.write(3)
 	o.stored("a")
 	last := o.newest()
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	o.goOn()
 	st, _, err := must.Get(o.metadata())(t).Load(t.Context())
@@ -155,7 +156,7 @@ func TestPromoteOpenTransaction(t *testing.T) {
 	o := newRelayed(t)
 	o.write(1)
 	must.Succeed(t, o.caughtUp(o.links["a"]))
-	o.links["a"].stop(pipeline.ErrStopped)
+	o.links["a"].stop(failure.ErrStopped)
 	o.awaitEnd(o.links["a"])
 	at := o.append(t, func() bson.D {
 		return bson.D{
@@ -206,7 +207,7 @@ func TestPromoteRefuses(t *testing.T) {
 	t.Parallel()
 	o := newRelayed(t)
 	other := must.Get(scope.New(scope.Config{Exclude: []string{"x"}}))(t)
-	if _, err := o.promote(func(c *promote.Config) { c.Pipeline.Scope = other }); !errors.Is(err, pipeline.ErrSettings) {
+	if _, err := o.promote(func(c *promote.Config) { c.Pipeline.Scope = other }); !errors.Is(err, checkpoint.ErrSettings) {
 		t.Errorf("with other settings: %v", err)
 	}
 	if _, err := o.promote(func(c *promote.Config) { c.Pipeline.Link = "none" }); !errors.Is(err, checkpoint.ErrNoLink) {
@@ -218,7 +219,7 @@ func TestPromoteRefuses(t *testing.T) {
 	must.Succeed(t, o.start("b"))
 	o.awaitEnd(o.links["b"])
 	over, ok := errors.AsType[*checkpoint.OverError](o.links["b"].err)
-	if !ok || over.Over.Promoted == nil || pipeline.Classify(over).Code != pipeline.ExitResync || !strings.Contains(over.Error(), "replicator rewind") {
+	if !ok || over.Over.Promoted == nil || failure.Classify(over).Code != failure.ExitResync || !strings.Contains(over.Error(), "replicator rewind") {
 		t.Errorf("it goes on after that, or ends with %v", o.links["b"].err)
 	}
 }

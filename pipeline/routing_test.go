@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -204,7 +205,7 @@ func TestUnrouted(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s, and lanes that are apart: %v", name, l.err)
 		}
-		if v := pipeline.Classify(l.err); v.Code != pipeline.ExitCheck || v.Hint == "" {
+		if v := failure.Classify(l.err); v.Code != failure.ExitCheck || v.Hint == "" {
 			t.Errorf("%s: it ends with %d, hint %q", name, v.Code, v.Hint)
 		}
 		t.Log(e)

@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // TestScenarios plays the files of testdata/faults: what is done to two embedded
@@ -230,7 +230,7 @@ func (w *world) end(how string, l *link) error {
 	case "drain":
 		l.drain(nil)
 	case "stop":
-		l.stop(pipeline.ErrStopped)
+		l.stop(failure.ErrStopped)
 		w.release()
 	}
 	return w.until("the end of "+l.name, func() bool {

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -212,7 +213,7 @@ func TestOnceAndHeld(t *testing.T) {
 	w := play(t, "start a lease=20s\nawait running a\nstart b lease=20s once")
 	b := w.links["b"]
 	w.awaitEnd(b)
-	if v := pipeline.Classify(b.err); v.Code != pipeline.ExitFenced || !lease.Lost(b.err) || !strings.Contains(b.err.Error(), ":a:") {
+	if v := failure.Classify(b.err); v.Code != failure.ExitFenced || !lease.Lost(b.err) || !strings.Contains(b.err.Error(), ":a:") {
 		t.Errorf("%+v, %v", v, b.err)
 	}
 	w.play("drain a")

@@ -25,6 +25,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -162,7 +163,7 @@ func newWorld(t *testing.T, source, target mongosim.Options) *world {
 		}
 		w.release()
 		for _, l := range w.links {
-			l.stop(pipeline.ErrStopped)
+			l.stop(failure.ErrStopped)
 			<-l.done
 		}
 	})

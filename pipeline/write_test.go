@@ -10,7 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // passing reports whether a refused command may be sent again.
@@ -18,8 +18,8 @@ func passing(err error) bool {
 	if _, lost := errors.AsType[*mongo.LostError](err); lost {
 		return true
 	}
-	v := pipeline.Classify(err)
-	return v.Action == pipeline.Retry
+	v := failure.Classify(err)
+	return v.Action == failure.Retry
 }
 
 // write sends an idempotent command until it succeeds.

@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -221,7 +221,7 @@ func passing(err error) bool {
 	if lost, ok := errors.AsType[*mongo.LostError](err); ok && lost.Host == "" {
 		return false
 	}
-	return pipeline.Classify(err).Action == pipeline.Retry
+	return failure.Transient(err)
 }
 
 // refusal returns the error that a server returned, false if err is not one.

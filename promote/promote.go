@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/resync"
 )
@@ -81,7 +82,7 @@ func Run(ctx context.Context, cfg *Config, target pipeline.Cluster) (Recovery, e
 const findWithin = 30 * time.Second
 
 // retries reports whether an error is one after which the same is tried again.
-func retries(err error) bool { return pipeline.Classify(err).Action == pipeline.Retry }
+func retries(err error) bool { return failure.Transient(err) }
 
 func (pr *promotion) result(err error) (Recovery, error) {
 	if err != nil {
@@ -160,7 +161,7 @@ func withoutSource(pl pipeline.Config, state *checkpoint.State) (pipeline.Config
 	pl.Lease.Every = pl.Lease.TTL / 5
 	pl.Lease.SetDefaults()
 	if fingerprint != state.Fingerprint {
-		return pl, fmt.Errorf("promote link %q: %w: with %s, now %s", pl.Link, pipeline.ErrSettings, state.Fingerprint, fingerprint)
+		return pl, fmt.Errorf("promote link %q: %w: with %s, now %s", pl.Link, checkpoint.ErrSettings, state.Fingerprint, fingerprint)
 	}
 	pl.SetDefaults()
 	if err := pl.Validate(); err != nil {

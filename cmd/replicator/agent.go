@@ -23,7 +23,7 @@ import (
 	"github.com/oplogrep/replicator/lease/locks/mongostore"
 	"github.com/oplogrep/replicator/lease/share"
 	"github.com/oplogrep/replicator/lease/share/mongoboard"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/status"
@@ -226,8 +226,8 @@ func (p *agentProcess) takePart(at *front, registry *prometheus.Registry, plane 
 	}
 	if late := p.agent.Undrained(); len(late) > 0 {
 		return &cli.Error{
-			Err:  fmt.Errorf("%w: links %s", pipeline.ErrStopped, strings.Join(late, ", ")),
-			Code: pipeline.ExitNotDrained, Hint: "Nothing is lost: the process that runs them next resumes from their checkpoints.",
+			Err:  fmt.Errorf("%w: links %s", failure.ErrStopped, strings.Join(late, ", ")),
+			Code: failure.ExitNotDrained, Hint: "Nothing is lost: the process that runs them next resumes from their checkpoints.",
 		}
 	}
 	p.log.LogAttrs(p.ends.Hard, slog.LevelInfo, "all links have drained")
@@ -253,7 +253,7 @@ func isOfMachine(err error) bool {
 // --once end with code 5.
 func restartHelps(code int) bool {
 	switch code {
-	case cli.ExitOK, cli.ExitUnexpected, cli.ExitConnect, pipeline.ExitNotDrained:
+	case cli.ExitOK, cli.ExitUnexpected, cli.ExitConnect, failure.ExitNotDrained:
 		return true
 	}
 	return false

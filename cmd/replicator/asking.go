@@ -12,7 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/request"
 )
 
@@ -87,7 +87,7 @@ func (f *askFlags) await(ctx context.Context, out cli.Output, requests board, r 
 		now, err := requests.Get(limited, r.ID)
 		switch {
 		case limited.Err() != nil:
-		case err != nil && pipeline.Classify(err).Action != pipeline.Retry:
+		case err != nil && !failure.Transient(err):
 			return cli.Stopped(ctx, err)
 		case err == nil && !now.Open():
 			return f.closed(out, &now)

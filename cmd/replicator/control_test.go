@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/status"
 )
 
@@ -58,7 +58,7 @@ func TestPauseCommand(t *testing.T) {
 
 	// What was not applied is not lost, and a process that comes applies nothing either.
 	l.drain()
-	if code := l.end(); code != pipeline.ExitNotDrained {
+	if code := l.end(); code != failure.ExitNotDrained {
 		t.Errorf("a paused link that was drained: code %d\n%s", code, &l.log)
 	}
 	said(t, cli.ExitUnexpected, `waited 1s, and it is not begun: no process runs the link(.|\n)*The request stays`, environ, "resume", "--within=1s")

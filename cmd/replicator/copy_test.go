@@ -11,7 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // copies is for a link that copies, with a spool of its own.
@@ -70,8 +70,8 @@ func TestRunCopies(t *testing.T) {
 
 	l := startLink(t, args...)
 	awaitSome(t, target, "shop", "a")
-	l.kill(pipeline.ErrStopped)
-	if code := l.end(); code != pipeline.ExitNotDrained {
+	l.kill(failure.ErrStopped)
+	if code := l.end(); code != failure.ExitNotDrained {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 	if n := countDocs(t, target, "shop", "a"); n == 3000 {

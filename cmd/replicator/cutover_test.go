@@ -19,7 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/status"
 )
 
@@ -110,7 +110,7 @@ func TestCutoverDryRun(t *testing.T) {
 
 	said(t, cli.ExitOK, `test: pause: paused; `, nil, "pause", "--target="+c.target.URI(), "--link=test")
 	c.check(open{"verified": no, "deferred-indexes": waived, "foreign-writes": waived, "paused": no}, "--waive=deferred-indexes,foreign-writes")
-	c.kill(pipeline.ErrStopped)
+	c.kill(failure.ErrStopped)
 	c.end()
 	r = c.check(open{
 		"steady": no, "lag": unknown, "paused": unknown, "oplog-window": unknown,
@@ -150,7 +150,7 @@ func TestCutoverDrain(t *testing.T) {
 	}
 	said(t, cli.ExitOK, `test: pause: paused; `, nil, "pause", "--target="+c.target.URI(), "--link=test")
 	said(t, cli.ExitFailed, `drain of link test: .*paused(.|\n)*setUserWriteBlockMode: 1, global: false`, nil, append(drain, "--within=10s")...)
-	said(t, pipeline.ExitResync, `link "test" follows set src`, nil, append(drain, "--source="+c.target.URI(), "--writes-stopped")...)
+	said(t, failure.ExitResync, `link "test" follows set src`, nil, append(drain, "--source="+c.target.URI(), "--writes-stopped")...)
 }
 
 // move are the arguments of a cutover of the link.
@@ -175,10 +175,10 @@ func TestCutoverRun(t *testing.T) {
 	c.check(map[string]status.Standing{"verified": status.Waived}, "--waive=verified")
 	back := `The way back, without a copy: replicator run --source \S*mongodb://127\.0\.0\.1:\S*replicaSet=dst\S* --target \S*mongodb://127\.0\.0\.1:\S*replicaSet=src\S* --link test-back --start-at=cutover:test\.\n`
 	said(t, cli.ExitOK, `^Link test is cut over: applications can use the target\. Clients could not write for \d+\.\d\d s\.\nThe old source stays blocked; nothing of it is applied any more\.\n`+back, nil, c.move("--waive=verified")...)
-	if code := c.end(); code != pipeline.ExitResync || !strings.Contains(c.log.String(), `link \"test\" was cut over at `) {
+	if code := c.end(); code != failure.ExitResync || !strings.Contains(c.log.String(), `link \"test\" was cut over at `) {
 		t.Errorf("the process that ran it: code %d\n%s", code, &c.log)
 	}
-	if code := other.end(); code != pipeline.ExitResync {
+	if code := other.end(); code != failure.ExitResync {
 		t.Errorf("the process that stood by: code %d\n%s", code, &other.log)
 	}
 	if n := countDocs(t, c.target, "shop", "b"); n != 300 {
@@ -195,10 +195,10 @@ func TestCutoverRun(t *testing.T) {
 	over := `cut over at \d{4}-.* UTC by .*@.*: the target was the source as of \d+:\d+ t\d+, and nothing later is applied`
 	said(t, cli.ExitOK, over+`\.\n`+back, nil, c.move()...)
 	said(t, cli.ExitFailed, "passed its commit point", nil, c.move("--cancel")...)
-	said(t, pipeline.ExitResync, `link "test" follows set src`, nil, c.move("--resume", "--source="+c.target.URI())...)
+	said(t, failure.ExitResync, `link "test" follows set src`, nil, c.move("--resume", "--source="+c.target.URI())...)
 	said(t, cli.ExitOK, `^Link test: the cutover that .* is done, at step expire .*\ncheck .*\nfreeze .*writes of users are blocked\ndrain .*\nconvert .*1 indexes were converted\narm .*\ncommit .*\nexpire `, nil, c.move("--status")...)
-	said(t, pipeline.ExitResync, `was cut over at (.|\n)*make a new link`, nil, append([]string{"run", "--once"}, uris(c.source, c.target)...)...)
-	said(t, pipeline.ExitResync, `was cut over at `, nil, c.move("--dry-run")...)
+	said(t, failure.ExitResync, `was cut over at (.|\n)*make a new link`, nil, append([]string{"run", "--once"}, uris(c.source, c.target)...)...)
+	said(t, failure.ExitResync, `was cut over at `, nil, c.move("--dry-run")...)
 	on := "--target=" + c.target.URI()
 	said(t, cli.ExitOK, `^test  good: Cut over at .* UTC by .*: applications use the target`, nil, "status", on, "--max-lag=1s")
 	said(t, cli.ExitOK, over, nil, "links", on)
@@ -219,7 +219,7 @@ func TestCutoverCancel(t *testing.T) {
 	said(t, cli.ExitFailed, `a cutover of the link is under way`, nil, c.move(waive)...)
 	said(t, cli.ExitFailed, `(?i)cutover`, nil, c.move("--dry-run")...)
 	for _, flag := range []string{"--resume", "--cancel"} {
-		said(t, pipeline.ExitResync, `link "test" follows set src, and the source is the set dst`, nil, c.move(flag, "--source="+c.target.URI())...)
+		said(t, failure.ExitResync, `link "test" follows set src, and the source is the set dst`, nil, c.move(flag, "--source="+c.target.URI())...)
 	}
 	rename := func(from, to string) {
 		tell(t, c.target, "replicator", bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
@@ -256,7 +256,7 @@ func TestCutoverVerify(t *testing.T) {
 		return code == cli.ExitOK && strings.HasPrefix(stdout, "Link test is cut over: ")
 	}, "the cutover is resumed")
 	said(t, cli.ExitOK, `\nverify .* collections were compared, as of .* UTC or later: equal\ndrain .*\nconvert `, nil, c.move("--status")...)
-	if code := c.end(); code != pipeline.ExitResync {
+	if code := c.end(); code != failure.ExitResync {
 		t.Errorf("code %d\n%s", code, &c.log)
 	}
 }

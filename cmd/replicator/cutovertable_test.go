@@ -23,7 +23,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/request"
 )
 
@@ -128,7 +128,7 @@ func (m *moved) run(t *testing.T) {
 		clients()
 		m.caughtUp(t)
 	}
-	l.kill(pipeline.ErrStopped)
+	l.kill(failure.ErrStopped)
 	l.end()
 	m.equal(t)
 	if blocked := must.Get(cutover.Blocked(t.Context(), m.from))(t); blocked != done {

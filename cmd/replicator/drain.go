@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -36,7 +36,7 @@ func (c *runCommand) drain(hard context.Context, stop context.CancelCauseFunc, s
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		stop(pipeline.ErrStopped)
+		stop(failure.ErrStopped)
 	case <-hard.Done():
 	}
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/preflight"
 )
 
@@ -41,7 +41,7 @@ func explain(err error) (code int, hint string) {
 	}
 	code, hint = cli.Explain(err)
 	if code == cli.ExitUnexpected && is[linkError](err) {
-		hint = pipeline.Classify(err).Hint
+		hint = failure.Classify(err).Hint
 	}
 	return code, hint
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -56,8 +56,8 @@ func TestErrorsAreExplained(t *testing.T) {
 		"privileges missing": {failed(true, true), 8},
 		"checks failed":      {failed(true, false), 9},
 		"address taken":      {listenError(some), 9},
-		"other settings":     {pipeline.ErrSettings, 9},
-		"not drained":        {pipeline.ErrStopped, 10},
+		"other settings":     {checkpoint.ErrSettings, 9},
+		"not drained":        {failure.ErrStopped, 10},
 		"unknown entry":      {&oplog.EntryError{Err: oplog.ErrUnknownOp}, 11},
 		"unexpected":         {some, 1},
 	} {

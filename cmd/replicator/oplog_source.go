@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // logAwait is how long a member waits for a new entry before it answers.
@@ -38,7 +38,7 @@ func (c *oplogCommand) readSource(ctx context.Context, out cli.Output, each func
 	retry := mongo.Retry{
 		For: mongo.Forever,
 		Again: func(err error) bool {
-			return c.Follow && ctx.Err() == nil && pipeline.Classify(err).Action == pipeline.Retry
+			return c.Follow && ctx.Err() == nil && failure.Transient(err)
 		},
 		Failed: func(err error) {
 			out.Complain("%s: reading continues after %s", printable.Text(err.Error()), timestamp(t.last))

@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // TestPromoteRestores: a promotion restores the options that are deferred. Documents that violate a unique index
@@ -39,7 +39,7 @@ func TestPromoteRestores(t *testing.T) {
 	if text := said(t, cli.ExitOK, `^Link test was promoted`, nil, append(promote, "--dry-run")...); strings.Contains(text, "Restored") {
 		t.Errorf("it restores options though it is to change nothing: %s", text)
 	}
-	if code := c.end(); code != pipeline.ExitResync {
+	if code := c.end(); code != failure.ExitResync {
 		t.Errorf("the process that led: code %d\n%s", code, &c.log)
 	}
 	lines := strings.Split(strings.TrimSpace(string(must.Get(os.ReadFile(file))(t))), "\n")

@@ -14,7 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/verify/standing"
 )
@@ -189,7 +189,7 @@ func (w *repairWatch) run(ctx context.Context, all []request.RepairArgs, others 
 		for _, r := range open {
 			now, err := w.board.Get(ctx, r.ID)
 			switch {
-			case err != nil && (ctx.Err() != nil || pipeline.Classify(err).Action != pipeline.Retry):
+			case err != nil && (ctx.Err() != nil || !failure.Transient(err)):
 				return w.stopped(ctx, err)
 			case err != nil:
 				now = r

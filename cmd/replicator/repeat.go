@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // repeat looks at the target and prints what it has seen, once, or with on again and again until ctx
@@ -17,7 +17,7 @@ func repeat[T any](ctx context.Context, out cli.Output, on bool, every time.Dura
 		switch {
 		case ctx.Err() != nil && on:
 			return seen, nil // as asked
-		case err != nil && (!on || pipeline.Classify(err).Action != pipeline.Retry):
+		case err != nil && (!on || !failure.Transient(err)):
 			return seen, cli.Stopped(ctx, err)
 		case err != nil && !away:
 			away = true

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/request"
 )
 
@@ -173,7 +173,7 @@ func (w *resyncWatch) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return leftError(fmt.Errorf("stopped waiting for %s to be copied again, which %s", w.ns, w.stands()))
-		case err != nil && pipeline.Classify(err).Action == pipeline.Retry:
+		case err != nil && failure.Transient(err):
 			if !w.away {
 				w.away = true
 				w.out.Complain("The target cannot be read: %v. Retrying.", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/preflight"
 )
 
@@ -121,7 +121,7 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, m processMemory) error {
 	report, err := preflight.Run(e.Soft, c.preflight(p, source, target), c.tell(e.Hard, v))
 	switch {
 	case e.Soft.Err() != nil:
-		return fmt.Errorf("%w: during the startup checks", pipeline.ErrStopped)
+		return fmt.Errorf("%w: during the startup checks", failure.ErrStopped)
 	case err != nil:
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // tell runs a command on a set's primary.
@@ -119,7 +119,7 @@ func startProgram(t *testing.T, args ...string) *runLink {
 		l.log.end()
 	})
 	t.Cleanup(func() {
-		kill(pipeline.ErrStopped)
+		kill(failure.ErrStopped)
 		running.Wait()
 		drain(nil)
 	})
@@ -213,7 +213,7 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 	}
 	third := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "third", Seed: 33})
 	code, _, stderr := invoke(t, nil, append([]string{"run", "--check", "--include=shop", "--map=shop=store"}, uris(third, target)...)...)
-	if code != pipeline.ExitResync || !strings.Contains(stderr, `link "test" follows set src`) || strings.Contains(stderr, `{"time"`) {
+	if code != failure.ExitResync || !strings.Contains(stderr, `link "test" follows set src`) || strings.Contains(stderr, `{"time"`) {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 
@@ -255,8 +255,8 @@ func TestRunStops(t *testing.T) {
 	source, target := twoSets(t)
 	l := startLink(t, append(uris(source, target), "--await=100ms")...)
 	awaitLink(l)
-	l.kill(pipeline.ErrStopped)
-	if code := l.end(); code != pipeline.ExitNotDrained || !strings.Contains(l.log.String(), "resumes from the checkpoint") {
+	l.kill(failure.ErrStopped)
+	if code := l.end(); code != failure.ExitNotDrained || !strings.Contains(l.log.String(), "resumes from the checkpoint") {
 		t.Errorf("code %d\n%s", code, &l.log)
 	}
 }
@@ -286,7 +286,7 @@ func TestDrainTimeout(t *testing.T) {
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 1}})
 	awaitHeld(t, address)
 	l.drain()
-	if code := l.end(); code != pipeline.ExitNotDrained {
+	if code := l.end(); code != failure.ExitNotDrained {
 		t.Errorf("code %d\n%s", code, &l.log)
 	}
 	target.Member(0).Thaw()
@@ -405,7 +405,7 @@ func TestSecondSignal(t *testing.T) {
 		}
 	}
 	target.Member(0).Thaw()
-	if code := exitCodeOf(t, cmd.Wait()); code != pipeline.ExitNotDrained || !draining {
+	if code := exitCodeOf(t, cmd.Wait()); code != failure.ExitNotDrained || !draining {
 		t.Errorf("code %d, was draining: %v", code, draining)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // TestRunStandsBy: the first process leads, the second one stands by and says so, and leads
@@ -83,13 +83,13 @@ func TestRunOnce(t *testing.T) {
 			third := startLink(t, append(args, "--takeover")...)
 			awaitLink(third)
 		}
-		if code := second.end(); code != pipeline.ExitFenced {
+		if code := second.end(); code != failure.ExitFenced {
 			t.Errorf("code %d\n%s", code, &second.log)
 		}
 		fields := map[string]any{}
 		lines := strings.Split(strings.TrimSpace(second.log.String()), "\n")
 		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &fields); err != nil || fields["msg"] != "ended with an error" ||
-			fields["exitCode"] != float64(pipeline.ExitFenced) || fields["hint"] == "" {
+			fields["exitCode"] != float64(failure.ExitFenced) || fields["hint"] == "" {
 			t.Errorf("last line: %v, %v", fields, err)
 		}
 	}

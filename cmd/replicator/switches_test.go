@@ -24,7 +24,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // anApplication writes to one side until that refuses it. What was acknowledged is in has; only it
@@ -203,7 +203,7 @@ func TestSwitches(t *testing.T) {
 			load.Go(func() { w.run(t.Context()) })
 		}
 		if random.IntN(2) == 0 {
-			l.kill(pipeline.ErrStopped)
+			l.kill(failure.ErrStopped)
 			l.end()
 			if n > 0 {
 				start = nil
@@ -213,7 +213,7 @@ func TestSwitches(t *testing.T) {
 		}
 		switchOver(t, args[:3], &pace)
 		load.Wait()
-		if code := l.end(); code != pipeline.ExitResync {
+		if code := l.end(); code != failure.ExitResync {
 			t.Fatalf("switch %d: code %d\n%s", n, code, &l.log)
 		}
 		haveAll(t, n, writers, from, to)

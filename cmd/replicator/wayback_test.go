@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // aSide is a cluster of a move forth and back, and the database that it has the data in.
@@ -82,7 +82,7 @@ func saysBack(t *testing.T, target *mongosim.Set, link, of string) {
 // was itself cut over.
 func startedAgain(t *testing.T, from, to *aSide, name string, start []string) {
 	t.Helper()
-	said(t, pipeline.ExitResync, `was cut over at`, nil, append([]string{
+	said(t, failure.ExitResync, `was cut over at`, nil, append([]string{
 		"run", "--once", "--listen=none", "--source=" + from.set.URI(), "--target=" + to.set.URI(), "--link=" + name,
 	}, start...)...)
 	if age := to.age(t); age != 3600 {
@@ -138,7 +138,7 @@ func TestForthAndBack(t *testing.T) {
 			saysBack(t, to.set, name, other)
 		}
 		cutOver(t, from.set, to.set, name)
-		if code := l.end(); code != pipeline.ExitResync {
+		if code := l.end(); code != failure.ExitResync {
 			t.Fatalf("round %d: code %d\n%s", round, code, &l.log)
 		}
 		if age := to.age(t); age != 3600 {
@@ -211,7 +211,7 @@ func TestNothingCirculates(t *testing.T) {
 	first := run(a, b, "dr", "--include=shop", "--start-at=now")
 	marker(a, b, "0")
 	cutOver(t, a, b, "dr")
-	end(first, pipeline.ExitResync)
+	end(first, failure.ExitResync)
 	drain(run(b, a, "back", "--start-at=cutover"))
 
 	// A second link forth writes to the source of the way back, which does not run at that time.

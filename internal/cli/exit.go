@@ -6,19 +6,19 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // The exit codes that commands name themselves, as in docs/exit-codes.md. They are
 // fixed. The rest, from 5 on, is determined by package pipeline.
 const (
 	ExitOK         = 0
-	ExitUnexpected = pipeline.ExitUnexpected
+	ExitUnexpected = failure.ExitUnexpected
 	ExitUsage      = 2
 	ExitBadInput   = 3
 	ExitFailed     = 4
-	ExitConnect    = pipeline.ExitConnect
-	ExitCheck      = pipeline.ExitCheck
+	ExitConnect    = failure.ExitConnect
+	ExitCheck      = failure.ExitCheck
 )
 
 // Error is an error of a command with its exit code.
@@ -74,7 +74,7 @@ func Explain(err error) (code int, hint string) {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code, e.Hint
 	}
-	v := pipeline.Classify(err)
+	v := failure.Classify(err)
 	if v.Code != ExitUnexpected && v.Code != ExitOK {
 		return v.Code, v.Hint
 	}

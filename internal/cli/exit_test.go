@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // The codes are fixed, and scripts depend on them: this holds the numbers and
@@ -25,13 +25,13 @@ func TestExitCodesAreThoseOfThePage(t *testing.T) {
 		2:  {ExitUsage, "The command line is wrong"},
 		3:  {ExitBadInput, "The input is bad"},
 		4:  {ExitFailed, "A verification failed"},
-		5:  {pipeline.ExitFenced, "Another process has the link"},
-		6:  {pipeline.ExitResync, "The link cannot continue from its checkpoint"},
-		7:  {pipeline.ExitDiverged, "The target differs from what the link wrote"},
+		5:  {failure.ExitFenced, "Another process has the link"},
+		6:  {failure.ExitResync, "The link cannot continue from its checkpoint"},
+		7:  {failure.ExitDiverged, "The target differs from what the link wrote"},
 		8:  {ExitConnect, "A server cannot be reached"},
 		9:  {ExitCheck, "A startup check failed"},
-		10: {pipeline.ExitNotDrained, "Stopped before everything"},
-		11: {pipeline.ExitUnsupported, "The source's oplog has an entry"},
+		10: {failure.ExitNotDrained, "Stopped before everything"},
+		11: {failure.ExitUnsupported, "The source's oplog has an entry"},
 	} {
 		if meaning.got != code {
 			t.Errorf("%q is %d, and must stay %d", meaning.says, meaning.got, code)

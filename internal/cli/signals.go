@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // Ends says when a command must end: when Soft is done it drains, when Hard is
@@ -63,7 +63,7 @@ func awaitSignals(ctx context.Context) (e Ends, release func()) {
 		if !quiet(signals, done) || !oneSignal(signals, done) {
 			return
 		}
-		endHard(pipeline.ErrStopped)
+		endHard(failure.ErrStopped)
 		signal.Stop(signals)
 	})
 	return Ends{soft, hard}, func() {

@@ -24,6 +24,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -211,7 +212,7 @@ func (l *live) last(t *testing.T) bson.Timestamp {
 	for end := time.Now().Add(l.limit); ; {
 		// A set that has just come together may elect another primary.
 		reply, err = source.Call(t.Context(), mongo.Command{DB: "live", Body: body})
-		if err == nil || time.Now().After(end) || pipeline.Classify(err).Action != pipeline.Retry {
+		if err == nil || time.Now().After(end) || !failure.Transient(err) {
 			break
 		}
 		l.whole(t)

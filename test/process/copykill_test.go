@@ -17,7 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 const (
@@ -218,8 +218,8 @@ func TestEndCopy(t *testing.T) {
 	must.Succeed(t, l.cmd.Process.Signal(syscall.SIGTERM))
 	err := <-l.ended
 	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok || exit.ExitCode() != pipeline.ExitNotDrained {
-		t.Fatalf("it ended with %v, want code %d\n%s", err, pipeline.ExitNotDrained, l.said.String())
+	if !ok || exit.ExitCode() != failure.ExitNotDrained {
+		t.Fatalf("it ended with %v, want code %d\n%s", err, failure.ExitNotDrained, l.said.String())
 	}
 	for _, want := range []string{"nothing is lost", "Start it again with the same link"} {
 		if !strings.Contains(l.said.String(), want) {

@@ -1,10 +1,11 @@
-package pipeline
+package failure
 
 import (
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -32,9 +33,8 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// rewrite reports whether docs/errors.md is to be rewritten. The flag is that of
-// package datadriven, which the scenarios use.
-func rewrite() bool { return flag.Lookup("rewrite").Value.String() == "true" }
+// rewrite says that docs/errors.md is to be rewritten.
+var rewrite = flag.Bool("rewrite", false, "rewrite docs/errors.md")
 
 // samples has an error for each rule, wrapped as in production.
 var samples = map[string]error{
@@ -51,7 +51,7 @@ var samples = map[string]error{
 	"source is another replica set":                                checkpoint.ErrOtherSource,
 	"link was cut over":                                            &checkpoint.OverError{Link: "dr"},
 	"link created concurrently":                                    checkpoint.ErrExists,
-	"settings differ from the link's":                              ErrSettings,
+	"settings differ from the link's":                              checkpoint.ErrSettings,
 	"metadata of another release":                                  &checkpoint.VersionError{},
 	"document routing of another release":                          &checkpoint.RoutingError{},
 	"metadata damaged":                                             &metadata.DamagedError{},
@@ -107,10 +107,10 @@ func TestClassify(t *testing.T) {
 			continue
 		}
 		got := Classify(fmt.Errorf("stage: do this to that: %w", err))
-		if got != r.verdict {
-			t.Errorf("%s: %+v, want %+v: another rule came first", r.name, got, r.verdict)
+		if got != r.class {
+			t.Errorf("%s: %+v, want %+v: another rule came first", r.name, got, r.class)
 		}
-		switch v := r.verdict; v.Action {
+		switch v := r.class; v.Action {
 		case Resync, Exit:
 			if v.Code == 0 || v.Hint == "" {
 				t.Errorf("%s: ends the run without a code or a hint", r.name)
@@ -160,8 +160,8 @@ or two without progress. Restarting the process does not help; repairing what th
 
 ## Rules
 
-One function, ` + "`pipeline.Classify`" + `, maps every error of a running link to an action. It tries these rules in order, and the
-first that matches decides. (` + "`go test ./pipeline -run TestErrorTable -rewrite`" + ` generates this page from them.)
+One function, ` + "`failure.Classify`" + `, maps every error of a running link to an action. It tries these rules in order, and the
+first that matches decides. (` + "`go test ./pipeline/failure -run TestErrorTable -rewrite`" + ` generates this page from them.)
 
 - **retry**: a new attempt starts, after a pause of at most 30 s. It raises the link's term, reads the lanes, and reads
   the oplog again from the checkpoint, so nothing is lost and nothing is applied twice.
@@ -193,17 +193,17 @@ func TestErrorTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(errorsPage)
 	for _, r := range rules {
-		code, action := "", r.verdict.Action
-		if r.verdict.Code != 0 {
-			code, action = strconv.Itoa(r.verdict.Code), Exit
+		code, action := "", r.class.Action
+		if r.class.Code != 0 {
+			code, action = strconv.Itoa(r.class.Code), Exit
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.name, action, code, r.verdict.Hint)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.name, action, code, r.class.Hint)
 	}
 	last := Classify(errors.New("anything else"))
 	fmt.Fprintf(&b, "| anything else | %s | %d | %s |\n", last.Action, last.Code, last.Hint)
 	writeKinds(&b)
-	const path = "../docs/errors.md"
-	if rewrite() {
+	const path = "../../docs/errors.md"
+	if *rewrite {
 		must.Succeed(t, os.WriteFile(path, []byte(b.String()), 0o644))
 	}
 	got := must.Get(os.ReadFile(path))(t)
@@ -304,5 +304,34 @@ func TestPassing(t *testing.T) {
 	}
 	if v := Classify(&mongo.CommitError{Err: servererr.New(servererr.OperationFailed, "no")}); v.Action != Retry {
 		t.Errorf("a commit of which nothing is known: %s, %d", v.Action, v.Code)
+	}
+}
+
+// TestRetries: an error that ends a link, so that it is restarted, does not permanently
+// end the copy of one collection.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err         error
+		link, aPart bool
+	}{
+		{&mongo.LostError{Host: "a:1", Err: errors.New("no answer")}, true, true},
+		{&driver.AuthError{}, false, true},
+		{&spool.FullError{}, false, true},
+		{&txn.SpillError{}, false, true},
+		{&fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}, false, true},
+		{checkpoint.ErrSettings, false, false},
+		{errors.New("something else"), false, false},
+	} {
+		err := fmt.Errorf("in an attempt: %w", tt.err)
+		if got := Retries(err, false, false); got != tt.link {
+			t.Errorf("%T: a link retries: %t", tt.err, got)
+		}
+		if got := Retries(err, true, true); got != tt.aPart {
+			t.Errorf("%T: a part retries: %t", tt.err, got)
+		}
+	}
+	if !Retries(&driver.AuthError{}, true, false) {
+		t.Error("a link that was let in before does not retry")
 	}
 }
