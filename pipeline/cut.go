@@ -17,13 +17,7 @@ func (p *Pipeline) Cut() {
 // called concurrently with Run.
 func (p *Pipeline) NewestCut() (newest checkpoint.Cut, why string) {
 	s := p.monitor.Snapshot()
-	if s.Cut != nil {
-		newest = *s.Cut
-	}
-	if why = s.NoCut(); why == "" && s.Applier.WaitsFor != "" {
-		why = "the applier waits for " + s.Applier.WaitsFor
-	}
-	return newest, why
+	return s.NewestCut()
 }
 
 // toldCut is called with each cut that the target has confirmed.

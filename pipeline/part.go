@@ -21,7 +21,6 @@ import (
 	"github.com/oplogrep/replicator/lease/locks/mongostore"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/failure"
-	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -51,7 +50,7 @@ func (c *Config) whole() part {
 func (p *Pipeline) newResyncs() *resync.Manager {
 	cfg := resync.Config{
 		Link: p.cfg.Link, MetaDB: p.cfg.MetaDB, Target: p.target, Store: p.store, Requests: p.requests, Scope: p.cfg.Scope, Off: p.cfg.part != nil,
-		Acquire: p.acquire, Position: p.resyncPosition, Runner: p.newPart, Parallel: memory.Parts(p.cfg.Memory), Observer: p.cfg.Observer,
+		Acquire: p.acquire, Position: p.monitor.Position, Runner: p.newPart, Parallel: memory.Parts(p.cfg.Memory), Observer: p.cfg.Observer,
 	}
 	if p.cfg.Copy.SpoolDir == "" {
 		cfg.Unable = initialsync.ErrNoSpool
@@ -70,16 +69,6 @@ func (p *Pipeline) newJobs(job string) *jobs.Locks {
 			p.cfg.Observer.Log(slog.LevelWarn, "a named lock of the link: trying again", slog.String(keyError, err.Error()))
 		},
 	}})
-}
-
-// resyncPosition returns the position of the link. While that is paused, it cannot be advanced to
-// that of a part either.
-func (p *Pipeline) resyncPosition() resync.Position {
-	spooled, follows := p.monitor.IsSpooled()
-	return resync.Position{
-		Applied: p.monitor.Progress().Applied, Copying: p.monitor.Gaps().Copying, KeptBack: len(p.monitor.KeptBack()) > 0,
-		Spooled: spooled, Overflows: follows, Paused: p.isPaused(), Kept: p.monitor.Kept(),
-	}
 }
 
 // newPart creates the pipeline of a part.
@@ -118,21 +107,7 @@ func (r partRunner) Run(ctx, soft context.Context) error {
 // Status implements resync.Runner.
 func (r partRunner) Status() resync.Status {
 	s := r.p.Snapshot()
-	text := string(s.State)
-	if s.Reason != "" {
-		text += ": " + s.Reason
-	}
-	now := resync.Status{Text: text, Steady: s.State == monitor.Steady, Applied: s.Progress.Applied, KeptBack: len(s.Applier.KeptBack) > 0}
-	if s.Copy == nil {
-		return now
-	}
-	now.Consistent = s.Copy.Phase == checkpoint.Copied
-	if c := s.Copy.Progress; c != nil {
-		now.Text = fmt.Sprintf("%s: %d of about %d documents", c.Step, c.Docs, c.TotalDocs)
-	} else {
-		now.Text += ", " + string(s.Copy.Phase)
-	}
-	return now
+	return s.OfPart()
 }
 
 // leaveOut leaves the collections that are copied again out of this attempt.

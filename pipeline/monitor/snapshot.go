@@ -126,6 +126,18 @@ type Snapshot struct {
 	LastErrorAt time.Time
 }
 
+// NewestCut returns the newest consistent cut, the zero Cut if none is known, and the obstacle to
+// the next one, as far as that is known.
+func (s *Snapshot) NewestCut() (newest checkpoint.Cut, why string) {
+	if s.Cut != nil {
+		newest = *s.Cut
+	}
+	if why = s.NoCut(); why == "" && s.Applier.WaitsFor != "" {
+		why = "the applier waits for " + s.Applier.WaitsFor
+	}
+	return newest, why
+}
+
 // NoCut is the reason why no consistent cut is made, empty if none is known.
 func (s *Snapshot) NoCut() string {
 	switch {
