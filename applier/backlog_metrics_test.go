@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
-// keptBack returns the metrics of what is kept back.
+// keptBack returns the metrics of the operations that are kept back.
 func keptBack(t *testing.T, reg *prometheus.Registry) (ops, bytes float64) {
 	t.Helper()
 	for _, m := range must.Get(reg.Gather())(t) {

@@ -246,7 +246,7 @@ func TestTrackerKept(t *testing.T) {
 	}
 }
 
-// What was kept back is written once all lanes have what was before it: the barrier's
+// A backlog is written once all lanes have applied the operations before it: the barrier's
 // position says so.
 func TestBacklogWaitsForLanes(t *testing.T) {
 	t.Parallel()

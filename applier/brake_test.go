@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// jerky is a Brake that holds again and again, for a moment, and delays what is between.
+// jerky is a Brake that holds briefly, again and again, and delays the operations in between.
 type jerky struct {
 	every, asked int
 	applier      *Applier

@@ -74,7 +74,7 @@ func (d *dispatcher) cutIfAsked(ctx context.Context) error {
 func (d *dispatcher) restAfter(idle time.Duration) {
 	d.cuts.asked = false
 	if d.cfg.CutEvery == 0 {
-		d.cuts.timer.Stop() // it would try once more what was asked for
+		d.cuts.timer.Stop() // it would retry a cut that was requested once
 		return
 	}
 	d.cuts.timer.Reset(max(d.cfg.CutEvery, cutShare*idle))

@@ -205,7 +205,7 @@ func (c *commands) build(ctx context.Context, ns oplog.Namespace) error {
 		return err
 	}
 	if _, err := c.target.Call(ctx, mongo.Command{DB: ns.DB(), Body: mongo.WithMajority(body)}); err != nil {
-		return cmp.Or(context.Cause(ctx), err) // an embedded member answers what was interrupted
+		return cmp.Or(context.Cause(ctx), err) // an embedded member replies to an interrupted command
 	}
 	after, err := c.read(ctx, ns)
 	if err == nil && !slices.Equal(texts(before), texts(after)) {

@@ -16,8 +16,8 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 )
 
-// What is kept back is not in the memory of its batch, which is used for other entries once
-// it is released.
+// Operations that are kept back are copied out of the memory of their batch, which is reused
+// for other entries once it is released.
 func TestBacklogHasCopies(t *testing.T) {
 	t.Parallel()
 	r, l := hanging(t)

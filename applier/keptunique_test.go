@@ -19,7 +19,7 @@ import (
 
 // holders is a source collection whose documents have distinct values of v, once its unique
 // index is committed. Values move from one document to another, so that the target's index
-// refuses what is applied in another order.
+// refuses operations that are applied in another order.
 type holders struct {
 	*sourceLog
 	rnd  *rand.Rand

@@ -82,8 +82,8 @@ func TestNothingLeft(t *testing.T) {
 	}
 }
 
-// An attempt that leaves the builds that are left at its end waits for one before that, as for
-// any barrier: what is after it has to be applied.
+// An attempt that abandons builds still running at the end of its input waits for a build before
+// that, as for any barrier, because the entries after it must be applied.
 func TestLastBuildLeft(t *testing.T) {
 	t.Parallel()
 	r, l := hanging(t)

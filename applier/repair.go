@@ -88,7 +88,7 @@ type repairing struct {
 	// now is the one to do, nil for none.
 	now *Repair
 	// alone is the last entry that was processed individually, or the first position of the
-	// attempt: it does not know what was before.
+	// attempt, which does not know the entries before it.
 	alone oplog.OpTime
 }
 

@@ -154,8 +154,8 @@ func (g *simTarget) spoil(t fataler, rnd *rand.Rand, ns oplog.Namespace) {
 	try(bson.D{{Key: "update", Value: ns.Collection()}, {Key: "updates", Value: bson.A{extra}}})
 }
 
-// What is repaired is what the log had made at that place of it: at the time of the commit, and
-// at each cut that follows, whatever the lanes apply meanwhile.
+// A repaired document is as the log had made it at that entry: at the time of the commit, and at
+// each cut that follows, whatever the lanes apply meanwhile.
 func TestRepairIsPrefix(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

@@ -39,7 +39,7 @@ func spelledAs(doc bson.Raw, id bson.RawValue) bool {
 }
 
 // respelled handles an operation that meets a document whose _id has another spelling. It
-// returns false, with nothing done, where that is no obstacle.
+// returns false, and does nothing, if the other spelling does not matter.
 //
 // In a copy such a document is newer, because the log has a delete of the one spelling
 // before an insert of the other. A whole document replaces it, so that the log can

@@ -37,8 +37,8 @@ type tracker struct {
 	wake, idle chan struct{}
 
 	mu sync.Mutex // guards all below
-	// queue are the batches in flight, in the log's order. Of the first free ones nothing is
-	// left but what is in the backlog: their memory is released.
+	// queue are the batches in flight, in the log's order. The memory of the first free ones is
+	// released: those of their operations that are not applied yet are in the backlog.
 	queue    []*pending
 	free     int
 	progress checkpoint.Progress

@@ -101,11 +101,11 @@ func (b *Back) String() string {
 
 // Begin creates a link, by that name, on the target as the way back, unless it exists. There is no copy: the
 // target is what the source was at the commit point. So nothing but the link may have written to it
-// since it stood still; otherwise the error wraps ErrTouched, and names the write. What expires
-// documents on the target is held first.
+// since it stood still; otherwise the error wraps ErrTouched, and names the write. TTL indexes
+// and other options that expire documents on the target are deferred first.
 //
-//	examine the target's oplog since the freeze ──▶ hold what expires ──▶ examine again ──▶ create the link, consistent
-//	  │ touched: nothing was changed                                         │ touched: let go what was held
+//	examine the target's oplog since the freeze ──▶ defer expiration ──▶ examine again ──▶ create the link, consistent
+//	  │ touched: nothing was changed                                        │ touched: restore expiration
 //
 // A link of that name that has begun there before, and has ended since, is a *checkpoint.OverError: applications may use
 // the target. It may be interrupted, and called again, by several processes at a time.
@@ -199,17 +199,17 @@ func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Sto
 	return nil
 }
 
-// refused says why the way back does not begin, and lets go what was held for it, by this start or by an earlier one
-// that was interrupted.
+// refused returns the reason why the way back does not begin, after it has restored the options deferred for it, by this
+// start or by an earlier one that was interrupted.
 func (b *Back) refused(ctx context.Context, store *checkpoint.Store, link string, why error) error {
 	if !errors.Is(why, ErrTouched) {
 		return why
 	}
 	if begun, err := b.begun(ctx, store); err != nil || begun {
-		return err // another process was faster: what was found is the link's own
+		return err // another process was faster: the writes found are those of its link
 	}
 	specs, err := ddl.ReadDeferred(ctx, b.cfg.Target, b.cfg.MetaDB, link)
-	var other ddl.RefusedErrors // what an earlier link of that name has left is not from here
+	var other ddl.RefusedErrors // those that an earlier link of that name has left do not belong to this start
 	for i := range specs {
 		if !specs[i].Held {
 			other = append(other, &ddl.RefusedError{NS: specs[i].NS, Index: specs[i].Index, UUID: specs[i].UUID})
@@ -226,8 +226,8 @@ func (b *Back) refused(ctx context.Context, store *checkpoint.Store, link string
 	return why
 }
 
-// examine returns up to where the target's oplog has nothing on what is mirrored, since the
-// target stood still.
+// examine reads the target's oplog since the target stood still. It returns the optime up to which
+// it contains no write to a mirrored namespace, or ErrTouched.
 func (b *Back) examine(ctx context.Context, link string, names *scope.Scope) (guard.State, error) {
 	newest, err := replset.NewestEntry(ctx, mongo.Reads(b.cfg.Target), replset.Majority)
 	if err != nil {
@@ -236,7 +236,7 @@ func (b *Back) examine(ctx context.Context, link string, names *scope.Scope) (gu
 	found, st, err := guard.Examine(ctx, b.cfg.Target, guard.WatchConfig{
 		Link: link, MetaDB: b.cfg.MetaDB, Scope: names,
 		Sessions: func(string, string) []bson.Raw { return nil },
-		// What has expired since is gone as well.
+		// Documents that have expired since then count as well.
 		Deletes: func(context.Context, oplog.Namespace) (bool, error) { return false, nil },
 	}, guard.State{At: b.over.Source}, newest.OpTime, nil)
 	switch {

@@ -62,7 +62,7 @@ func (s *sides) begin(last mongo.Caller) error {
 	return back.Begin(s.t.Context(), "back", checkpoint.State{Writers: 1}, names)
 }
 
-// is checks the age of the TTL index of the old side, -1 for no index, and what is deferred there for the link.
+// is checks the age of the TTL index of the old side, -1 for no index, and the ages deferred there for the link.
 func (s *sides) is(what string, age int64, deferred ...int64) {
 	s.t.Helper()
 	got := int64(-1)
@@ -210,8 +210,8 @@ func TestBackHeldBefore(t *testing.T) {
 	}
 }
 
-// TestResumeGoneBack: what is left of a cutover is not done once its way back was cut over, and waits while it is
-// being cut over; and where applications use the target, a block that was set since stays.
+// TestResumeGoneBack: the remaining steps of a cutover are not taken once its way back was cut over, and wait while it
+// is being cut over; if applications use the target, a block that was set since stays.
 func TestResumeGoneBack(t *testing.T) {
 	t.Parallel()
 	records := func(c mongo.Caller) *record.Store { return &record.Store{Target: c, DB: "replicator"} }
@@ -286,7 +286,7 @@ func TestBackRefusedTogether(t *testing.T) {
 	}
 }
 
-// onDeferred recognises a command on what is deferred.
+// onDeferred recognises a command on the collection of deferred options.
 func onDeferred(name string) func(mongo.Command) bool {
 	return func(cmd mongo.Command) bool {
 		first := cmd.Body.Index(0)
@@ -301,7 +301,7 @@ func (s *sides) tell(cmd bson.D) {
 	must.Get(s.last.Call(s.t.Context(), mongo.Command{DB: "replicator", Body: reply(cmd)}))(s.t)
 }
 
-// changed changes what is deferred, as the link does if its source changes the index.
+// changed changes a deferred option, as the link does if its source changes the index.
 func (s *sides) changed() {
 	s.t.Helper()
 	spec := bsongen.FromJSON(s.t, `{"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 7200}`)

@@ -61,9 +61,9 @@ func (w *work) leading(ctx context.Context, do func(ctx context.Context, link *c
 //	                          ▼                          │ cutover goes on, or is cancelled          ▼ outcome unknown
 //	                the link goes on                     ▼                                read whether it has ended
 //
-// Who cancels says so in the record, and takes the lease then. So a process that has begun to convert
-// in the record, has the lease, and finds the record as it left it, can be cancelled only by losing the
-// lease: it cannot end the link any more then.
+// A process that cancels records that first, and then takes the lease over. So a process that has recorded
+// the beginning of the conversion, has the lease, and finds its record unchanged, can be cancelled only by
+// losing the lease, and can no longer end the link then.
 func (w *work) commit(ctx context.Context) (*checkpoint.Over, error) {
 	if !w.rec.Began(record.Convert) {
 		if err := w.begin(ctx, record.Convert); err != nil {
@@ -198,7 +198,7 @@ func (w *work) end(ctx context.Context, link *checkpoint.Link) error {
 			return err
 		}
 	}
-	// What is mirrored is not known of a link that an earlier release has created.
+	// The filters of a link that an earlier release has created are not known.
 	users := link.State().Filters == nil || link.State().Filters.UsersAndRoles
 	if err := w.stopped(ctx, users); err != nil {
 		return &StepError{record.Commit, err}

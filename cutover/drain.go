@@ -69,7 +69,7 @@ type Drained struct {
 //
 //	write block on ──▶ entry Last in the source's oplog ──▶ lanes idle at S ≥ Last, cut ──▶ block still on?
 //
-// Errors wrap ErrNotFrozen, ErrThawed, or request.ErrNoCut, which says what is in the way.
+// Errors wrap ErrNotFrozen, ErrThawed, or request.ErrNoCut, which says why there is no cut.
 func Drain(ctx context.Context, cfg *DrainConfig) (Drained, error) {
 	begun := time.Now()
 	limited, cancel := context.WithTimeout(ctx, cfg.Within)

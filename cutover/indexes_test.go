@@ -71,8 +71,8 @@ func judge(t *testing.T, c mongo.Caller, cut *checkpoint.Cut, specs ...ddl.Defer
 	return p, found
 }
 
-// TestIndexes: each violation of a unique index is found and named, nothing else is, and what is
-// not known is not met.
+// TestIndexes: each violation of a unique index is found and named, nothing else is; and a
+// precondition that is not known is not met.
 func TestIndexes(t *testing.T) {
 	t.Parallel()
 	c := target(t)

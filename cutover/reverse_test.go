@@ -63,8 +63,8 @@ func endOf(t *testing.T, target mongo.Caller, name, reverse string, do ...func()
 	return must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: name}))(t).Over(t.Context())
 }
 
-// TestArm: the way back begins at an entry after which nothing of the link follows, and what is
-// mirrored the other way is what the link mirrors.
+// TestArm: the way back begins at an entry after which nothing of the link follows, and has
+// the filters of the link, reversed.
 func TestArm(t *testing.T) {
 	t.Parallel()
 	target := open(t, "5.0")
@@ -91,7 +91,7 @@ func TestArm(t *testing.T) {
 	}
 }
 
-// written returns what was written to anything but metadata, after an entry.
+// written returns the writes to anything but metadata after an entry.
 func written(t *testing.T, target mongo.Caller, after oplog.OpTime) []guard.Write {
 	t.Helper()
 	newest := must.Get(replset.NewestEntry(t.Context(), target, replset.Majority))(t)

@@ -199,8 +199,7 @@ func (w *work) readyStill(ctx context.Context) error {
 // persistPause is the pause before a step is tried again.
 const persistPause = 250 * time.Millisecond
 
-// persist retries transient errors, such as those of a failover: what is done already is
-// not done again.
+// persist retries transient errors, such as those of a failover. do must be idempotent.
 func (w *work) persist(ctx context.Context, do func(ctx context.Context) error) error {
 	for begun := time.Now(); ; {
 		err := do(ctx)
@@ -415,7 +414,7 @@ func (w *work) finish(ctx context.Context, ended *checkpoint.Over) error {
 	if gone != "" {
 		return w.leave(ctx, gone)
 	}
-	if !w.rec.Began(record.Expire) { // otherwise they have ended, and what is blocked now was blocked since
+	if !w.rec.Began(record.Expire) { // otherwise they are unblocked already, and a block that is there now was set since
 		if err := w.open(ctx); err != nil {
 			return err
 		}

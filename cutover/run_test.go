@@ -40,8 +40,8 @@ func open(t *testing.T, version string) mongo.Caller {
 	return client.Open(t, driver.Config{URI: sim.URI()})
 }
 
-// old is the source: whether its writes are blocked, what is written to it after second 100, and the
-// cuts of the link, which has everything.
+// old is the source: whether its writes are blocked, the writes to it after second 100, and the cuts of
+// the link, which has everything.
 type old struct {
 	mu      sync.Mutex // guards the rest
 	blocked bool

@@ -27,9 +27,9 @@ func (n noLog) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return n.Caller.Call(ctx, cmd)
 }
 
-// TestReversible: there is no way back to a server that does not understand what the new side logs of
-// what is mirrored, nor where it is not known what that is, or what else has written there; and nothing else
-// stands in the way.
+// TestReversible: there is no way back if the old server does not understand entries that the new one logs
+// for mirrored collections, if the filters are not recorded, or if the new side's oplog cannot be read to find
+// foreign writes. Nothing else prevents one.
 func TestReversible(t *testing.T) {
 	t.Parallel()
 	sets := map[string]mongo.Caller{}

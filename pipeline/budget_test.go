@@ -46,7 +46,7 @@ func TestMemoryOfResync(t *testing.T) {
 	`)
 }
 
-// TestWindow: what is larger than the writers' window is not in memory as a whole.
+// TestWindow: entries that exceed the writers' window are not all in memory at once.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	r := newRouted(t)

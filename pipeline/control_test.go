@@ -117,7 +117,7 @@ func TestPause(t *testing.T) {
 }
 
 // TestPauseTakeover: a process that takes a paused link over applies nothing either, and acts on
-// what was asked while nobody led.
+// requests made while no process led.
 func TestPauseTakeover(t *testing.T) {
 	t.Parallel()
 	w, was := paused(t, "copy lease=2s")
@@ -216,8 +216,8 @@ func TestPauseOutlastsOplog(t *testing.T) {
 	o.same("a")
 }
 
-// TestThrottle: a throttle of applying is stored, survives an attempt, and slows down without
-// changing what is applied.
+// TestThrottle: a throttle of applying is stored, survives an attempt, and slows applying down
+// without changing its result.
 func TestThrottle(t *testing.T) {
 	t.Parallel()
 	w := playOn(t, 3, `

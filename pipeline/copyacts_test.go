@@ -25,7 +25,7 @@ import (
 // configureCopy takes a setting of a copy:
 //
 //	copy               begin with one
-//	spool=NAME         the folder for the log; what has the same name has the same
+//	spool=NAME         the folder for the log; links with the same NAME share it
 //	relay=BYTES        the size of a relay log
 //	workers=N range=BYTES ops=N clone=local indexes=before spool-bytes=N
 //	drop-existing wait=DURATION copies=N

@@ -56,7 +56,7 @@ func newBuilding(t *testing.T, ready func(w *world)) *building {
 	return b
 }
 
-// continues checks that what is written to shop.b is applied.
+// continues checks that writes to shop.b are applied.
 func (b *building) continues() {
 	b.t.Helper()
 	if err := b.within(time.Minute, "shop.b to be applied", func() bool {
@@ -126,8 +126,8 @@ func TestResyncDuringBuild(t *testing.T) {
 	b.play(built)
 }
 
-// TestBuildOutlastsOplog: a build takes longer than the source has the oplog. The link goes
-// over to the spool, and applies what is written to other collections all the time.
+// TestBuildOutlastsOplog: a build takes longer than the source has the oplog. The link
+// switches to the spool, and continues to apply writes to other collections.
 func TestBuildOutlastsOplog(t *testing.T) {
 	t.Parallel()
 	race.Skip(t, "it moves a hundred megabytes or more")

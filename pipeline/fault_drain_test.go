@@ -70,7 +70,7 @@ func TestDrainAfterLostLease(t *testing.T) {
 
 // TestDrainLeavesBuild: a link is told to end during a build. The attempt that drains fails once
 // (an election of the target), and the one that drains after it is left for a request to copy a
-// collection again. The run does not say that it is drained: what is kept back is not in the target.
+// collection again. The run does not report that it is drained: the backlog is not in the target.
 func TestDrainLeavesBuild(t *testing.T) {
 	t.Parallel()
 	b := newBuilding(t, func(w *world) {

@@ -41,7 +41,7 @@ func (s *sleeper) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 	if sleeps {
 		close(s.asleep)
 		<-s.wake
-		// It sends the command regardless of what has ended meanwhile.
+		// It sends the command although its context may have ended.
 		ctx = context.WithoutCancel(ctx)
 		cmd.SendBy = cmd.SendBy.AddDate(1, 0, 0)
 	}

@@ -177,9 +177,9 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// TestForeignWritesWhileNobodyRan: what was written while no process ran is found by the next one,
-// and with guard.Stop before it writes anything itself. Once an operator has cleared it, the link
-// goes on.
+// TestForeignWritesWhileNobodyRan: a foreign write made while no process ran is found by the next one;
+// with guard.Stop, before that writes anything itself. Once an operator has cleared it, the link
+// continues.
 func TestForeignWritesWhileNobodyRan(t *testing.T) {
 	t.Parallel()
 	sc := scope.Config{Include: []string{"shop"}}
@@ -193,7 +193,7 @@ func TestForeignWritesWhileNobodyRan(t *testing.T) {
 	must.Succeed(t, g.target.write(t.Context(), "shop", bson.D{{Key: "drop", Value: "b"}}))
 	must.Succeed(t, g.source.write(t.Context(), "shop", bson.D{{Key: "insert", Value: "a"}, docs(3)}))
 
-	for range 2 { // The second time it is what was stored.
+	for range 2 { // The second time it is read from the metadata.
 		must.Succeed(t, g.world.start("a", pipeline.Config{Writers: 4, Guard: guard.Stop}, sc))
 		g.l = g.links["a"]
 		must.Succeed(t, g.until("the end", func() bool { return isClosed(g.l.done) }))

@@ -19,8 +19,8 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// tailed is a target whose oplog is read. Each find that opens a cursor on it asks for what is
-// returned in its place, nil for its own reply.
+// tailed is a target whose oplog is read. For each find that opens a cursor on it, a test supplies
+// the error to return, nil for the target's own reply.
 type tailed struct {
 	pipeline.Cluster
 	mongo.Pipeliner
@@ -44,7 +44,7 @@ func (c *tailed) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 
 func (c *tailed) Member(host string) mongo.Caller { return member{c.Cluster.Member(host), c} }
 
-// open asks for what is returned.
+// open waits for the error to return.
 func (c *tailed) open(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -177,7 +177,7 @@ func TestGuardSlow(t *testing.T) {
 	to.verify(t, looks+n/2)
 }
 
-// verify checks how often the target was asked whether a collection is capped, and what was read.
+// verify checks how often the target was asked whether a collection is capped, and the entries read.
 func (c *tailed) verify(t *testing.T, mostLooks int) {
 	t.Helper()
 	c.mu.Lock()

@@ -64,7 +64,7 @@ func (w *world) nothingLeft(when string) {
 		if left == "" {
 			break
 		}
-		if try == 6000 { // who has just closed a channel may not have returned
+		if try == 6000 { // a goroutine that has just closed a channel may not have returned yet
 			w.t.Fatalf("%s: there is still\n%s", when, left)
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -44,7 +44,7 @@ func TestDrainedOutlastsOplog(t *testing.T) {
 	}
 }
 
-// TestOverflowToldToEnd: a link that is told to end while much is on disk ends with what is in
+// TestOverflowToldToEnd: a link that is told to end while much is on disk ends after the entries in
 // memory, also if an attempt of this process has failed.
 func TestOverflowToldToEnd(t *testing.T) {
 	t.Parallel()

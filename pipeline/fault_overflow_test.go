@@ -215,8 +215,8 @@ func TestRestartOutlastsOplog(t *testing.T) {
 }
 
 // TestAbsenceOutlastsOplog: the target is away for longer than the source's oplog lasts, so
-// that no attempt gets as far as reading it. What is read then is on disk, within seconds,
-// although the lease is over: to read needs none.
+// that no attempt begins to read it. The entries are read to disk within seconds nevertheless,
+// although the lease has expired: reading needs none.
 func TestAbsenceOutlastsOplog(t *testing.T) {
 	t.Parallel()
 	race.Skip(t, "it moves a hundred megabytes or more")

@@ -21,7 +21,7 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// endsForPart is what is logged when an attempt is ended for a part.
+// endsForPart is the log message when an attempt is ended for a part.
 const endsForPart = "the attempt ends in order, for a collection that is to be copied again, or has been"
 
 // requestOfR returns the request for db.r.

@@ -125,7 +125,7 @@ func TestDrainRefused(t *testing.T) {
 	}
 }
 
-// TestDrainRefusedDelay: with a delay a drain that is refused applies what is due.
+// TestDrainRefusedDelay: with a delay, a drain that is refused applies the entries that are due.
 func TestDrainRefusedDelay(t *testing.T) {
 	t.Parallel()
 	opts := mongosim.Options{Members: 1, Moods: mongosim.NoMoods("it has refusals of its own")}

@@ -28,7 +28,7 @@ func TestCopyIsLeftToItsSpool(t *testing.T) {
 	w.awaitSpooled(w.links["a"])
 	o.lost(at)
 	f.freeze()
-	// What another spool has left there is no spool of this copy.
+	// A folder that another spool has left there is not a spool of this copy.
 	for _, dir := range must.Get(filepath.Glob(filepath.Join(w.spool(""), "*")))(t) {
 		other := filepath.Join(w.spool("other"), filepath.Base(dir))
 		must.Succeed(t, os.MkdirAll(other, 0o700))

@@ -28,7 +28,7 @@ func (w *world) locked(want ...string) {
 }
 
 // TestResyncWaitsForLock: an operator's command has the lock of a collection that is
-// requested to be copied again. The status says who and why, the link goes on, and the copy
+// requested to be copied again. The status names the command and why it has the lock, the link continues, and the copy
 // begins once the lock is free. While it goes on, its lock is that of the link.
 func TestResyncWaitsForLock(t *testing.T) {
 	t.Parallel()

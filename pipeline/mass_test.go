@@ -73,7 +73,7 @@ const thinOnes, uniqueOnes = 40, 4
 
 func surviveMass(t *testing.T, seed int) map[string]float64 {
 	t.Helper()
-	// The members may be busy, but the link is to be interrupted by what is drawn.
+	// The members may be busy, but only the faults drawn may interrupt the link.
 	exact := mongosim.GentleMoods("the faults are those of the seed; TestMoods plays all of them")
 	rnd := rand.New(rand.NewPCG(uint64(seed), 3)) //nolint:gosec // a test's choice
 	dialect := []string{"5.0", "6.0", "8.0"}[rnd.IntN(3)]

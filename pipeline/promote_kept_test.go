@@ -19,7 +19,7 @@ func TestPromoteKeptBack(t *testing.T) {
 	link := must.Get(store.Acquire(t.Context(), 0))(t)
 	since := checkpoint.Position{OpTime: link.State().Applied, Op: 1}
 	must.Succeed(t, link.KeepBack(t.Context(), []checkpoint.KeptBack{{NS: "db.c", Since: since}}))
-	for range 2 { // what was promoted says the same
+	for range 2 { // the second time from the record of the promotion
 		got := must.Get(o.promote(func(c *promote.Config) { c.Pipeline.Copy.SpoolDir = t.TempDir() }))(t)
 		if len(got.KeptBack) != 1 || got.KeptBack[0].NS != oplog.Namespace("db.c") || got.KeptBack[0].Since != since {
 			t.Errorf("kept back are %+v", got.KeptBack)

@@ -170,7 +170,7 @@ func TestPromoteOpenTransaction(t *testing.T) {
 			{Key: "prevOpTime", Value: bson.D{{Key: "ts", Value: bson.Timestamp{}}, {Key: "t", Value: int64(-1)}}},
 		}
 	})
-	for range 2 { // what was promoted has the same recovery point
+	for range 2 { // a second promotion reports the same recovery point
 		got := must.Get(o.promote(nil))(t)
 		if !got.Exact() || !got.At.Equal(at) || len(got.Open) != 1 || got.Open[0].Ops != 1 || !got.Open[0].First.Equal(at) || got.Open[0].Namespaces[0] != "db.c" {
 			t.Errorf("exact %v up to %s, open %+v, want %s", got.Exact(), got.At, got.Open, at)

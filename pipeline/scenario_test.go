@@ -19,17 +19,17 @@ import (
 	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
-// TestScenarios plays the files of testdata/faults: what is done to two embedded
-// sets and a link between them, and what the link announces meanwhile. They run
-// on real time, so a step waits for what it expects, and only what is the same
-// each time is in the files:
+// TestScenarios plays the files of testdata/faults: acts on two embedded sets and a
+// link between them, and the events of the link. They run in real time, so a step
+// waits for the state it expects, and the files contain only output that is the same
+// in every run:
 //
 //	sets [source=N] [target=N] [source-oplog=BYTES] ...   start two sets
 //	do [show=(KIND,...)] [order=any]                       lines, each an act
 //
 // The acts are those of func act. The output of do is the events, each line once
-// in the order of their first coming, and then what the acts said. States that
-// change into each other in a working link are "running" both. Members are called
+// in the order in which they first occur, and then the output of the acts. States
+// that alternate in a working link are both printed as "running". Members are called
 // A, B, C in the order in which they were read. With show=decisions the steps of the
 // link are left out, where it is a matter of time which of them are taken again; with
 // order=any the events are sorted, where it is a matter of time which comes first.
@@ -147,8 +147,8 @@ func (w *world) acts(d *datadriven.TestData) (said []string) {
 //	equal                            compare the sets
 //	state [NAME]                     say it
 //	durable [NAME]                   say whether all that is applied is durable
-//	drained [NAME]                   check that the last checkpoint is at what was fetched
-//	late MARK SECONDS                check that so much time has passed since
+//	drained [NAME]                   check that the last checkpoint is at the last entry fetched
+//	late MARK SECONDS                check that SECONDS have passed since MARK
 //	load [slow] | load stop          a workload on the source; slow where it is not all
 //	                                 that is waited for
 //	hold TEXT | release              keep the link where it tells TEXT; let it go on
@@ -283,7 +283,7 @@ func (w *world) await(args []string) error {
 		})
 	case "resync":
 		return w.awaitResync(args[1], args[2])
-	case "applied": // not only what is durable
+	case "applied": // durable or not
 		want := w.newest()
 		return w.untilOf(l, "everything applied", func() bool { return !l.p.Snapshot().Log.Applied.Before(want) })
 	case "fetched":

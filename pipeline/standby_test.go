@@ -131,7 +131,7 @@ func TestStalledLeader(t *testing.T) {
 }
 
 // TestTakeoverOfCopy: a process whose spool is elsewhere takes over in the middle of a copy.
-// What was copied stays.
+// The documents already copied stay.
 func TestTakeoverOfCopy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})
@@ -178,7 +178,7 @@ func (w *world) heard(text string) bool {
 }
 
 // TestLinkGoneWhileStandingBy: a process that has seen the link does not create another one
-// in its place: that would drop what was copied.
+// in its place: that would drop the copied collections.
 func TestLinkGoneWhileStandingBy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})

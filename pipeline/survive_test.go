@@ -53,7 +53,7 @@ const toCopy = `
 	await copied 40
 `
 
-// copied returns what is there before the copy begins. Only newer dialects have clustered
+// copied returns acts that create the collections to be copied. Only newer dialects have clustered
 // collections.
 func copied(dialect string) string {
 	var lines strings.Builder

@@ -21,7 +21,7 @@ import (
 )
 
 // TestStatusCannotLie plays the files of testdata/truth: something of a steady link freezes,
-// and the status has to say so. They run on real time:
+// and the status has to say so. They run in real time:
 //
 //	sets                     start two sets of one member
 //	link busy|idle [KEY=VALUE ...]   mirror one into the other, until that is steady; the source
@@ -29,8 +29,8 @@ import (
 //	shows [but=(FIGURE,...)] [stays=D]   lines, each an act as in testdata/faults; then what the
 //	                         status shows, but for figures that depend on the moment
 //
-// The output of shows is a view of the status: it has to come to be what the file says, and to
-// stay so. What is a matter of milliseconds is not in it; TestKnownWithinTenSeconds has the times.
+// The output of shows is a view of the status: it must become as in the file, and stay
+// so. Times are not in it: TestKnownWithinTenSeconds checks them.
 func TestStatusCannotLie(t *testing.T) {
 	t.Parallel()
 	playTruths(t, func(file string) bool { return !strings.HasSuffix(file, "-full") })
@@ -99,7 +99,7 @@ type shown struct {
 	tracker *status.Tracker
 }
 
-// sample is what was shown at a time.
+// sample is a status shown at a time.
 type sample struct {
 	at time.Time
 	s  status.Snapshot

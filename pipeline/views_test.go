@@ -79,7 +79,7 @@ func TestInvalidViews(t *testing.T) {
 	define(8, bson.A{})
 	r.insert(10)
 	must.Succeed(t, r.caughtUp(l))
-	// Another process of the link, which copied nothing, reports what is left out.
+	// Another process of the link, which copied nothing, reports the views that are left out.
 	l.drain(nil)
 	r.awaitEnd(l)
 	l = r.run(cfg())

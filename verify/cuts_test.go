@@ -148,7 +148,7 @@ func TestCutTooOld(t *testing.T) {
 }
 
 // TestDropped: a collection that is dropped, or made again, while it is compared reads as empty
-// on one side. That is no difference: it begins again.
+// on one side. That is not a difference: the comparison begins again.
 func TestDropped(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {
@@ -181,8 +181,8 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// TestConfirm: what is written between reading the two sides of a capped collection is no
-// difference, and what differs is one.
+// TestConfirm: a write between reading the two sides of a capped collection is not a
+// difference; a real difference is found.
 func TestConfirm(t *testing.T) {
 	t.Parallel()
 	source, target := cluster(t), cluster(t)
@@ -239,7 +239,7 @@ func TestNoSnapshots(t *testing.T) {
 }
 
 // TestCatalogMoves: a catalog that the source changes between the two listings is read again, and
-// what is different then is found.
+// the differences that remain are found.
 func TestCatalogMoves(t *testing.T) {
 	t.Parallel()
 	source, target := cluster(t), cluster(t)
@@ -295,7 +295,7 @@ func TestCatalogsTogether(t *testing.T) {
 }
 
 // TestMadeAgainAndAgain: a collection that is another one each time that the target is listed was
-// made and dropped by the source between its listings. That is no difference, and it is not checked.
+// made and dropped by the source between its listings. That is not a difference, and the collection is unchecked.
 func TestMadeAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	source, target := cluster(t), cluster(t)
@@ -314,7 +314,7 @@ func TestMadeAgainAndAgain(t *testing.T) {
 }
 
 // TestAnotherEachTime: an index that is another one each time that the target is listed was built and
-// dropped by the source between its listings. That is no difference; one that stays is.
+// dropped by the source between its listings. That is not a difference; an index that stays is.
 func TestAnotherEachTime(t *testing.T) {
 	t.Parallel()
 	index := func(name string) bson.D {
@@ -351,7 +351,7 @@ func TestAnotherEachTime(t *testing.T) {
 }
 
 // TestMadeMeanwhile: a collection that the source has made or dropped between the two listings may
-// be on the target or not: that is no difference.
+// be on the target or not: neither is a difference.
 func TestMadeMeanwhile(t *testing.T) {
 	t.Parallel()
 	v := must.Get(New(Config{Source: &shelf{}, Target: &shelf{}, Scope: everything(t), Found: func(*Difference) error { return nil }}))(t)
@@ -389,7 +389,7 @@ func (m *moving) Next(ctx context.Context) (Cut, error) {
 	return cut, err
 }
 
-// TestCutter: a cut is used for other ranges while it is fresh and has what was listed.
+// TestCutter: a cut is used for other ranges while it is fresh and includes the listing.
 func TestCutter(t *testing.T) {
 	t.Parallel()
 	n := uint32(0)

@@ -74,8 +74,8 @@ func fieldsOf(doc []byte) ([]field, bool) {
 	return list, it.Err() == nil
 }
 
-// documents compares two documents, or arrays. It reports whether it has looked at all of both,
-// so that what was not found is not there.
+// documents compares two documents, or arrays. It reports whether it has compared all of both,
+// so that there are no differences but those found.
 func (d *differ) documents(at string, source, target []byte, array bool, depth int) bool {
 	a, aOK := fieldsOf(source)
 	b, bOK := fieldsOf(target)

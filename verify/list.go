@@ -249,8 +249,8 @@ func builderOf(doc bsoncore.Document) *builder {
 	return b
 }
 
-// readListed parses an element of listCollections. It returns false for one that is compared
-// in another way: views are compared by what is listed, and profiles are not data of clients.
+// readListed parses an element of listCollections. It returns false for one whose documents are
+// not compared: views are compared by their definitions, and profiles are not data of clients.
 func readListed(db string, doc bson.Raw) (l *listed, taken bool, err error) {
 	text := func(name string) string {
 		e, _ := rawbson.Lookup(doc, name)

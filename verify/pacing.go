@@ -18,8 +18,8 @@ func (p *pacing) took(s clone.Side, d time.Duration, docs, bytes int) {
 	}
 }
 
-// wait waits until this much may be read. Limits count what is read of the source: of the
-// target it is as much.
+// wait waits until that much may be read. The limits count reads of the source only: those of
+// the target are as large.
 func (p *pacing) wait(ctx context.Context, s clone.Side, docs []bson.Raw) error {
 	if p.pacer == nil || s != clone.Source {
 		return nil

@@ -296,8 +296,8 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// TestNames: what has another name on the target is compared under both names, and what is not
-// mirrored is left out on both sides.
+// TestNames: a renamed collection is compared under both names, and collections that are not
+// mirrored are left out on both sides.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	source := cluster(t)

@@ -37,14 +37,14 @@ type Progress struct {
 	off   bool
 	store standing.Store
 	round standing.Round
-	// heads are what was known of the collections when this verification began.
+	// heads are the stored results of the collections when this verification began.
 	heads map[oplog.Namespace]standing.Head
 	// sources are the UUIDs of the source's collections, as they are stored; guarded by
 	// Verifier.mu.
 	sources map[oplog.Namespace]oplog.UUID
 }
 
-// plan are the ranges of a collection; done are those that are compared, by index.
+// plan are the ranges of a collection; done are those already compared, by index.
 type plan struct {
 	ranges [][]idrange.Piece
 	done   map[int]standing.Range
@@ -156,8 +156,8 @@ func (v *Verifier) record(ctx context.Context, s *settled, c *Collection) error 
 	})
 }
 
-// faulty stores that a collection could not be compared. If something new was found until then, what was
-// compared before does not count any more.
+// faulty stores that a collection could not be compared. If a new difference was found before that, the
+// results of earlier comparisons do not count any more.
 func (v *Verifier) faulty(ctx context.Context, c *Collection) error {
 	p := v.cfg.Progress
 	if !p.heads[c.SourceNS].Result.Knows(v.foundIn(c.SourceNS)) {

@@ -133,7 +133,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// TestSample: a sample reads a part, and finds what is missing and what is extra in it.
+// TestSample: a sample reads a part, and finds the missing and the extra documents in it.
 func TestSample(t *testing.T) {
 	t.Parallel()
 	const sampled = leastSampled * 6 / 5 // documents

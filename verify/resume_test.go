@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
-// TestResume: a verification that is stopped after some ranges goes on with the others. Ranges
-// that are compared are not read again; what was found in them is counted.
+// TestResume: a verification that is stopped after some ranges continues with the others. Compared
+// ranges are not read again; their differences are counted.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	source, target := cluster(t), cluster(t)
@@ -92,8 +92,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeAnother: what is stored of another collection of the name is not used, nor is what
-// cannot be read, and without privileges nothing is stored.
+// TestResumeAnother: the progress of an earlier collection of the same name is not used, nor is one that
+// cannot be parsed, and without privileges nothing is stored.
 func TestResumeAnother(t *testing.T) {
 	t.Parallel()
 	source, target := cluster(t), cluster(t)

@@ -45,13 +45,13 @@ type scan struct {
 	// most limits the documents of each side, for a sample; 0 for all.
 	most int64
 
-	// tally and found are what is compared up to the place: the index of a piece, and the _id
-	// up to which it is done.
+	// tally and found are the results up to the present place, which is the index of a piece and
+	// the last _id compared in it.
 	tally Tally
 	found []Difference
 	piece int
 	last  bson.RawValue
-	// cut is the one that is read at, nil for none; used has all.
+	// cut is the one at which it reads, nil for none; used includes all cuts so far.
 	cut  *Cut
 	used span
 }
@@ -238,8 +238,8 @@ func (v *Verifier) compare(p *pair, a, b bson.Raw) (Difference, bool) {
 	return d, true
 }
 
-// flush reports what was found, once it is known that both sides still have the collections
-// that were read: one that was dropped meanwhile reads as empty. Without cuts, each difference
+// flush reports the differences found, after it has checked that both sides still have the
+// collections that were read: one that was dropped meanwhile reads as empty. Without cuts, each difference
 // is confirmed first.
 func (s *scan) flush(ctx context.Context) error {
 	if s.most > 0 && len(s.found) == 0 {

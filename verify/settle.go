@@ -10,8 +10,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// errUnsettled reports a collection that was changed whenever it was looked at.
-var errUnsettled = errors.New("it was changed each time that it was looked at")
+// errUnsettled reports a collection that had changed each time that it was read.
+var errUnsettled = errors.New("it had changed each time that it was read")
 
 // settled is a pair whose catalogs are compared.
 type settled struct {
@@ -71,8 +71,8 @@ func (v *Verifier) settle(ctx context.Context, only ...oplog.Namespace) ([]settl
 // open reports whether the pair has to be read again.
 func (s *settled) open() bool { return s.unsettled != nil || len(s.found) > 0 && !s.confirmed }
 
-// confirmCatalog takes what was found when a pair was read again, nil if neither side has it any
-// more; last means that it is not read another time.
+// confirmCatalog replaces s by next, the same pair read again, nil if neither side has it any
+// more. last means that the pair is not read another time.
 func (v *Verifier) confirmCatalog(s, next *settled, last bool) {
 	if next == nil {
 		v.leave(s.want, nil)

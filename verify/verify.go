@@ -42,7 +42,7 @@ type Verifier struct {
 	listed  time.Time
 	listing time.Duration
 
-	// ended is called before what is stored of the progress is deleted; tests replace it.
+	// ended is called before the stored progress is deleted; tests replace it.
 	ended func() error
 
 	mu      sync.Mutex // guards the rest, and the functions of cfg that take results
@@ -70,7 +70,7 @@ func New(cfg Config) (*Verifier, error) {
 	return v, nil
 }
 
-// Run compares everything. It must be called once. What differs is no error: an error means
+// Run compares everything. It must be called once. A difference is not an error: an error means
 // that the comparison did not end, and that the summary covers a part only. A collection that
 // could not be compared has a Fault in the summary, and does not end the others.
 func (v *Verifier) Run(ctx context.Context) (*Summary, error) {
@@ -94,7 +94,7 @@ func (v *Verifier) run(ctx context.Context) error {
 		}
 	}
 	if v.cuts != nil {
-		// What was written before the verification has begun is seen.
+		// Writes made before the verification began are included.
 		v.cuts.need(v.source.heard.Time(), v.target.heard.Time())
 	}
 	began := time.Now()
@@ -110,7 +110,7 @@ func (v *Verifier) run(ctx context.Context) error {
 		if err := v.compareAll(ctx, all); err != nil {
 			return err
 		}
-		// What has another name now was there when the verification began.
+		// Collections that were renamed meanwhile existed when the verification began.
 		if all, err = v.moved(ctx); err != nil {
 			return err
 		}

@@ -16,8 +16,8 @@ func (renaming) Source(target oplog.Namespace) (oplog.Namespace, bool) {
 	return "old." + target[len("new."):], target[:4] == "new."
 }
 
-// TestBySource: what is deferred is shown with the source's collection; that it is not known is
-// not that there is nothing.
+// TestBySource: deferred options are shown by the source's collection; nil, for not known, stays
+// distinct from empty.
 func TestBySource(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -16,10 +16,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Converter gives a target that nothing is applied to any more its deferred options, or takes them
-// back. It compares the collection "deferred" with the target, and changes what differs: so it may be
-// called again after whatever has interrupted it, and the documents of deferred are the record by
-// which conversions are undone. It is for one goroutine.
+// Converter sets the deferred options on a target to which nothing is applied any more, or removes
+// them again. It compares the collection "deferred" with the target, and changes what differs, so it may
+// be called again after any interruption. The documents of deferred are the record by which conversions
+// are undone. A Converter must not be used concurrently.
 //
 //	present, with Convert          present, with Revert
 //	unique      collMod prepareUnique, then unique: the index stays; before 6.0 it is

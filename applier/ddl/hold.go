@@ -21,18 +21,18 @@ import (
 // one without expireAfterSeconds by collMod.
 const expireNever = math.MaxInt32
 
-// ErrLetGo reports that another process has restored what expires documents while it was held.
-var ErrLetGo = errors.New("another start of the link was refused meanwhile, and has let go what was held: start it again")
+// ErrLetGo reports that another process has restored options that HoldExpiry had deferred.
+var ErrLetGo = errors.New("another start of the link was refused meanwhile, and has restored the options that this one had deferred: start it again")
 
-// HoldExpiry defers what expires documents in the collections of a database of the target, for a
-// link that is about to begin there: their TTL indexes and the ages of clustered collections and time
-// series. Their values are recorded for the link as deferred, then collMod is sent, with write concern majority. Nothing is
-// built. It is idempotent, and can be called again after it was interrupted.
+// HoldExpiry defers the expiration of documents in the collections of a database of the target, for a
+// link that is about to begin there: TTL indexes, and the ages of clustered collections and time series.
+// It records their values as deferred for the link, then sends collMod with write concern majority. It
+// builds no index. It is idempotent, and can be called again after it was interrupted.
 //
-// What is deferred belongs to the link once that has begun. So free is asked before and after each record is written:
-// its error ends the call, and the record that was written just now is deleted. It is asked after each collMod, too. What has no record
-// any more after its collMod is taken back: a link has begun and ended meanwhile, or another start was refused, and has let it go,
-// which is ErrLetGo.
+// The deferred options belong to the link once it has begun. So HoldExpiry calls free before and after it writes each
+// record: an error of free ends the call, and the record just written is deleted. It also calls free after each collMod. An
+// option that has no record any more after its collMod is restored, and the error is ErrLetGo: a link has begun and ended
+// meanwhile, or another start was refused and has released the option.
 func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db string, mirrored func(oplog.Namespace) bool, free func(context.Context) error) (held []string, err error) {
 	s := &step{Executor: &Executor{cfg: Config{MetaDB: metaDB, Link: link}}}
 	listed, err := catalog.List(ctx, target, db, "")
@@ -142,8 +142,8 @@ func (h *holding) modify(ctx context.Context, change func(dst []byte) []byte) (r
 	return reply, err
 }
 
-// let takes back what was held just now, and reports so, if it is not recorded any more: the options were restored before
-// the collMod came, and no process would restore them again.
+// let restores the option just held, and returns true, if its record is gone: the options were restored before the collMod
+// was executed, and no process would restore them again.
 func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) (gone bool, err error) {
 	is, err := metadata.FindOne(ctx, h.target, h.cfg.MetaDB, metadata.Deferred, h.deferredID(spec))
 	if err != nil || is != nil {

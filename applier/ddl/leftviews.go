@@ -195,7 +195,7 @@ func (e *Executor) LeaveView(ctx context.Context, db string, def bson.Raw, why s
 
 // settleView records the outcome for a view that was left out and now has the definition
 // def: err is nil if it was created. If the target refused its earlier definition,
-// another refusal is no error; if the source could not use that definition, the view is
+// another refusal is not an error; if the source could not use that definition, the view is
 // treated as new.
 func (s *step) settleView(ctx context.Context, left *LeftView, def bson.Raw, err error) error {
 	switch {

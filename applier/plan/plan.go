@@ -102,9 +102,8 @@ type Write struct {
 	// match a document, or all in its list, so that n of the reply is Documents.
 	MustMatch bool
 	// Guarded is set if some statements also require the absence of fields. If one
-	// matches nothing, that is no divergence, nor is it one if a later statement is
-	// refused or matches nothing: the operations must then be undone and repeated, each
-	// with One.
+	// matches nothing, or a later statement is then refused or matches nothing, that is
+	// not a divergence: the operations must be undone and repeated, each with One.
 	Guarded bool
 }
 

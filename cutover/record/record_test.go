@@ -37,7 +37,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestThawed: what a cancellation says depends on what had stopped writes.
+// TestThawed: the message of a cancellation depends on how writes had been stopped.
 func TestThawed(t *testing.T) {
 	t.Parallel()
 	const before = "the source takes writes as before"

@@ -52,8 +52,8 @@ type Attempt struct {
 	// Sync copies; otherwise, the oplog is applied, and Counts returns the applier's.
 	Sync   *initialsync.Sync
 	Counts func() applier.Stats
-	// Spool has the oplog if it is spooled, otherwise Queue has it. Both are set while the
-	// oplog is spooled that follows what is in memory.
+	// Spool contains the oplog if it is spooled, otherwise Queue does. Both are set while the
+	// entries after those in memory are spooled.
 	Spool *spool.Spool
 	Queue *buffer.Queue
 }

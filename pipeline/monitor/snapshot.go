@@ -159,7 +159,7 @@ const sideTarget = "target"
 // Stands describes a link that applies nothing.
 type Stands struct {
 	Since time.Time
-	// Why says where that is what is to be applied, and what the applier waits for.
+	// Why says in which stage the next entries are, and what the applier waits for.
 	Why string
 }
 

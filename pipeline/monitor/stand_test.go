@@ -66,7 +66,7 @@ func says(t *testing.T, got, want string) {
 }
 
 // TestStands: whatever stage stands still, the log and the state say that nothing is applied,
-// and what is known of the cause.
+// and the cause as far as it is known.
 func TestStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := taken(t, 3)

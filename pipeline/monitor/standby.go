@@ -57,8 +57,8 @@ func (s *Snapshot) Role() Role {
 	return RoleCandidate
 }
 
-// StandBy records that another process leads. What was known of the link while this one
-// led is not reported any more.
+// StandBy records that another process leads. The state of the link from the time when this
+// process led is not reported any more.
 func (m *Monitor) StandBy(leader Leader) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,8 +91,8 @@ func (m *Monitor) IsStandby() bool {
 	return m.state == Standby
 }
 
-// Looked records whether the lease could be read: err is why it could not be. What is
-// known of it may then be long out of date. It reports whether that has changed.
+// Looked records whether the lease could be read; err is the reason if it could not, and the
+// last known state may then be long out of date. It reports whether this has changed.
 func (m *Monitor) Looked(err error) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

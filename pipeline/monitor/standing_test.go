@@ -38,8 +38,8 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestKeptBack: the state says what waits for an index build, in the present attempt, and
-// what is applied meanwhile counts although the position stands.
+// TestKeptBack: the state names the collections that wait for an index build, in the present
+// attempt, and counts the operations applied meanwhile although the position does not advance.
 func TestKeptBack(t *testing.T) {
 	t.Parallel()
 	m := New(Config{Waits: &mongo.Waits{}})

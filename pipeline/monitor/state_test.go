@@ -311,7 +311,7 @@ func TestSilentSourceIsNoticed(t *testing.T) {
 	}
 }
 
-// TestLagAsOfTheLastReply: what passes after the source's last reply is no lag.
+// TestLagAsOfTheLastReply: time that passes after the source's last reply is not lag.
 func TestLagAsOfTheLastReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := upTo10(10)

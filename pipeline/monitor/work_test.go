@@ -75,7 +75,7 @@ func TestManyNamespaces(t *testing.T) {
 		if sum != all || len(list) != 100 || list[0].NS != most || list[0].Ops != sums[most] {
 			t.Errorf("%d of %d operations, the first %+v", sum, all, list[0])
 		}
-		// One that is named is there although others have more, and is no part of the rest.
+		// One that is named is there although others have more, and not part of the rest.
 		named, less := n.Top(1, "d.c19999", "d.unknown")
 		if len(named) != 2 || named[1].NS != "d.c19999" || named[0].Ops+named[1].Ops+less.Ops != all {
 			t.Errorf("%+v, and %+v", named, less)

@@ -106,8 +106,8 @@ func (a *Attempt) openQueue(soft context.Context) error {
 	return nil
 }
 
-// mayOverflow begins what spools the oplog if the target does not keep up. It returns nil if there
-// is no folder for a spool.
+// mayOverflow starts an overflow.Attempt, which spools the oplog if the target does not keep up. It
+// returns nil if no folder for a spool is configured.
 func (a *Attempt) mayOverflow(soft context.Context) *overflow.Attempt {
 	o := a.of
 	if o.cfg.Copy.SpoolDir == "" {

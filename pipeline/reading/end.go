@@ -53,7 +53,7 @@ func (a *Attempt) drainsRelay(ctx context.Context) bool {
 	return true
 }
 
-// Loops returns what has to run concurrently with the stages of the attempt.
+// Loops returns the functions that must run concurrently with the stages of the attempt.
 func (a *Attempt) Loops() []func(context.Context) error {
 	var loops []func(context.Context) error
 	if a.log != nil {

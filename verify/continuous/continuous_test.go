@@ -189,7 +189,7 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
-// TestPending: what was changed is marked as soon as that is possible.
+// TestPending: a changed collection is marked as soon as that is possible.
 func TestPending(t *testing.T) {
 	t.Parallel()
 	w := NewWatcher(WatcherConfig{Store: standing.Store{Target: free{}, DB: "replicator", Link: "l"}})
@@ -212,7 +212,7 @@ func (s *stored) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}, {Key: "operationTime", Value: bson.Timestamp{T: 100}}})
 }
 
-// TestChangedAgain: what is changed again while it is marked is marked again.
+// TestChangedAgain: a collection that changes again while it is marked is marked again.
 func TestChangedAgain(t *testing.T) {
 	t.Parallel()
 	to, marks := &stored{}, 0
@@ -231,7 +231,7 @@ func TestChangedAgain(t *testing.T) {
 	}
 }
 
-// TestAskedUnstored: what was asked for is not, as long as that is not stored.
+// TestAskedUnstored: a request that cannot be stored has no effect.
 func TestAskedUnstored(t *testing.T) {
 	t.Parallel()
 	r := New(Config{Watcher: NewWatcher(WatcherConfig{Store: standing.Store{Target: free{}, DB: "replicator", Link: "l"}})})
@@ -240,7 +240,7 @@ func TestAskedUnstored(t *testing.T) {
 	}
 }
 
-// TestAskedOnce: what was asked for makes one round due, not each that follows.
+// TestAskedOnce: a request makes one round due, not each that follows.
 func TestAskedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

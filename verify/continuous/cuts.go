@@ -22,8 +22,8 @@ const (
 type Maker interface {
 	// Cut asks for one, and does not block.
 	Cut()
-	// NewestCut returns the newest one that is majority-committed, the zero Cut if none is known, and
-	// what is in the way of the next one.
+	// NewestCut returns the newest majority-committed cut, the zero Cut if none is known, and the
+	// reason why there is no newer one.
 	NewestCut() (newest checkpoint.Cut, why string)
 }
 
@@ -58,7 +58,7 @@ func (c *cuts) Next(ctx context.Context) (verify.Cut, error) {
 		if oplog.CompareTimestamps(newest.Target, after) > 0 {
 			return of(&newest), nil
 		}
-		c.maker.Cut() // What was asked for is forgotten when an attempt ends.
+		c.maker.Cut() // An attempt that ends forgets the request.
 		switch err := mongo.Pause(limited, cutPoll); {
 		case ctx.Err() != nil:
 			return verify.Cut{}, context.Cause(ctx)

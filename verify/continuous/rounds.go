@@ -75,7 +75,7 @@ func New(cfg Config) *Rounds {
 		if found != nil {
 			return found(d)
 		}
-		return nil // The Watcher announces what is stored.
+		return nil // The Watcher announces stored differences.
 	}
 	return &Rounds{cfg: cfg}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
-// tick is how often it is looked what has changed; readEvery is how often the standing is read, but at
-// most a twentieth of the time.
+// tick is how often the Watcher checks for changes; readEvery is how often it reads the standing, unless
+// that would take more than a twentieth of the time.
 const (
 	tick         = 500 * time.Millisecond
 	readEvery    = 5 * time.Second
@@ -143,7 +143,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		}
 		w.said(ctx, err)
 	}
-	// What has diverged may be why the link ends.
+	// The link may end because of a divergence, which must still be marked.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	if w.cfg.State().Leads || len(w.taken()) > 0 {
@@ -237,8 +237,8 @@ func (w *Watcher) read(ctx context.Context) error {
 	return nil
 }
 
-// announce announces changes since the last call. What was known before this process led was
-// announced by another one, and is only summed up.
+// announce announces changes since the last call. Differences found before this process led were
+// announced by another one, and are only summed up.
 func (w *Watcher) announce(before, now *standing.Standing) {
 	first := w.told == nil
 	told := make(map[oplog.Namespace]standing.Differing, len(now.Differing))

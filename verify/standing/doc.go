@@ -12,18 +12,18 @@
 // A result says that a collection was compared at cuts of which the oldest is Result.First. Each range
 // was equal at a cut that is not older, but for the differences that the result counts. A link is
 // verified as of the oldest First of all collections that count. It is not verified as long as one
-// of them has no result, or was marked since: something else has written to it, it is copied again,
-// or an operation met what it cannot have met at the source.
+// of them has no result, or was marked since the result: because of a foreign write, a resync, or an
+// operation that met a state that it cannot have met at the source.
 //
 // Each verification is a round: it lists the collections, and compares them all. A collection counts
-// once a round is complete that had listed it when it began. One that is made or renamed later counts
-// from the next round on, so that frequent DDL commands do not leave a link unverified for ever; until
-// then Standing.New counts it. A collection that is dropped no longer counts from the next listing on.
+// once a round has ended that listed it at its beginning. A collection that is created or renamed during a
+// round counts from the next one on, so that frequent DDL commands do not leave a link unverified for
+// ever; until then Standing.New counts it. A dropped collection no longer counts from the next listing on.
 //
-// # Who writes
+// # Concurrent verifications
 //
-// Two verifications may run at the same time. A result replaces none that is of a newer cut. A result
-// is an observation of both sides at its cuts, and true whichever process leads the link now, so a process that
-// has lost the lease can store nothing that is wrong. A range counts for the ranges that its own
-// verification has stored.
+// Two verifications may run at the same time. A result does not replace one of a newer cut. A result
+// is an observation of both sides at its cuts, and holds whichever process leads the link now; so a
+// process that has lost the lease cannot store a wrong one. A compared range counts only for the plan of
+// ranges that its own verification has stored.
 package standing

@@ -86,13 +86,13 @@ func Read(ctx context.Context, target mongo.Caller, db, link string) (Standing, 
 	return sum(&round, docs, &since), nil
 }
 
-// since is what else the metadata say of what has changed since a comparison.
+// since contains the changes after a comparison that other metadata record.
 type since struct {
-	// touched are the collections with foreign writes, by their names at the source, and when the
-	// last one was.
+	// touched are the collections with foreign writes, by their names at the source, with the time
+	// of the last one.
 	touched map[oplog.Namespace]Moment
-	// all is when the last foreign write was to a collection that is not listed, zero for none: any of
-	// them may be the one. Ever means that it is not known when.
+	// all is the time of the last foreign write to a collection that is not listed by name, zero for
+	// none: it may have been any collection. ever means that there was one at an unknown time.
 	all  Moment
 	ever bool
 	// leftOut are those that are copied again; copied is the time of the source as of which the link's
@@ -140,7 +140,7 @@ type Moment struct {
 	Wall time.Time
 }
 
-// reaches reports whether the target at a cut may not have what was written until then.
+// reaches reports whether the target at a cut may lack a write made at m.
 func (m *Moment) reaches(c *Cut) bool { return !m.TS.IsZero() && !m.TS.Before(c.Target) }
 
 // Foreign returns the collections with foreign writes of a state, by their names at the source, and

@@ -183,7 +183,7 @@ func TestResumed(t *testing.T) {
 	s.is("the next round", 100, 2, 2, 0)
 }
 
-// TestMarks: what was changed in other ways is not verified until it is compared at a later cut, and
+// TestMarks: a marked collection is not verified until it is compared at a later cut, and
 // differences are known until a comparison does not find them.
 func TestMarks(t *testing.T) {
 	t.Parallel()
@@ -308,8 +308,8 @@ func loaded(ctx context.Context, s *Store) (map[oplog.Namespace]*document, error
 	return docs, err
 }
 
-// TestBeforeClear: what is cleared before the link has marked it is not verified before it is compared
-// again; what was compared after the foreign write is, and so is another link's.
+// TestBeforeClear: a collection whose foreign write is cleared before the link has marked it is not verified until
+// it is compared again; one compared after the foreign write is, and so is one of another link.
 func TestBeforeClear(t *testing.T) {
 	t.Parallel()
 	s := newBook(t)
@@ -348,8 +348,8 @@ func TestBeforeClear(t *testing.T) {
 	}
 }
 
-// TestRepaired: what a repair has found the same at a later cut differs no longer; what it does not name,
-// and what was found after it, does.
+// TestRepaired: a document that a repair has found equal at a later cut differs no longer; one that it does not
+// name, or that was found after it, does.
 func TestRepaired(t *testing.T) {
 	t.Parallel()
 	s := newBook(t)

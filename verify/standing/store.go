@@ -96,8 +96,8 @@ type Head struct {
 }
 
 // Begin begins a round, or goes on with one that is not complete, if resume is set. It records the
-// collections, and forgets those that are not listed any more. The cut is one at which they were
-// there. The result has what is known of each, by its name at the source.
+// collections, and forgets those that are not listed any more. The collections
+// existed at cut. It returns the stored results of each, by its name at the source.
 func (s *Store) Begin(ctx context.Context, listed []Listed, resume bool, cut Cut, now time.Time) (Round, map[oplog.Namespace]Head, error) {
 	round, docs, err := s.load(ctx)
 	if err != nil {
@@ -145,10 +145,10 @@ func justBefore(ts bson.Timestamp) bson.Timestamp {
 	return bson.Timestamp{T: ts.T - 1, I: math.MaxUint32}
 }
 
-// join returns what is known of the listed collections, and the changes that record those which are
-// new, or are other ones than before. It marks those of which a comparison has found something new that does not
-// go on, with replaced unless that is nil.
-// Of one that joins later than this round, the round's document was lost.
+// join returns the stored results of the listed collections, and the statements that record those that are
+// new, or were replaced by another collection of the name. Unless replaced is nil, it marks with that the
+// collections of which an uncompleted comparison has found new differences. If one has joined in a later round
+// than this one, the round's document was lost, and the collection joins again.
 func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins int64, replaced *Mark) (map[oplog.Namespace]Head, []metadata.Statement, error) {
 	heads := make(map[oplog.Namespace]Head, len(listed))
 	var changes []metadata.Statement
@@ -253,7 +253,7 @@ func (s *Store) Replace(ctx context.Context, l Listed, round int64) error {
 		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
 }
 
-// SaveFault stores that a collection could not be compared. What was compared before stays as it is.
+// SaveFault stores that a collection could not be compared. Earlier results stay.
 func (s *Store) SaveFault(ctx context.Context, sourceNS oplog.Namespace, f *Fault) error {
 	return s.set(ctx, metadata.ByID(s.id(sourceNS)), true, bson.D{{Key: "fault", Value: f}}, "pass")
 }
@@ -351,8 +351,8 @@ func (s *Store) TouchedAll(ctx context.Context, last Moment) error {
 	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, st))
 }
 
-// BeforeClear marks what a state has that is about to be cleared: what was compared last before the
-// foreign writes is not verified, whether the link had time to mark it or not.
+// BeforeClear marks the collections with foreign writes in a state that is about to be cleared. A collection
+// last compared before the writes is not verified, even if the link had no time to mark it.
 func (s *Store) BeforeClear(ctx context.Context, st *guard.State) error {
 	var changes []metadata.Statement
 	add := func(which func([]byte) []byte, why string, last Moment) error {
@@ -400,7 +400,7 @@ func markedBefore(dst []byte, last bson.Timestamp) []byte {
 	})
 }
 
-// fields are what of a document is read to know what is verified: all but the ranges.
+// fields are the fields of a document that the standing depends on: all but the ranges.
 var fields = []string{
 	"ns", "source", "joined", "is", "fault", "mark", "repaired", "pass.found", "pass.more", "pass.round", "n", "complete", "began", "at", "listed", "last",
 }
