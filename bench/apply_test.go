@@ -37,8 +37,8 @@ func played(t *testing.T, w workload.Workload) *ends.End {
 	return end
 }
 
-// TestApplied: what is measured leaves in the target, round by round, what the
-// workload says, by the applier and by the plain driver.
+// TestApplied: after each measured round the target contains the documents of the
+// workload, whether the applier or the plain driver has written them.
 func TestApplied(t *testing.T) {
 	for _, preset := range []string{"mixed", "coalesce", "txn"} {
 		t.Run(preset, func(t *testing.T) {

@@ -39,7 +39,7 @@ func CatchUp(ctx context.Context, c Config) (*result.Run, error) {
 }
 
 // CatchUpWithSecondary measures CatchUp, and Secondary on the same backlog. It returns a
-// ConfigError, before it measures anything, if a secondary is no reference for the ends.
+// ConfigError, before it measures anything, if a secondary is not comparable with the ends.
 func CatchUpWithSecondary(ctx context.Context, c Config) (ours, secondary *result.Run, err error) {
 	if ours, err = catchUp(ctx, c, true); err != nil {
 		return nil, nil, err
@@ -140,8 +140,8 @@ func (b *backlog) play(ctx context.Context) error {
 	return b.comparable()
 }
 
-// comparable returns an error if the secondary that is to be timed too is no reference for
-// the ends.
+// comparable returns an error if the secondary that is to be timed too is not comparable
+// with the ends.
 func (b *backlog) comparable() error {
 	if !b.secondary {
 		return nil

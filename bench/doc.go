@@ -1,4 +1,4 @@
-// Package bench measures the program and compares it with what is possible.
+// Package bench measures the program and compares it with the limits of driver and server.
 //
 //	Pipeline   the log up to the writers, into nothing
 //	Apply      the applier alone, on any target
@@ -10,7 +10,7 @@
 //	Suite      all of these, compared with the project's goals
 //
 // A run prepares its source and target (its ends), measures several rounds, checks that
-// all of the work has arrived, and returns a result.Run. What is compared is measured
+// all of the work has arrived, and returns a result.Run. Runs that are compared are measured
 // alternately on the same ends. Compare absolute figures only with figures of the same
 // machine.
 //

@@ -15,7 +15,7 @@ import (
 )
 
 // Pipeline measures fetching, parsing, batching, hashing and dispatching. It has no target:
-// what is dispatched is dropped.
+// it drops the operations after dispatching.
 func Pipeline(ctx context.Context, c Config) (*result.Run, error) {
 	run, err := measurePipeline(ctx, c)
 	if err != nil {

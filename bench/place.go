@@ -90,7 +90,7 @@ func openPlace(ctx context.Context, c Config, uri string, seed int64, members in
 	}
 	return &place{End: end, dbs: dbs, close: func() {
 		end.Close()
-		_ = set.Close() // what is measured is measured; the system clears what is left
+		_ = set.Close() // the measurement is complete; the system removes the rest
 	}}, nil
 }
 

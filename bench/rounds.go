@@ -11,9 +11,9 @@ import (
 // rounds are what the rounds of a run cost.
 type rounds []meter.Usage
 
-// into writes them into a run, whose Ops are known. What is not a time for each is
-// that of the median round, of an even number the faster one in the middle; resident
-// memory that of the round that took the most.
+// into writes them into a run, whose Ops are known. Of the rounds' times it writes all; of
+// other figures that of the median round (of an even number, the faster one in the middle);
+// of resident memory the largest.
 func (r rounds) into(run *result.Run) {
 	if len(r) == 0 {
 		return

@@ -50,9 +50,9 @@ func Secondary(ctx context.Context, c Config) (*result.Run, error) {
 	return run, nil
 }
 
-// noReference returns why the secondary that c would time is no reference for a link with
-// these ends; empty if it is one. An embedded one is none for real servers, a real one none
-// for embedded sets, and for a link from one to the other there is none.
+// noReference returns why the secondary that c would time is not comparable with a link with
+// these ends, empty if it is. An embedded secondary is not comparable with real servers, nor a
+// real one with embedded sets, and neither with a link from one to the other.
 func noReference(c *Config, source, target result.End) string {
 	if result.Mixed(&result.Run{Source: source, Target: target}) {
 		return fmt.Sprintf("no secondary is a reference for a link of embedded and real ends (%s → %s)", source, target)

@@ -25,7 +25,7 @@ type SuiteConfig struct {
 	Scale float64
 	// Only runs these parts; empty means all. See Parts.
 	Only []string
-	// Progress is called with lines that say what is being done. It may be nil.
+	// Progress receives lines that report the progress. It may be nil.
 	Progress io.Writer
 }
 

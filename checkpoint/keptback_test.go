@@ -33,8 +33,8 @@ func TestKeepBack(t *testing.T) {
 	}
 }
 
-// While a collection is kept back, the earliest lane does not show what is in the target,
-// not even the only one.
+// While a collection is kept back, the position of the earliest lane is not that of the target,
+// not even if there is only one lane.
 func TestApartKeptBack(t *testing.T) {
 	t.Parallel()
 	st := State{Applied: ot(100), Lanes: []Position{at(150, 0)}, LanesAnnounced: []Position{{}}}

@@ -38,9 +38,9 @@ func (f Filters) Equal(g Filters) bool {
 // Reverse is the way back of a link that has ended: where a link from its target to its source
 // begins, without a copy. It is part of the end, so that there is no link with one of them only.
 type Reverse struct {
-	// Start is the entry of the target's oplog after which the way back begins: the target has
-	// nothing there that the source, at Over.Source, has not, on what is mirrored. Wall is its time, in milliseconds since the
-	// epoch.
+	// Start is the entry of the target's oplog after which the way back begins: there the mirrored
+	// namespaces of the target equal those of the source at Over.Source. Wall is its time, in
+	// milliseconds since the epoch.
 	Start oplog.OpTime
 	Wall  int64
 	// Target is the target's replica set: that which has Start.

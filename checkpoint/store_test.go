@@ -97,7 +97,7 @@ func TestLink(t *testing.T) {
 	want.Applied, want.AppliedWall, want.FetchFrom = ot(102), 102_000, ot(97)
 	want.Lanes[1] = at(101, 4)
 	loads("Advance")
-	// The same checkpoint again is no error: it makes earlier flushes durable.
+	// The same checkpoint again is not an error: it makes earlier flushes durable.
 	must.Succeed(t, h.Advance(ctx, progress(102), positions(h), src))
 
 	wantRefused(ctx, t, h)
@@ -128,7 +128,7 @@ func wantListed(ctx context.Context, t *testing.T, g *target) {
 	if len(list) != 2 || list[0].Link != "a" || list[1].Link != "b" || list[0].State.Applied != ot(102) || list[1].Err != nil {
 		t.Errorf("list: %+v", list)
 	}
-	// The same without lanes, and with who has which link.
+	// The same without lanes, and with the holder of each link.
 	survey := must.Get(Survey(ctx, g, ""))(t)
 	if len(survey) != 2 || survey[0].Lease.Record.Holder == "" || survey[1].Lease.Record.Holder != "" || !survey[1].Lease.Free {
 		t.Fatalf("survey: %+v", survey)
@@ -142,7 +142,7 @@ func wantListed(ctx context.Context, t *testing.T, g *target) {
 }
 
 // wantRefused fails the test if a link of three lanes at 102, and lane 1 at 101/4, advances to
-// what is inconsistent.
+// an inconsistent state.
 func wantRefused(ctx context.Context, t *testing.T, h *Link) {
 	t.Helper()
 	another := Source{SetName: "rs0", RBID: 2, Host: "b:1", ReplicaSetID: bson.RawValue{Type: bson.TypeObjectID, Value: []byte("another one.")}}

@@ -28,7 +28,7 @@ type Brake struct {
 	changed chan struct{}
 	// paused means that nothing may be applied.
 	paused bool
-	// busy is the number of handles that do not wait in Hold, and of what has entered.
+	// busy is the number of handles that do not wait in Hold, plus that of workers between Enter and leave.
 	busy       int
 	ops, bytes bucket
 	took       func(d time.Duration, ops int, bytes int64)
@@ -52,7 +52,7 @@ func (b *bucket) fill(now time.Time) {
 
 func (b *bucket) most() float64 { return max(1, b.perSecond/burst) }
 
-// limit changes the limit. What was spent too much before stays so.
+// limit changes the limit. A debt stays.
 func (b *bucket) limit(perSecond float64, now time.Time) {
 	if b.perSecond == unlimited {
 		b.tokens = 0
@@ -121,7 +121,7 @@ func (b *Brake) Paused() bool {
 	return b.paused
 }
 
-// Settled reports whether nothing is in flight any more of what writes.
+// Settled reports whether the link is paused and no write is in flight any more.
 func (b *Brake) Settled() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

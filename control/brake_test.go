@@ -26,8 +26,8 @@ func through(h *Handle, n, ops int, bytes int64) time.Duration {
 	return time.Since(start)
 }
 
-// TestLimits: operations and bytes are limited to what was set, whichever is less, in groups;
-// what is larger than a group delays what follows.
+// TestLimits: operations and bytes are limited as set, whichever limit is lower, in groups; a batch
+// larger than a group delays the next ones.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

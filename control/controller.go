@@ -91,12 +91,12 @@ type Controller struct {
 	writing chan struct{}
 
 	mu sync.Mutex // guards the rest
-	// leader is the lease under which requests are acted on, nil while there is none. Stop ends
-	// what is being written under it.
+	// leader is the lease under which requests are acted on, nil while there is none. stop
+	// cancels writes in flight under it.
 	leader request.Leader
 	stop   context.CancelCauseFunc
-	// standing is what was read last, known is false before that in this leadership. Unread is
-	// since when it cannot be read, zero if it can; why is the reason.
+	// standing was read last; known is false until it was read in this leadership. unread is
+	// the time since which it cannot be read, zero if it can; why is the reason.
 	standing request.Standing
 	known    bool
 	unread   time.Time
@@ -322,7 +322,7 @@ func (c *Controller) serve(ctx context.Context) error {
 	}
 	leads := c.leads()
 	if leads {
-		err = c.cfg.Requests.Prune(ctx, list) // what is closed below can be read first
+		err = c.cfg.Requests.Prune(ctx, list) // those closed below can still be read
 		err = errors.Join(err, c.actOn(ctx, list))
 	}
 	limits, unread := c.cfg.Requests.Read(ctx)

@@ -411,8 +411,8 @@ func (d slowDesk) Answered(ctx context.Context, by request.Leader, id, state, ou
 	return context.Cause(ctx)
 }
 
-// TestLeads: before a process acquires its lease again, what is being written under the one
-// before is ended, and is not reported; it is written under the next one.
+// TestLeads: before a process acquires its lease again, a write in flight under the old one is
+// cancelled, which is not reported; it is repeated under the new one.
 func TestLeads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

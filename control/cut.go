@@ -19,12 +19,12 @@ type Cuts interface {
 	// Cut asks for a cut as soon as possible. It does not block. A cut that was asked for is
 	// forgotten when an attempt ends.
 	Cut()
-	// NewestCut returns the newest cut that is majority-committed, the zero Cut if none is
-	// known, and what is in the way of the next one, as far as that is known.
+	// NewestCut returns the newest majority-committed cut, the zero Cut if none is known, and
+	// the reason why there is no newer one, if known.
 	NewestCut() (newest checkpoint.Cut, why string)
 }
 
-// cutAgain is the time after which a cut is asked for again that is not there.
+// cutAgain is the time after which a cut that was not made is asked for again.
 const cutAgain = 5 * time.Second
 
 // cutting is a request for a cut that this process acts on. The zero value is one that has

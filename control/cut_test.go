@@ -31,7 +31,7 @@ func (m *cutmaker) NewestCut() (newest checkpoint.Cut, why string) {
 	return m.newest, m.why
 }
 
-// say sets what is in the way.
+// say sets the reason why there is no cut.
 func (m *cutmaker) say(why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -54,8 +54,8 @@ func newCutting(d *desk, by term) (*desked, *cutmaker) {
 	return p, m
 }
 
-// TestCutAsked: a cut that was asked for is one that is made after that, however old the newest
-// one is that is told meanwhile; it is said what is in the way.
+// TestCutAsked: only a cut made after the request answers it, not an older one that is announced
+// meanwhile; the outcome says why there is none.
 func TestCutAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestCutPaused(t *testing.T) {
 	})
 }
 
-// TestCutTakenOver: who takes a link over acts on a request again that another process has begun.
+// TestCutTakenOver: a process that takes a link over repeats a request that another one has begun.
 func TestCutTakenOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// errAcquires ends what is written under a lease that the process acquires again.
+// errAcquires cancels writes under a lease that the process acquires again.
 var errAcquires = errors.New("the process acquires its lease")
 
 // passes reports whether an error needs no mention: the lease says what comes next, or it is

@@ -8,8 +8,8 @@ import (
 
 // Repairs rewrites documents of the link: *repair.Manager. It is safe for concurrent use.
 type Repairs interface {
-	// Follow begins a repair under the term of a lease, unless it is begun, and returns what has
-	// become of it until now. It does not block.
+	// Follow begins a repair under the term of a lease, unless it is begun, and returns its
+	// state and outcome so far. It does not block.
 	Follow(term int64, id string, args request.RepairArgs, why string) (state, outcome string)
 	// Forget forgets one that has ended.
 	Forget(id string)

@@ -32,7 +32,7 @@ func (r *repairer) Forget(string) {
 	r.forgotten++
 }
 
-// with changes, or reads, what is said.
+// with changes or reads the answers, under the mutex.
 func (r *repairer) with(do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,8 +41,8 @@ func (a *asked) set(away error) {
 	a.away = away
 }
 
-// TestVerifyAsked: what is to be compared again is asked of what compares the link; a process that does not
-// compare it refuses the request.
+// TestVerifyAsked: a request to compare collections again goes to the verification of the link; a process that
+// does not verify it refuses the request.
 func TestVerifyAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -168,8 +168,8 @@ func (f *Fetcher) send(ctx context.Context, out chan<- oplog.Reply, r oplog.Repl
 	return nil
 }
 
-// cut returns entries up to until. What is after it may not be due for long, and the
-// lanes would be drained only then.
+// cut returns entries up to until. The entries after it may not be due for a long time, and the
+// lanes would not be drained before that.
 func cut(entries []oplog.Entry, until oplog.OpTime) []oplog.Entry {
 	if until.IsNull() {
 		return entries

@@ -137,8 +137,8 @@ func (m *shaky) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	}), nil
 }
 
-// TestModel: whatever happens to a member, what is handed on is its committed history
-// from the start on: nothing twice, nothing left out, nothing that was rolled back.
+// TestModel: whatever happens to a member, the reader hands on its committed history from
+// the start on: nothing twice, nothing left out, nothing that was rolled back.
 func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(inBubble{t}, func(rt *rapid.T) {

@@ -13,10 +13,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// patience is how long a test waits for what has to happen.
+// patience is how long a test waits for a required event.
 const patience = 2 * time.Minute
 
-// reading is a Tail that runs beside the test.
+// reading is a Tail that runs concurrently with the test.
 type reading struct {
 	t    testing.TB
 	stop context.CancelCauseFunc

@@ -118,7 +118,7 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// TestMetrics counts what is handed on, in Readers one after the other.
+// TestMetrics: entries handed on are counted, over consecutive Readers.
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	from := oplog.NewOpTime(1000, 1, 1)
@@ -183,8 +183,8 @@ func TestNoStart(t *testing.T) {
 	}
 }
 
-// FuzzReply: no reply makes the parser panic, hand out what is not ascending, or what
-// is not inside of the reply.
+// FuzzReply: no reply makes the parser panic, or return entries that are not ascending, or
+// not inside of the reply.
 func FuzzReply(f *testing.F) {
 	at := oplog.NewOpTime(1000, 3, 1)
 	f.Add([]byte(cursorReply(nextBatch, at, oplog.NewOpTime(1000, 4, 1))), false, 0)

@@ -49,7 +49,7 @@ var logs = map[string][]string{
 	"createIndexes":    {"createIndexes", "create"},
 	"startIndexBuild":  {"createIndexes", "create"},
 	"commitIndexBuild": {"createIndexes", "create"},
-	// A build is aborted by what is in its way, too.
+	// These commands abort a build of the collection.
 	"abortIndexBuild": {"createIndexes", "dropIndexes", "drop", "renameCollection", "collMod"},
 	"dropIndexes":     {"dropIndexes"},
 	"deleteIndexes":   {"dropIndexes"},

@@ -171,7 +171,7 @@ func (g *Guard) judgeFromNow(ctx context.Context, st *State) error {
 	if err != nil {
 		return err
 	}
-	// What was announced before this entry is in open, what is announced later follows in the oplog.
+	// Commands announced before this entry are in open, later announcements follow in the oplog.
 	newest, err := replset.NewestEntry(ctx, g.cfg.Target, replset.Local)
 	if err != nil {
 		return err

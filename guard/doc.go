@@ -18,17 +18,17 @@
 //     the order in which they took effect, so an entry of a command is the link's own if one is
 //     announced there that logs such an entry for that collection. If the outcome is not known
 //     the announcement stays, because the target may execute the command later.
-//   - What the server itself deletes, without a session: expired documents, and the oldest ones
-//     of a capped collection.
+//   - A delete by the server itself, without a session: of expired documents, and of the oldest
+//     ones of a capped collection.
 //
-// Everything else on a mirrored namespace is foreign. What has an effect follows from the
-// target's oplog alone: whichever process sent it, and whether or not one was running.
+// Every other write to a mirrored namespace is foreign. Each is found in the target's oplog,
+// whichever process sent it, and whether or not a process of the link was running.
 //
 // # Where it starts
 //
 // [State] is stored in the metadata with the entry up to which the oplog was examined. The next
-// leader continues there. If the target's oplog begins later, the time between was not watched: a
-// [Gap], which is logged and shown. Commands before [State.CommandsFrom] are not judged: a
+// leader continues there. If the target's oplog begins later, the time between was not watched: it
+// is a [Gap], which is logged and shown. Commands before [State.CommandsFrom] are not judged: a
 // process that did not announce them may have sent them, one of an earlier release, or with the
 // guard off.
 //
@@ -38,7 +38,7 @@
 //     it, or has sent one whose outcome is unknown.
 //   - A delete without a session from a collection that is capped or has an index that expires
 //     on the target. The target's indexes do not expire documents before cutover.
-//   - What the target's oplog never had: changes of its users, of config and local, of the
-//     metadata.
+//   - Changes of the target's users, of config and local, and of the metadata: they are not
+//     judged.
 //   - A write that a failover of the target has rolled back: it has no effect.
 package guard

@@ -39,8 +39,8 @@ type Gate struct {
 	open map[key]*announcement
 }
 
-// Announce returns a Cluster whose commands pass through a Gate. What is sent together
-// (mongo.Pipeliner) is in transactions, and needs none.
+// Announce returns a Cluster whose commands pass through a Gate. Commands sent
+// together (mongo.Pipeliner) are in transactions, and need no announcement.
 func Announce(c mongo.Cluster, db, link string) mongo.Cluster {
 	gate := &Gate{Target: c, DB: db, Link: link}
 	if p, ok := c.(mongo.Pipeliner); ok {

@@ -69,7 +69,7 @@ type Guard struct {
 	watch     *Watch
 	saved     time.Time
 	link      *checkpoint.Link
-	// deletes are the collections that were looked at for the present reply: see [Deletes].
+	// deletes are the collections already examined for the present reply: see [Deletes].
 	deletes map[oplog.Namespace]bool
 
 	mu  sync.Mutex // guards now
@@ -115,8 +115,8 @@ func (g *Guard) examined() {
 	g.set(func(now *Status) { now.State, now.At = st, time.Now() })
 }
 
-// blind says why the target's oplog is not read. An error that passes is no warning: the status
-// shows it while it lasts.
+// blind records why the target's oplog is not read. A transient error is not logged as a warning:
+// the status shows it while it lasts.
 func (g *Guard) blind(why error) {
 	before := g.Status()
 	g.set(func(now *Status) { now.Watching, now.Why = false, why.Error() })

@@ -23,16 +23,16 @@ type PassingConfig struct {
 	Ended func(link, instance string) bool
 }
 
-// Passing finds, in the oplog of a source, what links have written there whose own source is this
-// link's target. It came from there, and must not go back: otherwise two links, one each way,
-// would send a write round for ever.
+// Passing finds, in the oplog of a source, the writes of links whose source is this link's target.
+// These must not be mirrored back: otherwise two links, one each way, would send a write round for
+// ever.
 //
 //	target ──▶ another link ──▶ source's data ──▶ this link: passed over
 //	                            by its sessions; by its announcements, while it has not ended
 //
-// What is written in a session of such a link, of whatever time, is its own. A command is its own if
-// it is announced by a link that goes on: what one that has ended had announced is done, or never will
-// be, and the same command of an application must not be taken for it. It belongs to one goroutine.
+// Every write in a session of such a link is its own. A command is its own if it is announced by a link
+// that has not ended: a command announced by an ended link is done, or never will be, and the same
+// command of an application must not be taken for it. A Passing must not be used concurrently.
 type Passing struct {
 	cfg PassingConfig
 	// own are the sessions of all such links, live the announcements of those that go on.

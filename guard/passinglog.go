@@ -16,11 +16,11 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// PassOver returns what finds, in the oplog of a way back after an entry, what has come from its target:
-// nil for every other link. MetaDB is the metadata database of both clusters.
+// PassOver returns a function that reports whether an entry of the source's oplog, after the given one, has
+// come from the target of a way back: nil for every other link. metaDB is the metadata database of both clusters.
 func PassOver(ctx context.Context, source, target mongo.Caller, metaDB string, back *checkpoint.Back, after oplog.OpTime) (func(*oplog.Entry) (bool, error), error) {
 	if back == nil {
-		return nil, nil //nolint:nilnil // There is none, and that is no error.
+		return nil, nil //nolint:nilnil // There is none, and that is not an error.
 	}
 	set, err := replset.Identify(ctx, mongo.Reads(target))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
-// TestLoadPassing: what was announced at an entry, and by which links, is found although the answers
-// and the end of a link have followed.
+// TestLoadPassing: the commands announced at an entry, and the links that announced them, are found
+// although the answers and the end of a link have followed.
 func TestLoadPassing(t *testing.T) {
 	t.Parallel()
 	set := target(t)

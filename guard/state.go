@@ -60,8 +60,8 @@ type Touched struct {
 
 // Copy is a copy of a collection that is made again. The zero value is none.
 type Copy struct {
-	// Asked is when it was asked for. After is a timestamp of the target's oplog, at which nothing of it had
-	// been read or written, so that it deals with what was written until then; zero if it is not known.
+	// Asked is when it was requested. After is a timestamp of the target's oplog before the copy began to
+	// read or write, so that it replaces everything written until then; zero if it is not known.
 	Asked time.Time
 	After bson.Timestamp
 }
@@ -104,8 +104,8 @@ type State struct {
 	// cleared, by name. More counts the writes to those that are not listed.
 	Touched []Touched
 	More    int64
-	// MoreLast is when the last of those was, MoreUntil the timestamp of its entry: what is in any
-	// namespace is not known to be the source's.
+	// MoreLast is when the last of those was, MoreUntil the timestamp of its entry: any namespace may
+	// differ from the source's.
 	MoreLast  time.Time
 	MoreUntil bson.Timestamp
 	// Gaps are the newest gaps, the newest first.
@@ -155,8 +155,8 @@ func (s *State) add(w *Write) {
 	s.Writes = s.Writes[:min(len(s.Writes), keptWrites)]
 }
 
-// after returns the timestamp of a foreign write: later than what was cleared, as what an earlier release
-// has cleared reaches to the end of a second. Otherwise the write could not be cleared.
+// after returns the timestamp of a foreign write, moved to later than s.Cleared, which reaches to the end of a
+// second if an earlier release has set it. Otherwise the write could not be cleared.
 func (s *State) after(until bson.Timestamp) bson.Timestamp {
 	if s.Cleared.IsZero() || until.After(s.Cleared) {
 		return until

@@ -43,7 +43,7 @@ func (s *Store) Read(ctx context.Context) (*State, error) {
 		return nil, s.wrap(err, "read")
 	}
 	if doc == nil {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
+		return nil, nil //nolint:nilnil // there is none, and that is not an error
 	}
 	st, err := readState(doc)
 	if err != nil {
@@ -102,8 +102,8 @@ func (s *Store) Cleared(ctx context.Context) (bson.Timestamp, error) {
 	return upTo, nil
 }
 
-// Clear says that what was found up to a timestamp of the target's oplog has been dealt with. The
-// leader takes it within seconds, or at its start.
+// Clear records that the foreign writes up to a timestamp of the target's oplog have been dealt with. The
+// leader reads that within seconds, or at its start.
 func (s *Store) Clear(ctx context.Context, upTo bson.Timestamp) error {
 	err := metadata.Run(ctx, s.Target, metadata.Majority(metadata.Update(s.DB, metadata.Guard, metadata.Statement{
 		Upsert: true, Filter: metadata.ByID(s.clearedID()),
@@ -302,8 +302,8 @@ func wholeSecond(millis int64) bson.Timestamp {
 	return bson.Timestamp{T: uint32(millis / 1000), I: math.MaxUint32} //nolint:gosec // Until 2106, as all timestamps.
 }
 
-// found reads the timestamp of a foreign write; one that an earlier release has found is no later than what it
-// has examined.
+// found reads the timestamp of a foreign write; one that an earlier release has found is not later than
+// the last entry that it has examined.
 func (s *State) found(r *metadata.Reader, name, wall string) bson.Timestamp {
 	ts := until(r, name, wall)
 	if !r.Has(name) && ts.After(s.At.TS) {

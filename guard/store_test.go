@@ -290,8 +290,8 @@ func rewritten(t *testing.T, to mongo.Caller, id string, set bson.D, unset ...st
 	}
 }
 
-// TestEarlierRelease: what an earlier release has stored has times only. What was cleared then stays
-// cleared, and what is not can be cleared; it can read what this release has stored.
+// TestEarlierRelease: an earlier release has stored times only. Writes cleared then stay cleared, and the
+// others can be cleared; that release can read the documents of this one.
 func TestEarlierRelease(t *testing.T) {
 	t.Parallel()
 	s := guard.Store{Target: target(t), DB: "replicator", Link: "dr"}
@@ -308,7 +308,7 @@ func TestEarlierRelease(t *testing.T) {
 		t.Errorf("nothing is cleared: %v, %v", at, ok)
 	}
 
-	// What is found later in the second of the last write is not cleared with that.
+	// A write found later, in the second of the last one, is not cleared with it.
 	examined := bson.Timestamp{T: 100, I: 5}
 	rewritten(t, s.Target, "dr", bson.D{
 		{Key: "optime.ts", Value: examined}, {Key: "more", Value: int64(1)}, {Key: "moreLast", Value: time.Unix(100, 0)},

@@ -220,7 +220,7 @@ func TestParts(t *testing.T) {
 	next.expect("", in(part, crud("i", "shop.a", 1)))
 }
 
-// TestBounds: what is kept is bounded, what is counted is not.
+// TestBounds: the list of writes is bounded, the counts are not.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t, guard.State{})
@@ -317,8 +317,8 @@ func TestClearRoundedUp(t *testing.T) {
 	}
 }
 
-// TestWrittenBeforeCopy: what was written before a copy that is made, and is found during it, is dealt with
-// by that copy; what was written since is not.
+// TestWrittenBeforeCopy: a copy deals with foreign writes that were made before it and are found during it,
+// but not with later ones.
 func TestWrittenBeforeCopy(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t, guard.State{})

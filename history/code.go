@@ -20,7 +20,7 @@ const (
 	unknown = math.MaxUint16
 )
 
-// encode returns the code of a value. What is less than 2^-11 becomes 0.
+// encode returns the code of a value. Values below 2^-11 become 0.
 func encode(value float32) uint16 {
 	v := float64(value)
 	switch {

@@ -28,8 +28,8 @@ const (
 	latestSecond = 253_402_300_799
 )
 
-// DamagedError reports a stored history that cannot be used. It is no data of the link:
-// it is started over.
+// DamagedError reports a stored history that cannot be used. The link does
+// not depend on it: it is started over.
 type DamagedError struct {
 	Link string
 	Err  error

@@ -75,7 +75,7 @@ func documentOf(s *Stored) bson.Raw {
 	return metadata.Document(func(dst []byte) []byte { return s.document(metadata.ByID("dr")(dst)) })
 }
 
-// TestDocument: what is stored is read again, to a thousandth, and is never larger than 100
+// TestDocument: a stored history is read back, to a thousandth, and is never larger than 100
 // KB.
 func TestDocument(t *testing.T) {
 	t.Parallel()
@@ -115,7 +115,7 @@ func TestDocument(t *testing.T) {
 			}
 		}
 	}
-	// What was read is stored as it was.
+	// A document that was read is stored unchanged.
 	again := after.Stored()
 	again.Term, again.At = s.Term, s.At
 	if !bytes.Equal(documentOf(again), doc) {

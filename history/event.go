@@ -54,7 +54,7 @@ const (
 	mostNames  = 200
 )
 
-// keyLeftOut counts what is not here.
+// keyLeftOut counts the events that were left out.
 const keyLeftOut = "left out"
 
 // events are those of a link, the oldest first.

@@ -141,8 +141,8 @@ func (h *History) listed(t testing.TB) []Event {
 	return v.Events
 }
 
-// TestMergedAreTold: what another process has seen before the newest event that is known here is told
-// to who follows, once, and keeps its id.
+// TestMergedAreTold: followers get an event of another process that is older than the newest one known
+// here, once, and with its id.
 func TestMergedAreTold(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -174,8 +174,8 @@ func TestMergedAreTold(t *testing.T) {
 	}
 }
 
-// TestFollow: whatever two processes tell, merge and restart with, and whatever their clocks, who follows
-// one of them by the last Seq gets every event once.
+// TestFollow: whatever two processes tell, merge and restart with, and whatever their clocks, a client that
+// follows one of them by the last Seq gets every event once.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -112,13 +112,13 @@ func (h *History) merge(s *Stored) {
 var spans = [...]time.Duration{time.Hour, 6 * time.Hour, 24 * time.Hour}
 
 // View is the history of a span of time. It is written as JSON: numbers of all series, null for
-// what is not known, and all events that are known.
+// unknown ones, and all events that are known.
 type View struct {
 	At time.Time
 	// Step is the time between two points, From the first one.
 	Step time.Duration
 	From time.Time
-	// Series have a value for each point, NaN for what is not known.
+	// Series have a value for each point, NaN if it is not known.
 	Series [Count][]float32
 	// Events are in the order of their IDs.
 	Events []Event

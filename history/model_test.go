@@ -31,8 +31,8 @@ type modelSample struct {
 
 func (m *model) add(now time.Time, v Values) {
 	step := int64(math.Floor(float64(now.Unix()) / float64(m.step)))
-	// What is older than the ring is long is forgotten; if the clock was set back, what is not
-	// before this step is dropped.
+	// Samples older than the ring are forgotten; if the clock was set back, those not before
+	// this step are dropped.
 	back := len(m.samples) > 0 && m.samples[len(m.samples)-1].step > step
 	m.samples = slices.DeleteFunc(m.samples, func(s modelSample) bool { return s.step <= step-points || back && s.step >= step })
 	m.samples = append(m.samples, modelSample{step, v})
@@ -110,7 +110,7 @@ func TestRings(t *testing.T) {
 			if view.From.Unix() != (newest-points+1)*steps[i] || view.Step != time.Duration(steps[i])*time.Second {
 				t.Fatalf("%s begins at %s", span, view.From)
 			}
-			// A clock that was set back after the last sample: what is later is not shown.
+			// The clock was set back after the last sample: later samples are not shown.
 			for s := range Count {
 				for k := range int64(points) {
 					got, want := float64(view.Series[s][k]), models[i].point(s, newest-points+1+k)
@@ -158,7 +158,7 @@ func TestPeak(t *testing.T) {
 	}
 }
 
-// TestFill: what another process has stored fills what is not known here, and no more.
+// TestFill: the history stored by another process fills only points that are not known here.
 func TestFill(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)

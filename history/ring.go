@@ -68,8 +68,8 @@ func (r *ring) moveTo(step int64) {
 	case step > r.last:
 		r.clear(r.last+1, step-r.last)
 	case step < r.last:
-		// The clock was set back. What is later than now cannot be told from what is yet to
-		// come, and is dropped, with the present step: its samples are not known any more.
+		// The clock was set back. Steps later than now cannot be distinguished from future
+		// ones, and are dropped, together with the present step, whose samples are not known any more.
 		r.clear(step, r.last-step+1)
 	default:
 		return

@@ -63,7 +63,7 @@ var figures = [Count]struct {
 // String returns the name of a series.
 func (s Series) String() string { return figures[s].name }
 
-// Values is a sample: a value for each series, NaN for what is not known. None is negative.
+// Values is a sample: a value for each series, NaN if it is not known. None is negative.
 type Values [Count]float64
 
 // Unknown returns a sample of which nothing is known.

@@ -31,7 +31,7 @@ func (s *Store) Read(ctx context.Context) (*Stored, error) {
 		return nil, fmt.Errorf("read the history of link %q: %w", s.Link, err)
 	}
 	if doc == nil {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
+		return nil, nil //nolint:nilnil // there is none, and that is not an error
 	}
 	stored, err := parse(doc)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Store) Read(ctx context.Context) (*Stored, error) {
 func (s *Store) Write(ctx context.Context, stored *Stored) error {
 	err := metadata.Run(ctx, s.Target, metadata.PrimaryOnly(metadata.Update(s.DB, metadata.History, metadata.Statement{
 		Filter: func(dst []byte) []byte {
-			// Not "at most": a document whose term is no number is replaced too.
+			// Not "at most": a document whose term is not a number is replaced too.
 			return metadata.AppendDoc(metadata.ByID(s.Link)(dst), "term", func(dst []byte) []byte {
 				return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gt", stored.Term) })
 			})

@@ -47,7 +47,7 @@ func write(t *testing.T, s *history.Store, h *history.History, term int64) error
 	return s.Write(t.Context(), stored)
 }
 
-// TestStore: what is written is read again, by another process too, and only a leader of
+// TestStore: a stored history is read back, by another process too, and only a leader of
 // the same or a later term replaces it.
 func TestStore(t *testing.T) {
 	t.Parallel()

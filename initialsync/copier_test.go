@@ -113,7 +113,7 @@ func TestRefusals(t *testing.T) {
 		{code(servererr.DuplicateKey), true},
 		{code(servererr.CannotCreateIndex), true},
 		{code(servererr.IndexBuildAborted), true},
-		{code(16755), true}, // a key that is no place on earth
+		{code(16755), true}, // a key that is not a place on earth
 		{fmt.Errorf("view: %w", &oplog.EntryError{}), true},
 		{code(servererr.Unauthorized), false},
 		{code(servererr.NotWritablePrimary), false},

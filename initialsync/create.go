@@ -59,8 +59,8 @@ func (c *Copier) createOne(ctx context.Context, worker int, coll *collection) er
 	return nil
 }
 
-// make creates a collection of the target. What was copied of it from another member is
-// dropped.
+// make creates a collection of the target. It first drops the documents copied from another
+// member.
 func (c *Copier) make(ctx context.Context, commands Commands, doc *progress.Collection) error {
 	if doc.Again {
 		drop, err := inventory.DropOp(doc.NS, c.copy.Begin)

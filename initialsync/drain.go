@@ -25,18 +25,17 @@ const (
 )
 
 // Drained blocks until the target is consistent and little is left to apply, all of it in
-// memory, and returns true: reading can continue without the spool. (In seconds alone, little
-// could be more than the source still has. What is kept back by a delay need not be in
-// memory.) It returns false when ctx is done. The
-// target may be kept behind the source by delay; at returns the progress of applying, and
-// whether the target is still inconsistent.
+// memory, and returns true: reading can continue without the spool. (A limit in seconds alone
+// could exceed the oplog that the source still has. Entries kept back by the delay need not be
+// in memory.) It returns false when ctx is done. delay is by how much the target is to lag
+// the source; at returns the progress of applying, and whether the target is still inconsistent.
 //
-// If everything is applied and nothing can be deleted, because an open transaction began
-// before it, no more entries come in. Then it returns true too, or an error if the target
-// is not consistent, or the source is known not to have that beginning.
+// If everything is applied, but nothing can be deleted because an open transaction began
+// earlier, no more entries come in. Then it returns true too, or an error if the target is
+// not consistent, or the source is known not to have the transaction's first entry.
 //
-// With a relay log, that little is left is no reason: the oplog is read through it for as long as
-// the disk takes it.
+// With a relay log it does not return because little is left: the oplog is read through the
+// relay log for as long as the disk accepts it.
 //
 // If the disk had failed, so that the oplog is no longer spooled, it returns true once it can be
 // written to again: the spool has to be opened again for that.

@@ -394,7 +394,7 @@ func sendUntil(ctx context.Context, until oplog.OpTime, in <-chan oplog.Reply, o
 }
 
 // Forget deletes from disk the entries before from, with which the next start would
-// begin to read. If they cannot be deleted, the next call tries that again, and it is no error
+// begin to read. If they cannot be deleted, the next call tries again, and that is not an error
 // for a consistent link.
 func (l *Log) Forget(from oplog.OpTime) error {
 	if l.salvaged {

@@ -123,8 +123,8 @@ func TestLogMemory(t *testing.T) {
 	})
 }
 
-// TestLogRead: Read sends what is stored, up to the entry that is wanted or until head is
-// done, and fails if fetching does.
+// TestLogRead: Read sends the stored entries, up to the one requested or until head is done,
+// and fails if fetching does.
 func TestLogRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -37,8 +37,8 @@ type MembersConfig struct {
 	Observer event.Observer
 }
 
-// Members chooses the member that a copy is read from. What has been copied stays valid
-// with another one: see docs/adr/0016. Its methods are for one goroutine.
+// Members chooses the member that a copy is read from. The documents already copied stay valid
+// with another one: see docs/adr/0016. Its methods must not be called concurrently.
 type Members struct {
 	cfg MembersConfig
 	// number is that of the copy that the fields below are about.

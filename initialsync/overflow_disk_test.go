@@ -57,8 +57,8 @@ func TestOverflowDisk(t *testing.T) {
 }
 
 // TestOverflowReadOnly: a disk from which nothing can be removed any more ends neither a
-// checkpoint of a consistent link, nor its reading into memory, nor a run. What is no
-// longer needed is removed once that is possible.
+// checkpoint of a consistent link, nor its reading into memory, nor a run. Files no
+// longer needed are removed once that is possible.
 func TestOverflowReadOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -147,8 +147,8 @@ func TestOverflowAgain(t *testing.T) {
 	})
 }
 
-// TestOverflowOfAnotherHistory: what was found on disk is sent once the source has shown
-// that its last entry is in its history.
+// TestOverflowOfAnotherHistory: entries found on disk are sent once the source has shown
+// that the last of them is in its history.
 func TestOverflowOfAnotherHistory(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -190,8 +190,8 @@ func TestOverflowOfAnotherHistory(t *testing.T) {
 	}
 }
 
-// TestOverflowLeftOver: a spool that is of no use is removed without being read. One that
-// another process uses is of use only while the source does not have what is in it.
+// TestOverflowLeftOver: a useless spool is removed without being read. One that another
+// process uses is useful only while the source does not have its entries.
 func TestOverflowLeftOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

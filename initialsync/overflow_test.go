@@ -94,9 +94,9 @@ func (m *overflowModel) attempt(n uint32) {
 	m.must(m.Forget(testTime(until)))
 }
 
-// TestOverflowModel: whatever happens, in whatever order, what is read through the spool
-// begins at the checkpoint and has no gap, and the spool serves for as long as it has
-// something that is not applied.
+// TestOverflowModel: whatever happens, in whatever order, the entries read through the
+// spool begin at the checkpoint and have no gap, and the spool is used for as long as it has
+// entries that are not applied.
 func TestOverflowModel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestOverflowRecover(t *testing.T) {
 		err   error
 		local bool
 		ends  bool // the link
-		stays bool // what is on disk
+		stays bool // the spool on disk
 	}{
 		"the disk":      {err: errors.New("no space"), local: true, stays: true},
 		"the source":    {err: errors.New("no member"), stays: true},

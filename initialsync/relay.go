@@ -70,8 +70,8 @@ func (l *Log) forgetAside(from oplog.OpTime) {
 	l.noAside = none && err == nil
 }
 
-// NoteHeardLoop keeps what was heard of the source next to the spool, until ctx is done: the newest
-// entry that a member has, which may not have been read, or not be committed.
+// NoteHeardLoop stores, next to the spool, the newest entry that any member of the source is known to
+// have, read or not, committed or not. It runs until ctx is done.
 func (l *Log) NoteHeardLoop(ctx context.Context, heard func() spool.Heard) error {
 	tick := time.NewTicker(heardEvery)
 	defer tick.Stop()
@@ -146,8 +146,8 @@ func (l *Log) Salvage(instance string, c *checkpoint.Copy, from oplog.OpTime, lo
 	return found, true, nil
 }
 
-// salvage opens the files of a folder to read them from an entry on. It returns nil if that is not
-// there, and what is there.
+// salvage opens the files of a folder to read them from an entry on. It returns a nil Spool if the
+// entry is not in them. It always returns their content.
 func salvage(cfg spool.Config, from oplog.OpTime, lock bool) (*spool.Spool, Salvaged, error) {
 	s, cut, err := spool.Salvage(cfg, lock)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestScenarios runs the files in testdata: a world, and what is done in it, when.
+// TestScenarios runs the files in testdata: a world, and the acts in it with their times.
 //
 //	world                 begins one; a line for each collection of the source:
 //	                      NAME docs=N [per-range=N] [indexes=a,b] [capped]
@@ -24,7 +24,7 @@ import (
 //	copy [workers=N] [index-workers=N] [lanes=N] [indexes-first] [crash=N]
 //	     [progress=TIME+TIME] runs a process, until it dies at its Nth change, and
 //	                      shows what it did, or how far it was at those times
-//	state                 shows what is there
+//	state                 shows the collections and documents
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
@@ -137,7 +137,7 @@ func runCopy(t *testing.T, w *world, d *datadriven.TestData) string {
 	var out strings.Builder
 	out.WriteString(shown.String())
 	if shown.Len() == 0 {
-		// What is done at one time is done in any order.
+		// Acts at one time have no order.
 		slices.Sort(w.log)
 		for _, line := range w.log {
 			out.WriteString(line + "\n")

@@ -37,7 +37,7 @@ func TestUnsettled(t *testing.T) {
 }
 
 // TestUnsettledDuplicate: two collections with the same name at Begin make a copy void only
-// if a majority has what was listed.
+// if a majority has the listed catalog.
 func TestUnsettledDuplicate(t *testing.T) {
 	t.Parallel()
 	rolledBack := errors.New("rolled back")

@@ -22,8 +22,8 @@ func (s said) Call(context.Context, mongo.Command) (bson.Raw, error) { return bs
 
 func (s said) Member(string) mongo.Caller { return s }
 
-// TestStopAfterShown: a copy does not end before what was read, as a majority has it, is
-// known to most of the members; other replies do not count.
+// TestStopAfterShown: a copy does not end before most of the members know the entries read as
+// majority-committed; other replies do not count.
 func TestStopAfterShown(t *testing.T) {
 	t.Parallel()
 	newest := said(bsongen.FromJSON(t, `{"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 10, "i": 1}}, "t": {"$numberLong": "1"}}], "id": 0, "ns": "local.oplog.rs"}, "ok": 1}`))

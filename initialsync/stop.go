@@ -16,10 +16,10 @@ import (
 
 // Stop returns an entry that is not before anything that the link's copy has read, from
 // any member. A member's own newest entry is enough as long as it is the only one and
-// unchanged. Otherwise the newest entry of most of the voting members is: what was read
-// was majority-committed, so one of them has it; unless it was resynced from one that has
-// not, so Stop is not before the last entry of the spool either, nor before what this
-// process was shown.
+// unchanged. Otherwise the newest entry of most of the voting members is: everything read
+// was majority-committed, so one of them has it, unless it was resynced from one that has
+// not. So Stop is not before the last entry of the spool either, nor before the newest entry
+// that members have reported to this process.
 func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.OpTime) (oplog.OpTime, error) {
 	shown := m.shown.newest() // before members are asked: their replies may show later entries
 	member := m.cfg.Dialer.Member(c.Host)

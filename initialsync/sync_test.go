@@ -13,7 +13,7 @@ import (
 )
 
 // TestSyncWithoutLog: a sync ends once the oplog can no longer be spooled, and does not first
-// copy what is left: the copy may be void, and the source's oplog rolls over meanwhile.
+// copy the rest: the copy may be void, and the source's oplog rolls over meanwhile.
 func TestSyncWithoutLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

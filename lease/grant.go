@@ -70,7 +70,7 @@ func (l *Lease) statement(found Record) (s metadata.Statement, err error) {
 // op is an expression: an operator with its arguments.
 func op(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 
-// literal is a string that is no expression, whatever it has in it.
+// literal is a string that is not evaluated as an expression, whatever it contains.
 func literal(s string) bson.D { return bson.D{{Key: "$literal", Value: s}} }
 
 // until is when a lease ends that is granted or renewed now, by the store's clock.

@@ -308,8 +308,8 @@ func (k *Keeper) Offer(ctx context.Context, offer bool) error {
 	return k.renew(ctx)
 }
 
-// whyNotRenewed finds out why a renewal of a grant met no document. A newer grant of this
-// process is no reason: it has acquired the lease again meanwhile. Nor is a later renewal.
+// whyNotRenewed returns the reason why a renewal of a grant matched no document. The lease
+// is not lost to a newer grant of this process, which has acquired it again, or a later renewal.
 func (k *Keeper) whyNotRenewed(ctx context.Context, grant bson.ObjectID) error {
 	doc, err := metadata.FindOne(ctx, k.cfg.Target, k.cfg.DB, k.cfg.Collection, metadata.ByID(k.cfg.ID))
 	if err != nil {

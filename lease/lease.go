@@ -53,7 +53,7 @@ type Claim struct {
 	AcceptOffer bool
 	// Above is the fencing token of a lock in another store that decides who leads, 0 for none:
 	// the term is above it, and above all terms before, max(both) + 1. So the tokens of that
-	// store and the terms here are of one order, and what the leader before sends late is
+	// store and the terms here are in one order, and late writes of the previous leader are
 	// refused here, which the other store cannot do.
 	Above int64
 	// Unmoved is the record of a lease that the caller has seen unchanged for its whole TTL,

@@ -202,7 +202,7 @@ func TestAfter(t *testing.T) {
 	must.Fail(t, err, ErrFenced)
 }
 
-// TestAbove: where a lock in another store decides who leads, each term is above its token and above all
+// TestAbove: where a lock in another store decides which process leads, each term is above its token and above all
 // terms before, also when that store was restored and begins again; the leader before is refused.
 func TestAbove(t *testing.T) {
 	t.Parallel()

@@ -189,7 +189,7 @@ func (p *process) acquire(claim Claim) error {
 	return err
 }
 
-// again retries what was lost, too: the writes are retryable.
+// again retries lost commands, too: the writes are retryable.
 func again(err error) bool { return mongo.Passes(err) || isLost(err) }
 
 // standBy waits for the lease as a process does that stands by, and acquires it.

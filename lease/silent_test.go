@@ -13,7 +13,7 @@ import (
 
 // TestAcquireSilent: the target answers all but one command with which a lease is acquired.
 // Acquire ends, and does not know the outcome of that; the next one acquires the lease, although
-// what was not answered is executed before it, after it, or never.
+// the unanswered command is executed before it, after it, or never.
 func TestAcquireSilent(t *testing.T) {
 	for _, executed := range []string{"at once", "before the next", "after the next", "never"} {
 		for silent := range 2 { // the grant, and what waits for the majority

@@ -23,7 +23,7 @@ var ErrAction = errors.New("mongosim: no such action")
 // Action is something that [Set.Do] does to a set, with a text form for scenario files.
 // N is the number of a member or "primary"; A and B are that or "client".
 //
-//	kill N                 crash it; what was not durable is lost
+//	kill N                 crash it; writes that are not durable are lost
 //	stop N                 shut it down cleanly
 //	start N                start it again
 //	freeze N, thaw N       stop all traffic, as SIGSTOP does; resume it

@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/repl"
 )
 
-// patience is how long a test waits for what has to happen.
+// patience is how long a test waits for a required event.
 const patience = 2 * time.Minute
 
 // within is the context of a test that must not hang.

@@ -182,7 +182,7 @@ func TestFreeze(t *testing.T) {
 		t.Errorf("a frozen member answered: %v", err)
 	default:
 	}
-	// Who connects is let in and waits.
+	// A client that connects is accepted and waits.
 	late := dial(t, old)
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()

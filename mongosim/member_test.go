@@ -36,7 +36,7 @@ func TestKindsOfMembers(t *testing.T) {
 	c.run(ctx, "app", bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{
 		bson.D{{Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}},
 	}}})
-	// All who have data: the two that may be primary, and three others.
+	// All members with data: the two that may be primary, and three others.
 	succeed(t, c.insert(ctx, 1, w(5)))
 	wantCode(t, "w: 6 with five data-bearing members", c.insert(ctx, 2, w(6)), servererr.UnsatisfiableWriteConcern)
 

@@ -143,7 +143,7 @@ func (m *Moods) choose(text string) error {
 	return nil
 }
 
-// temper returns the Temper of the moods; nil is no moods.
+// temper returns the Temper of the moods, nil for no moods.
 func (m *Moods) temper(elect func()) (*mood.Temper, error) {
 	if m.isZero() || m.None != "" {
 		return nil, nil //nolint:nilnil // a nil Temper has no moods

@@ -101,8 +101,8 @@ func wMajority() bson.E {
 	return bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}
 }
 
-// refusals are the moods that are answered with an error: how they are met, and
-// whether what was asked for is done. The code and the text are those of the list.
+// refusals are the moods that reply with an error: how they are met, and whether
+// the command has its effect. The code and the text are those of the list.
 var refusals = map[string]struct {
 	dialect string
 	meet    func(m *moody) (bson.Raw, error)

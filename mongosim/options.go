@@ -38,7 +38,7 @@ type Options struct {
 	// "5.0" (default), "6.0", "7.0" or "8.0".
 	Dialect string
 	// FCV is the feature compatibility version, default that of the dialect. The command
-	// setFeatureCompatibilityVersion changes what is reported, and writes the oplog entry;
+	// setFeatureCompatibilityVersion changes the version reported, and writes the oplog entry;
 	// the format of the oplog remains that of this option.
 	FCV string
 	// Seed is the seed of everything random: election timeouts, UUIDs, jitter of links.

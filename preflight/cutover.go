@@ -67,8 +67,8 @@ func (c *checker) cutover(ctx context.Context, cfg *CutoverConfig) error {
 	return nil
 }
 
-// knownSource returns an error if the source does not say which set it is: what is proved about
-// another one says nothing about the link.
+// knownSource returns an error if the source does not say which set it is: a proof about another
+// set has no meaning for the link.
 func (c *checker) knownSource() error {
 	was := c.report.Link.Source
 	if !c.report.Found || was.ReplicaSetID.IsZero() || !c.source.setID.IsZero() {

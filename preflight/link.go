@@ -23,7 +23,7 @@ func (c *checker) link(ctx context.Context, s *server) error {
 	store, err := checkpoint.New(checkpoint.Config{Target: s.caller, DB: c.cfg.MetaDB, Link: c.cfg.Link})
 	if err != nil {
 		c.fail(check, "Choose another --link or --metadata-db.", "%v", err)
-		return nil //nolint:nilerr // It is what was found.
+		return nil //nolint:nilerr // The error is a finding.
 	}
 	err = again(ctx, func() error {
 		c.report.Link, c.report.Found, err = store.Load(ctx)

@@ -29,8 +29,8 @@ type Recovery struct {
 	Ahead []Ahead
 	// Durable is the checkpoint that was found.
 	Durable oplog.OpTime
-	// Dir is where a relay log would be on this machine, empty if none is configured, Log what is
-	// there.
+	// Dir is the folder of a relay log on this machine, empty if none is configured, Log its
+	// content.
 	Dir string
 	Log initialsync.Salvaged
 	// Open are the transactions that the relay log has only the beginning of.

@@ -7,8 +7,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestMissingAtMost: what is missing is counted within a second of one term only, and never told to be
-// less than it may be.
+// TestMissingAtMost: the missing entries are counted within a second of one term only, and their number
+// is never reported too low.
 func TestMissingAtMost(t *testing.T) {
 	t.Parallel()
 	at := oplog.NewOpTime(100, 5, 3)

@@ -5,25 +5,24 @@
 //	                         ▲    │              reads the source as of S,
 //	                         └────┘              writes at S
 //
-// A group is written by the applier when everything up to an entry S of the source's log, and
-// nothing later, is in the target; the source is read as of S then. So what is written is what
-// the log has made by S, and what follows in the log meets what it was logged for: a repair undoes
-// nothing newer, whatever is written to the documents meanwhile. See applier.Repair.
+// The applier writes a group when everything up to an entry S of the source's log, and nothing
+// later, is in the target; the source is read as of S then. So the documents written are those that
+// the log results in at S, and later entries find the documents that they were logged for. A repair
+// reverts no later change, whatever is written to the documents meanwhile. See applier.Repair.
 //
 // # The collection
 //
 // A name may stand for several collections in turn. The source's catalog is read before a group is
 // handed to the applier, and after its documents are read. The applier has no command of the log
 // between the first reading and S. So the collection had the name at S, and still had it when it
-// was read: what was dropped since S would read as empty.
+// was read; one that was dropped after S would read as empty.
 //
 // # Failures
 //
-// A group that cannot be written now is tried again. The leader that finds the request open
-// after another one has died begins it again: documents that are already equal are not written again. A
-// failover of the target may take back what was written before a majority has it. That is why a
-// request is done only once its documents are found the same at a consistent cut, which is
-// majority-committed, after the last write.
+// A group that cannot be written now is tried again. A leader that finds the request open after another
+// one has died begins it again; documents that are already equal are not written again. A failover of
+// the target may roll back writes that no majority has. That is why a request is done only once its
+// documents are found equal at a consistent cut, which is majority-committed, after the last write.
 //
 // # Trust
 //

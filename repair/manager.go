@@ -30,7 +30,7 @@ type Scope interface {
 type Cuts interface {
 	// Cut asks for a cut. It does not block.
 	Cut()
-	// NewestCut returns the newest one, and what is in the way of the next one.
+	// NewestCut returns the newest cut, and the reason why there is no newer one.
 	NewestCut() (newest checkpoint.Cut, why string)
 }
 
@@ -113,8 +113,8 @@ func (m *Manager) Groups() <-chan *applier.Repair {
 	return m.groups
 }
 
-// Follow begins a repair under the term of a lease, unless it is begun, and returns what has become
-// of it until now. One that has ended is forgotten with Forget.
+// Follow begins a repair under the term of a lease, unless it is begun, and returns its state
+// and outcome so far. One that has ended is forgotten with Forget.
 func (m *Manager) Follow(term int64, id string, args request.RepairArgs, why string) (state, outcome string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,7 +152,7 @@ func (m *Manager) Forget(id string) {
 // run carries out repairs, one after the other, until ctx is done. What it has not ended then is
 // forgotten: the next leader finds its request.
 func (m *Manager) run(ctx context.Context) {
-	m.clear() // what was followed after the end of the last leadership has its term
+	m.clear() // jobs begun after the end of the last leadership have its term
 	defer m.Leads(0)
 	defer m.clear()
 	for {

@@ -29,8 +29,8 @@ const (
 	mostNamed = 3
 )
 
-// prove compares the documents of both sides at a consistent cut that is later than everything
-// that was written. The cut is majority-committed, so what is found there stays.
+// prove compares the documents of both sides at a consistent cut that is later than every write of
+// the repair. The cut is majority-committed, so the result holds.
 func (j *job) prove(ctx context.Context, ids []bson.RawValue) error {
 	j.say(request.Working, "%s; waits for a later consistent cut to compare them", j.summary())
 	after := j.sum.Target
@@ -158,7 +158,7 @@ func (j *job) compare(ctx context.Context, ids []bson.RawValue, cut *checkpoint.
 		different = append(different, unlike(want, got)...)
 		from += n
 	}
-	// What was dropped since the cut has read as empty.
+	// A collection dropped since the cut has read as empty.
 	now, err := j.uuids(ctx)
 	if err == nil && now != before {
 		err = errChanged

@@ -284,7 +284,7 @@ func TestMadeAgain(t *testing.T) {
 	})
 }
 
-// TestStillDiffers: what is not the same at the later cut is said, and is not noted as the same.
+// TestStillDiffers: documents that differ at the later cut are reported, and not recorded as equal.
 func TestStillDiffers(t *testing.T) {
 	scenario(t, func(t *testing.T) {
 		w := newWorld(nil)

@@ -114,7 +114,7 @@ func (w *world) Take(_ int64, want jobs.Want) (*locks.Lock, error) {
 		return nil, &locks.BusyError{Record: locks.Record{Name: want.Name}}
 	}
 	w.locked[want.Name] = true
-	return nil, nil //nolint:nilnil // It is not looked at.
+	return nil, nil //nolint:nilnil // The result is not used.
 }
 
 // Release implements Locks.

@@ -38,12 +38,12 @@ func (s *Store) LeaveOut(ctx context.Context, link *checkpoint.Link, resync Resy
 	})
 }
 
-// newest returns the newest timestamp of the target that a failover does not take back, zero if the target
-// does not show its oplog. What is written until then precedes a copy that begins after the call.
+// newest returns the newest timestamp of the target that a failover does not roll back, zero if the target
+// does not show its oplog. Writes up to it precede a copy that begins after the call.
 func (s *Store) newest(ctx context.Context) bson.Timestamp {
 	e, err := replset.NewestEntry(ctx, s.target, replset.Majority)
 	if err != nil {
-		return bson.Timestamp{} // The guard then takes what was written before the copy for written during it.
+		return bson.Timestamp{} // The guard then takes writes made before the copy for writes made during it.
 	}
 	return e.OpTime.TS
 }

@@ -47,9 +47,9 @@ func (r *Record) Within() (time.Duration, error) {
 }
 
 // NextCut asks for a consistent cut that is made after the call has begun, and waits until it
-// is majority-committed on the target. By and why are those of an Ask. Within is how long it
-// waits, up to MostCutWait. Said, if not nil, is called with what is in the way, whenever that
-// changes.
+// is majority-committed on the target. By and why are those of an Ask. within is how long it
+// waits, up to MostCutWait. said, if not nil, is called with the reason why there is no cut yet,
+// whenever that changes.
 //
 // An error that wraps ErrNoCut says why there is none: no process runs the link, it is paused, or it
 // makes a copy, for example. The link is not affected.

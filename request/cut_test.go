@@ -173,8 +173,8 @@ func (a *away) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return a.Caller.Call(ctx, cmd)
 }
 
-// TestAskFailover: what is asked for while the target has a failover is one request, whatever was
-// lost; without an end of that there is one to the asking.
+// TestAskFailover: an Ask during a failover of the target stores one request, whichever replies were
+// lost; if the failover does not end, Ask gives up.
 func TestAskFailover(t *testing.T) {
 	t.Parallel()
 	g := newTarget(t)

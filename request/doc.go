@@ -18,10 +18,10 @@
 //	  │                              ▼        Resync, or             │
 //	  └────────────────────────── failed      ResyncAgain before ◀───┘
 //
-// What else operators ask for is in the collection control, which releases that do not know it
+// Other requests of operators are in the collection control, which releases that do not know it
 // ignore:
 //
-//	{_id: LINK, asked, rev, term, paused, throttle, logLevel}         what is set: a Standing
+//	{_id: LINK, asked, rev, term, paused, throttle, logLevel}         the settings: a Standing
 //	{_id: "LINK/ID", kind, args, by, why, at, seq, state, outcome}    a Record for each request
 //
 //	asked ──▶ working ──▶ done, failed
@@ -29,10 +29,9 @@
 //
 // Any process may call [Store.Ask]. Only the leader changes the Standing ([Store.Set]), and then answers
 // the record: a leader that dies between the two leaves the record open, and the next one carries it
-// out again, which is idempotent. The Standing is authoritative, the records are its history. What a leader
-// writes for a request is written in transactions with the link's document, which fail once
-// another process has acquired the lease: a former leader neither changes anything nor says that
-// it has.
+// out again, which is idempotent. The Standing is authoritative, the records are its history. A leader
+// writes for a request in transactions with the link's document, which fail once another process
+// has acquired the lease: a former leader can neither change anything nor report that it has.
 //
 // From LeaveOut on, the collection is in the list leftOut of the link's document
 // ([checkpoint.LeftOut]), until its request is done. If the request failed, the collection

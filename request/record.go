@@ -87,8 +87,8 @@ func newestFirst(list []Record) {
 	})
 }
 
-// parseRecord reads a document. What cannot be understood of it is shown, and refused by who
-// acts on it: it must not end the link.
+// parseRecord reads a document. A field that cannot be parsed is shown, and the leader refuses the
+// request: it must not end the link.
 func (s *Store) parseRecord(doc bson.Raw) Record {
 	text := func(name string) string {
 		v, _ := doc.Lookup(name).StringValueOK()

@@ -42,8 +42,8 @@ const (
 var ErrTooMany = errors.New("too many requests wait for a process that runs the link")
 
 // Ask stores a request, and returns it. The leader carries it out within seconds; if the link has
-// none now, the next one. An error that wraps ErrInvalid says what is wrong with it. It outlasts a
-// failover of the target, for a minute, and makes one request however often it is sent.
+// none now, the next one. An error that wraps ErrInvalid says why it is not valid. Ask retries for a
+// minute, through a failover of the target, and stores one request however often it is sent.
 func (s *Store) Ask(ctx context.Context, a Ask) (Record, error) { return s.ask(ctx, a, askFor) }
 
 func (s *Store) ask(ctx context.Context, a Ask, within time.Duration) (Record, error) {
@@ -192,8 +192,8 @@ func (s *Store) control(ctx context.Context, want int64, change metadata.Stateme
 	return metadata.Run(ctx, s.target, metadata.Majority(metadata.Update(s.db, metadata.Control, change)), want)
 }
 
-// List returns the records of the link, the newest first. It may read what is not
-// majority-committed yet. It outlasts a failover of the target, for half a minute.
+// List returns the records of the link, the newest first. It may return records that are not
+// majority-committed yet. It retries for half a minute, through a failover of the target.
 func (s *Store) List(ctx context.Context) (list []Record, err error) {
 	err = outlast(ctx, func() error {
 		list, err = s.list(ctx)
@@ -265,7 +265,7 @@ func (s *Store) Standing(ctx context.Context) (Standing, error) {
 // ErrChanged is returned by Set if another process has changed the Standing meanwhile.
 var ErrChanged = errors.New("another process has changed it")
 
-// Leader is the lease under which requests are acted on: *checkpoint.Link. What is written
+// Leader is the lease under which requests are acted on: *checkpoint.Link. A write
 // within it fails with lease.ErrFenced once another process has acquired the lease, however late
 // it arrives.
 type Leader interface {
@@ -336,10 +336,9 @@ func (s *Store) under(ctx context.Context, by Leader, cmd mongo.Command) error {
 	return by.Within(ctx, func(txn mongo.Caller) error { return metadata.Run(ctx, txn, cmd, -1) })
 }
 
-// Prune removes the records that the history need not have: all that were closed, but for the 200
-// that were closed last by the target's clock, and the 200 that were asked last, should that clock go
-// back. What is open in list stays, even if it was closed meanwhile: who asked still reads the answer.
-// The list is that of List.
+// Prune removes closed records, except the 200 that were closed last by the target's clock, and the 200
+// that were asked last, in case that clock goes back. Records that are open in list stay, even if they
+// were closed meanwhile: the client that asked still reads the answer. list is the result of List.
 func (s *Store) Prune(ctx context.Context, list []Record) error {
 	closed := make([]*Record, 0, len(list))
 	newest := int64(0)

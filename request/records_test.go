@@ -20,8 +20,8 @@ import (
 	"github.com/oplogrep/replicator/lease"
 )
 
-// TestRecords: a request tells who, when and why, and what became of it; one that is closed
-// stays as it is. Those of another link are not seen.
+// TestRecords: a record has the user, time, reason and outcome of a request; a closed one stays as
+// it is. Those of another link are not listed.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -102,7 +102,7 @@ func TestAskInvalid(t *testing.T) {
 	}
 }
 
-// TestChangeOfLimits: null takes a limit away, what is absent stays.
+// TestChangeOfLimits: null removes a limit, an absent one stays.
 func TestChangeOfLimits(t *testing.T) {
 	t.Parallel()
 	r := Record{Kind: Throttle, Args: json.RawMessage(`{"applyOpsPerSecond": null, "copyBytesPerSecond": 7, "adaptive": false}`)}
@@ -118,7 +118,7 @@ func TestChangeOfLimits(t *testing.T) {
 	}
 }
 
-// TestStanding: what is set is stored under a lease, and no change is lost between two processes.
+// TestStanding: settings are stored under a lease, and no change is lost between two processes.
 func TestStanding(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -224,8 +224,8 @@ func TestUnknownRecord(t *testing.T) {
 	}
 }
 
-// TestPrune: the history is limited by when requests were closed; what is open stays, and what was
-// asked by a clock that was wrong takes nothing away.
+// TestPrune: the history is limited by the times when requests were closed; open ones stay, and requests
+// with the time of a wrong clock displace no others.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -268,8 +268,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestClockBack: after a failover of the target to a member whose clock is behind, what is asked is
-// later than what was, and what is closed is not taken away.
+// TestClockBack: after a failover of the target to a member whose clock is behind, a new request is
+// later than the earlier ones, and a closed one is not removed.
 func TestClockBack(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -27,8 +27,8 @@ type Part struct {
 // Runner copies a part and applies the oplog to it, from the position of its link.
 type Runner interface {
 	// Run runs until soft is done and everything read is applied, or until Part.Until
-	// is applied, and returns nil then: what is on disk need not be. Neither waits for an index
-	// build. It returns an error that wraps ErrInterrupted if the part can continue from its
+	// is applied, and returns nil then; entries on disk need not be applied. Neither waits for an
+	// index build. It returns an error that wraps ErrInterrupted if the part can continue from its
 	// position, ErrRestart if it has to be copied from the beginning, lease.ErrFenced if another
 	// process runs it, and any other error if the collection cannot be copied.
 	Run(ctx, soft context.Context) error

@@ -20,8 +20,8 @@ const watchEvery = time.Second
 // a part can be merged or has ended. Meanwhile it writes the progress of the parts to
 // their requests. It returns false when ctx is done.
 //
-// What is written may wait for other writes of the link's document, as that of a command
-// which the target does not execute. Parts are looked at meanwhile.
+// A write may wait for other writes of the link's document, such as that of a command that the
+// target does not execute. Watch checks the parts meanwhile.
 func (m *Manager) Watch(ctx context.Context, link *checkpoint.Link) (bool, error) {
 	if m.cfg.Off || m.merging != nil {
 		return false, nil // A merge ends the attempt at a certain entry.

@@ -22,7 +22,7 @@ var (
 	ErrOther = errors.New("the recovery point is not in the oplog: this is another replica set, or it was rolled back to before that")
 )
 
-// Scope decides what is mirrored, and under which name.
+// Scope decides which namespaces are mirrored, and under which names.
 type Scope interface {
 	// Target returns the target's name of ns, false if ns is not mirrored.
 	Target(ns oplog.Namespace) (oplog.Namespace, bool)
@@ -222,8 +222,8 @@ func find(ctx context.Context, c mongo.Caller, ns oplog.Namespace, id bson.RawVa
 var again = mongo.Retry{For: 30 * time.Second, Again: func(err error) bool { return servererr.Classify(err).Passes() }}
 
 // read calls each with the entries of a member's oplog from a time on, until there are no more, or
-// each says so. What is not majority-committed is read too: only this source has it. After an error
-// that passes it reads on from the last entry.
+// each says so. It includes entries that are not majority-committed, which only this source has. After
+// a transient error it continues from the last entry.
 func read(ctx context.Context, member mongo.Caller, from bson.Timestamp, each func(bson.Raw) (bool, error)) error {
 	t := tail{member: member, from: from, each: each}
 	for {

@@ -42,8 +42,8 @@ type CopyProgress struct {
 	Step string `json:"step"`
 	// Since is when this process started or resumed the copy.
 	Since time.Time `json:"since"`
-	// Collections, Docs and Bytes are done; what is there in all is the source's
-	// estimate.
+	// Collections, Docs and Bytes are done; the totals are the source's
+	// estimates.
 	Collections      int   `json:"collections"`
 	TotalCollections int   `json:"totalCollections"`
 	Docs             int64 `json:"docs"`

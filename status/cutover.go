@@ -128,7 +128,7 @@ func (c *Cutover) String() string {
 	return text + " It can be resumed, or cancelled (--cancel)."
 }
 
-// next returns the command that continues the cutover, or what was begun to cancel it.
+// next returns the command that continues the cutover, or its cancellation.
 func (c *Cutover) next(command func(flag string) string) string {
 	if c.State == string(record.Cancelling) {
 		return command("--cancel")
@@ -176,7 +176,7 @@ type Back struct {
 	Start *OpTime   `json:"start"`
 }
 
-// NewBack returns what the metadata say of it, nil for a link that is no way back.
+// NewBack returns the way back of the metadata, nil for a link that is not one.
 func NewBack(b *checkpoint.Back) *Back {
 	if b == nil {
 		return nil

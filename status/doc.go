@@ -14,9 +14,9 @@
 //
 // # Verdict and health
 //
-// A table of conditions, from the worst to the best, says what is wrong with a link. The
-// first that holds is its [Verdict], one sentence with the next step; some of them make the
-// link unhealthy: see [Handler]. docs/troubleshooting.md is made from that table.
+// A table has the conditions that a link may be in, from the worst to the best. The first
+// that holds is its [Verdict], one sentence with the next step; some of them make the link
+// unhealthy: see [Handler]. docs/troubleshooting.md is made from that table.
 //
 // A link that started with a copy is consistent (Snapshot.Consistent, with the optime since
 // which it is) once the copy's phase is done, not earlier.

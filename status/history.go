@@ -144,8 +144,8 @@ type keeper struct {
 	// at is when it was read or stored last, term the term under which this process led last.
 	at   time.Time
 	term int64
-	// failing is since when it cannot be read or stored, zero if it can; said is set once that
-	// was said, damaged once it was said that what is stored cannot be used.
+	// failing is the time since which it cannot be read or stored, zero if it can; said is set once
+	// that was logged, damaged once it was logged that the stored history cannot be used.
 	failing       time.Time
 	said, damaged bool
 }
@@ -190,7 +190,7 @@ func (k *keeper) keep(ctx context.Context) {
 		took := k.term == 0
 		k.term = p.Term
 		if took {
-			// What the one before has stored at its end may be newer than what was read.
+			// The previous leader may have stored a newer history at its end than was read.
 			k.filled = false
 		}
 		if k.fill(ctx) && now.Sub(k.at) >= storeEvery {
@@ -205,8 +205,8 @@ func (k *keeper) fill(ctx context.Context) bool {
 	return k.filled
 }
 
-// read reads what is stored, and reports whether it is known now: a document that cannot be
-// used is like none.
+// read reads the stored history, and reports whether it is known now: a document that cannot
+// be used is treated as absent.
 func (k *keeper) read(ctx context.Context, into func(*history.History, *history.Stored)) bool {
 	stored, err := k.store.Read(ctx)
 	damaged, isDamaged := errors.AsType[*history.DamagedError](err)
@@ -249,8 +249,8 @@ func (k *keeper) last(ctx context.Context) {
 	k.write(ctx)
 }
 
-// failed notes that the history could not be read or stored. It is no data: that is said
-// only if it lasts.
+// failed notes that the history could not be read or stored. The link
+// does not depend on it, so failed logs that only if it lasts.
 func (k *keeper) failed(ctx context.Context, err error) {
 	switch now := time.Now(); {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled):

@@ -22,7 +22,7 @@ type Standing string
 const (
 	Met   Standing = "met"
 	Unmet Standing = "unmet"
-	// NotKnown counts as Unmet: what is not known is not relied upon.
+	// NotKnown counts as Unmet: a cutover must not rely on it.
 	NotKnown Standing = "unknown"
 	// Waived was Unmet or NotKnown, and an operator has said that this is accepted.
 	Waived Standing = "waived"

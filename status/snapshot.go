@@ -29,7 +29,7 @@ type Snapshot struct {
 	Consistent   bool    `json:"consistent"`
 	ConsistentAt *OpTime `json:"consistentAt,omitempty"`
 	// Cut is the newest consistent cut: a time of the target at which it is the source as of an
-	// entry. NoCut is what is in the way of the next one, empty if nothing is known to be.
+	// entry. NoCut is the reason why there is no newer one, empty if none is known.
 	Cut   *Cut   `json:"cut,omitempty"`
 	NoCut string `json:"noCut,omitempty"`
 	// CutIntervalSeconds is the minimum time between two cuts, 0 if they are made on request only.
@@ -135,10 +135,11 @@ type Snapshot struct {
 	Problems []Problem `json:"problems"`
 
 	// silent is how long the source has not answered, in any attempt, and silentAfter how long
-	// that may be; blocked is since when it is not asked, as what was read is not taken.
+	// that may be; blocked is the time since which it is not asked, because the replies
+	// read are not taken.
 	silent, silentAfter time.Duration
 	blocked             time.Time
-	// targetSilent is since when the target answers nothing, zero if it does.
+	// targetSilent is the time since which the target answers nothing, zero if it does.
 	targetSilent time.Time
 	// metaDB is the metadata database of the target, empty if that is not known.
 	metaDB string

@@ -174,7 +174,7 @@ func (t *Tracker) bottleneck(s *Snapshot, p *monitor.Snapshot) *Bottleneck {
 	return nil
 }
 
-// hasBacklog reports whether there is more to apply than what is in flight.
+// hasBacklog reports whether there is more to apply than the operations in flight.
 func (s *Snapshot) hasBacklog() bool {
 	return s.leads() && (s.is(monitor.CatchingUp) || s.Buffer.Full || s.spools() || s.Copy != nil && s.Copy.Phase == string(checkpoint.Replaying))
 }

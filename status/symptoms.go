@@ -166,7 +166,7 @@ func clocksDiffer(s *Snapshot) (string, time.Time) {
 		coarse(d.Round(time.Second)), how), time.Time{}
 }
 
-// spoolWaits holds while what was read is not taken to disk, although the spool has room.
+// spoolWaits holds while the entries read are not written to disk, although the spool has room.
 func spoolWaits(s *Snapshot) (string, time.Time) {
 	d := s.At.Sub(s.blocked)
 	if s.Spool == nil || s.Spool.Full || s.blocked.IsZero() || d <= spoolSlow || !s.leads() {
@@ -244,10 +244,10 @@ func starting(after, until time.Duration) symptom {
 	}
 }
 
-// spools reports whether what was read waits on disk.
+// spools reports whether entries read wait on disk.
 func (s *Snapshot) spools() bool { return s.Spool != nil && !s.Spool.KeepsUp }
 
-// relayOff holds while there is no relay log although there is to be one.
+// relayOff holds while there is no relay log although one is configured.
 func relayOff(s *Snapshot) (string, time.Time) {
 	if s.RelayOff == "" || !s.leads() {
 		return "", time.Time{}

@@ -28,7 +28,7 @@ func (c *chooser) unusable(m *Member) string {
 	return ""
 }
 
-// refuse returns why a member is no candidate in a pass, empty if it is one. The
+// refuse returns why a member is not a candidate in a pass, empty if it is. The
 // caller checks the tags.
 func (c *chooser) refuse(m *Member, pass int) string {
 	if reason := c.unfit(m, pass); reason != "" {

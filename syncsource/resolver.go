@@ -108,14 +108,14 @@ func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error
 	return &Resolver{cfg: cfg, views: views, dial: dial, metrics: newMetrics(cfg.Registry), denied: Denylist{}}, nil
 }
 
-// Another returns a Resolver with the rules of r and its own denials, for what is read
-// concurrently with the oplog. Metrics, events and how often members are polled are those of the
-// oplog's source: it does not change them.
+// Another returns a Resolver with the rules of r and its own denials, for reads concurrent with
+// the oplog's. Metrics, events and the polling of members are those of the oplog's source: the new
+// Resolver does not change them.
 func (r *Resolver) Another() *Resolver {
 	return &Resolver{cfg: ResolverConfig{Rules: r.cfg.Rules}, views: unsought{r.views}, dial: r.dial, metrics: newMetrics(nil), denied: Denylist{}}
 }
 
-// unsought are Views that do not pass on that a source is looked for.
+// unsought are Views that do not pass on that a source is sought.
 type unsought struct{ Views }
 
 // Seek implements Views.

@@ -52,8 +52,8 @@ type Config struct {
 	Deferred func(ctx context.Context) (Overlay, error)
 	// Cuts are the link's. Nil means that nothing writes to either side.
 	Cuts Cuts
-	// Progress stores what is compared; nil does not. What is not byte for byte, or a sample, is
-	// not stored.
+	// Progress stores the progress of the comparison; nil does not. A sample, or a comparison
+	// that is not byte for byte, is not stored.
 	Progress *Progress
 	// Pacer slows reading down; nil does not.
 	Pacer clone.Pacer

@@ -46,7 +46,7 @@ type Difference struct {
 	// ID is a document's _id as extended JSON, to read; IDBSON is the document {_id: …}, exact.
 	ID     json.RawMessage `json:"_id,omitempty"`
 	IDBSON []byte          `json:"idBSON,omitempty"`
-	// Name is that of the index or option. What is set unless the difference is one of documents:
+	// Name is that of the index or option. What, unless the difference is one of documents, is
 	// "missing" or "extra" on the target, "differs" or "type".
 	Name string `json:"name,omitempty"`
 	What string `json:"what,omitempty"`
@@ -74,8 +74,8 @@ type Path struct {
 	Path string `json:"path"`
 	// Occurrence counts fields of the same name in one document; it is 0 for the first one.
 	Occurrence int `json:"occurrence,omitempty"`
-	// What is "missing" or "extra" (a field that only one side has), "type", "value", "bytes" (the
-	// values are equal to the server, but their bytes differ) or "order".
+	// What says how they differ: "missing" or "extra" (a field that only one side has), "type",
+	// "value", "bytes" (the values are equal to the server, but their bytes differ) or "order".
 	What string `json:"what"`
 	// Source and Target are the types, empty for none.
 	Source string `json:"source,omitempty"`

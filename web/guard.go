@@ -74,9 +74,9 @@ func hostOf(host string) string {
 	return strings.ToLower(strings.Trim(host, "[]"))
 }
 
-// knows reports whether the server answers to a name. Who reaches it by an address knows where it
-// is. A name may be under an attacker's control: one that an attacker makes resolve to this address makes a browser
-// here ask it, and show them the answer.
+// knows reports whether the server answers requests for a host. A client that uses an address knows
+// the server. A name may be under an attacker's control: if the attacker makes it resolve to this address, a
+// browser here sends requests to the server, and shows the attacker its answers.
 func (g *guard) knows(host string) bool {
 	at, err := netip.ParseAddr(host)
 	isAddress := err == nil

@@ -27,8 +27,8 @@ func (c *crowd) change(conn net.Conn, to http.ConnState) {
 	if full == nil {
 		return
 	}
-	// Who accepts connections is here. To close an encrypted one in order takes seconds if its
-	// client takes nothing.
+	// This runs in the goroutine that accepts connections. To close an encrypted one in order takes
+	// seconds if its client reads nothing.
 	if encrypted, ok := full.(*tls.Conn); ok {
 		full = encrypted.NetConn()
 	}

@@ -61,7 +61,7 @@ type Event struct {
 // Requests are the operators' requests to a link. They are safe for concurrent use.
 type Requests interface {
 	// Ask records a request, durably, and returns its id. An error that wraps [ErrRefused] says
-	// what is wrong with the request; any other that it could not be recorded.
+	// why the request is not valid; any other means that it could not be recorded.
 	Ask(ctx context.Context, r Request) (id string, err error)
 	// List returns the list of requests, to be marshalled.
 	List(ctx context.Context) (any, error)
@@ -221,7 +221,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	err := server.Serve(ln)
 	close(ended)
 	end.Wait()
-	// Who reads so slowly, or waits for an answer of the target, is cut off.
+	// A client that reads too slowly, or waits for an answer of the target, is cut off.
 	cut(errEnded)
 	_ = server.Close()
 	conns.Wait()

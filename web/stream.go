@@ -12,7 +12,7 @@ import (
 const (
 	// statusEvery is the time between two statuses of a stream.
 	statusEvery = time.Second
-	// takeTimeout is how long a client may take to read what was written to it.
+	// takeTimeout is how long a client may take to read a write.
 	takeTimeout = 10 * time.Second
 	// maxBurst bounds the events of one write.
 	maxBurst = 256
@@ -155,8 +155,8 @@ func (c *stream) resume(l *Link, after string) {
 	}
 }
 
-// stream writes until the client has gone or does not take what is written, the server ends, or the
-// process no longer has the link.
+// stream writes until the client has gone or does not read, the server ends, or the process no longer
+// has the link.
 func (s *Server) stream(r *http.Request, c *stream, f *frame, of of) {
 	tick := time.NewTimer(0)
 	defer tick.Stop()

@@ -228,7 +228,7 @@ func TestNullLanes(t *testing.T) {
 }
 
 // TestNullLists: a statement counts as many documents as it lists _ids, also if it is
-// larger than what is read at once.
+// larger than the buffer of one read.
 func TestNullLists(t *testing.T) {
 	n := startNull(t)
 	arm(t, n, true)
@@ -295,7 +295,7 @@ func TestNullWire(t *testing.T) {
 	}
 	acknowledged(t, n, 6, 12)
 
-	// What is no message ends the connection.
+	// Malformed messages end the connection.
 	message := func(change func(msg []byte) []byte) []byte {
 		msg := binary.LittleEndian.AppendUint32(nil, 0)
 		msg = binary.LittleEndian.AppendUint32(msg, 1)

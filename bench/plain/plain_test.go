@@ -59,8 +59,8 @@ func preset(t *testing.T, name string) workload.Workload {
 	return w
 }
 
-// TestPace: what is written one by one is what the log of the workload says, with
-// hot documents and transactions, however many are under way.
+// TestPace: writing the operations one by one gives the state of the workload's log, with
+// hot documents and transactions, however many are in flight.
 func TestPace(t *testing.T) {
 	w := preset(t, "mixed")
 	w.Hot, w.HotShare, w.TxnShare = 2, 0.5, 0.2

@@ -17,8 +17,8 @@ import (
 // where there are many more collections than writers by collection, so that a bulk
 // write, which is of one collection, has something to do.
 type Work struct {
-	// Ops is how many operations it has, Bytes the size of what is sent for them:
-	// documents, or filter and update.
+	// Ops is how many operations it has, Bytes the size of the documents, or
+	// of filter and update, that are sent for them.
 	Ops   int
 	Bytes int64
 

@@ -12,10 +12,10 @@ import (
 
 // How much worse than a baseline a figure may be, as a share.
 const (
-	// moreAllocs is how much allocations per operation may grow: what has none may get
-	// none. Less than a hundredth of an allocation per operation more is what the runtime
-	// itself does meanwhile, and never too much. It does not apply to runs with an embedded
-	// end, or that depend on time.
+	// moreAllocs is how much allocations per operation may grow; a run without any must stay
+	// so. A growth of less than a hundredth of an allocation per operation comes from the
+	// runtime itself, and is never too much. It does not apply to runs with an embedded end, or
+	// that depend on time.
 	moreAllocs = 0.1
 	// lessRatio is how much a goal's measured ratio may fall; or rise, where less is
 	// better. It does not apply to goals in units of time or memory, which depend on the

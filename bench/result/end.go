@@ -19,7 +19,7 @@ const (
 	EndNull EndKind = "null"
 	// EndCalibrated is such a server that uses as much CPU as a real one.
 	EndCalibrated EndKind = "calibrated"
-	// EndEmbedded is an embedded set, which is no real server, whatever version it plays.
+	// EndEmbedded is an embedded set, not a real server, whatever version it emulates.
 	EndEmbedded EndKind = "embedded"
 	// EndReal is a real server.
 	EndReal EndKind = "real"

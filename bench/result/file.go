@@ -11,7 +11,7 @@ import (
 )
 
 // Write writes a report as JSON to a file, which has either its old content or all of
-// the new one. A figure that is no number is an error.
+// the new one. A figure that is not a number is an error.
 func (r *Report) Write(file string) error {
 	if r.Format != format {
 		return fmt.Errorf("write the results to %s: they say format %d, want %d", file, r.Format, format)
@@ -26,8 +26,8 @@ func (r *Report) Write(file string) error {
 	return nil
 }
 
-// replace puts a file in the place of another one, by renaming it. What is no file,
-// such as /dev/null or a pipe, is written to.
+// replace replaces a file by renaming another one over it. It writes directly to anything
+// but a regular file, such as /dev/null or a pipe.
 func replace(file string, text []byte) error {
 	if at, err := filepath.EvalSymlinks(file); err == nil {
 		file = at

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestFile: what is read is what was written, and equals it to Compare too, down to
+// TestFile: a report that is read equals the one written, to Compare too, down to
 // the last digit of a seed.
 func TestFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.json")

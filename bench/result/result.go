@@ -40,14 +40,14 @@ type Machine struct {
 type Run struct {
 	// Kind is pipeline, apply, ceiling, mirror, cutover, catch-up, secondary, clone or verify.
 	Kind string `json:"kind"`
-	// Name distinguishes the runs of a report: kind/preset/what was varied.
+	// Name distinguishes the runs of a report: kind/preset/varied settings.
 	Name   string `json:"name"`
 	Preset string `json:"preset"`
 	// Source and Target say what the ends were; zero where there was none.
 	Source End `json:"source,omitzero"`
 	Target End `json:"target,omitzero"`
-	// Settings are what was varied or set, by name: writers, batch, size,
-	// namespaces, rate.
+	// Settings are the parameters that were varied or set, by name: writers,
+	// batch, size, namespaces, rate.
 	Settings map[string]float64 `json:"settings,omitempty"`
 	// Workload is the workload.Workload.
 	Workload any `json:"workload,omitempty"`
@@ -56,8 +56,8 @@ type Run struct {
 	// went through in one round.
 	Ops   int64 `json:"ops"`
 	Bytes int64 `json:"bytes"`
-	// Rounds are the seconds that each round took. What is derived is of the
-	// median round.
+	// Rounds are the seconds that each round took. Derived figures are of
+	// the median round.
 	Rounds []float64 `json:"roundsSeconds"`
 	// CPUSeconds is the process's user and system time per round, the embedded
 	// ends' among it.
@@ -161,8 +161,8 @@ func per(a, b float64) float64 {
 	return a / b
 }
 
-// Met reports whether the goal is met. One that was skipped, has no threshold, or whose
-// figure is no number is not. That an end was embedded makes no difference here.
+// Met reports whether the goal is met. It is not if it was skipped, has no threshold, or if
+// its figure is not a number. That an end was embedded makes no difference here.
 func (g *Goal) Met() bool {
 	if g.Skipped != "" || g.Least == nil && g.Most == nil || math.IsNaN(g.Measured) {
 		return false

@@ -156,7 +156,7 @@ func whose(labels []string, of int) string {
 	return strings.Join(labels, ", ")
 }
 
-// goals prints each figure beside its goal.
+// goals prints each figure next to its goal.
 func (r *Report) goals(out *strings.Builder) {
 	var rows [][]string
 	for i := range r.Goals {

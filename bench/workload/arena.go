@@ -33,7 +33,7 @@ func (a *arena) begin(n int) []byte {
 	return a.chunk[len(a.chunk):]
 }
 
-// end takes what was appended, and returns it as a piece that nothing is appended to.
+// end takes the bytes appended since the last call, and returns them as a piece without room to append.
 func (a *arena) end(b []byte) []byte {
 	if free := a.chunk[len(a.chunk):cap(a.chunk)]; len(b) > 0 && len(free) > 0 && &b[0] == &free[0] {
 		a.chunk = a.chunk[:len(a.chunk)+len(b)]

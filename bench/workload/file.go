@@ -92,8 +92,8 @@ func (b *blocks) fill(n int) error {
 // recorded is an entry of a recording, and what takes effect with it.
 type recorded struct {
 	oplog.Entry
-	// ops are those of the entry, or of the transaction that ends with it. What is
-	// in local, admin and config is left out: it belongs to the set that wrote it.
+	// ops are those of the entry, or of the transaction that ends with it. Those
+	// on local, admin and config are left out: they belong to the set that wrote them.
 	ops   []oplog.Op
 	group bool
 }

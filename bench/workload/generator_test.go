@@ -318,7 +318,7 @@ func TestNextAllocates(t *testing.T) {
 	for _, w := range workload.Presets() {
 		w = reduced(w)
 		if w.Ops < operations {
-			continue // what is larger than a chunk has memory of its own
+			continue // operations larger than a chunk are allocated separately
 		}
 		g, l := newGenerator(t, w), newLog(t, w)
 		next := testing.AllocsPerRun(1, func() {

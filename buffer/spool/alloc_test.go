@@ -19,8 +19,8 @@ func record1000(t testing.TB) (h head, payload []byte) {
 	return h, payload
 }
 
-// TestAllocs: what is written to disk is copied into one buffer, and what is read
-// back is parsed where it is, but for one list of the entries.
+// TestAllocs: a write to disk copies entries into one buffer, and a read parses them in
+// place, with one allocation for the list of entries.
 func TestAllocs(t *testing.T) {
 	h, payload := record1000(t)
 	b := append(make([]byte, headSize), payload...)

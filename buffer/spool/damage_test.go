@@ -191,7 +191,7 @@ func TestDamageAtEveryByte(t *testing.T) {
 				b[at] ^= 1 << (at % 8)
 				_, n, lost, err := found(t, dir, m.with(name, b), replies)
 				d, damaged := errors.AsType[*DamagedError](err)
-				// What was synced before a later record was written is damaged.
+				// A bad record that was synced before a later one was written is damage.
 				wantDamage := !last || at < first || sync && at < final
 				switch {
 				case err != nil && !damaged:

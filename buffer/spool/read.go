@@ -182,8 +182,8 @@ func (s *Spool) handOnLoop(ctx context.Context, out chan<- oplog.Reply, from opl
 	}
 }
 
-// AllRead reports whether Read runs and has read everything that is stored: what is not
-// applied is in memory.
+// AllRead reports whether Read runs and has read everything that is stored, so that the entries
+// not yet applied are in memory.
 func (s *Spool) AllRead() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

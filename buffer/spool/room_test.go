@@ -102,7 +102,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestLarge: what is larger than the limit passes alone.
+// TestLarge: a reply larger than the limit passes alone.
 func TestLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l eventLog

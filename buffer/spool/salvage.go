@@ -21,11 +21,11 @@ type Cut struct {
 	Why   error
 }
 
-// Salvage opens what is on disk to read it, for a reader that cannot get the entries elsewhere:
-// it changes no file, removes none, and takes what comes before the first damage, a torn end
-// included, as the content. It returns where that ends, nil if all can be read. With lock, it
-// returns ErrInUse while another spool uses the folder; without, files may be removed while they
-// are read. A folder that does not exist, or has the files of another ID, is empty.
+// Salvage opens the files on disk for reading, for a caller that cannot get the entries elsewhere.
+// It neither changes nor removes a file, and reads the records up to the first damage or torn end.
+// It returns where they end, nil if all can be read. With lock, it returns ErrInUse while another
+// spool uses the folder; without, files may be removed while they are read. A folder that does not
+// exist, or contains the files of another ID, is read as empty.
 func Salvage(cfg Config, lock bool) (*Spool, *Cut, error) {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/race"
 )
 
-// TestBenchProcesses: ends in processes of their own are what is measured against, and
-// end with the measurement, however that ends.
+// TestBenchProcesses: a measurement uses ends in separate processes, which end with it,
+// however it ends.
 func TestBenchProcesses(t *testing.T) {
 	race.Skip(t, "three processes of this program take long to start")
 	if runtime.GOOS != "linux" {

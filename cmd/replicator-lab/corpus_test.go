@@ -60,7 +60,7 @@ func TestExitCodes(t *testing.T) {
 		name           string
 		args           []string
 		code           int
-		stdout, stderr string // what has to be in there
+		stdout, stderr string // text that must be in there
 	}{
 		{"help", []string{"--help"}, cli.ExitOK, "Usage: replicator-lab", ""},
 		{"help of a command", []string{"corpus", "--help"}, cli.ExitOK, "--only", ""},

@@ -202,8 +202,8 @@ func servesLinks(t *testing.T, address string) {
 	}
 }
 
-// TestAgentFile: SIGHUP makes the process read its file again. What is new runs, what is gone does
-// not, what has changed runs with the new settings, and nothing else is disturbed. A typo
+// TestAgentFile: SIGHUP makes the process read its file again. New links run, removed ones
+// end, changed ones run with the new settings, and the others are not disturbed. A typo
 // changes nothing.
 func TestAgentFile(t *testing.T) {
 	a := newAgents(t)

@@ -113,7 +113,7 @@ func TestRetryBoard(t *testing.T) {
 	}
 }
 
-// What is wrong on this machine alone may work on another.
+// A fault of this machine alone may not exist on another.
 func TestFaultOfMachine(t *testing.T) {
 	t.Parallel()
 	failed := func(checks ...string) error {

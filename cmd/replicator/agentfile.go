@@ -43,8 +43,8 @@ type fileLink struct {
 	runFlags
 	// settings are all of the link's, to be compared.
 	settings string
-	// fault is what is wrong with it on this machine only, such as a password file that is
-	// missing. Target is nil then.
+	// fault is an error on this machine only, such as a missing password file. target is nil
+	// then.
 	fault  error
 	target *driver.Options
 }
@@ -190,8 +190,8 @@ func (g *grammar) names() []string {
 	return names
 }
 
-// parse sets flags from entries, and from the environment where there is none: what is in the
-// file is nearer to a link than what is set for the process.
+// parse sets flags from entries, and from the environment if there is no entry: the file is more
+// specific to a link than the settings of the process.
 func (r *fileReader) parse(g *grammar, of string, entries map[string]pair) (ok bool) {
 	before := len(r.faults)
 	for _, flag := range g.parser.Model.Flags {

@@ -126,8 +126,8 @@ func TestLinksFileFaults(t *testing.T) {
 	}
 }
 
-// A file with a password that is missing on this machine is that link's fault alone; no password
-// is in an error or in what is logged of the file.
+// A password file that is missing on this machine is a fault of that link alone; neither errors
+// nor log messages about the file contain a password.
 func TestLinksFileSecrets(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "password")

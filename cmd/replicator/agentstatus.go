@@ -44,8 +44,8 @@ type agentStatusCommand struct {
 // fleet has the links and the processes that run them.
 type fleet struct {
 	share.Status
-	// Links are the partitions with what is known of the links: those of the file, and what
-	// processes have that is not in it.
+	// Links are the partitions with the known state of the links: those of the file, and others
+	// that processes have.
 	Links []fleetLink `json:"links"`
 	// Partitions hides those of the Status, which Links has.
 	Partitions *struct{} `json:"partitions,omitempty"`

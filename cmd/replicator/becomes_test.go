@@ -165,7 +165,7 @@ func flagTable(pemFile, secret, dir string) []flagRow {
 // noCopy is what follows from a start without a copy.
 var noCopy = []string{"Pipeline.Copy.Wanted=false", "Preflight.Copy=false"}
 
-// both are fields of what the link does, and of what is checked before.
+// both are fields of the link's config and of that of the startup checks.
 func both(fields ...string) []string {
 	var all []string
 	for _, f := range fields {

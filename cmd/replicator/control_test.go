@@ -25,7 +25,7 @@ func said(t *testing.T, wantCode int, want string, environ []string, args ...str
 }
 
 // TestPauseCommand: a link is paused, throttled and resumed from the command line, whether a process
-// runs it or not; health and status say so, and the history says who did it, when and why.
+// runs it or not; health and status say so, and the history has the operator, the time and the reason.
 func TestPauseCommand(t *testing.T) {
 	source, target := twoSets(t)
 	environ := []string{"REPLICATOR_TARGET=" + target.URI(), "REPLICATOR_LINK=test"}
@@ -56,7 +56,7 @@ func TestPauseCommand(t *testing.T) {
 	}
 	said(t, cli.ExitOK, `"kind":"pause","request":\{"id":"[^"]+","kind":"pause","by":"[^"]+@[^"]+","why":"new disks","at":"[^"]+","args":\{\},"state":"done"`, environ, "events", "--json")
 
-	// What was not applied is not lost, and a process that comes applies nothing either.
+	// Entries not applied are not lost, and the next process applies nothing either.
 	l.drain()
 	if code := l.end(); code != failure.ExitNotDrained {
 		t.Errorf("a paused link that was drained: code %d\n%s", code, &l.log)

@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// The command asks a link for cuts that makes none by itself, and prints them: each is later than
-// what was there before. It says what is in the way if there is none.
+// The command asks a link that makes no cuts by itself for them, and prints them. Each is later than
+// the write before it. If there is no cut, the command prints the reason.
 func TestCut(t *testing.T) {
 	source, target := twoSets(t)
 	environ := []string{"REPLICATOR_TARGET=" + target.URI(), "REPLICATOR_LINK=test"}

@@ -36,8 +36,8 @@ func (c *cutoverCommand) drain(ctx context.Context, out cli.Output, source *driv
 	return c.printDrained(out, &d)
 }
 
-// sameSource returns an error unless the source is the set that the link follows: what is blocked,
-// proved, or taken back there says nothing about another one.
+// sameSource returns an error unless the source is the set that the link follows: blocking writes,
+// proving or reverting anything on another set has no meaning for the link.
 func (c *cutoverCommand) sameSource(ctx context.Context, source *driver.Set, was *checkpoint.Source) error {
 	set, err := replset.Identify(ctx, mongo.Reads(source))
 	if err != nil {

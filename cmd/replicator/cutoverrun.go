@@ -71,8 +71,8 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 	return c.printMoved(out, r, state.Back)
 }
 
-// sourceGone reports that the source cannot be reached, and that it is not needed: the link has ended, and what is left
-// is done on the target. Otherwise the error says why it is not the source.
+// sourceGone reports whether the source cannot be reached and is not needed, because the link has ended and the remaining
+// steps concern the target only. Otherwise the error says why it is not the source.
 func (c *cutoverCommand) sourceGone(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store, state *checkpoint.State) (bool, error) {
 	err := c.sameSource(ctx, source, &state.Source)
 	if err == nil || ctx.Err() != nil || !c.Resume || state.Over == nil || errors.Is(err, checkpoint.ErrOtherSource) {
@@ -238,7 +238,7 @@ func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record, was *check
 	return shown(err)
 }
 
-// printRecord prints the newest cutover of a link, and who works on it.
+// printRecord prints the newest cutover of a link, and the process that works on it.
 func (c *cutoverCommand) printRecord(ctx context.Context, out cli.Output, store *checkpoint.Store) error {
 	r, err := (&record.Store{Target: store.Target(), DB: c.MetadataDB}).Get(ctx, c.Link)
 	if err != nil {

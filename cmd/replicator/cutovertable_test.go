@@ -216,7 +216,7 @@ func (m *moved) cutOver(t *testing.T) {
 	}
 }
 
-// finish resumes or cancels what is not done, and returns whether the link is cut over.
+// finish resumes or cancels an unfinished cutover, and reports whether the link is cut over.
 func (m *moved) finish(t *testing.T) (done bool) {
 	t.Helper()
 	var never atomic.Bool

@@ -46,8 +46,8 @@ func (c *cutoverCommand) resumed(ctx context.Context, source *driver.Set, store 
 	return r, nil
 }
 
-// verify compares what is not verified as of --require-verified, with writes to the source stopped. It goes on with
-// a round that was begun, and begins another one if that is too old.
+// verify compares the collections not verified as of --require-verified, with writes to the source stopped. It continues
+// a round that was begun, and begins another one if that round is too old.
 func (c *cutoverCommand) verify(ctx context.Context, out cli.Output, source *driver.Set, store *checkpoint.Store, state *checkpoint.State) (string, error) {
 	for _, resume := range []bool{true, false} {
 		outcome, err := c.isVerified(ctx, store)

@@ -37,8 +37,8 @@ type linkEvent struct {
 	Leader string `json:"leader,omitempty"`
 }
 
-// eventSource reads what the metadata have of a link: what is known of it after its process is
-// gone, too.
+// eventSource reads the state of a link from the metadata, which remains after its process has
+// ended.
 type eventSource struct {
 	*request.Store
 	link  *checkpoint.Store

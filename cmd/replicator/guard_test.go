@@ -38,7 +38,7 @@ func TestGuard(t *testing.T) {
 		{Key: "q", Value: bson.D{{Key: "_id", Value: "test"}}},
 		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "more", Value: int64(3)}, {Key: "moreLast", Value: time.Now().Add(time.Second)}}}}},
 	}}}})
-	// What was compared before the write, and no link has marked, is marked by clearing it.
+	// A collection compared before the write, which no link has marked, is marked by clearing.
 	tell(t, target, "replicator", bson.D{{Key: "update", Value: "verified"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "_id", Value: "test/shop.a"}}}, {Key: "u", Value: bson.D{{Key: "ns", Value: "shop.a"}, {Key: "joined", Value: int64(1)}}}, {Key: "upsert", Value: true},
 	}}}})

@@ -28,7 +28,7 @@ import (
 	"github.com/oplogrep/replicator/web"
 )
 
-// TestHTTPFlags: what is refused before anything is served.
+// TestHTTPFlags: flags that are refused before anything is served.
 func TestHTTPFlags(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -20,7 +20,7 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// What is asked of links goes to the target's metadata, whether they run or not.
+// Requests to links go to the target's metadata, whether the links run or not.
 func TestLinks(t *testing.T) {
 	source, target := twoSets(t)
 	on := "--target=" + target.URI()
@@ -47,7 +47,7 @@ func TestLinks(t *testing.T) {
 		t.Errorf("a typo: code %d, %s", code, stderr)
 	}
 
-	// The environment says how a link is started, not what is requested.
+	// The environment has settings to start a link with, not requests.
 	environ := []string{"REPLICATOR_TARGET=" + target.URI(), "REPLICATOR_LINK=test", "REPLICATOR_MAX_BYTES_PER_SECOND=1MiB"}
 	for _, tt := range []struct{ args, want string }{
 		{"", "Link test copies: as many bytes per second as it was started with, as many documents per second as it was started with.\nLink test applies without a limit.\n"},
@@ -69,7 +69,7 @@ func TestLinks(t *testing.T) {
 	}
 	said(t, cli.ExitOK, `(?m)^shop\.a +asked `, environ, "resync", "--list")
 	said(t, cli.ExitOK, `resync +asked +by .*@`, environ, "events")
-	// What was made of an earlier request does not count.
+	// The outcome of an earlier request does not count.
 	insert(t, target, "replicator", "requests", bson.D{
 		{Key: "_id", Value: "test/shop.a"}, {Key: "ns", Value: "shop.a"}, {Key: "asked", Value: time.UnixMilli(5)}, {Key: "state", Value: request.Done}, {Key: "why", Value: ""},
 	})

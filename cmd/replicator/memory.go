@@ -36,8 +36,8 @@ func memoryOf(given int64, links int, environ []string) (processMemory, error) {
 	return m, nil
 }
 
-// apply makes Go's runtime use no more, and returns a function that restores what was set
-// before.
+// apply limits Go's runtime to the total, and returns a function that restores the previous
+// limit.
 func (m processMemory) apply() (undo func()) { return memory.Apply(m.total) }
 
 // runtimeLimit returns GOMEMLIMIT, 0 if there is none. The runtime reads it, too, and does

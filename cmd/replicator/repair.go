@@ -49,7 +49,7 @@ func (c *repairCommand) Run(ctx context.Context, out cli.Output) error {
 	if c.FromVerified {
 		st, err := standing.Read(ctx, store.Target(), c.MetadataDB, c.Link)
 		if err != nil {
-			return err //nolint:wrapcheck // it says what was read
+			return err //nolint:wrapcheck // it names the document
 		}
 		work = verifiedRepairs(&st)
 	}
@@ -225,7 +225,7 @@ func (w *repairWatch) ask(ctx context.Context, args *request.RepairArgs) (reques
 	if errors.Is(err, request.ErrInvalid) {
 		return r, cli.Usage(err)
 	}
-	return r, err //nolint:wrapcheck // it says what was asked
+	return r, err //nolint:wrapcheck // it names the request
 }
 
 // stopped is the error of a command that does not wait any longer.

@@ -75,8 +75,8 @@ func TestRepairReport(t *testing.T) {
 	}
 }
 
-// TestRepairVerified: what is known to differ of a link is repaired, and what is not named exactly is said
-// to be left.
+// TestRepairVerified: the known differences of a link are repaired, and those without an exact _id are
+// reported as left.
 func TestRepairVerified(t *testing.T) {
 	t.Parallel()
 	found := func(kind verify.Kind, id string) standing.Found { return standing.NewFound(string(kind), id, "", "") }

@@ -40,8 +40,8 @@ func sourceRole(without ...string) bson.A {
 	return list
 }
 
-// TestWithoutOptionalReads: what is read of the source and not needed may be refused,
-// one by one: the link copies and follows, and the check says what it goes without.
+// TestWithoutOptionalReads: each optional read of the source may be refused: the link
+// copies and follows, and the check says what is not available.
 func TestWithoutOptionalReads(t *testing.T) {
 	users := []mongosim.User{{Name: "root", Password: "r", Roles: []mongosim.Role{{Name: "root", DB: "admin"}}}}
 	source := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "src", Seed: 1, Users: users})

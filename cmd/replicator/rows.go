@@ -37,7 +37,7 @@ type linkRow struct {
 	Consistent             *bool    `json:"consistent"`
 	LagSeconds             *float64 `json:"lagSeconds"`
 	OplogWindowLeftSeconds *float64 `json:"oplogWindowLeftSeconds"`
-	// At is the time of what is shown: of the position that was recorded last, for the metadata.
+	// At is the time of the state shown: if it is from the metadata, of the last recorded position.
 	At time.Time `json:"at"`
 	// Page is the address of its page, from that of /links, empty if this process has none.
 	Page string `json:"page"`

@@ -229,7 +229,7 @@ func TestWorse(t *testing.T) {
 	}
 }
 
-// TestSharedRow: what is shown of a link that another member of the fleet has.
+// TestSharedRow: the row of a link that another member of the fleet has.
 func TestSharedRow(t *testing.T) {
 	t.Parallel()
 	for want, at := range map[string]share.PartitionStatus{

@@ -100,7 +100,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// What is printed holds again when it is read, except for the passwords.
+// The printed settings are the same when they are read again, except for the passwords.
 func TestPrintedConfigIsOne(t *testing.T) {
 	file := write(t, "source: mongodb://a.example/\ntarget: mongodb://b.example/\nlink: l\n")
 	odd := filepath.Join(t.TempDir(), "# no: comment")

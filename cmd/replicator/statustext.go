@@ -14,7 +14,7 @@ import (
 // topNamespaces is how many namespaces are shown.
 const topNamespaces = 5
 
-// figures writes what a process knows of its link, for people. What is not known is not shown.
+// figures formats the state of a link, as its process knows it, for people. It omits unknown figures.
 func figures(s *status.Snapshot) []string {
 	var lines []string
 	add := func(name string, parts ...string) {

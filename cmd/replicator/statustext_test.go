@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/status"
 )
 
-// TestStatusFigures: the text has what is known, and nothing in place of what is not.
+// TestStatusFigures: the text has the known figures, and omits the others.
 func TestStatusFigures(t *testing.T) {
 	t.Parallel()
 	f := func(v float64) *float64 { return &v }

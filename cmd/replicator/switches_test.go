@@ -27,7 +27,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
-// anApplication writes to one side until that refuses it. What was acknowledged is in has; only it
+// anApplication writes to one side until that refuses it. has contains the acknowledged writes; only it
 // writes documents of its number.
 type anApplication struct {
 	number int32
@@ -164,7 +164,7 @@ func (s *aSide) values(t *testing.T, coll string) map[int32]int32 {
 }
 
 // TestSwitches: applications move forth and back, again and again, while they write, and processes of
-// the links are killed. After each switch both sides have exactly what was acknowledged before the freeze.
+// the links are killed. After each switch both sides have exactly the writes acknowledged before the freeze.
 // REPLICATOR_SWITCHES and REPLICATOR_SEED make it longer, and another one.
 func TestSwitches(t *testing.T) {
 	switches, seed := 3, uint64(1)
@@ -241,7 +241,7 @@ func switchOver(t *testing.T, link []string, pace *atomic.Int64) {
 	}
 }
 
-// haveAll checks that both sides have what was acknowledged, and that all writers were ended by the freeze.
+// haveAll checks that both sides have the acknowledged writes, and that all writers were ended by the freeze.
 func haveAll(t *testing.T, n int, writers []*anApplication, from, to *aSide) {
 	t.Helper()
 	for _, coll := range []string{"c", "d"} {

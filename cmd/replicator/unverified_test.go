@@ -14,7 +14,7 @@ import (
 )
 
 // TestUnverified: a divergence, and a resync, make their collection unverified until it is compared again.
-// While a side does not answer, nothing counts as verified anew: what is verified ages.
+// While a side does not answer, nothing counts as verified anew: the last results age.
 func TestUnverified(t *testing.T) {
 	source, target := twoSets(t)
 	l := startLink(t, append(uris(source, target), "--listen=127.0.0.1:0", "--await=100ms", "--cut-interval=100ms", "--guard=off", "--on-divergence=report",

@@ -89,7 +89,7 @@ func TestVerifyLink(t *testing.T) {
 	if code != cli.ExitOK || !strings.Contains(stdout, "equal: 0 differences, 2 documents equal, 1 collections") || !strings.Contains(stdout, "read at cuts as of ") {
 		t.Errorf("code %d, %s%s", code, stdout, stderr)
 	}
-	// What was compared is kept, whoever reads it.
+	// The result is stored in the metadata.
 	known := must.Get(standing.Read(t.Context(), client.Open(t, driver.Config{URI: target.URI()}), "replicator", "test"))(t)
 	if known.AsOf == nil || known.Collections != 1 || known.Differences != 0 || known.Bytes == 0 {
 		t.Errorf("%+v", known)

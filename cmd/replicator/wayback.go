@@ -16,9 +16,9 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// wayBack sets what is mirrored by a link that is the way back of another, unless flags say it: as it
-// has recorded it or, if it is new, as the link has that was cut over. It returns where a new one begins, nil for
-// every other link.
+// wayBack sets the filters of a link that is the way back of another, unless flags set them: those that it
+// has recorded or, if it is new, those of the link that was cut over. It returns a new way back, nil for every
+// other link.
 func (c *runCommand) wayBack(ctx context.Context, p *plan, source, target *driver.Set) (*cutover.Back, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: target, DB: c.MetadataDB, Link: c.Link})
 	if err != nil {
@@ -27,7 +27,7 @@ func (c *runCommand) wayBack(ctx context.Context, p *plan, source, target *drive
 	st, found, err := store.Load(ctx)
 	switch {
 	case err != nil && !c.StartAt.back:
-		return nil, nil //nolint:nilnil // The startup checks say what is wrong.
+		return nil, nil //nolint:nilnil // The startup checks report the error.
 	case err != nil:
 		return nil, err
 	case found && st.Over == nil && st.Back != nil && st.Filters != nil:

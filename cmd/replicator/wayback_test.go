@@ -240,7 +240,7 @@ func TestNothingCirculates(t *testing.T) {
 	drain(back)
 }
 
-// TestBackCommand: the command for the way back has what is known of both sides, and no password.
+// TestBackCommand: the command for the way back has the known settings of both sides, and no password.
 func TestBackCommand(t *testing.T) {
 	t.Parallel()
 	c := cutoverCommand{Source: "mongodb://ann:hunter2@a:1,b:2/admin?replicaSet=src&authMechanism=SCRAM-SHA-256&tls=true", linkFlags: linkFlags{Link: "dr"}}

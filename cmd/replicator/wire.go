@@ -162,7 +162,7 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driv
 	err = link.Run(hard, e.Soft)
 	stop(nil)
 	if !end() {
-		<-drained // it has begun: what it says comes before what is said of the end
+		<-drained // it has begun: its messages must precede those of the end
 	}
 	proof.ended(err, p.scope)
 	endBackground(nil)

@@ -95,7 +95,7 @@ func TestCopyRanges(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		order order
-		// again: what was copied of it was lost with a member.
+		// again: its copy was lost with a member.
 		again bool
 		docs  func(t fataler) []bson.Raw
 	}{

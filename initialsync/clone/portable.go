@@ -8,10 +8,10 @@ import (
 // its ranges: all are copied, or those that are not continue by _id, which is the same
 // everywhere, or have no place yet.
 //
-// Record ids are a member's own. What was read up to a record id on one member, or in a
-// whole range of them, is not what another member has there: a document that was not read
-// may be at a place that counts as read. If one range of a collection is open, those that
-// are done do not count either.
+// Record ids are specific to a member. The documents up to a record id, or in a range of them,
+// differ between members: on another one, a document that was not read may be at a place
+// that counts as read. If one range of a collection is open, those that are done do not count
+// either.
 func IsPortable(coll *progress.Collection, ranges []progress.Range) (bool, error) {
 	portable, done := true, true
 	for i := range ranges {

@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
-// TestIsPortable: what is read by _id, or has not begun, continues with another member; what
-// depends on record ids does not, unless all of it is done.
+// TestIsPortable: a collection that is read by _id, or not begun, continues with another member; one
+// whose places are record ids does not, unless all of it is done.
 func TestIsPortable(t *testing.T) {
 	t.Parallel()
 	rng := func(sp spec, at *place, done bool) progress.Range {

@@ -133,7 +133,7 @@ func (s *server) take(t testing.TB, names scope.Config, begin oplog.OpTime) *inv
 }
 
 // state returns the catalog of all databases but the server's own, overlaid with
-// what is held.
+// the deferred options.
 func (s *server) state(t testing.TB) memstore.State {
 	t.Helper()
 	held, err := ddl.ReadDeferred(t.Context(), s, "replicator", "link")

@@ -148,7 +148,7 @@ func (m *model) do(line string) bool {
 		}
 		m.command(ns, u, bson.D{{Key: "drop", Value: ns.Collection()}})
 		delete(m.byName, ns)
-	case "rename": // over what is there, if it is a collection
+	case "rename": // over an existing collection
 		u, ok := m.collection(ns)
 		over, there := m.byName[to]
 		if !ok || ns == to || ns.DB() != to.DB() || there && over.IsZero() || !there && !m.free(to) {

@@ -131,7 +131,7 @@ func (a *Attempt) reason(s *standstill, now time.Time) string {
 	case stands:
 		return "the target has applied nothing since " + s.since.UTC().Format(time.RFC3339)
 	case !a.cfg.Queue.Stats().Waiting && !a.stands(now):
-		return "" // the target keeps up with what is read
+		return "" // the target keeps up with the reader
 	}
 	why := a.of.cfg.Show.RunsShort()
 	if why != "" && a.of.cfg.Paused() {

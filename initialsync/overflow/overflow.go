@@ -149,9 +149,9 @@ func (o *Overflow) Meanwhile(work func()) {
 	spooling.Wait()
 }
 
-// ReadsElsewhere reports whether another attempt can read what the one that ended with err could
-// not: from the source, if what is on disk is not of its history and none of it was applied; or
-// from the disk, if that was left too early.
+// ReadsElsewhere reports whether another attempt can read the entries that the one that ended with
+// err could not: from the source, if the spool is not of its history and none of it was applied; or
+// from the spool, if the attempt before switched to the source too early.
 func (o *Overflow) ReadsElsewhere(err error) bool {
 	why := ""
 	_, stale := errors.AsType[*syncsource.TooStaleError](err)

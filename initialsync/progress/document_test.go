@@ -63,7 +63,7 @@ func withID(id string, fields func(dst []byte) []byte) bson.Raw {
 	return metadata.Document(func(dst []byte) []byte { return fields(bsoncore.AppendStringElement(dst, "_id", id)) })
 }
 
-// TestCopyDocuments: what is written of a copy is read again.
+// TestCopyDocuments: the documents of a copy are read back as they were written.
 func TestCopyDocuments(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -40,7 +40,7 @@ func TestManyCollections(t *testing.T) {
 		must.Succeed(t, h.BeginCopy(ctx, *c, 1))
 		h = acquired(t)(s.Acquire(ctx, h.Term()))
 	}
-	// What is not of this link, or not void, stays.
+	// Documents of another link, or of a copy that is not void, stay.
 	other := must.Get(checkpoint.New(checkpoint.Config{Target: g, Link: "a-b"}))(t)
 	must.Succeed(t, other.Create(ctx, copyState(1)))
 	h2 := acquired(t)(other.Acquire(ctx, 0))

@@ -52,8 +52,8 @@ type copyCourse struct {
 }
 
 // TestCopyCourses: whatever two processes do to one copy, in any order, with commits
-// that are lost or late, each Acquire finds what was committed under the newest term,
-// and exactly the data of the committed moves are there.
+// that are lost or late, each Acquire finds the state committed under the newest
+// term, and exactly the data of the committed moves are there.
 func TestCopyCourses(t *testing.T) {
 	t.Parallel()
 	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
@@ -198,7 +198,7 @@ func (c *copyCourse) move(rt *rapid.T) {
 	}
 }
 
-// commitLate commits what was left open.
+// commitLate commits a transaction that was left open.
 func (c *copyCourse) commitLate(rt *rapid.T) {
 	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
 	if p.late == nil {

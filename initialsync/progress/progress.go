@@ -41,8 +41,8 @@ type Collection struct {
 	// Again means that a part of it was copied from another member, and that it is created
 	// and copied again. Only a Planned one is.
 	Again bool
-	// ByID means that it is read in the order of _id: what was copied of it in another
-	// order was lost with a member.
+	// ByID means that it is read in the order of _id: a copy in another order was lost
+	// with a member.
 	ByID bool
 	// Failed are the indexes that could not be built.
 	Failed []FailedIndex

@@ -73,8 +73,7 @@ func NewCollator(spec bson.Raw) (*Collator, error) {
 	return &Collator{collate: collate.New(tag, options...)}, nil
 }
 
-// collationOption reads one field of a collation, or says what is wrong with
-// it.
+// collationOption reads one field of a collation, or returns its error as text.
 func collationOption(f *rawbson.Elem, locale *string) (options []collate.Option, what string) {
 	const other = "a value other than the one that does nothing"
 	text, _ := f.Text()

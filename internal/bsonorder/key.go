@@ -109,7 +109,7 @@ func insertName(dst []byte, at int, name []byte) []byte {
 }
 
 // appendNumber appends the greatest double that is not above the number, and,
-// if the number is no double, its digits.
+// if the number is not a double, its digits.
 func appendNumber(dst []byte, t bson.Type, v []byte) []byte {
 	if t == bson.TypeDouble {
 		return append(appendDouble(dst, double(v)), 0)

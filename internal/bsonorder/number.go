@@ -70,8 +70,8 @@ const (
 // maxCoefficient is the most that the 34 digits of a decimal can say.
 var maxCoefficient = new(big.Int).Sub(new(big.Int).Exp(big.NewInt(10), big.NewInt(34), nil), big.NewInt(1))
 
-// Finite returns the exact value of a number of any type. It is false for what is
-// not finite; v must be a number.
+// Finite returns the exact value of a number of any type. It is false for
+// one that is not finite; v must be a number.
 func Finite(v bson.RawValue) (*big.Rat, bool) {
 	e := exactOf(v.Type, v.Value)
 	return e.value, e.class == classFinite

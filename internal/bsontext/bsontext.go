@@ -176,8 +176,8 @@ func appendBinary(dst []byte, raw []byte) []byte {
 	return append(dst, end...)
 }
 
-// appendDouble writes sixteen digits at most, and .0 after what has no point:
-// after an exponent, nan and inf too, as the server does.
+// appendDouble writes sixteen digits at most, and .0 if there is no point: after an
+// exponent, nan and inf too, as the server does.
 func appendDouble(dst []byte, f float64) []byte {
 	start := len(dst)
 	switch {

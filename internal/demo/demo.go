@@ -251,7 +251,7 @@ func (d *Demo) close() {
 		}
 	}
 	if d.spoolDir != "" {
-		_ = os.RemoveAll(d.spoolDir) // the system clears what is left there
+		_ = os.RemoveAll(d.spoolDir) // the system removes the rest
 	}
 }
 

@@ -74,7 +74,7 @@ func bracketNamed(name string) (bracket, bool) {
 // everything that is in none of the brackets in except.
 type Piece struct {
 	bracket  string
-	from, to bson.RawValue // Type 0 is no bound
+	from, to bson.RawValue // Type 0 means no bound
 	except   []string
 }
 
@@ -269,7 +269,7 @@ var idTypes = []bson.Type{
 }
 
 // otherThan returns the other types of _ids. To ask for those, in place of none of the given
-// ones, lets a server read just them from the index: it has no bounds for what is not of a type,
+// ones, lets a server read just them from the index: it has no bounds for "not of a type",
 // and would fetch every document of the collection. An array among them would have the same effect.
 func otherThan(types []bson.Type) []bson.Type {
 	return slices.DeleteFunc(slices.Clone(idTypes), func(t bson.Type) bool { return slices.Contains(types, t) })

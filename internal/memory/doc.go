@@ -6,9 +6,9 @@
 //	machine: 9/10 of it ──────┼─▶ Total ──▶ Shares of a link
 //	GOMEMLIMIT ───────────────┘      └────▶ the limit of Go's runtime
 //
-// The collector's limit alone is not enough: it is soft, and cannot free what is in use.
-// So the stages of a link limit what they use to shares of the total, and leave a part of
-// it to the collector.
+// The collector's limit alone is not enough: it is soft, and cannot free memory in use.
+// So the stages of a link limit themselves to shares of the total, and leave a part of it
+// to the collector.
 //
 // The limit of a container includes page cache, which the system can take back, and the
 // buffers of sockets, which it cannot. The tenth that is left is for those.

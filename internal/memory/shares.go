@@ -27,8 +27,8 @@ func OfProcess(link int64, links int) int64 {
 	return program + (link-program)*int64(links)
 }
 
-// Shares are how the memory of a link is divided, in bytes. What is in none of them is
-// for the garbage collector: if all of the memory were in use, it would run without end.
+// Shares are how the memory of a link is divided, in bytes. The rest is for
+// the garbage collector: if all of the memory were in use, it would run without end.
 type Shares struct {
 	// Buffer is for entries from the fetcher until they have been applied, with the reply
 	// that is being read.

@@ -98,5 +98,5 @@ func within(body, lsid bson.Raw) bson.Raw {
 func With(doc bson.Raw, element []byte) bson.Raw {
 	out := make([]byte, 0, len(doc)+len(element))
 	out = append(append(append(out, doc[:len(doc)-1]...), element...), 0)
-	return bson.Raw(bsoncore.UpdateLength(out, 0, int32(len(out)))) //nolint:gosec // A document is no larger.
+	return bson.Raw(bsoncore.UpdateLength(out, 0, int32(len(out)))) //nolint:gosec // A document is not larger.
 }

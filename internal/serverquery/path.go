@@ -78,7 +78,7 @@ func visitArray(array []byte, rest []string, l leaf, end atEnd) outcome {
 				return outcome{ok: true, index: n}
 			}
 		}
-		// A numbered element is no search, so its own number is not reported.
+		// A numbered element is not a search, so its own number is not reported.
 		if !isNumber(rest[0]) || !it.Is(rest[0]) {
 			continue
 		}

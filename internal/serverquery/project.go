@@ -93,7 +93,7 @@ func (p *Projection) projectValue(v val, n *projected) tree {
 	}
 }
 
-// compute writes the computed fields into what was projected.
+// compute writes the computed fields into the projected ones.
 func (p *Projection) compute(doc bson.Raw, fields []treeField, n *projected) ([]treeField, error) {
 	for _, name := range n.order {
 		kid := n.kids[name]

@@ -177,7 +177,7 @@ type cursor struct {
 	at   string
 }
 
-// advance follows the path up to its end or to the next array. What is missing
+// advance follows the path up to its end or to the next array. A missing value
 // sorts as null.
 func (c cursor) advance() cursor {
 	for {

@@ -91,7 +91,7 @@ func (v val) text() (string, bool) {
 	return rawbson.View(v.b[4 : len(v.b)-1]), true
 }
 
-// rank is the type bracket. What is missing shares one with undefined.
+// rank is the type bracket. A missing value shares one with undefined.
 func (v val) rank() int {
 	if v.t == 0 {
 		return bsonorder.Rank(bson.TypeUndefined)

@@ -29,8 +29,8 @@ type Options struct {
 	NewID func() bson.ObjectID
 	// Match compiles a query filter, a document. The returned function reports
 	// whether a document matches. Values are put into a document of one field, in
-	// the filter as in what is matched, so that both are always documents. Errors
-	// that are no [*Error] are passed on.
+	// the filter as in the matched value, so that both are always documents. Other
+	// errors than [*Error] are passed on.
 	Match func(filter bson.RawValue) (Matcher, error)
 	// ArrayFilters is the statement's array of filters, nil if it has none.
 	ArrayFilters bson.Raw

@@ -31,8 +31,8 @@
 //
 // The server logs the paths that modifiers wrote, in the order in which it wrote
 // them, and does not compare documents: a $currentDate that writes the same date, a
-// $push that sorts what is in order and an $unset of a null in an array are logged,
-// a $set of what is there already is not. A $push to the end of an array with
+// $push that sorts a sorted array and an $unset of a null in an array are logged,
+// a $set of the present value is not. A $push to the end of an array with
 // elements is logged as these elements; any other change of an array logs all of
 // it, and so do array updates ($[]) that change several elements of one. It never
 // logs the document instead, however long the paths.

@@ -268,7 +268,7 @@ func subtractWhole(l, r value) (value, error) {
 	}
 }
 
-// whole reads a date or a number as an int64, cutting off fractions and what is
+// whole reads a date or a number as an int64, truncating fractions and values
 // out of range.
 func whole(v value) int64 {
 	switch v.typ {

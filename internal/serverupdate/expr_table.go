@@ -17,7 +17,7 @@ type parser func(elem rawbson.Elem, vars *scope) (*expr, error)
 // itself: some stop at the first null.
 type operation func(ev *evaluation, vars *scope, args []*expr) (value, error)
 
-// variadic as the upper bound of arguments is no bound.
+// variadic as the upper bound of arguments means no bound.
 const variadic = math.MaxInt
 
 // expressionOperator returns the parser of an expression by its name with the dollar.

@@ -64,7 +64,7 @@ func CheckStatement(u bson.RawValue) error {
 }
 
 // elementDepth is the level of the deepest field below a document, its own
-// fields being at 1: the server's count for what is stored.
+// fields being at 1: the server's count for stored documents.
 func elementDepth(doc []byte) int {
 	deepest := 0
 	for it := rawbson.NewIter(doc); it.Next(); {

@@ -114,8 +114,8 @@ func (o Options) newID() bson.ObjectID {
 
 // CheckInsert returns doc as the server stores it: _id first, generated if there
 // is none, and zero timestamps at the top level replaced. It returns doc itself
-// where nothing is to be changed. A refusal is an [*Error]; what is not BSON is
-// another error, which wraps a [*rawbson.CorruptError].
+// where nothing is to be changed. A refusal is an [*Error]; for invalid BSON the
+// error wraps a [*rawbson.CorruptError].
 func (o Options) CheckInsert(doc bson.Raw) (bson.Raw, error) {
 	if err := rawbson.Validate(doc); err != nil {
 		return nil, fmt.Errorf("serverupdate: read the document: %w", err)

@@ -97,7 +97,7 @@ func (w *walk) branch(b *branch, at *node) error {
 }
 
 // child applies p to the child of that name. Siblings before it may have created
-// what was pending; then the walk goes down there first, and stays.
+// the pending path; then the walk goes down there first, and stays.
 func (w *walk) child(p *part, name string, at **node) error {
 	for len(w.pending) > 0 {
 		next := (*at).child(w.pending[0])

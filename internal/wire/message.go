@@ -103,7 +103,7 @@ type ProtocolError struct {
 	Where string
 	// Offset is where the fault is, in bytes from the start of the message.
 	Offset int
-	// What is the violated rule. It is empty if Err is set.
+	// What names the violated rule. It is empty if Err is set.
 	What string
 	// Err is the fault of a document, a *rawbson.CorruptError; its offset counts
 	// from the start of that document. It is nil for other faults.

@@ -41,8 +41,8 @@ type Handler interface {
 // Response is a handler's response to a request.
 type Response struct {
 	// Body is the reply: valid BSON, not changed before the next call of Handle,
-	// by when it has been sent. Errors of commands are replies too. It is not
-	// looked at if the request wants none.
+	// by when it has been sent. Errors of commands are replies too. It is
+	// ignored if the request wants none.
 	Body bson.Raw
 	// More continues the stream if the request allows one (ExhaustAllowed): the
 	// reply is sent with MoreToCome and Handle is called again as if the client

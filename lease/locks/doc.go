@@ -43,23 +43,23 @@
 // clocks from when the last successful renewal was sent; or when the function has returned, before
 // the lock is released. Functions that were given locks within it are waited for; other goroutines
 // that it leaves running are not. [Token] and [Check] are for use in the function. A [Role] is
-// such a lock whose function is the leader's; processes without it are told who leads.
+// such a lock whose function is the leader's; the other processes are told which one leads.
 //
 // # Properties
 //
 //   - Mutual exclusion: in the store at most one acquisition has a lock, always. In the processes, the
 //     context of a lock ends before another process gets it, by the Margin: a fifth of the TTL; 30 s of
-//     15 min for a slow lock. That assumes: (1) What clocks show does not matter, nor that they
-//     differ, but they run at the same speed, but for the Margin: the process's own and the store's, for a slow lock
+//     15 min for a slow lock. That assumes: (1) Clocks may differ, but
+//     run at the same speed up to the Margin: the process's own and the store's, for a slow lock
 //     also that of the process that waits. (2) For a lock that ends: the store's clock is not
 //     set forward, and no primary is elected whose clock is ahead of the one before, by more than the
 //     Margin, while the lock is had; otherwise it is free early, and two may have it until the first one's
 //     next renewal or the end of its context. A slow lock does not depend on that. (3) The store keeps its contract. (4) No operator
 //     releases the lock by hand: otherwise two may have it until the first one finds out, a slow one with
 //     the next ping's round, one that ends with its next renewal.
-//   - What the context covers: a process must stop with it. After a suspension it is over, and [Lock.Err]
-//     and [Check] find that before a timer has fired; what happens between such a check and the write that
-//     follows it, and a command that was sent before, are covered by fencing alone.
+//   - Contexts: a process must stop with the context. After a suspension the context is over, and [Lock.Err]
+//     and [Check] report that before a timer has fired. Only fencing covers a suspension between such a check
+//     and the write that follows it, and a command that was sent before.
 //   - Liveness: while the store is up, a lock that ends goes to one of the processes that wait for it:
 //     within its TTL and two intervals after its process is gone, within an interval after its release. A slow lock whose process is gone is free 15 min later, plus a ping and a retry; at once if it was
 //     closed. An election of the store restarts that time. The store's clock counts for locks

@@ -41,7 +41,7 @@ func counted(t *testing.T, reg *prometheus.Registry, want string) {
 	}
 }
 
-// TestMetricsOfManager: what is had, tried and lost, over two Managers of one process.
+// TestMetricsOfManager: locks held, tried and lost, over two Managers of one process.
 func TestMetricsOfManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, reg := lockstest.NewMemory(), prometheus.NewRegistry()

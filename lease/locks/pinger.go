@@ -18,7 +18,7 @@ type sighting struct {
 	election string
 	since    time.Time
 	here     time.Time
-	// looked is when it was looked at last.
+	// looked is when the ping was last read.
 	looked time.Time
 }
 
@@ -238,8 +238,8 @@ func (m *Manager) audit(ctx context.Context) error {
 	return m.confirm(ctx, held)
 }
 
-// confirm ends locks if the store does not have them any more. What List does not show is no
-// proof: a new primary may read what was so before the lock was acquired.
+// confirm ends locks if the store does not have them any more. That List does not show
+// them is not proof: a new primary may return the state before the lock was acquired.
 func (m *Manager) confirm(ctx context.Context, missing map[bson.ObjectID]*Lock) error {
 	var errs []error
 	for id, l := range missing {
@@ -285,8 +285,8 @@ func (m *Manager) Close(ctx context.Context) error {
 
 // Leave ends the contexts of all locks without unlocking them, and removes the ping of the
 // process, until ctx is done: the process that continues their work takes them up with
-// [Wants.Again]; for everybody else they are those of a process that has died. What was to be
-// unlocked is tried once more. Nothing may use the locks any more, and Run must have returned.
+// [Wants.Again]; for everybody else they are those of a process that has died. Unlocks
+// that have failed are tried once more. The locks must not be used any more, and Run must have returned.
 func (m *Manager) Leave(ctx context.Context) error {
 	m.mu.Lock()
 	alive, pinged := m.alive, m.pinged

@@ -28,7 +28,7 @@ func in(t *testing.T, partitions, members int, test func(t *testing.T, f *fleet,
 	})
 }
 
-// state is who has what, and fails unless that is what the works say.
+// state returns the status, and fails unless the owners in it are those of the works.
 func (f *fleet) state() *share.Status {
 	f.t.Helper()
 	s := must.Get(share.State(context.Background(), f.board, f.store, "g"))(f.t)
@@ -48,7 +48,7 @@ func (f *fleet) state() *share.Status {
 	return s
 }
 
-// why returns the reasons of what has moved, each once.
+// why returns the reasons of the moves, each once.
 func (f *fleet) why(before map[string]string) string {
 	f.t.Helper()
 	var list []string

@@ -4,22 +4,21 @@
 // # The problem
 //
 // A list of jobs and a few processes to run them: each job once, all of them always, no process
-// with much more than another. Processes start, stop, are suspended and die; a list grows. A
-// program that solves this with one leader that tells the others what to do stands still
-// with its leader, and runs a job twice when the leader is wrong about who is dead.
+// with much more than another. Processes start, stop, are suspended and die; a list grows. If
+// one leader tells the others what to do, the program stops with its leader, and runs a job
+// twice when the leader takes a process for dead that is not.
 //
 // # How it works
 //
 //	members ── beat ──────────▶ board ◀── reads members, writes the plan ── coordinator
-//	   │ ◀──── what is mine ─────┘                                        (one of the members,
+//	   │ ◀── own partitions ─────┘                                        (one of the members,
 //	   │                                                                   by a lease)
 //	   └── lease of each partition ──▶ store of package locks
 //
-// Each member records on the [Board] that it is alive, and reads there what is assigned to it.
-// One of them is the coordinator, by a lease. It only assigns: it reads who is alive, and writes the
-// plan, one document that it replaces by compare-and-set, and only if no newer coordinator has. A member works on a
-// partition while it has the lease of that partition, by [locks.Elect.Lock], and at no other
-// time. So the coordinator may be wrong, late, absent or one of two: partitions wait, or stay where
+// Each member records on the [Board] that it is alive, and reads its assignments there. One of them is the
+// coordinator, by a lease. It only assigns: it reads which members are alive, and writes the plan, one
+// document that it replaces by compare-and-set, and only if no newer coordinator has. A member works on a
+// partition only while it has the lease of that partition, by [locks.Elect.Lock]. So the coordinator may be wrong, late, absent or one of two: partitions wait, or stay where
 // they are, but no two members work on one.
 //
 //	assigned ──▶ waits for the lease ──▶ works ◀──▶ waits after a failure
@@ -38,8 +37,8 @@
 // With the default times, the store up, and calls that take little time:
 //
 //   - Exclusive: at any moment of the store's clock at most one member has the lease of a
-//     partition, and the context of its work ends before another gets it. What the work writes to must check
-//     the term, as that of package locks, to be safe from what was sent before a suspension.
+//     partition, and the context of its work ends before another gets it. The storage that the work writes to must
+//     check the term, as for package locks, to refuse writes sent before a suspension.
 //   - Even: the members that are neither drained nor refuse partitions have equal numbers of
 //     partitions, or one more or less, but for their limits.
 //   - Prompt: the partitions of a member that died run elsewhere within TTL + 3 s, also if it

@@ -263,8 +263,8 @@ func TestStoreHangs(t *testing.T) {
 	})
 }
 
-// TestClocks: an election of the store, whose new clock is an hour ahead or slow, kills nobody;
-// and who dies then is found dead.
+// TestClocks: an election of the store, whose new clock is an hour ahead or slow, makes no
+// member dead; and one that dies then is found dead.
 func TestClocks(t *testing.T) {
 	for name, skew := range map[string]time.Duration{"Ahead": time.Hour, "Back": -time.Hour} {
 		t.Run(name, func(t *testing.T) {

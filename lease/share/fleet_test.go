@@ -42,7 +42,7 @@ type fleet struct {
 	slows   func(member, partition string) time.Duration
 	fails   func(member, partition string) error
 	changed chan struct{}
-	// running is who works on a partition, began since when, ended when it stopped last.
+	// running is the member that works on a partition, began since when, ended when it stopped last.
 	running      map[string]string
 	began, ended map[string]time.Time
 	// gaps is how long partitions stood still that started over, unless it is nil.
@@ -194,7 +194,7 @@ func (f *fleet) term(partition string) int64 {
 	return f.terms[partition]
 }
 
-// owners returns who works on each partition, of those that somebody works on.
+// owners returns the member that works on each partition, of those that have one.
 func (f *fleet) owners() map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

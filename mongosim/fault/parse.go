@@ -12,7 +12,7 @@ import (
 type ParseError struct {
 	// Text is all of it.
 	Text string
-	// What says what is wrong.
+	// What describes the error.
 	What string
 	// Known are the valid words, if the error is about a word.
 	Known []string

@@ -1,7 +1,6 @@
-// Package metrics checks what /metrics has. A link runs between two embedded sets: it copies,
-// mirrors a few operations of each kind, and is steady. Whatever its stages register meanwhile, and
-// what the server and an agent do, is what docs/metrics.md describes. testdata/metrics.txt has what is
-// then gathered.
+// Package metrics checks the metrics. A link runs between two embedded sets: it copies, mirrors a
+// few operations of each kind, and is steady. The metrics that its stages, the server and an agent
+// register must be those described in docs/metrics.md. testdata/metrics.txt has the gathered ones.
 //
 // The rules and the dashboard in deploy/ are checked against docs/metrics.md, in their own module.
 package metrics

@@ -1,9 +1,9 @@
 // Command mutate plants bugs in the program, one at a time, and runs the tests that
 // must detect them. A bug that no test detects is a guarantee without a test.
 //
-// The bugs are in mutants/*.txt. Each has a name, a sentence that says what is then
-// wrong, the tests to run (arguments of go test), and for one or more files a piece of
-// text and what replaces it:
+// The bugs are in mutants/*.txt. Each has a name, a sentence that describes the bug, the
+// tests to run (arguments of go test), and for one or more files a piece of text and its
+// replacement:
 //
 //	== lane-ignores-term
 //	A lane's move does not ask for the term: a process that was fenced commits data.

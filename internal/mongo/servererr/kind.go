@@ -34,7 +34,7 @@ const (
 	// Leaving means: the server is shutting down.
 	Leaving
 	// Session means: the session has ended, or another process uses it, or the server no longer
-	// knows what was done in it.
+	// has its state.
 	Session
 	// Unconfirmed means: the outcome is unknown: whether a transaction is committed, or whether
 	// the write concern of a write is satisfied.

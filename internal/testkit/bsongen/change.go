@@ -88,8 +88,8 @@ func mutateArray(t *rapid.T, doc []byte, depth int) bson.RawValue {
 }
 
 // Delta draws a diff that obeys the grammar of $v:2 updates and has nothing to
-// do with any document: it may update what is missing, insert what is there and
-// change inside what is of another type. It leaves the top-level _id alone and
+// do with any document: it may update missing fields, insert existing ones and
+// change inside values of another type. It leaves the top-level _id alone and
 // has no binary section.
 func Delta(t *rapid.T) bson.Raw { return objectDiff(t, 1, false) }
 

@@ -10,7 +10,7 @@ import (
 
 // OperatorDelta draws the diff that a server may log for an update of doc by
 // operators, which it does not compute from two documents: it goes only
-// through what is there, inserts only what is not, and sets array elements
+// through existing fields, inserts only missing ones, and sets array elements
 // wherever the operators do, beyond the end too.
 func OperatorDelta(t *rapid.T, doc bson.Raw) bson.Raw { return operatorDelta(t, doc, 1) }
 

@@ -17,8 +17,8 @@ import (
 type Command struct {
 	// DB is the database that the command was sent to.
 	DB string
-	// Command is what was sent, Reply what came back. One that was too large to
-	// be kept stands as {"$omitted": SIZE}.
+	// Command and Reply are those recorded. One that was too large to be kept
+	// is {"$omitted": SIZE}.
 	Command, Reply bson.Raw
 	// Error is {code, codeName, errmsg, labels} of a command that failed; then
 	// there is no Reply.

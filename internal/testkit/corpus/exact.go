@@ -19,10 +19,10 @@ var newerData = []memstore.Code{
 	memstore.DuplicateKey, memstore.IndexNotFound, memstore.IndexAlreadyExists, memstore.IndexOptionsConflict,
 }
 
-// steady applies the log as a member in steady state does, and reports what is
-// wrong with that, unless before/ is found to be a copy that was taken while
-// writes went on: that needs a before/ to which the log does not lead to after/,
-// and a sign that it was not the data that the log was written on.
+// steady applies the log as a member in steady state does, and reports errors and
+// differences, unless before/ is found to be a copy that was taken while writes
+// continued: the log does not lead from it to after/, and there is a sign that it
+// was not the data that the log was written on.
 func (p *proof) steady() *memstore.Store {
 	store := p.base.Clone()
 	p.judge.on, p.judge.exact = true, true

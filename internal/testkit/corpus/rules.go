@@ -29,10 +29,10 @@ type rules struct {
 //   - updates of the older form ($v: 1) of array elements: they say where an
 //     element is, and it may have moved by the end of the log; the server's
 //     tests leave them out; other updates of that form may reorder fields;
-//   - capped collections that trim themselves (up to 4.4): what was trimmed
-//     comes back, and pushes out what was there;
+//   - capped collections that trim themselves (up to 4.4): trimmed documents
+//     come back, and displace others;
 //   - a capped collection that gets an _id twice: the natural order then depends
-//     on what was there before;
+//     on the documents before;
 //   - a name that is that of a view and of a collection in turn: views and
 //     collections are not in each other's way as collections are, so that an older
 //     create or rename is passed over while the view is there.

@@ -49,7 +49,7 @@ func (s *Scenario) hasBefore() bool {
 
 // After returns the data that must result. Errors are [*FileError]s; one is that
 // two documents of a collection have one _id, which may be in a copy that was
-// taken while writes went on, but is no result.
+// taken while writes continued, but not in a result.
 func (s *Scenario) After() (memstore.State, error) {
 	dir := s.path("after")
 	state, err := readState(dir)
@@ -107,8 +107,8 @@ func documentsFile(ns oplog.Namespace) string { return string(ns) + ".bson" }
 
 const catalogFile = "catalog.json"
 
-// readState reads a folder of data. What is in the catalog must have a file, and
-// a file must be in the catalog.
+// readState reads a folder of data. A collection of the catalog must have a file,
+// and a file must be in the catalog.
 func readState(dir string) (memstore.State, error) {
 	state, err := readCatalog(filepath.Join(dir, catalogFile))
 	if err != nil {

@@ -36,7 +36,7 @@ func (m Mode) String() string {
 // feature compatibility version.
 const fcvID = "featureCompatibilityVersion"
 
-// Apply applies one operation, which is no part of a transaction, by the rules
+// Apply applies one operation, which is not part of a transaction, by the rules
 // of the server's applier. An error is an [*OpError], and leaves the store as it
 // was.
 //
@@ -75,7 +75,7 @@ func (s *Store) apply(op *oplog.Op, mode Mode) error {
 	switch {
 	case op.Command == oplog.CommandApplyOps, op.Command == oplog.CommandCommitTransaction, op.Command == oplog.CommandAbortTransaction:
 		// They are logged under admin, which may be ignored: that must not lose
-		// what is in them.
+		// the operations in them.
 		return NeedsApplier.because("operations in a group have to be taken out of it first")
 	case s.cfg.Ignore(op.NS):
 		return nil

@@ -88,8 +88,8 @@ func (s *Store) run(op *oplog.Op, mode Mode) error {
 
 // create makes a collection. One of the same UUID is that collection already,
 // maybe under a name that it got later: then it gets this one back. A collection
-// that holds the name got it later too, and is moved away; in Steady mode there
-// is no later, so that is an error.
+// that holds the name got it later too, and is moved away; in Steady mode that
+// is an error.
 func (s *Store) create(op *oplog.Op, mode Mode) error {
 	entry, err := op.Create()
 	if err != nil {
@@ -167,8 +167,8 @@ func (s *Store) dropCollection(op *oplog.Op) error {
 }
 
 // rename gives a collection a new name. Whatever the entry calls it, the
-// collection is the one with the entry's UUID. If that is gone, what is left to
-// do is to drop the collection that was to be replaced.
+// collection is the one with the entry's UUID. If that is gone, rename only
+// drops the collection that was to be replaced.
 func (s *Store) rename(op *oplog.Op) error {
 	entry, err := op.RenameCollection()
 	if err != nil {

@@ -24,7 +24,7 @@ const MaxDifferences = 20
 // the order of the indexes does not matter, nor the order of the fields of an
 // index, of the options and of their timeseries, in which versions of the server
 // differ; numbers there are compared by value, and an index's booleans by truth.
-// What is inside of any other option is compared byte for byte.
+// The contents of any other option are compared byte for byte.
 func Diff(want, got State) []string {
 	var d differences
 	d.merge(want.Collections, got.Collections)

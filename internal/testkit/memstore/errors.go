@@ -6,8 +6,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Code is the server's name for what is wrong with an operation, to be tested
-// with errors.Is.
+// Code is the server's name of the fault of an operation, to be tested with
+// errors.Is.
 type Code string
 
 // The codes that applying an operation can end with.
@@ -40,12 +40,12 @@ func (c Code) because(format string, args ...any) error {
 type OpError struct {
 	// OpTime is the entry's.
 	OpTime oplog.OpTime
-	// What is the kind of operation, or the name of the command.
+	// What names the kind of operation, or the command.
 	What string
 	// NS is where the entry says that it belongs.
 	NS oplog.Namespace
-	// Err is the fault: a Code with details, or what reading the operation or
-	// its update gave.
+	// Err is the fault: a Code with details, or the error of reading the
+	// operation or its update.
 	Err error
 }
 

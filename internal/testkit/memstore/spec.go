@@ -19,8 +19,8 @@ var optionNames = []string{
 }
 
 // indexNames are the fields of an index, in the order in which listIndexes
-// shows them since 5.0, with the type that it gives them: nothing for what is
-// shown as it is.
+// shows them since 5.0, with the type that it gives them: nothing for those
+// shown unchanged.
 var indexNames = []struct {
 	name string
 	as   bson.Type
@@ -105,7 +105,7 @@ func listedIndex(spec bson.Raw) bson.Raw {
 }
 
 // convert turns a number or boolean into another type, as the server does in
-// what it shows. What is neither stays.
+// replies. Other values stay.
 func convert(v bson.RawValue, as bson.Type) bson.RawValue {
 	var number float64
 	switch v.Type {

@@ -94,7 +94,7 @@ func copyWhile(ctx context.Context, s *corpus.Scenario, o RunOptions, r *CopyRep
 	if cfg.Copy.SpoolDir, err = os.MkdirTemp("", "replicator-copied-*"); err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(cfg.Copy.SpoolDir) }() // the system clears what is left there
+	defer func() { _ = os.RemoveAll(cfg.Copy.SpoolDir) }() // the system removes the rest
 	if o.Change != nil {
 		o.Change(&cfg)
 	}

@@ -47,8 +47,8 @@ type RunOptions struct {
 	Members int
 	// Limit is how long a run may take. Default one minute.
 	Limit time.Duration
-	// Change, if not nil, changes the link's settings, such as what is mirrored and
-	// under which names.
+	// Change, if not nil, changes the link's settings, such as its filters and
+	// renames.
 	Change func(cfg *pipeline.Config)
 	// Observer, if not nil, receives the pipeline's events.
 	Observer event.Observer

@@ -30,8 +30,8 @@ type player struct {
 	mu sync.Mutex // guards the rest, rng and the playing
 	// copying tells that not everything is copied, over that all has been played.
 	copying, over bool
-	// often is the chance that something is played before a command, chunk the part
-	// of what is left that it is at most.
+	// often is the chance that something is played before a command, chunk the
+	// largest part of the remaining entries played at once.
 	often, chunk float64
 	// meanwhile entries were played while it copied, in so many moments.
 	meanwhile, moments int

@@ -12,7 +12,7 @@ import (
 
 // Options are how thorough the proof is.
 type Options struct {
-	// Work bounds what is done for one recording: the weight of its log times the
+	// Work bounds the work for one recording: the weight of its log times the
 	// number of variants, see Choose. Zero means no bound: all variants.
 	Work int
 	// Seed chooses among the variants where not all are tried.

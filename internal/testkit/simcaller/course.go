@@ -11,7 +11,7 @@ import (
 )
 
 // Lose calls write while commands go to a primary that is isolated, and then lets another
-// member become primary, so that the set rolls back what was written.
+// member become primary, so that the set rolls the writes back.
 func (c *Caller) Lose(ctx context.Context, t must.T, write func()) {
 	t.Helper()
 	must.Succeed(t, c.Set.AwaitSynced(ctx))

@@ -52,8 +52,8 @@ func (c *client) loop(ctx, soft context.Context, pause time.Duration, step func(
 	return nil
 }
 
-// retryPause is how long a client waits before it repeats what was lost, and
-// retries how often it does so where the reason is another client.
+// retryPause is how long a client waits before it repeats a lost write, and
+// retries how often it does so if the reason is another client.
 const (
 	retryPause = 50 * time.Millisecond
 	retries    = 5

@@ -9,7 +9,7 @@ import (
 // ruleColumns excepts the order of a bucket's columns, in the recordings of
 // time-series collections: the recorded server takes the columns out of a hash
 // table, and the order changes within one run of it, at the 28th entry. Ours stays
-// as it was at first. What is in the columns is compared. Where orders differ, the
+// as it was at first. The contents of the columns are compared. If orders differ, the
 // report says so.
 var ruleColumns = rule{"columns", func(c *comparer, path string, want, got bson.RawValue) bool {
 	if want.Type != bson.TypeEmbeddedDocument || got.Type != want.Type {

@@ -10,8 +10,8 @@
 // # How a recording is replayed
 //
 // Commands go one after the other, in the order of the file, over one connection.
-// They are sent as they were recorded, except that what belongs to the recorded
-// server is put in terms of this one: the cluster time and afterClusterTime, cursor
+// They are sent as they were recorded, except that values of the recorded server
+// are replaced by those of this one: the cluster time and afterClusterTime, cursor
 // ids, the commitTimestamp of a prepared transaction. The UUIDs of collections and
 // index builds are given out in the order of the recorded log, so that whatever
 // depends on their order comes out the same. After a step-down the next command
@@ -21,7 +21,7 @@
 // log: see rebuilder. Data of before/ is loaded, except for collections
 // that the log creates: those were copied later.
 //
-// # What is compared
+// # Comparison
 //
 // Everything: the fields of replies and entries, their order and types. What
 // cannot be the same in two runs is compared by a named rule; rules.go lists

@@ -37,7 +37,7 @@ func (p *player) compareLogs(ours []bson.Raw) {
 	p.compareStamps(want, stands)
 }
 
-// logged is an entry and what is needed to find its like.
+// logged is an entry and the fields by which a similar one is found.
 type logged struct {
 	at    int
 	raw   bson.Raw

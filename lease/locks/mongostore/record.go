@@ -55,7 +55,7 @@ func date(r *metadata.Reader, name string) time.Time {
 // op is an expression: an operator with its arguments.
 func op(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 
-// literal is a string that is no expression, whatever it has in it.
+// literal is a string that is not evaluated as an expression, whatever it contains.
 func literal(s string) bson.D { return bson.D{{Key: "$literal", Value: s}} }
 
 // merged is the document with other fields.

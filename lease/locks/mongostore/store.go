@@ -243,8 +243,8 @@ func (s *Store) SweepPings(ctx context.Context, older time.Duration) error {
 	return failed(ctx, "remove old pings", err)
 }
 
-// failed says what was attempted, and marks errors that may pass. What ended with its
-// context may have been executed.
+// failed wraps an error with the operation attempted, and marks transient ones. A call that ended
+// with its context may have been executed.
 func failed(ctx context.Context, what string, err error) error {
 	switch {
 	case err == nil:

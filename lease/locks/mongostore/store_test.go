@@ -69,7 +69,7 @@ func (r *refusing) Call(context.Context, mongo.Command) (bson.Raw, error) {
 }
 
 // TestTwoCreate: another process creates the record between the server's look and its insert.
-// The claim is told who has the lock.
+// The claim is told which process has the lock.
 func TestTwoCreate(t *testing.T) {
 	t.Parallel()
 	id, now := bson.NewObjectID(), bson.NewDateTimeFromTime(time.Now())

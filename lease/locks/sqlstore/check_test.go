@@ -30,7 +30,7 @@ var weakened = map[string][]struct {
 	},
 }
 
-// TestCheck: what is weaker than the contract is found, and only that.
+// TestCheck: settings weaker than the contract are found, and only those.
 func TestCheck(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server) {
 		for _, w := range weakened[s.name] {

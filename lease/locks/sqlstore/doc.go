@@ -34,7 +34,7 @@
 //
 // With PostgreSQL each call is one statement. One of MySQL that changes a row does not return it, so that
 // Acquire reads, writes and reads again, and Renew writes and reads: the ID in the record, not the
-// number of rows, says what was acquired. Waiting for a lock reads, and writes nothing.
+// number of rows, says whether the lock was acquired. Waiting for a lock reads, and writes nothing.
 //
 // # One server
 //
@@ -43,11 +43,11 @@
 // Its election is which server answers, and when it was started; of PostgreSQL also the timeline.
 // The clocks of servers that may take over should agree: locks that end go by the new one's.
 //
-// # What lasts
+// # Durability
 //
-// What was granted must not be forgotten, or two have a lock. In a crash of the server nothing is
-// lost if it writes each commit to disk: [Store.Check] returns an error if settings do not say so. That a server that takes over has everything
-// is up to the administrator:
+// A grant must not be lost, or two processes have a lock. A crash of the server loses none if it writes
+// each commit to disk: [Store.Check] returns an error if its settings do not say so. The administrator must
+// make sure that a server that takes over has every commit:
 //
 //   - PostgreSQL: synchronous_standby_names with synchronous_commit=on, and only a synchronous
 //     standby is promoted.

@@ -9,8 +9,8 @@ import (
 	"github.com/oplogrep/replicator/lease/locks"
 )
 
-// failed says what was attempted, and marks errors that may pass. What ended with its
-// context may have been executed.
+// failed wraps an error with the operation attempted, and marks transient ones. A call that ended
+// with its context may have been executed.
 func failed(ctx context.Context, what string, err error) error {
 	switch {
 	case err == nil:
@@ -28,9 +28,9 @@ func failed(ctx context.Context, what string, err error) error {
 // syntax, rights and tables. MySQL has two limits of users among the last ones.
 var lasting = regexp.MustCompile(`^(0A|21|22|23|28|3D|3F|42)`)
 
-// passes reports whether the cause of an error may pass: all but what is known not to. A
-// deadlock and a conflict of transactions have had no effect, but neither has been waited
-// for here: the caller does.
+// passes reports whether the cause of an error may pass, which is assumed unless it is known
+// not to. A deadlock or a conflict of transactions has had no effect; the caller waits before it
+// retries, not this package.
 func passes(err error) bool {
 	if errors.Is(err, errSize) || errors.Is(err, errDamaged) {
 		return false

@@ -29,7 +29,7 @@ import (
 // kind is a kind of server.
 type kind struct {
 	name, driver string
-	// env is the variable that names a server, binary what is looked for otherwise, also in
+	// env is the variable that names a server, binary the program looked for otherwise, also in
 	// folders.
 	env, binary, folders string
 	// owner is the account that runs it if the test is root's, as it refuses to be root's.

@@ -52,7 +52,7 @@ func TestLateRenewal(t *testing.T) {
 	})
 }
 
-// TestTables: two stores in a database do not meet, and Create keeps what is there.
+// TestTables: two stores in a database are independent, and Create keeps existing rows.
 func TestTables(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server) {
 		one, cfg := s.tables(t)

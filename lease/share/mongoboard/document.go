@@ -42,7 +42,7 @@ const maxPlan = 15 << 20
 // op is an expression: an operator with its arguments.
 func op(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 
-// literal is a value that is no expression, whatever it has in it.
+// literal is a value that is not evaluated as an expression, whatever it contains.
 func literal(v any) bson.D { return bson.D{{Key: "$literal", Value: v}} }
 
 // beating is the update of Beat.

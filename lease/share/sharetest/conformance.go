@@ -244,7 +244,7 @@ func plan(version, term int64, since time.Time, members ...string) *share.Plan {
 	return p
 }
 
-// plan: what is written is read, all of it or a member's part, if it is newer than what was seen.
+// plan: a written plan is read back, whole or a member's part, if it is newer than the one seen.
 func (s *suite) plan() {
 	if p := s.read("", 0); p != nil {
 		s.Errorf("before the first: %+v", p)

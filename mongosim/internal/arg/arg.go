@@ -20,7 +20,7 @@ func Flag(v bson.RawValue) (on, ok bool) {
 }
 
 // Int64 is the server's way from any number to an integer: doubles that are too large
-// are the nearest one, and what is not a number is 0.
+// become the nearest one, and anything but a number becomes 0.
 func Int64(v bson.RawValue) int64 {
 	if f, ok := v.DoubleOK(); ok {
 		switch {

@@ -34,7 +34,7 @@ type identity struct {
 type conversation struct {
 	db    string
 	steps *scram.ServerConversation
-	// who is the user, once the client has sent its name.
+	// who is the user's identity, once the client has sent the name.
 	who *identity
 	// short leaves out the empty exchange at the end.
 	short bool

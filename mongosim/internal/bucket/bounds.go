@@ -124,7 +124,7 @@ func (b *bound) add(e *rawbson.Elem, sides [2]bool, coll *bsonorder.Collator) {
 			continue
 		}
 		*have = end{form: want, changed: true}
-		for _, inner := range b.inner(want) { // what was here before another type came
+		for _, inner := range b.inner(want) { // the bounds from before the change of type
 			inner.ends[s] = end{}
 		}
 	}

@@ -115,7 +115,7 @@ func TestAwaitData(t *testing.T) {
 		if r := <-out; len(r.docs) != 0 || r.id != id || r.took != 0 {
 			t.Errorf("%s after %v; want an empty batch at once", r.raw, r.took)
 		}
-		// Who knows of less than there is does not wait.
+		// A client that knows an older commit point does not wait.
 		if r := <-ask(t, t.Context(), m, more(id, known)); r.took != 0 {
 			t.Errorf("waited %v", r.took)
 		}

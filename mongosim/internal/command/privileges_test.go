@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 )
 
-// rules is access control that lets through what is listed, as "action db coll".
+// rules is access control that allows the listed privileges, as "action db coll".
 type rules struct {
 	gate
 	may []string

@@ -63,8 +63,8 @@ func TestViews(t *testing.T) {
 	m.refused(t, "db", obj("find", "a"), 165)
 }
 
-// TestTimeseriesReads reads back through the view what was inserted when the
-// buckets were recorded.
+// TestTimeseriesReads reads back through the view the measurements inserted when
+// the buckets were recorded.
 func TestTimeseriesReads(t *testing.T) {
 	m := newReadMember(t, storage.Options{})
 	scenarios, err := corpus.Open("../../../testdata/corpus/timeseries")

@@ -108,7 +108,7 @@ func recorded(t testing.TB, name string) bson.Raw {
 }
 
 // shapes lists the fields of a document, those inside others too, with their
-// types: what has to be as a real server's reply, whatever the values.
+// types, which must equal those of a real server's reply, whatever the values.
 func shapes(doc bson.Raw, within string, into *[]string) {
 	elems, err := doc.Elements()
 	if err != nil {

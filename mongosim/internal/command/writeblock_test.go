@@ -15,8 +15,8 @@ const (
 	refusedOne  = `{n: 0, writeErrors: [{index: 0, code: 371, errmsg: "User writes blocked"}], ok: 1.0}`
 )
 
-// TestWriteBlock: while writes of users are blocked, what would change a database of users is refused,
-// and nothing else; the databases of the server take writes, and what is blocked already stays so.
+// TestWriteBlock: while writes of users are blocked, commands that would change a database of users are
+// refused, and no others; the databases of the server take writes, and blocking is idempotent.
 func TestWriteBlock(t *testing.T) {
 	t.Parallel()
 	m := newMember(t, "7.0.15")

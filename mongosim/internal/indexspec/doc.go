@@ -3,11 +3,11 @@
 //
 //	given by a client ──▶ Normalize ──▶ as stored ──▶ Missing ──▶ those to build
 //
-// [Normalize] refuses what the server refuses, with its code and message, and returns
+// [Normalize] refuses the same specifications as the server, with its code and message, and returns
 // the specification with the fields in the order in which the server stores and logs
 // them. [Missing] compares such specifications with the indexes of a collection.
 //
-// What is trusted: that documents are valid BSON.
+// It trusts that documents are valid BSON.
 package indexspec
 
 // Version is a server version, major and minor.

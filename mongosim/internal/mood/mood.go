@@ -64,12 +64,12 @@ type Mood struct {
 	// OneIn sets, at every place there.
 	OneIn    int
 	Standing bool
-	// Most limits its occurrences in one set; 0 is no limit.
+	// Most limits its occurrences in one set; 0 means no limit.
 	Most int
 	// Fact is the source of the fact.
 	Fact string
 
-	// Kind is what happens; Code and Text are the error's, where there is one.
+	// Kind is the kind of fault; Code and Text are those of its error, if any.
 	Kind Kind
 	Code servererr.Code
 	Text string
@@ -77,7 +77,7 @@ type Mood struct {
 	at func(p *Place) bool
 }
 
-// Gentle reports whether the mood is no error.
+// Gentle reports whether the mood is not an error.
 func (m *Mood) Gentle() bool { return m.Kind.gentle() }
 
 // Place is a command of a client, as far as moods care.

@@ -33,7 +33,7 @@ type Config struct {
 	Gentle bool
 	// OneIn, by name, overrides the list's rates.
 	OneIn map[string]int
-	// Elect makes the primary step down. It must not block; nil is no elections.
+	// Elect makes the primary step down. It must not block; nil means no elections.
 	Elect func()
 }
 

@@ -152,8 +152,8 @@ func (c *Conn) Abort() {
 	_ = c.Close() // an earlier Close has done the rest
 }
 
-// wrap says what was attempted where. Deadlines and ends of streams are left
-// as they are: callers compare them.
+// wrap adds the connection to an error. Deadlines and ends of streams stay as
+// they are, because callers compare them.
 func (c *Conn) wrap(l *lane, err error) error {
 	if errors.Is(err, ErrCut) || errors.Is(err, ErrReset) || errors.Is(err, ErrAborted) {
 		return fmt.Errorf("netfault: connection from %s: %w", l.path.name, err)

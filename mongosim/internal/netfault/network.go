@@ -256,7 +256,7 @@ func (n *Network) link(from, to string) (l *link, out int) {
 }
 
 // Conn wraps the end of a connection that local holds; its other end is at
-// remote. What is written to it travels from local to remote. The result owns
+// remote. Bytes written to it travel from local to remote. The result owns
 // under and closes it. On a link that is cut the connection is closed already.
 func (n *Network) Conn(local, remote string, under net.Conn) *Conn {
 	n.mu.Lock()

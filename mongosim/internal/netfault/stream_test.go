@@ -40,8 +40,8 @@ func harmlessFaults() *rapid.Generator[fault.Fault] {
 	})
 }
 
-// Whatever happens to a link short of breaking it, what was sent arrives, whole
-// and in order.
+// Whatever happens to a link short of breaking it, all bytes sent arrive, in
+// order.
 func TestNothingIsLostOrReordered(t *testing.T) {
 	harmless := harmlessFaults()
 	type change struct {

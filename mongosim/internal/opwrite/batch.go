@@ -27,8 +27,8 @@ type Batch struct {
 	refuse func(ns oplog.Namespace) error
 }
 
-// Refuse sets what is asked before each write to a namespace: its error refuses the write. Nil
-// refuses none.
+// Refuse sets a function that is called before each write to a namespace; its error refuses the
+// write. Nil refuses none.
 func (b *Batch) Refuse(refuse func(ns oplog.Namespace) error) { b.refuse = refuse }
 
 // allowed returns the refusal of a write to a namespace.

@@ -69,7 +69,7 @@ func TestChainOutlivesOplog(t *testing.T) {
 	if found, _ := has(); !found {
 		t.Error("the first part of the chain is gone")
 	}
-	// Who is elected now ends the transaction, and with it the need for its parts.
+	// A member elected now ends the transaction, and with it the need for its parts.
 	check(t, p.Write(func(b *opwrite.Batch) error { return b.StepUp() }))
 	fill(200)
 	check(t, store.Read(func(r *storage.Reader) error { middle = r.Newest(); return nil }))

@@ -12,7 +12,7 @@ import (
 // nullOpTime is what prevOpTime is at the beginning of a chain.
 var nullOpTime = oplog.OpTime{Term: oplog.UninitializedTerm}
 
-// entry is what is to be logged. Its zero fields are not written.
+// entry is an entry to be logged. Its zero fields are not written.
 type entry struct {
 	op string
 	ns oplog.Namespace

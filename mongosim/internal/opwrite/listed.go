@@ -12,7 +12,7 @@ import (
 
 // listedFields are the fields of an index in the order in which listIndexes shows
 // them since 5.0, whatever order the catalog has, with the type that it gives
-// them: zero for what is shown as it is.
+// them: zero for those shown unchanged.
 var listedFields = []struct {
 	name string
 	as   bson.Type

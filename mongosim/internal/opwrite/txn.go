@@ -31,7 +31,7 @@ type Txn struct {
 	refuse func(ns oplog.Namespace) error
 }
 
-// Refuse sets what is asked before each write of the commands that follow: see Batch.Refuse.
+// Refuse sets a function that is called before each write of the commands that follow: see Batch.Refuse.
 func (t *Txn) Refuse(refuse func(ns oplog.Namespace) error) { t.refuse = refuse }
 
 // allowed returns the refusal of a write to a namespace.

@@ -20,7 +20,7 @@ import (
 )
 
 // TestNothingAcknowledgedIsLost cuts, kills and restarts members at random for ten
-// minutes while clients write with majority. What was acknowledged has to be on
+// minutes while clients write with majority. Acknowledged writes must be on
 // every later primary; terms never go back, no member sees a second primary of one
 // term, and in the end all oplogs are the same.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
@@ -102,7 +102,7 @@ func shake(c *cluster, rng *rand.Rand) {
 		store := c.kill(host)
 		if rng.IntN(2) == 0 {
 			// As if the power had failed: entries that were not durable are
-			// gone. What is stable stays, and then nothing is lost.
+			// gone. Stable ones stay, and then nothing is lost.
 			_ = store.Write(func(w *storage.Writer) error { return w.RollbackTo(durable.TS) })
 		}
 		time.Sleep(time.Duration(rng.IntN(8000)) * time.Millisecond)

@@ -49,8 +49,8 @@ type config struct {
 	catchupTimeout, takeoverDelay time.Duration
 }
 
-// parseConfig reads a configuration. It finds what is malformed, not what is
-// inconsistent: see config.validate.
+// parseConfig reads a configuration. It reports malformed fields, not
+// inconsistent ones: see config.validate.
 func parseConfig(doc bson.Raw) (*config, error) {
 	if err := rawbson.Validate(doc); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
@@ -225,7 +225,7 @@ func (f *fields) modes(into map[string]map[string]int) {
 	}
 }
 
-// validate finds what is inconsistent in a configuration; messages are the
+// validate reports inconsistencies of a configuration; messages are the
 // server's.
 func (c *config) validate() error {
 	if len(c.members) == 0 || len(c.members) > maxMembers {

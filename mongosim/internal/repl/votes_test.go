@@ -115,8 +115,8 @@ func TestACandidateVotesForItself(t *testing.T) {
 }
 
 // TestWhoseCommitPointCounts: a heartbeat's commit point is of another history
-// until its term is that of the newest entry here; a source's is cut at what has
-// been applied.
+// until its term is that of the newest entry here; a source's is limited to
+// lastApplied.
 func TestWhoseCommitPointCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tn := quiet(t)

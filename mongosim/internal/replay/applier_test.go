@@ -64,7 +64,7 @@ func innerInsert(id int32) bson.D {
 	return bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: "db.c"}, {Key: "ui", Value: collUUID.Binary()}, {Key: "o", Value: bson.D{{Key: "_id", Value: id}}}}
 }
 
-// TestStrict refuses entries that do not fit the data, by name, and keeps what was
+// TestStrict refuses entries that do not fit the data, by name, and keeps those
 // applied before.
 func TestStrict(t *testing.T) {
 	one := bson.D{{Key: "_id", Value: int32(1)}}

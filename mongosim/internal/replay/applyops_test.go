@@ -17,7 +17,7 @@ import (
 )
 
 // TestApplyOps compares replies with those of a real server where they are
-// recorded (the recordings commands and apply-ops), and what is logged.
+// recorded (the recordings commands and apply-ops), and the logged entries.
 func TestApplyOps(t *testing.T) {
 	tests := []struct {
 		name, cmd  string

@@ -312,7 +312,7 @@ func (p *primary) update(old *storage.Record) opwrite.Update {
 	case 1:
 		return opwrite.Update{Post: post, ByPipeline: true}
 	}
-	// By operators: what is set comes in both forms.
+	// By operators: the fields set are logged in both forms.
 	e, _ := rawbson.Lookup(post, "n")
 	set := bson.D{{Key: "n", Value: e.Raw()}}
 	post, err := update.Apply(old.Doc, document(p.t, bson.D{{Key: "$set", Value: set}}))

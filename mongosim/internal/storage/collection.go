@@ -138,7 +138,7 @@ func (c *Collection) clusteredFrom(place RecordID, reverse bool) iter.Seq[Record
 	return c.walk(w)
 }
 
-// Bound is one end of a range of _id values. The zero Bound is no bound.
+// Bound is one end of a range of _id values. The zero Bound means no bound.
 type Bound struct {
 	Value     bson.RawValue
 	Inclusive bool

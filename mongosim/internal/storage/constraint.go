@@ -35,11 +35,11 @@ type constraint struct {
 	slots           map[string]*slot
 }
 
-// slot is a key of a unique index in its newest state, including what is not
-// committed yet.
+// slot is a key of a unique index in its newest state, uncommitted changes
+// included.
 type slot struct {
 	key string
-	// holder has the key now, kept had it before unit changed that; nil is none.
+	// holder has the key now, kept had it before unit changed that; nil means none.
 	holder, kept *record
 	// unit is the open unit that took or freed the key, or nil.
 	unit *Unit

@@ -63,8 +63,8 @@ type generator struct {
 
 // state is how far the fields of an index have been followed.
 type state struct {
-	// paths are what is left of the fields' paths; fixed has the values of those
-	// that have come to their end.
+	// paths are the remainders of the fields' paths; fixed has the values of those
+	// that are followed to their end.
 	paths []string
 	fixed []bson.RawValue
 	// missing counts the fields that the document does not have.

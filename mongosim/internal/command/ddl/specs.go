@@ -61,7 +61,7 @@ func needsRename(r *dispatch.Request) error {
 	}
 	// Within a database fewer are enough, unless it would move an unreadable
 	// collection to a readable name (rename_collection_common.cpp).
-	//nolint:nilerr // A refusal decides, and is not what is answered.
+	//nolint:nilerr // The refusal is a condition here, not the reply.
 	if from.DB() == to.DB() && r.Allowed("renameCollectionSameDB", from.DB(), "") == nil &&
 		(!over || r.Allowed("dropCollection", to.DB(), to.Collection()) == nil) &&
 		(r.Allowed("find", from.DB(), from.Collection()) == nil || r.Allowed("find", to.DB(), to.Collection()) != nil) {

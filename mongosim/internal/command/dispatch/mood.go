@@ -154,7 +154,7 @@ func (r *Request) concernMood(ctx context.Context) *servererr.Error {
 }
 
 // AtMost is how many documents the batch may have that the client has limited to n;
-// 0 is no limit.
+// 0 means no limit.
 func (r *Request) AtMost(n int64) int64 {
 	if !r.Is(mood.Short) {
 		return n

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 )
 
-// The keys of what is logged.
+// The keys of log attributes.
 const (
 	keySession = "session"
 	keyAt      = "at"

@@ -284,7 +284,7 @@ func (r *Request) load() error {
 			s.State = noTxn
 		case "committed":
 			s.State = txnCommitted
-		default: // what was in progress on another primary ended with it
+		default: // a transaction in progress on another primary ended with it
 			s.State = txnAborted
 		}
 		return nil

@@ -102,7 +102,7 @@ func (r *Request) ReadAt() (look Looker, at bson.Timestamp, release func(), err 
 	return r.Look(level, at), at, release, err
 }
 
-// OplogNamespace is the oplog, which is no collection of the store.
+// OplogNamespace is the oplog, which is not a collection of the store.
 const OplogNamespace oplog.Namespace = "local.oplog.rs"
 
 // settleWait bounds the wait of [Request.awaitRead], which a rollback could make

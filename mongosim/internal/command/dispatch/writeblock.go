@@ -53,8 +53,8 @@ func (r *Request) userWrites(v storage.View) func(ns oplog.Namespace) error {
 	}
 }
 
-// SetWriteBlock blocks writes of users, or ends that; what is so already stays so. Transactions that
-// were open are waited for, as the server waits for its global lock.
+// SetWriteBlock blocks or unblocks writes of users; it is idempotent. It waits for open transactions,
+// as the server waits for its global lock.
 func (r *Request) SetWriteBlock(ctx context.Context, out *Reply, block bool) error {
 	err := r.WriteBatch(ctx, out, func(b *opwrite.Batch) error {
 		coll, rec, found := WriteBlock(b.View())

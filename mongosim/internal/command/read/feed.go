@@ -46,7 +46,7 @@ type scanFeed struct {
 	scan  *scan
 	shape shape
 	// skip is how many are left out first, limit how many are left to hand out; 0
-	// is no limit.
+	// means no limit.
 	skip, limit int64
 	// single is true if the scan can have one document only.
 	single bool
@@ -178,7 +178,7 @@ func (sc *scan) all(ctx context.Context, look dispatch.Looker, visit func(d foun
 }
 
 // Any reports whether the scan's collection holds anything: a tailable cursor
-// does not live on what is empty.
+// on an empty collection is closed.
 func (sc *scan) Any(look dispatch.Looker) (ok bool, err error) {
 	err = look(func(s dispatch.Sight) error {
 		if sc.ns == dispatch.OplogNamespace {

@@ -28,7 +28,7 @@ type scan struct {
 	order scanOrder
 	back  bool
 	// lo and hi bound byID, points are the only values of byPoints, from and to
-	// bound the oplog, both included (zero is no bound).
+	// bound the oplog, both included (zero means no bound).
 	lo, hi storage.Bound
 	points []bson.RawValue
 	// types are the only ones of the _ids that byID has to read, nil for all.

@@ -42,8 +42,8 @@ func at(first []byte, types ...bson.Type) place {
 	return place{types, bson.RawValue{Type: types[0], Value: first}}
 }
 
-// ofTypes yields the documents between bounds whose _ids are of some types, and others of the same
-// places, in the order of _id: what is at other places is not read.
+// ofTypes yields the documents between bounds whose _ids are of some types, and others at the same
+// places, in the order of _id. It reads no other places.
 func ofTypes(coll *storage.Collection, lo, hi storage.Bound, types []bson.Type) iter.Seq[storage.Record] {
 	wanted := func(p place) bool {
 		return slices.ContainsFunc(p.types, func(t bson.Type) bool { return slices.Contains(types, t) })

@@ -161,7 +161,7 @@ func (w *writer) deleteMany(ops opwrite.Ops, coll *storage.Collection, s *delete
 		}
 	}
 	if b, ok := ops.(*opwrite.Batch); ok {
-		// Not one by one: since 7.0 what is deleted together is logged together. A
+		// Not one by one: since 7.0 deletes of one statement are logged together. A
 		// conflict leaves some of them undone, and a second try finds the rest.
 		before := coll.Len()
 		err := b.DeleteMany(coll, records)

@@ -302,8 +302,8 @@ func (w *writer) executed(ops opwrite.Ops, stmt opwrite.Stmt) (entry, image stor
 	return b.Executed(stmt)
 }
 
-// finish ends the command: in a transaction any failed operation is the end of
-// it, although the reply is no error.
+// finish ends the command: in a transaction any failed operation aborts it,
+// although the reply is not an error.
 func (w *writer) finish() {
 	if len(w.errors) > 0 && w.r.InTxn() {
 		w.r.AbandonTxn()
