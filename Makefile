@@ -131,7 +131,7 @@ soak: mutate kills rounds agents ## what is too slow for check: planted bugs, ki
 	REPLICATOR_MOODS=all $(GO) test -count=3 -timeout 60m -run TestMoods ./pipeline
 	REPLICATOR_BEHIND=1 $(GO) test -count=1 -timeout 60m -run TestResyncBehind ./pipeline
 	REPLICATOR_COPY_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestCopySurvives ./pipeline
-	REPLICATOR_MASS_SEEDS=200 $(GO) test -count=1 -timeout 60m -run TestMassSurvives ./pipeline
+	REPLICATOR_MASS_SEEDS=500 $(GO) test -count=1 -timeout 60m -run TestMassSurvives ./pipeline
 	REPLICATOR_SWITCHES=100 $(GO) test -count=1 -timeout 120m -run 'TestSwitches$$' -v ./cmd/replicator
 	REPLICATOR_CUTOVER_TABLE=all $(GO) test -count=1 -timeout 60m -run TestCutoverTable ./cmd/replicator
 	REPLICATOR_SEED=1 REPLICATOR_PROMOTE_SEEDS=200 $(GO) test -count=1 -timeout 120m -run 'TestPromote$$' ./test/process

@@ -44,7 +44,7 @@ func (w *world) configure(name string, args []string) error {
 			cfg.FlushDocs, cfg.CoalesceWindow = n, n
 		case "shares":
 			cfg.ShareOps, cfg.ShareRest = n, 1
-		case "checkpoint", "delay", "await", "lease", "cutoff", "spoolwait", "offer":
+		case "checkpoint", "delay", "await", "lease", "cutoff", "spoolwait", "offer", "cuts":
 			if err := configureTime(&cfg, name, key, value); err != nil {
 				return err
 			}
@@ -77,6 +77,7 @@ func configureTime(cfg *pipeline.Config, name, key, value string) error {
 	}
 	*map[string]*time.Duration{
 		"checkpoint": &cfg.CheckpointInterval, "delay": &cfg.Delay, "await": &cfg.Await, "lease": &l.TTL, "cutoff": &l.CutOff, "spoolwait": &l.SpoolWait, "offer": &l.OfferFor,
+		"cuts": &cfg.CutInterval,
 	}[key] = d
 	return nil
 }

@@ -20,10 +20,11 @@ import (
 const envMassSeeds, envMassFirst = "REPLICATOR_MASS_SEEDS", "REPLICATOR_MASS_FIRST"
 
 // TestMassSurvives: the source has updates of many documents at a time, and many
-// collections with few operations, while the link is killed, and primaries of both sides
-// step down, are killed, or are cut off with writes that are rolled back, all by chance.
-// The target equals the source at the end. Equal updates were sent together, and
-// collections got other lanes, in most of the runs.
+// collections with few operations, and the target builds indexes and makes cuts, while the
+// link is killed, and primaries of both sides step down, are killed, or are cut off with
+// writes that are rolled back, all by chance. The target equals the source at the end.
+// Equal updates were sent together, collections got other lanes, and collections were kept
+// back for an index build, in most of the runs.
 func TestMassSurvives(t *testing.T) {
 	seeds := 3
 	if race.Enabled {
@@ -36,13 +37,16 @@ func TestMassSurvives(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv(envMassFirst)); err == nil {
 		first = n
 	}
-	var listed, rerouted atomic.Int64
+	var listed, rerouted, built atomic.Int64
 	t.Run("seeds", func(t *testing.T) {
 		for seed := first; seed < first+seeds; seed++ {
 			t.Run(strconv.Itoa(seed), func(t *testing.T) {
 				t.Parallel()
-				got := surviveMass(t, seed)
-				t.Logf("%v", got)
+				got, builds := surviveMass(t, seed)
+				t.Logf("%v, %d builds", got, builds)
+				if builds > 0 {
+					built.Add(1)
+				}
 				if got["replicator_applier_listed_ops_total"] > 100 {
 					listed.Add(1)
 				}
@@ -52,9 +56,10 @@ func TestMassSurvives(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("of %d seeds %d sent updates together, and %d changed lanes", seeds, listed.Load(), rerouted.Load())
-	if least := int64(seeds+1) / 2; listed.Load() < least || rerouted.Load() < least {
-		t.Errorf("of %d seeds %d sent updates together, and %d changed lanes: want half of them or more", seeds, listed.Load(), rerouted.Load())
+	said := fmt.Sprintf("of %d seeds %d sent updates together, %d changed lanes, %d kept a collection back", seeds, listed.Load(), rerouted.Load(), built.Load())
+	t.Log(said)
+	if least := int64(seeds+1) / 2; min(listed.Load(), rerouted.Load(), built.Load()) < least {
+		t.Errorf("%s: want half of them or more", said)
 	}
 }
 
@@ -63,6 +68,9 @@ type massWorld struct {
 	*world
 	rnd  *rand.Rand
 	next int // the next _id to insert into db.wide
+	// builds counts the index builds for which a collection was kept back. One of the builds goes on if hung is set.
+	builds int
+	hung   bool
 	// settings are those that a link must keep.
 	settings string
 }
@@ -71,7 +79,7 @@ type massWorld struct {
 // index.
 const thinOnes, uniqueOnes = 40, 4
 
-func surviveMass(t *testing.T, seed int) map[string]float64 {
+func surviveMass(t *testing.T, seed int) (counts map[string]float64, builds int) {
 	t.Helper()
 	// The members may be busy, but only the faults drawn may interrupt the link.
 	exact := mongosim.GentleMoods("the faults are those of the seed; TestMoods plays all of them")
@@ -96,22 +104,58 @@ func surviveMass(t *testing.T, seed int) map[string]float64 {
 	m.unique("unique")
 	m.updateMany("lists", 1, 400, bson.D{{Key: "$set", Value: bson.D{{Key: "list", Value: bson.A{1, 2}}}}})
 	m.play(m.begin())
-	for range 5 {
+	for round := range 5 {
 		m.traffic(4)
+		if m.build(round); m.rnd.IntN(4) > 0 {
+			m.mishap()
+		}
+		if m.rnd.IntN(2) == 0 {
+			m.finish()
+		}
 		m.mishap()
 	}
+	m.finish()
 	m.traffic(4)
 	m.play("source heal\ntarget heal\nsource await synced\ntarget await synced\nawait caught-up")
 	if said := m.said("equal"); said != "equal" {
 		m.fail("seed", strconv.Itoa(seed), fmt.Errorf("%.2000s", said))
 	}
 	m.play("drain")
-	return counters(t, registry)
+	return counters(t, registry), m.builds
+}
+
+// build builds an index that lasts until finish, unless another one does.
+func (m *massWorld) build(round int) {
+	m.t.Helper()
+	if m.hung {
+		return
+	}
+	m.play("await caught-up")
+	m.hung = true
+	m.hang("alwaysOn")
+	coll := []string{"lists", "wide", "thin7"}[m.rnd.IntN(3)]
+	m.must(bson.D{{Key: "createIndexes", Value: coll}, {Key: "indexes", Value: bson.A{bson.D{
+		{Key: "key", Value: bson.D{{Key: "n", Value: 1}, {Key: fmt.Sprint("f", round), Value: 1}}}, {Key: "name", Value: fmt.Sprint("n", round)},
+	}}}})
+	m.traffic(1)
+	if err := m.untilOf(m.links["a"], "a collection to be kept back", func() bool { return len(m.links["a"].p.Snapshot().Applier.KeptBack) > 0 }); err != nil {
+		m.fail("seed", coll, err)
+	}
+	m.builds++
+}
+
+// finish ends the index build.
+func (m *massWorld) finish() {
+	m.t.Helper()
+	if m.hung {
+		m.hung = false
+		m.hang("off")
+	}
 }
 
 // begin returns the line that starts the link.
 func (m *massWorld) begin() string {
-	return fmt.Sprintf("start copy writers=4 wait=20s shares=%d checkpoint=%dms flush=%d",
+	return fmt.Sprintf("start copy writers=4 wait=20s cuts=50ms shares=%d checkpoint=%dms flush=%d",
 		[]int{300, 600, 1200}[m.rnd.IntN(3)], []int{20, 100, 500}[m.rnd.IntN(3)], []int{40, 200, 1000}[m.rnd.IntN(3)]) + m.settings
 }
 
@@ -212,7 +256,8 @@ func (m *massWorld) mishap() {
 	switch m.rnd.IntN(6) {
 	case 0, 1: // the process is killed
 		before, after = "stop", m.begin()
-	case 2:
+	case 2: // it waits for a build
+		m.finish()
 		before, after = "drain", m.begin()
 	case 3:
 		before = side + " stepdown"

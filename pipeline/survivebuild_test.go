@@ -88,12 +88,12 @@ func surviveBuilds(t *testing.T, seed int) {
 }
 
 // hang lets the index builds of all the target's members last, or end.
-func (b *buildsWorld) hang(mode string) {
-	b.t.Helper()
-	for _, m := range b.target.Members() {
+func (w *world) hang(mode string) {
+	w.t.Helper()
+	for _, m := range w.target.Members() {
 		cmd := bson.D{{Key: "configureFailPoint", Value: "hangAfterStartingIndexBuild"}, {Key: "mode", Value: mode}}
-		if _, err := b.target.on(b.t.Context(), m.ID(), "admin", cmd); err != nil {
-			b.fail("seed", mode, err)
+		if _, err := w.target.on(w.t.Context(), m.ID(), "admin", cmd); err != nil {
+			w.fail("seed", mode, err)
 		}
 	}
 }
