@@ -209,8 +209,8 @@ func TestKeptBack(t *testing.T) {
 	}
 }
 
-// TestLeftOutFailed: a link is not well while it leaves out a collection that nobody
-// copies any more, and says which one and why; one that is being copied is no reason.
+// TestLeftOutFailed: a link is not well while it leaves out a collection that is not
+// copied any more, and says which one and why; one that is being copied is not a reason.
 func TestLeftOutFailed(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

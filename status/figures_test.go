@@ -54,7 +54,7 @@ func (f *figures) second(s *monitor.Snapshot) {
 	f.show(s)
 }
 
-// show sets what was measured.
+// show sets the measured figures.
 func (f *figures) show(s *monitor.Snapshot) {
 	s.SourceHost = "a:1"
 	s.Applier.Inserts, s.Applier.Updates, s.Applier.Deletes, s.Applier.Commands, s.Applier.Bytes = f.counts.Inserts, f.counts.Updates, f.counts.Deletes, f.counts.Commands, f.counts.Bytes
@@ -186,8 +186,8 @@ func TestLatencyOfAFrozenTarget(t *testing.T) {
 	})
 }
 
-// TestNamespaces: what the link does not follow is listed with what was counted of it, those first that
-// could not be copied again, and no more of them than of the busiest. The rest is counted.
+// TestNamespaces: collections that the link does not follow are listed with their counts, first those that
+// could not be copied again, and at most as many as of the busiest. The others are counted.
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -238,8 +238,8 @@ func TestNamespaces(t *testing.T) {
 	})
 }
 
-// TestNamespacesOfACopy: of what is not being copied at this moment it is not known whether it waits or is
-// done; it does not follow the log.
+// TestNamespacesOfACopy: of a collection that is not being copied at this moment it is not known whether it
+// waits or is done; it does not follow the log.
 func TestNamespacesOfACopy(t *testing.T) {
 	t.Parallel()
 	for phase, want := range map[checkpoint.CopyPhase]string{checkpoint.Copying: "null", checkpoint.Replaying: `"following"`} {

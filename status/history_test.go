@@ -122,7 +122,7 @@ func (m *metadata) process(t *testing.T, told event.Observer) *process {
 	go func() { defer close(done); _ = p.Run(ctx) }()
 	p.end = sync.OnceFunc(func() { stop(nil); <-done })
 	t.Cleanup(p.end)
-	time.Sleep(500 * time.Millisecond) // nothing is looked at in the moment of a tick
+	time.Sleep(500 * time.Millisecond) // nothing is checked at the time of a tick
 	return p
 }
 
@@ -171,7 +171,7 @@ func TestHistoryOutlivesProcesses(t *testing.T) {
 		if m.writes.Load() > 10 || m.writes.Load() < 9 {
 			t.Errorf("%d writes in ten minutes", m.writes.Load())
 		}
-		// Who follows the second one is told of it, after what the second one saw before it was merged.
+		// A client that follows the second one gets it, after the events that the second one had before the merge.
 		list := second.EventsAfter(0)
 		at := slices.IndexFunc(list, func(e history.Event) bool { return e.Message == "member unusable" })
 		if at < 1 || list[at].Kind != history.OfSource || list[at].Fields["host"] != "c:3" || list[at].ID > list[0].ID {
@@ -236,7 +236,7 @@ func TestDamagedHistory(t *testing.T) {
 
 // TestLaterTerm: a process that goes on leading, and whose history cannot be stored because the
 // stored one has a later term (metadata that were restored in part, or are damaged), says so
-// once, also if it has said that what is stored cannot be used.
+// once, also if it has said that the stored one cannot be used.
 func TestLaterTerm(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]int{"of another release": 99, "damaged": 1} {
@@ -306,7 +306,7 @@ func TestTargetAway(t *testing.T) {
 	})
 }
 
-// TestUnknownHistory: what is not known is null, and a process that stands by has no figures
+// TestUnknownHistory: unknown values are null, and a process that stands by has no figures
 // of its own.
 func TestUnknownHistory(t *testing.T) {
 	t.Parallel()

@@ -47,8 +47,8 @@ func standings(r *Readiness) map[string]Standing {
 	return out
 }
 
-// TestReadiness: each precondition alone keeps a link from being ready, and says why; what is not
-// known is not met.
+// TestReadiness: each precondition alone keeps a link from being ready, and says why; an unknown one
+// is not met.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	number := func(f float64) *float64 { return &f }

@@ -125,7 +125,7 @@ func (r *recording) play(t *testing.T, ruled map[string]bool) map[string][]strin
 			}
 		}
 	})
-	// What is 0 all the time shows nothing.
+	// Drop series that are always 0.
 	maps.DeleteFunc(series, func(name string, values []string) bool {
 		of := strings.Contains(name, ` level=`) || strings.Contains(name, ` state=`)
 		return of && !slices.ContainsFunc(values, func(v string) bool { return v != "0" && v != "_" && v != "stale" })

@@ -16,8 +16,8 @@ import (
 var freezes = map[string]struct {
 	// knows changes what the pipeline knows, so long after something froze at that time.
 	knows func(s *monitor.Snapshot, at time.Time, after time.Duration)
-	// verdict and level are what is shown after 10 s, later after a minute and 10 s, with
-	// /healthz 503 then.
+	// verdict and level are shown after 10 s, later after a minute and 10 s, when /healthz
+	// returns 503.
 	verdict string
 	level   Level
 	later   string

@@ -376,7 +376,7 @@ func TestVerdictIsNotStalled(t *testing.T) {
 	}
 }
 
-// TestProgressEndsFailing: what is applied after an error ends the condition.
+// TestProgressEndsFailing: an operation applied after an error ends the condition.
 func TestProgressEndsFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTracker(t, Config{})

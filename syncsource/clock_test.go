@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestClock: whatever the answers take, and whenever within that the member looked at its
-// clock, what is kept is within its own bound, and a clock that is set is noticed.
+// TestClock: however long answers take, and whenever meanwhile the member read its clock, the
+// estimate is within its own bound, and a clock that is set is noticed.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

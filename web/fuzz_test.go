@@ -40,8 +40,8 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// FuzzRequest: whatever method, address, Host, Origin, token and body come, the server answers, a change is made
-// only by who may, and nothing is answered under a path with two spellings.
+// FuzzRequest: whatever the method, address, Host, Origin, token and body, the server answers, only an authorized
+// client makes a change, and nothing is served under a path with two spellings.
 func FuzzRequest(f *testing.F) {
 	f.Add("GET", "/status?pretty", "localhost", "", "", "", "")
 	f.Add("POST", "/requests", "127.0.0.1:9216", "http://127.0.0.1:9216", "application/json", "", pauses)

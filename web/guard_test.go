@@ -92,8 +92,8 @@ func TestPaths(t *testing.T) {
 
 const pauses = `{"kind": "pause"}`
 
-// TestChanges: who may change something, and how a browser is kept from doing so for somebody
-// else. What is refused is never asked for.
+// TestChanges: which clients may make a change, and how a browser is kept from making one for
+// another site. A refused request is never recorded.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	const json = "application/json"

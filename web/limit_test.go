@@ -14,8 +14,8 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
-// TestCrowdWaitsForNobody: a connection that has to go is closed at once, also an encrypted one
-// whose client takes nothing: who accepts connections closes it.
+// TestCrowdWaitsForNobody: a displaced connection is closed at once, also an encrypted one whose
+// client reads nothing, because the goroutine that accepts connections closes it.
 func TestCrowdWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

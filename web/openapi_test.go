@@ -193,7 +193,7 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	d.answer("/history", call{method: http.MethodGet, target: "/history?range=x"})
-	// What is served is described. An address of the page or of profiles is none of the interface.
+	// Every served path is described. Those of the page and of profiles are not part of the interface.
 	for _, r := range append(d.s.table(), d.s.linkTable(nil, Link{})...) {
 		if !r.absent && !slices.Contains(operations, r.method+" "+r.path) {
 			t.Errorf("%s %s is not described", r.method, r.path)

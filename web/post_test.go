@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
-// TestBodies: what is a request, and what becomes of it.
+// TestBodies: which bodies are requests, and their outcome.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", maxWhy)
@@ -126,8 +126,8 @@ func TestTargetAway(t *testing.T) {
 	})
 }
 
-// TestMemo: many who ask at once are one question, and its answer is kept for a short time, an error
-// too. It does not end with the one who asked first.
+// TestMemo: concurrent calls ask once, and the answer, or error, is kept for a short time. The question
+// does not end with the first caller.
 func TestMemo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestMemo(t *testing.T) {
 	})
 }
 
-// TestGzip: large answers are compressed for those who take that.
+// TestGzip: large answers are compressed for clients that accept that.
 func TestGzip(t *testing.T) {
 	t.Parallel()
 	cfg := config(nil)

@@ -17,7 +17,7 @@ import (
 
 const host = "Host: localhost"
 
-// TestSlowClients: who sends or takes too slowly is cut off, and nothing is done for it.
+// TestSlowClients: a client that sends or reads too slowly is cut off, and its request has no effect.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	requests := &asked{}
@@ -45,7 +45,7 @@ func TestSlowClients(t *testing.T) {
 		served(t, cfg, func(t *testing.T, p *pipes, _ func()) {
 			c := p.dial(t)
 			tt.do(t, c)
-			// What is left to be read or sent then is thrown away for half a second.
+			// The rest of the request is then discarded for half a second.
 			if took := closedAfter(t, c); took < tt.want || took > tt.want+time.Second {
 				t.Errorf("%s: cut off after %s, want %s", name, took, tt.want)
 			}
@@ -307,7 +307,7 @@ func TestCrowdOfActive(t *testing.T) {
 	if gone := c.note(conns[3], http.StateNew); gone != conns[1] {
 		t.Error("one that is not quiet goes")
 	}
-	// What is told of it later does not bring it back.
+	// Later notes do not add it again.
 	c.note(conns[1], http.StateActive)
 	c.note(conns[1], http.StateIdle)
 	if len(c.conns) != 2 {

@@ -212,7 +212,7 @@ func TestManyStreams(t *testing.T) {
 	})
 }
 
-// TestSlowStream: who takes nothing keeps its place for ten seconds, and no longer.
+// TestSlowStream: a client that reads nothing keeps its place for ten seconds, and no longer.
 func TestSlowStream(t *testing.T) {
 	t.Parallel()
 	cfg, _ := ticking()
@@ -241,7 +241,7 @@ func TestSlowStream(t *testing.T) {
 	})
 }
 
-// TestLatestWins: who was slow for a while goes on with the status of now, and misses those between.
+// TestLatestWins: a client that was slow for a while continues with the current status, and misses those in between.
 func TestLatestWins(t *testing.T) {
 	t.Parallel()
 	cfg, _ := ticking()

@@ -153,7 +153,7 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-// lines hands on what is written, line by line.
+// lines passes its writes on, line by line.
 type lines struct {
 	all  bytes.Buffer
 	each func(line string)
@@ -167,8 +167,8 @@ func (w *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestKeep: the page is served from the start; after the comparison all goes on until the context is done,
-// which is no error.
+// TestKeep: the page is served from the start; after the comparison everything continues until the context
+// is done, which is not an error.
 func TestKeep(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)

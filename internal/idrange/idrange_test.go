@@ -135,9 +135,9 @@ func TestPiecesResume(t *testing.T) {
 	})
 }
 
-// TestEveryType: an _id of each type that a server accepts is in one piece. The piece of what is in no
-// bracket asks for types, as a server has no bounds for what is not of a type: it would fetch every
-// document of a collection.
+// TestEveryType: an _id of each type that a server accepts is in one piece. The piece of the _ids in no
+// bracket asks for types, as a server has no bounds for "not of a type": it would fetch every document
+// of a collection.
 func TestEveryType(t *testing.T) {
 	t.Parallel()
 	types := []bson.Type{bson.TypeMinKey, bson.TypeMaxKey}

@@ -68,8 +68,8 @@ func TestQuantiles(t *testing.T) {
 	})
 }
 
-// TestHistogram: a scrape shows what was counted, with a sum in seconds, and what is shorter
-// than nothing as nothing.
+// TestHistogram: a scrape shows the counts, with a sum in seconds, and negative durations as
+// zero.
 func TestHistogram(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()

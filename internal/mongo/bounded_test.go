@@ -31,8 +31,8 @@ func (a *answering) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 	}
 }
 
-// TestBounded: a command that is not answered in time is lost, and no other one: neither that of
-// a caller who gives up, nor one that the server has answered.
+// TestBounded: only a command that is not answered in time is lost: neither one whose caller gives
+// up, nor one that the server has answered.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -253,8 +253,8 @@ func TestWaitsStart(t *testing.T) {
 	})
 }
 
-// TestSilent: a side is silent from the first command that is not answered on, whatever becomes
-// of that. Any answer ends it, also a refusal; what was noted is neither.
+// TestSilent: a side is silent from the first unanswered command on, even if that is given up. Any
+// answer ends it, also a refusal; a note does not.
 func TestSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Waits

@@ -16,7 +16,7 @@ import (
 
 // TestLogLeadsToDocument runs random modifiers on random documents: what they log,
 // in either form, makes the same document of the same document by the rules for
-// oplog entries, and doing it twice is no error.
+// oplog entries, and doing it twice is not an error.
 func TestLogLeadsToDocument(t *testing.T) {
 	logged := 0
 	rapid.Check(t, func(t *rapid.T) {

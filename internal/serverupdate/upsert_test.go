@@ -60,7 +60,7 @@ func TestUpsert(t *testing.T) {
 	}
 }
 
-// wantDocument compares a document, or an error's message if want is no document.
+// wantDocument compares a document, or an error's message if want is not a document.
 func wantDocument(t *testing.T, want string, got bson.Raw, err error) {
 	t.Helper()
 	if !strings.HasPrefix(want, "{") {

@@ -313,7 +313,7 @@ func FuzzReadMessage(f *testing.F) {
 		if err := rawbson.Validate(m.Body); err != nil {
 			t.Errorf("body: %v", err)
 		}
-		// What was accepted has to survive being written. The order of the
+		// An accepted message has to survive being written. The order of the
 		// sections is not kept, and a legacy body may grow beyond the limit.
 		again, err := wire.AppendMessage(nil, m)
 		if err != nil {

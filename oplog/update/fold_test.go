@@ -224,7 +224,7 @@ func TestFold(t *testing.T) {
 		{[]string{`{"u":{"_id":1}}`, `{"u":{"a":1,"_id":2}}`}, `{"u":{"_id":2,"a":1}}`, true},
 		{[]string{`{"u":{"a":1,"b":1}}`, `{"d":{"a":false,"b":false},"u":{"c":1}}`}, `{"u":{"a":1,"b":1}}`, false},
 		{[]string{`{"u":{"a":1}}`, `{"b":{"f":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"07"}}}}}`}, `{"u":{"a":1}}`, false},
-		// What is not taken leaves a binary change inside of a field as it was.
+		// A delta that is not folded leaves a binary change inside of a field as it was.
 		{
 			[]string{`{"u":{"a":1}}`, `{"sf":{"b":{"g":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"07"}}}}}}`, `{"sf":{"u":{"h":2}}}`},
 			`{"u":{"a":1},"sf":{"b":{"g":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"07"}}}}}}`, false,

@@ -201,8 +201,8 @@ func (b *tab) shown(id, text string) {
 	b.wait(fmt.Sprintf("document.getElementById(%q)?.textContent.includes(%q)", id, text))
 }
 
-// quiet checks that nothing was said on the console, but for what is allowed, and that no request left
-// the server.
+// quiet checks that the console has no messages but the allowed ones, and that no request went to another
+// server.
 func (b *tab) quiet(server string, allowed ...string) {
 	b.t.Helper()
 	b.mu.Lock()

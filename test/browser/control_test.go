@@ -47,7 +47,7 @@ func same(t *testing.T, got, want object) {
 	}
 }
 
-// TestPause: the button asks first; what is confirmed is sent, and its outcome shown until it has ended.
+// TestPause: the button asks first; a confirmed request is sent, and its outcome shown until it has ended.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	f := serve(t, state())
@@ -94,7 +94,7 @@ func TestOtherRequests(t *testing.T) {
 	b.fill("[name=copyBytesPerSecond]", "20")
 	b.fill("[name=applyOpsPerSecond]", "")
 	b.click("ask-yes")
-	// What was not touched is not sent: the copy may have a limit that the process was started with.
+	// Unchanged fields are not sent: the copy may have a limit that the process was started with.
 	same(t, f.asked(b, 1), object{"kind": "throttle", "why": "", "args": object{"copyBytesPerSecond": 20 << 20, "applyOpsPerSecond": nil}})
 	b.click("throttle")
 	eval[bool](b, `document.querySelector("[name=adaptive]").click() || true`)

@@ -26,7 +26,7 @@ func fleet() object {
 	}}
 }
 
-// TestFleet: the worst link is first; what was not heard of for long is unknown; the filters are in the
+// TestFleet: the worst link is first; a link without a recent report is unknown; the filters are in the
 // address, and come from it.
 func TestFleet(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/web/page"
 )
 
-// TestStates: each state is shown with its verdict, and with what is unknown as that.
+// TestStates: each state is shown with its verdict, and unknown figures as unknown.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	unknown := map[string][]string{

@@ -41,7 +41,7 @@ func TestMetricNames(t *testing.T) {
 	}
 	for page, text := range all {
 		if strings.HasSuffix(page, "CHANGELOG.md") {
-			continue // It says what was renamed.
+			continue // It has the old names of renamed metrics.
 		}
 		for _, m := range metricSpan.FindAllStringSubmatch(text, -1) {
 			check(page, m[1], m[2])

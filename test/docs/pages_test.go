@@ -34,7 +34,7 @@ func pages(t *testing.T) map[string]string {
 }
 
 // prose returns the lines of a page with its code blocks empty and its code spans
-// removed: what is to be read as text. Lines keep their numbers.
+// removed: the text to be read. Lines keep their numbers.
 func prose(text string) []string {
 	lines := strings.Split(text, "\n")
 	span := regexp.MustCompile("`[^`]*`")
@@ -94,7 +94,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestSpans: no code span is broken over two lines: what is copied from one has to work.
+// TestSpans: no code span is broken over two lines: a reader who copies it has to get all of it.
 func TestSpans(t *testing.T) {
 	t.Parallel()
 	for path, text := range pages(t) {

@@ -172,7 +172,7 @@ func (r *relay) differs(t *testing.T, d *verify.Difference) {
 	r.found[fmt.Sprint(d.Kind, d.NS, d.Name, string(d.ID))] = true
 }
 
-// await waits until what is known is so.
+// await waits until the standing satisfies is.
 func (r *relay) await(t *testing.T, target mongo.Caller, what string, is func(*standing.Standing) bool) {
 	t.Helper()
 	var last standing.Standing
@@ -194,9 +194,9 @@ func (r *relay) await(t *testing.T, target mongo.Caller, what string, is func(*s
 // differencesPlanted is how many differences audit.plant makes.
 const differencesPlanted = 5
 
-// honest checks that what is said of the link is not more than is known: it is verified as of no later cut
-// than there is, not before a round was complete, and not as of a time by which there were differences
-// that are not known.
+// honest checks that the standing does not claim too much: the link is verified as of no later cut than there
+// is, not before a round was complete, and not as of a time at which there were differences that are not
+// known.
 func (r *relay) honest(t *testing.T, s *standing.Standing) {
 	t.Helper()
 	if s.AsOf == nil {

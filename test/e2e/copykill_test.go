@@ -269,8 +269,8 @@ func (k *killed) elsewhere(t *testing.T, m *mirror, rng *rand.Rand) {
 // count finds documents that were copied twice.
 func (k *killed) count(t *testing.T, docs int, all []*process) {
 	t.Helper()
-	// What is written meanwhile takes a document out, and puts it in again; it may
-	// be met at both places. That is done twice.
+	// Writes meanwhile delete a document, and insert it again, twice; the copy may
+	// read it at both places.
 	const rewritten = 2
 	onTheirWay := (len(all) - 1) * killWorkers * killFlush
 	var noted, sent, replaced, discarded int

@@ -35,7 +35,7 @@ func TestCopyLive(t *testing.T) {
 	eachProvider(t, liveDialects("5.0", "7.0"), func(t *testing.T, p provider) {
 		t.Logf("%s=%d", envLiveSeed, seed)
 		l := &copyLive{live: openLive(t, p, seed)}
-		// Servers up to 4.4 log updates in a form that, applied to what is newer, may
+		// Servers up to 4.4 log updates in a form that, applied to a newer document, may
 		// leave fields in another order; their own initial sync has it so.
 		l.anyFieldOrder = l.major < 5
 		if !p.real {

@@ -57,7 +57,7 @@ const (
 	bankDB = "bank"
 	// perCollection is how many accounts a collection has, balance what each has at first.
 	perCollection, balance = 8, 100
-	// cutsWanted is for how many optimes of the source cuts are looked at, at least.
+	// cutsWanted is for how many optimes of the source cuts are checked, at least.
 	cutsWanted = 4
 	// writePause is the mean pause of a client between two writes, so that the mirror keeps up.
 	writePause = 10 * time.Millisecond
@@ -141,7 +141,7 @@ func (b *bank) found(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	source := connect(t, b.source.uriFor(admin))
-	// The source may elect another primary meanwhile. What was done is done then.
+	// The source may elect another primary meanwhile. The command may have been executed before.
 	again := func(do func() error) {
 		must.Succeed(t, mongo.Retry{For: b.limit, Again: func(error) bool { return true }}.Do(ctx, func() error {
 			if err := do(); err != nil && !servererr.IsNamespaceThere(err) && !servererr.IsDuplicateKey(err) {
@@ -321,7 +321,7 @@ func (b *bank) readAt(ctx context.Context, target mongo.Caller, ts bson.Timestam
 	return docs, nil
 }
 
-// prove compares what was seen with the source's oplog.
+// prove compares the sightings with the source's oplog.
 func (b *bank) prove(t *testing.T) {
 	t.Helper()
 	slices.SortFunc(b.seen, func(x, y sighting) int { return x.cut.Source.Compare(y.cut.Source) })
@@ -347,7 +347,7 @@ func (b *bank) prove(t *testing.T) {
 	t.Logf("%d cuts at %d optimes, among %d entries", len(b.seen), len(between), len(log))
 }
 
-// holds checks what is true at any time of the source.
+// holds checks the invariants of the source.
 func (b *bank) holds(t *testing.T, s sighting) {
 	t.Helper()
 	sum, v := int64(0), map[string]int64{}

@@ -46,10 +46,10 @@ func TestWaitsForTheMirror(t *testing.T) {
 		}
 		m.begin()
 		defer m.end(errEnd)
-		// The link begins after what was written before it.
+		// The link begins after the writes before it.
 		m.await(time.Minute, "the link exists", func(s monitor.Snapshot) bool { return s.Attempts > 0 })
-		// What is in the target from the start is reported as well, though nothing
-		// new comes.
+		// The entries in the target from the start are reported as well, although there
+		// are no new ones.
 		reply := command(t, from, "feedback", bson.D{
 			{Key: "delete", Value: "c"},
 			{Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}}}},

@@ -17,7 +17,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
-// TestUnusual copies and mirrors what is allowed and seldom met: updates that move
+// TestUnusual copies and mirrors allowed but rare operations: updates that move
 // _id, indexes without the collation of their collection, _ids of a capped collection
 // that come again, _ids that a collation holds to be equal.
 func TestUnusual(t *testing.T) {
@@ -143,7 +143,7 @@ func TestFewTickets(t *testing.T) {
 					if err != nil {
 						panic(err)
 					}
-					// What is refused is of no interest: it is load.
+					// Refusals do not matter: it is load.
 					_, _ = target.Call(t.Context(), mongo.Command{DB: "foreign", Body: body})
 				}
 			})

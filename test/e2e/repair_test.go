@@ -32,7 +32,7 @@ func TestRepair(t *testing.T) {
 		t.Run(strconv.FormatInt(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			b := openBank(t, seed)
-			b.mirror.cfg.ReportDivergence = true // the log meets what is damaged
+			b.mirror.cfg.ReportDivergence = true // the log meets damaged documents
 			b.repaired(t)
 		})
 	}
@@ -113,7 +113,7 @@ func (b *bank) endOf(t *testing.T, requests *request.Store, asked []string) (end
 	return end
 }
 
-// after returns what was seen at cuts after a second of the target.
+// after returns the sightings at cuts after a second of the target.
 func (b *bank) after(second int64) []sighting {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -146,7 +146,7 @@ func (a *audit) bursts(ctx context.Context, work *sync.WaitGroup, source, target
 	}
 }
 
-// follows waits until the target has what was written to the source.
+// follows waits until the target has all writes to the source.
 func (a *audit) follows(ctx context.Context, source, target mongo.Caller, mark string) {
 	insert := bson.D{
 		{Key: "insert", Value: "marks"},

@@ -41,7 +41,7 @@ func (c *config) check(s *state) invariant {
 	return ""
 }
 
-// explored is what was reached.
+// explored has the states that were reached.
 type explored struct {
 	cfg    *config
 	states []state

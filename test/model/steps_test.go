@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// actor is who takes a step.
+// actor is the process that takes a step, or nature.
 type actor int8
 
 const (

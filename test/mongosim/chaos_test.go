@@ -69,7 +69,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("%d writes acknowledged, %d refused; %d actions; term %d", len(l.acknowledged), l.refused, l.actions, slices.Max(l.terms))
 }
 
-// load is the work and what is known of it.
+// load is the work and its known outcomes.
 type load struct {
 	set     *mongosim.Set
 	actions int

@@ -26,7 +26,7 @@ func readAtCut(ctx context.Context, client *mongo.Client, at bson.Timestamp) (*m
 	return cursor, err
 }
 
-// TestReadAtCut: what the page shows for Go compiles, and reads what was there at a time, also in
+// TestReadAtCut: the page's example in Go compiles, and reads the documents of a time, also in
 // batches after the first one.
 func TestReadAtCut(t *testing.T) {
 	page := string(must.Get(os.ReadFile("../../docs/reading-the-target.md"))(t))

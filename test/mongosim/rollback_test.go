@@ -10,8 +10,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// TestRollbackSessions: what a rollback undoes is carried out when it is tried
-// again, what was committed is not, and all members agree afterwards.
+// TestRollbackSessions: a retry of a write that was rolled back is executed, that
+// of a committed one is not, and all members agree afterwards.
 func TestRollbackSessions(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 31})

@@ -151,7 +151,7 @@ func TestTailKilled(t *testing.T) {
 }
 
 // TestTailRollOver: a cursor whose place has left the oplog is lost, and a new one
-// begins with what is left.
+// begins with the oldest entry left.
 func TestTailRollOver(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Seed: 28, OplogBytes: 1 << 20})
@@ -237,8 +237,8 @@ func TestHangUp(t *testing.T) {
 	eventually(t, "all of them have ended", func() bool { return current() == before })
 }
 
-// TestCausal reads while others write: no reply has what is newer than the optimes
-// that it names, and no later read on another member misses it.
+// TestCausal reads while others write: no reply has data newer than the optimes that
+// it names, and no later read on another member misses them.
 func TestCausal(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 51, JournalDelay: time.Millisecond})
@@ -319,7 +319,7 @@ func TestMembers(t *testing.T) {
 	}
 	hidden.ok("app", find("c", nearest, readConcern("local", "afterClusterTime", heard)))
 
-	// Member 3, which builds no indexes, tells it the configuration, but is no source of a
+	// Member 3, which builds no indexes, tells it the configuration, but is not a source of a
 	// copy: none begins before the links to the others are healed.
 	m := set.Member(2)
 	must.Succeed(t, m.Kill())

@@ -96,7 +96,7 @@ func (f *fleet) begin(name string) {
 	f.members[name] = l
 }
 
-// status asks who has which link.
+// status asks which member has which link.
 func (f *fleet) status() (*assigned, error) {
 	out, err := exec.CommandContext(f.Context(), f.program, "agent", "status", "--json", "--links", f.file).Output()
 	if err != nil {
@@ -172,7 +172,7 @@ func (f *fleet) writeCounts() (end func() map[string]int) {
 	}
 }
 
-// killOne kills a process, waits until others work on its links and apply what is new, and
+// killOne kills a process, waits until others work on its links and apply new writes, and
 // starts it again. It returns how long each of its links took.
 func (f *fleet) killOne(k int) []time.Duration {
 	f.Helper()

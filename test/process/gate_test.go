@@ -119,9 +119,9 @@ func (g *gate) accept(l net.Listener, member string) {
 	}
 }
 
-// pipe delivers what comes from one connection to another one, but not while the gate
-// is in one of these ways. What was received before the sender closed its end is
-// delivered, too.
+// pipe delivers the bytes of one connection to another one, but not while the gate is
+// in one of these ways. Bytes received before the sender closed its end are delivered,
+// too.
 func (g *gate) pipe(from, to net.Conn, not ...way) {
 	var pending [][]byte
 	done := false // from is at its end

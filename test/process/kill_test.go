@@ -13,7 +13,7 @@ import (
 const (
 	// longest is how long a life is at most, before its end in order.
 	longest = 1500 * time.Millisecond
-	// patience is for the last life: what was missed has to be read.
+	// patience is for the last process, which must read all that is missing.
 	patience = 2 * time.Minute
 )
 

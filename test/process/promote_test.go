@@ -42,7 +42,7 @@ var accounts = []string{"a", "b", "c"}
 // TestPromote kills the whole source at a random moment, while money is moved between documents
 // of several collections in transactions, and the program too in half of the runs: the target is
 // promoted, with kills of that in between, and has exactly what the source had as of the recovery
-// point, which is not older than what was durable before. REPLICATOR_PROMOTE_SEEDS is how many
+// point, which is not older than the durable optime before. REPLICATOR_PROMOTE_SEEDS is how many
 // runs there are, REPLICATOR_SEED the first.
 func TestPromote(t *testing.T) {
 	t.Parallel()

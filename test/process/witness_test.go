@@ -60,7 +60,7 @@ func newWitness() (*witness, error) {
 	return w, err
 }
 
-// read reads what is new in the oplog of a member that has all of it.
+// read reads the new entries in the oplog of a member that has all of it.
 func (w *witness) read(m *mongosim.Member) error {
 	status, _ := m.Status()
 	for _, raw := range m.Oplog(w.after.TS) {

@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
-// maxBytes is how large the page may be in all, uPlot included. Its license is embedded beside it, but no
+// maxBytes is how large the page may be in all, uPlot included. Its license is embedded too, but no
 // page loads it.
 const maxBytes = 120_000
 
@@ -70,7 +70,7 @@ var forbidden = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|docum
 // inline is what a Content-Security-Policy without unsafe-inline refuses.
 var inline = regexp.MustCompile(`<style|\sstyle=|\son[a-z]+=|<script>|javascript:`)
 
-// TestLean: what is served has the lines of the files, and text of several lines, which would lose its
+// TestLean: the served text has the same lines as the files. Text of several lines, which would lose its
 // indentation, is in none of them.
 func TestLean(t *testing.T) {
 	const body = "// One.\nlet x = 1; // two\n\tif (x) {\n\t\t// Three.\n\t\ty(\"//\\t\");\n\t}\n"

@@ -103,7 +103,7 @@ func TestClusters(t *testing.T) {
 		}
 	}
 
-	// A cursor that is lost half way is no shorter collection.
+	// A cursor that is lost half way is not taken for a shorter collection.
 	spec, err := bson.Marshal(bson.D{{Key: "mode", Value: "alwaysOn"}, {Key: "data", Value: bson.D{
 		{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: 43},
 	}}})

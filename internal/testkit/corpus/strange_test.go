@@ -57,7 +57,7 @@ func TestBytesPerRound(t *testing.T) {
 	if err := p.run(t.Context()); err != nil || !p.report.OK() {
 		t.Fatalf("%v, %s", err, &p.report)
 	}
-	// Two updates, twice in a round, and what is compared.
+	// Two updates, twice in a round, and the data compared.
 	if p.bytesPerRound < 5<<20 || p.bytesPerRound > 5<<20+1000 {
 		t.Errorf("got %d bytes a round, want 5 MiB", p.bytesPerRound)
 	}

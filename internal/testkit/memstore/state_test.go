@@ -162,8 +162,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestDiffOfCatalog has what is the same in the catalogs of different versions of
-// the server, and what is not.
+// TestDiffOfCatalog has equal and different catalogs of different versions of the
+// server.
 func TestDiffOfCatalog(t *testing.T) {
 	type E = bson.E
 	collection := func(options, spec bson.D) State {

@@ -88,7 +88,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestFill: a copy made by commands is what was to be copied.
+// TestFill: a copy made by commands equals its source.
 func TestFill(t *testing.T) {
 	for _, name := range []string{"ddl", "random", "timeseries", "types"} {
 		t.Run(name, func(t *testing.T) {

@@ -23,8 +23,8 @@ var unplayable = map[string][]string{
 }
 
 // TestDialects replays the recordings in every dialect. However a version logs
-// what was done, the same data must come of it: in the member, and where a follower
-// applies the log.
+// the commands, the same data must result, in the member and in a follower that applies
+// the log.
 func TestDialects(t *testing.T) {
 	race.Skip(t, "it replays all recordings in all dialects, each in one goroutine")
 	scenarios, err := corpus.Open(corpusDir)
