@@ -26,16 +26,16 @@ type Link struct {
 
 // View is the view of a running link.
 type View struct {
-	// Brief describes the link in a few words.
-	Brief func() Brief
+	// Summary describes the link in a few words.
+	Summary func() Summary
 	// Link is served over HTTP.
 	Link web.Link
 	// Metrics are the link's, without a label of its name.
 	Metrics prometheus.Gatherer
 }
 
-// Brief is the state of a link in a few words.
-type Brief struct {
+// Summary is the state of a link in a few words.
+type Summary struct {
 	// State is the link's own: package monitor has them.
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`

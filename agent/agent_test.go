@@ -99,8 +99,8 @@ func (b *bench) link(name, settings string) Link {
 		named := prometheus.NewGauge(prometheus.GaugeOpts{Name: "leads", ConstLabels: prometheus.Labels{"link": "in the target"}})
 		registry.MustRegister(gauge, named)
 		show(View{
-			Brief: func() Brief {
-				return Brief{State: "steady", Healthy: name != "sick", Verdict: "no reply", Next: "look at the source"}
+			Summary: func() Summary {
+				return Summary{State: "steady", Healthy: name != "sick", Verdict: "no reply", Next: "look at the source"}
 			},
 			Link:    web.Link{Status: func() any { return "all of " + name }},
 			Metrics: registry,

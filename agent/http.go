@@ -42,7 +42,7 @@ type LinkStatus struct {
 	Since    time.Time `json:"since"`
 	Why      string    `json:"why,omitempty"`
 	// Run is the link's own state, nil while it does not run.
-	Run *Brief `json:"run,omitempty"`
+	Run *Summary `json:"run,omitempty"`
 	// Failures counts the ends with an error, of which LastFailure is the last. NextTry is when
 	// it starts again.
 	Failures    int        `json:"failures"`
@@ -98,7 +98,7 @@ func (j *job) status() LinkStatus {
 		s.NextTry = &next
 	}
 	if j.view != nil {
-		b := j.view.Brief()
+		b := j.view.Summary()
 		s.Run = &b
 	}
 	return s

@@ -73,7 +73,7 @@ func TestBrokenMetrics(t *testing.T) {
 		b.set("a=1", "b=1")
 		b.work("a")
 		b.work("b")
-		b.jobs["b"].show(View{Brief: func() Brief { return Brief{} }, Metrics: broken{}})
+		b.jobs["b"].show(View{Summary: func() Summary { return Summary{} }, Metrics: broken{}})
 		code, body := get(b, prometheus.NewRegistry(), "/metrics")
 		if code != http.StatusOK || !strings.Contains(body, `lag{a="1",link="a",z="2"} 0`+"\n") {
 			t.Errorf("%d %s", code, body)

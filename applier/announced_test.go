@@ -73,8 +73,8 @@ func TestDrainInsideOfWhatWasBegun(t *testing.T) {
 	r, l := announcedRig(t)
 	a := must.Get(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))(t)
 	err := a.run(t.Context(), l.batches()[:1], 0)
-	if !errors.Is(err, ErrCut) {
-		t.Errorf("the drain ended with %v, want %v", err, ErrCut)
+	if !errors.Is(err, ErrLogIncomplete) {
+		t.Errorf("the drain ended with %v, want %v", err, ErrLogIncomplete)
 	}
 	b := must.Get(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))(t)
 	must.Succeed(t, b.run(t.Context(), l.batches(), 0))

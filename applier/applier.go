@@ -44,7 +44,7 @@ type Commands interface {
 	// InScope reports whether op does anything on the target.
 	InScope(op *oplog.Op) (bool, error)
 	// Apply executes op. Its effects are majority-committed when it returns.
-	Apply(ctx context.Context, op *oplog.Op, again ddl.Again) error
+	Apply(ctx context.Context, op *oplog.Op, mode ddl.Mode) error
 	// HeadStart prepares the build of a startIndexBuild that may run concurrently with all
 	// other calls; nil if there is none.
 	HeadStart(ctx context.Context, op *oplog.Op) (*ddl.HeadStart, error)

@@ -415,12 +415,12 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 		return err
 	}
 	s := span{ops: []plan.Op{{Op: *op, At: at}}}
-	again := ddl.Once
+	mode := ddl.Once
 	switch {
 	case !d.cfg.CopiedUntil.IsNull() && !at.OpTime.After(d.cfg.CopiedUntil):
-		again = ddl.Copied
+		mode = ddl.Copied
 	case d.barrierAnnounced == at:
-		again = ddl.Maybe
+		mode = ddl.Maybe
 	}
 	if err := d.barrier.announce(ctx, s); err != nil {
 		return err
@@ -429,7 +429,7 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	if op.Command == oplog.CommandAbortIndexBuild {
 		carryOut = d.abortBuild
 	}
-	if err := carryOut(ctx, op, again); err != nil {
+	if err := carryOut(ctx, op, mode); err != nil {
 		return err
 	}
 	if err := d.barrier.complete(ctx, s); err != nil {
@@ -444,10 +444,10 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 
 // carryOut executes a command. Newer documents of a copy may prevent an index build: the
 // index is deferred then, because the log will drop it or remove the obstacle.
-func (d *dispatcher) carryOut(ctx context.Context, op *oplog.Op, again ddl.Again) error {
+func (d *dispatcher) carryOut(ctx context.Context, op *oplog.Op, mode ddl.Mode) error {
 	deferred := map[string]bool{}
 	for {
-		err := d.cfg.Commands.Apply(ctx, op, again)
+		err := d.cfg.Commands.Apply(ctx, op, mode)
 		e, ok := errors.AsType[*ddl.IndexError](err)
 		if !ok || deferred[e.Index] {
 			return err

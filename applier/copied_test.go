@@ -122,7 +122,7 @@ type picky struct {
 	refused []string
 }
 
-func (p *picky) Apply(_ context.Context, op *oplog.Op, again ddl.Again) error {
+func (p *picky) Apply(_ context.Context, op *oplog.Op, again ddl.Mode) error {
 	if len(p.refused) > 0 && op.Command == oplog.CommandCommitIndexBuild {
 		return &ddl.IndexError{OpTime: op.OpTime, NS: "db.c", Index: p.refused[0], Err: servererr.New(servererr.CannotIndexParallelArrays, "no")}
 	}

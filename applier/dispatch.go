@@ -195,7 +195,7 @@ func drop(in <-chan batch.Batch) {
 // has less to read again if the lanes have finished.
 func (d *dispatcher) drain(ctx context.Context) error {
 	if d.isCut() {
-		return ErrCut
+		return ErrLogIncomplete
 	}
 	if err := d.quiesceLanes(ctx, oplog.OpTime{}); err != nil {
 		return err

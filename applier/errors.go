@@ -16,10 +16,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ErrCut reports a log that ends inside of a span that an earlier attempt had announced
+// ErrLogIncomplete reports a log that ends inside of a span that an earlier attempt had announced
 // outside of transactions. Only the complete span shows which part of it is in the
 // target, so the next attempt applies it.
-var ErrCut = errors.New("the log was not read to the end of what an earlier attempt had begun")
+var ErrLogIncomplete = errors.New("the log was not read to the end of what an earlier attempt had begun")
 
 // ErrLeft reports an attempt that has ended before an index build, as Config.Leave asked for.
 // The target continues the build, and the next attempt repeats the commit.

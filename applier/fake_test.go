@@ -168,7 +168,7 @@ type slowCommands struct{ takes time.Duration }
 
 func (slowCommands) InScope(*oplog.Op) (bool, error) { return true, nil }
 
-func (c slowCommands) Apply(ctx context.Context, _ *oplog.Op, _ ddl.Again) error {
+func (c slowCommands) Apply(ctx context.Context, _ *oplog.Op, _ ddl.Mode) error {
 	return mongo.Pause(ctx, c.takes)
 }
 

@@ -192,7 +192,7 @@ func (b *headStarts) await(ctx context.Context, op *oplog.Op, h *headStart) erro
 
 // abortBuild executes an abortIndexBuild: first the command of the head start ends, whether
 // the target executes it or makes it wait for other builds.
-func (d *dispatcher) abortBuild(ctx context.Context, op *oplog.Op, again ddl.Again) error {
+func (d *dispatcher) abortBuild(ctx context.Context, op *oplog.Op, mode ddl.Mode) error {
 	h, err := d.early.take(op)
 	if err != nil {
 		return err
@@ -202,7 +202,7 @@ func (d *dispatcher) abortBuild(ctx context.Context, op *oplog.Op, again ddl.Aga
 			return err
 		}
 	}
-	return d.carryOut(ctx, op, again)
+	return d.carryOut(ctx, op, mode)
 }
 
 // interrupt ends the command of a head start. It repeats that, because the command may reach

@@ -167,7 +167,7 @@ type commands struct {
 
 func (c *commands) InScope(op *oplog.Op) (bool, error) { return op.NS.DB() != "out", nil }
 
-func (c *commands) Apply(ctx context.Context, op *oplog.Op, again ddl.Again) error {
+func (c *commands) Apply(ctx context.Context, op *oplog.Op, again ddl.Mode) error {
 	it := rawbson.NewIter(op.O)
 	it.Next()
 	coll, _ := it.Text()

@@ -117,7 +117,7 @@ func TestPropertyRecut(t *testing.T) {
 				m.cappedTail(t, target, most, true)
 				return
 			}
-			if err != nil && !isMishap(err) && !errors.Is(err, ErrCut) {
+			if err != nil && !isMishap(err) && !errors.Is(err, ErrLogIncomplete) {
 				t.Fatalf("attempt %d: %v", attempts, err)
 			}
 			m.cappedTail(t, target, most, false)

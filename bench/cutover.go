@@ -152,10 +152,10 @@ func (m *moving) cutOver(ctx context.Context, cfg *cutover.Config) error {
 	cfg.Target, cfg.MetaDB, cfg.Process = m.target.Set, ends.MetaDB, "bench"
 	cfg.Drain = cutover.DrainConfig{
 		Source: m.source.Set, Cuts: request.New(store), Link: m.name, By: "bench", Within: m.cfg.Duration + moveWithin,
-		Said: func(what string) { say(m.cfg, "cutover: %s", what) },
+		OnWait: func(what string) { say(m.cfg, "cutover: %s", what) },
 	}
 	o := &record.Options{Freeze: record.Command, FreezeCommand: "stop the writers"}
-	return cutover.Locked(ctx, m.target.Set, ends.MetaDB, m.name, "bench", "cutover", cfg.Drain.Said, func(ctx context.Context) error {
+	return cutover.Locked(ctx, m.target.Set, ends.MetaDB, m.name, "bench", "cutover", cfg.Drain.OnWait, func(ctx context.Context) error {
 		_, err := cutover.Run(ctx, cfg, o)
 		return err
 	})

@@ -123,8 +123,8 @@ func (s *Store) Load(ctx context.Context) (State, bool, error) {
 	return link.State, true, nil
 }
 
-// Standing is a link as a process sees it that does not have its lease.
-type Standing struct {
+// View is a link as a process sees it that does not have its lease.
+type View struct {
 	// Lease is its lease.
 	Lease lease.Sighting
 	// Copy is its copy, nil if it has none, FetchFrom where its oplog is read from.
@@ -138,10 +138,10 @@ type Standing struct {
 
 // Look reads the link for a process that waits for its lease; it returns false if there is
 // no such link.
-func (s *Store) Look(ctx context.Context, watch *lease.Watch) (Standing, bool, error) {
+func (s *Store) Look(ctx context.Context, watch *lease.Watch) (View, bool, error) {
 	link, err := s.readLink(ctx)
 	if errors.Is(err, ErrNoLink) {
-		return Standing{}, false, nil
+		return View{}, false, nil
 	}
 	var seen lease.Sighting
 	if err == nil {
@@ -149,9 +149,9 @@ func (s *Store) Look(ctx context.Context, watch *lease.Watch) (Standing, bool, e
 	}
 	if err != nil {
 		watch.Blink()
-		return Standing{}, false, s.wrap(err, "read its lease")
+		return View{}, false, s.wrap(err, "read its lease")
 	}
-	return Standing{
+	return View{
 		Lease: seen, Copy: link.Copy, FetchFrom: link.FetchFrom, Instance: link.lease.Instance, Over: link.Over, Converting: link.Converting,
 	}, true, nil
 }

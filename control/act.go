@@ -106,7 +106,7 @@ func (c *Controller) act(ctx context.Context, r *request.Record) error {
 func (c *Controller) paused() *request.Paused {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.standing.Paused
+	return c.settings.Paused
 }
 
 // pause pauses the link. The request is done once nothing is in flight.
@@ -118,7 +118,7 @@ func (c *Controller) pause(ctx context.Context, r *request.Record) error {
 	case now == nil && r.State == request.Working:
 		return c.answer(ctx, r, request.Done, "it was resumed before everything in flight was finished")
 	case now == nil:
-		err := c.set(ctx, func(s *request.Standing) {
+		err := c.set(ctx, func(s *request.Settings) {
 			s.Paused = &request.Paused{Request: r.ID, Since: r.At, By: r.By, Why: r.Why}
 		})
 		if err != nil {
@@ -140,7 +140,7 @@ func (c *Controller) resume(ctx context.Context, r *request.Record) error {
 	if was == nil {
 		return c.answer(ctx, r, request.Done, "it was not paused")
 	}
-	if err := c.set(ctx, func(s *request.Standing) { s.Paused = nil }); err != nil {
+	if err := c.set(ctx, func(s *request.Settings) { s.Paused = nil }); err != nil {
 		return err
 	}
 	return c.answer(ctx, r, request.Done, fmt.Sprintf("resumed after %s", max(0, r.At.Sub(was.Since)).Round(time.Second)))
@@ -152,7 +152,7 @@ func (c *Controller) throttle(ctx context.Context, r *request.Record) error {
 		return c.answer(ctx, r, request.Refused, err.Error())
 	}
 	c.mu.Lock()
-	next := c.standing.Throttle
+	next := c.settings.Throttle
 	c.mu.Unlock()
 	set(&next.BytesPerSecond, change.ApplyBytesPerSecond)
 	set(&next.OpsPerSecond, change.ApplyOpsPerSecond)
@@ -170,7 +170,7 @@ func (c *Controller) throttle(ctx context.Context, r *request.Record) error {
 	if err != nil {
 		return err
 	}
-	if err := c.set(ctx, func(s *request.Standing) { s.Throttle = next }); err != nil {
+	if err := c.set(ctx, func(s *request.Settings) { s.Throttle = next }); err != nil {
 		return err
 	}
 	return c.answer(ctx, r, request.Done, "applies "+next.Describe()+copied)
@@ -273,7 +273,7 @@ func (c *Controller) level(ctx context.Context, r *request.Record) error {
 	if level == "default" {
 		level, outcome = "", "logs as it was started"
 	}
-	if err := c.set(ctx, func(s *request.Standing) { s.Level = level }); err != nil {
+	if err := c.set(ctx, func(s *request.Settings) { s.Level = level }); err != nil {
 		return err
 	}
 	return c.answer(ctx, r, request.Done, outcome)

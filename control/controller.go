@@ -19,13 +19,13 @@ import (
 
 // Requests reads and answers the requests of one link: *request.Store.
 type Requests interface {
-	// Standing reads the Standing, List the records, the newest first.
-	Standing(ctx context.Context) (request.Standing, error)
-	// List is described with Standing.
+	// Settings reads them, List the records, the newest first.
+	Settings(ctx context.Context) (request.Settings, error)
+	// List is described with Settings.
 	List(ctx context.Context) ([]request.Record, error)
-	// Set stores the Standing, if it has not changed since was was read. Like all that is done by
+	// Set stores the settings, if they have not changed since was was read. Like all that is done by
 	// a Leader, it fails once another process has acquired the lease.
-	Set(ctx context.Context, by request.Leader, was, next request.Standing) (request.Standing, error)
+	Set(ctx context.Context, by request.Leader, was, next request.Settings) (request.Settings, error)
 	// Answered closes or moves an open record. It is idempotent.
 	Answered(ctx context.Context, by request.Leader, id, state, outcome string) error
 	// Prune removes old records of a list.
@@ -57,7 +57,7 @@ type Config struct {
 }
 
 const (
-	// lookEvery is how often the Standing is read, lookWithin how long that may take.
+	// lookEvery is how often the settings are read, lookWithin how long that may take.
 	lookEvery  = time.Second
 	lookWithin = 10 * time.Second
 	// lookSoon is how often it is read for attentive after a new request: commands ask for one thing
@@ -95,9 +95,9 @@ type Controller struct {
 	// cancels writes in flight under it.
 	leader request.Leader
 	stop   context.CancelCauseFunc
-	// standing was read last; known is false until it was read in this leadership. unread is
+	// settings were read last; known is false until it was read in this leadership. unread is
 	// the time since which it cannot be read, zero if it can; why is the reason.
-	standing request.Standing
+	settings request.Settings
 	known    bool
 	unread   time.Time
 	why      string
@@ -113,7 +113,7 @@ type Controller struct {
 	// asked is when a new request was found, zero if none was; open are those that were open at the last look.
 	asked time.Time
 	open  map[string]bool
-	// seen is the count of the Standing whose records were read.
+	// seen is the count of the settings whose records were read.
 	seen int64
 	// measuring ends the pacer.
 	measuring func()
@@ -131,7 +131,7 @@ func New(cfg Config) *Controller {
 // Brake returns the brake of the link, which also its parts use.
 func (c *Controller) Brake() *Brake { return c.brake }
 
-// Run reads the Standing, and carries out requests, until ctx is done.
+// Run reads the settings, and carries out requests, until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	defer c.end()
 	next := time.NewTimer(lookEvery)
@@ -155,8 +155,8 @@ func (c *Controller) lookAfter() time.Duration {
 	return lookEvery
 }
 
-// Begin is called before Run, as a process begins to lead: everything is paused until the Standing
-// has been read, as another process may have led, and paused the link.
+// Begin is called before Run, as a process begins to lead: everything is paused until the settings
+// have been read, as another process may have led, and paused the link.
 func (c *Controller) Begin() {
 	c.brake.setPaused(true)
 	c.Leads(nil)
@@ -186,7 +186,7 @@ func (c *Controller) look(ctx context.Context) {
 	c.tell(err)
 }
 
-// tell records whether the Standing could be read. The last one that was read stays in effect.
+// tell records whether the settings could be read. Those that were read last stay in effect.
 func (c *Controller) tell(err error) {
 	c.mu.Lock()
 	was, known := c.unread, c.known
@@ -209,25 +209,25 @@ func (c *Controller) tell(err error) {
 	}
 }
 
-// read reads the Standing, and applies it in this process.
+// read reads the settings, and applies them in this process.
 func (c *Controller) read(ctx context.Context) error {
-	standing, err := c.cfg.Requests.Standing(ctx)
+	settings, err := c.cfg.Requests.Settings(ctx)
 	if err != nil {
 		return err
 	}
-	c.apply(ctx, standing)
+	c.apply(ctx, settings)
 	return nil
 }
 
-// apply applies a Standing in this process.
-func (c *Controller) apply(ctx context.Context, s request.Standing) {
+// apply applies settings in this process.
+func (c *Controller) apply(ctx context.Context, s request.Settings) {
 	c.mu.Lock()
-	level := !c.known || c.standing.Level != s.Level
-	was := c.standing.Paused
+	level := !c.known || c.settings.Level != s.Level
+	was := c.settings.Paused
 	if !c.known {
 		was = nil
 	}
-	c.standing, c.known = s, true
+	c.settings, c.known = s, true
 	c.mu.Unlock()
 	c.tellPause(was, s.Paused)
 	if level && c.cfg.SetLevel != nil {
@@ -307,7 +307,7 @@ func (c *Controller) setPacer(p *pace.Pacer) {
 // serve reads the records if there may be open ones, and acts on them, the oldest first.
 func (c *Controller) serve(ctx context.Context) error {
 	c.mu.Lock()
-	count := c.standing.Count()
+	count := c.settings.Count()
 	open := false
 	for i := range c.records {
 		open = open || c.records[i].Open()
@@ -337,7 +337,7 @@ func (c *Controller) serve(ctx context.Context) error {
 	return err
 }
 
-// Status has the Standing, and the requests.
+// Status has the settings, and the requests.
 type Status struct {
 	// Known is false if it has not been read yet since this process leads: nothing is applied.
 	Known    bool
@@ -363,7 +363,7 @@ func (c *Controller) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := Status{
-		Known: c.known, Paused: c.standing.Paused, Throttle: c.standing.Throttle, Level: c.standing.Level, Factor: 1,
+		Known: c.known, Paused: c.settings.Paused, Throttle: c.settings.Throttle, Level: c.settings.Level, Factor: 1,
 		CopyBytesPerSecond: c.limits.BytesPerSecond, CopyOpsPerSecond: c.limits.OpsPerSecond,
 		UnreadSince: c.unread, UnreadWhy: c.why, Records: c.records,
 	}
@@ -397,14 +397,14 @@ func (c *Controller) answer(ctx context.Context, r *request.Record, state, outco
 	return nil
 }
 
-// set stores a changed Standing, then applies it here.
-func (c *Controller) set(ctx context.Context, change func(s *request.Standing)) error {
+// set stores changed settings, then applies them here.
+func (c *Controller) set(ctx context.Context, change func(s *request.Settings)) error {
 	c.mu.Lock()
-	was := c.standing
+	was := c.settings
 	c.mu.Unlock()
 	next := was
 	change(&next)
-	var now request.Standing
+	var now request.Settings
 	err := c.under(ctx, func(ctx context.Context, by request.Leader) (err error) {
 		now, err = c.cfg.Requests.Set(ctx, by, was, next)
 		return err

@@ -25,7 +25,7 @@ import (
 // desk keeps requests in memory, as a target does.
 type desk struct {
 	mu       sync.Mutex // guards the rest
-	standing request.Standing
+	settings request.Settings
 	records  []request.Record // the oldest first
 	all      request.Requests
 	// away is the error of each call, if not nil; mute is that of answers alone.
@@ -35,7 +35,7 @@ type desk struct {
 	// term is that of the newest lease.
 	term  int64
 	lists int
-	// looks counts the reads of the Standing.
+	// looks counts the reads of the settings.
 	looks int
 	// answered is true between an answer and the next list, unseen after a history was cut in
 	// between.
@@ -75,10 +75,10 @@ func (d *desk) locked(do func() error) error {
 	return do()
 }
 
-func (d *desk) Standing(context.Context) (s request.Standing, err error) {
+func (d *desk) Settings(context.Context) (s request.Settings, err error) {
 	return s, d.lockedGet(func() {
 		d.looks++
-		s = d.standing
+		s = d.settings
 	})
 }
 
@@ -105,8 +105,8 @@ func (d *desk) by(by request.Leader, do func() error) error {
 	})
 }
 
-func (d *desk) Set(_ context.Context, by request.Leader, _, next request.Standing) (request.Standing, error) {
-	return next, d.by(by, func() error { d.standing = next; return nil })
+func (d *desk) Set(_ context.Context, by request.Leader, _, next request.Settings) (request.Settings, error) {
+	return next, d.by(by, func() error { d.settings = next; return nil })
 }
 
 func (d *desk) Answered(_ context.Context, by request.Leader, id, state, outcome string) error {
@@ -233,15 +233,15 @@ func TestUnread(t *testing.T) {
 		if s := p.Status(); s.UnreadSince.IsZero() || s.UnreadWhy != "away" || s.Throttle.OpsPerSecond != 5 {
 			t.Errorf("%+v", s)
 		}
-		d.set(func() { d.away, d.standing.Paused = nil, &request.Paused{Request: "x"} })
+		d.set(func() { d.away, d.settings.Paused = nil, &request.Paused{Request: "x"} })
 		pass(2 * time.Second)
 		limited("paused", true)
-		d.set(func() { d.away, d.standing = errors.New("away"), request.Standing{} })
+		d.set(func() { d.away, d.settings = errors.New("away"), request.Settings{} })
 		pass(time.Hour)
 		limited("unread and paused", true)
 		p.end()
 		// Another leadership does not know whether it was resumed meanwhile.
-		d.set(func() { d.standing = request.Standing{} })
+		d.set(func() { d.settings = request.Settings{} })
 		p.end = lead(p.Controller, 3)
 		pass(time.Hour)
 		if s := p.Status(); s.Known || !p.Paused() {
@@ -266,16 +266,16 @@ func TestDies(t *testing.T) {
 		p := newDesked(d, 4)
 		d.ask(request.Pause, `{}`)
 		pass(2 * listEvery)
-		if d.standing.Paused == nil || d.states() != "asked" {
-			t.Fatalf("%+v %s", d.standing, d.states())
+		if d.settings.Paused == nil || d.states() != "asked" {
+			t.Fatalf("%+v %s", d.settings, d.states())
 		}
-		since := d.standing.Paused.Since
+		since := d.settings.Paused.Since
 		p.end()
 		d.set(func() { d.mute = nil })
 		next := newDesked(d, 5)
 		pass(2 * time.Second)
-		if !next.Paused() || d.states() != "done" || d.records[0].Outcome != "paused; the oplog is applied up to "+oplog.NewOpTime(7, 1, 1).String() || !d.standing.Paused.Since.Equal(since) {
-			t.Errorf("%+v %+v", d.standing.Paused, d.records)
+		if !next.Paused() || d.states() != "done" || d.records[0].Outcome != "paused; the oplog is applied up to "+oplog.NewOpTime(7, 1, 1).String() || !d.settings.Paused.Since.Equal(since) {
+			t.Errorf("%+v %+v", d.settings.Paused, d.records)
 		}
 		d.ask(request.LogLevel, `{"level": "info"}`)
 		pass(2 * listEvery)
@@ -283,7 +283,7 @@ func TestDies(t *testing.T) {
 		d.ask(request.LogLevel, `{"level": "debug"}`)
 		former := newDesked(d, 4)
 		pass(2 * listEvery)
-		if d.states() != "done done asked" || d.standing.Level != "info" {
+		if d.states() != "done done asked" || d.settings.Level != "info" {
 			t.Errorf("a former leader has answered: %s", d.states())
 		}
 		former.end()
@@ -366,8 +366,8 @@ func TestAdaptive(t *testing.T) {
 		pass(2 * listEvery)
 		d.ask(request.Throttle, `{"applyOpsPerSecond": null}`)
 		pass(2 * listEvery)
-		if d.standing.Throttle.Adaptive || !p.brake.free.Load() {
-			t.Errorf("%+v", d.standing.Throttle)
+		if d.settings.Throttle.Adaptive || !p.brake.free.Load() {
+			t.Errorf("%+v", d.settings.Throttle)
 		}
 		p.end()
 	})
@@ -453,17 +453,17 @@ func TestTellsPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk()
-		d.standing.Paused = &request.Paused{Request: "x", By: "me", Why: "disks"}
+		d.settings.Paused = &request.Paused{Request: "x", By: "me", Why: "disks"}
 		var said []string
 		c := New(Config{Requests: d, Target: d, Applied: func() oplog.OpTime { return oplog.OpTime{} }, Observer: func(e event.Event) {
 			said = append(said, e.Level().String()+" "+e.Message())
 		}})
 		end := lead(c, 1)
 		pass(time.Minute)
-		d.set(func() { d.standing.Paused = nil })
+		d.set(func() { d.settings.Paused = nil })
 		pass(time.Minute)
 		end()
-		d.set(func() { d.standing.Paused = &request.Paused{Request: "y"} })
+		d.set(func() { d.settings.Paused = &request.Paused{Request: "y"} })
 		for by := range term(2) { // the second time as before
 			end = lead(c, 2+by)
 			pass(time.Minute)

@@ -238,7 +238,7 @@ func TestResumeGoneBack(t *testing.T) {
 		must.Succeed(t, records(s.next).Put(t.Context(), nil, r))
 		next := &blockable{Caller: s.next, block: old{blocked: true}}
 		r, err := cutover.Resume(t.Context(), &cutover.Config{
-			Drain:  cutover.DrainConfig{Source: s.last, Link: "dr", By: "me", Within: time.Minute, Said: func(string) {}},
+			Drain:  cutover.DrainConfig{Source: s.last, Link: "dr", By: "me", Within: time.Minute, OnWait: func(string) {}},
 			Target: next, MetaDB: "replicator", Process: "the operator's",
 		})
 		if (err != nil) != tt.refused || (r.State == record.Done) == tt.refused || next.block.isBlocked() != tt.blocked {
@@ -277,7 +277,7 @@ func TestBackRefusedTogether(t *testing.T) {
 		}
 		s.is("the first one was refused", 3600)
 	}}
-	if err := s.begin(late); !errors.Is(err, ddl.ErrLetGo) {
+	if err := s.begin(late); !errors.Is(err, ddl.ErrExpiryRestored) {
 		t.Errorf("the slower one: %v", err)
 	}
 	s.is("the slower one was refused", 3600)

@@ -47,8 +47,8 @@ type DrainConfig struct {
 	WritesStopped bool
 	// Within limits how long it takes.
 	Within time.Duration
-	// Said, if not nil, is called with a text that says what the drain waits for.
-	Said func(string)
+	// OnWait, if not nil, is called with the reason of each wait.
+	OnWait func(string)
 }
 
 // Drained is the proof that the target has everything that was written to the source before
@@ -84,7 +84,7 @@ func Drain(ctx context.Context, cfg *DrainConfig) (Drained, error) {
 	d := Drained{Last: last}
 	for {
 		left := max(time.Second, cfg.Within-time.Since(begun))
-		if d.Cut, err = cfg.Cuts.NextCut(ctx, cfg.By, "to drain the link", left, cfg.Said); err != nil {
+		if d.Cut, err = cfg.Cuts.NextCut(ctx, cfg.By, "to drain the link", left, cfg.OnWait); err != nil {
 			return Drained{}, err
 		}
 		if oplog.CompareTimestamps(d.Cut.Source.TS, last) >= 0 {
@@ -101,8 +101,8 @@ func Drain(ctx context.Context, cfg *DrainConfig) (Drained, error) {
 }
 
 func (cfg *DrainConfig) say(what string) {
-	if cfg.Said != nil {
-		cfg.Said(what)
+	if cfg.OnWait != nil {
+		cfg.OnWait(what)
 	}
 }
 

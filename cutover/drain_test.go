@@ -135,7 +135,7 @@ func TestDrain(t *testing.T) {
 				p.t, p.took, p.target = t, time.Second, bson.Timestamp{T: 5, I: 1}
 				var said []string
 				d, err := cutover.Drain(t.Context(), &cutover.DrainConfig{
-					Source: p, Cuts: p, Link: "dr", By: "me", WritesStopped: tt.stopped, Within: time.Minute, Said: func(why string) { said = append(said, why) },
+					Source: p, Cuts: p, Link: "dr", By: "me", WritesStopped: tt.stopped, Within: time.Minute, OnWait: func(why string) { said = append(said, why) },
 				})
 				if !errors.Is(err, tt.want) {
 					t.Fatalf("got %v, want %v", err, tt.want)

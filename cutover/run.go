@@ -157,7 +157,7 @@ func (cfg *Config) check(ctx context.Context) error {
 // are stopped. The process that runs the link expects more requests for a while after this one, so that the drain
 // waits less.
 func (cfg *Config) cuts(ctx context.Context) error {
-	_, err := cfg.Drain.Cuts.NextCut(ctx, cfg.Drain.By, "to see that the link makes cuts, before writes are stopped", cfg.Drain.Within, cfg.Drain.Said)
+	_, err := cfg.Drain.Cuts.NextCut(ctx, cfg.Drain.By, "to see that the link makes cuts, before writes are stopped", cfg.Drain.Within, cfg.Drain.OnWait)
 	return err
 }
 

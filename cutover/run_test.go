@@ -170,7 +170,7 @@ func (m *moved) run(db, cmd string) {
 // config is that of a process that is cut off from its sets as given.
 func (m *moved) config(target, source mongo.Caller) *cutover.Config {
 	return &cutover.Config{
-		Drain:  cutover.DrainConfig{Source: source, Cuts: m.source, Link: m.link, By: "me", Within: 30 * time.Second, Said: func(string) {}},
+		Drain:  cutover.DrainConfig{Source: source, Cuts: m.source, Link: m.link, By: "me", Within: 30 * time.Second, OnWait: func(string) {}},
 		Target: target, MetaDB: "replicator", Process: "the operator's", BlockWithin: time.Second,
 	}
 }

@@ -50,7 +50,7 @@ func TestUnblocksTarget(t *testing.T) {
 		m := newMoved(t, set, name)
 		cfg := m.config(c.is, m.source)
 		var said []string
-		cfg.Drain.Said = func(text string) { said = append(said, text) }
+		cfg.Drain.OnWait = func(text string) { said = append(said, text) }
 		r := must.Get(cutover.Run(t.Context(), cfg, byBlock))(t)
 		var steps []string
 		for i := range r.Steps {

@@ -83,7 +83,7 @@ func TestPromotedMeanwhile(t *testing.T) {
 			_, link := leading(t, target, "l")
 			p := &play{t: t, notes: []any{noted}, cuts: []uint32{100, 0}}
 			cfg := byWord(target, p)
-			cfg.Drain.Said = func(string) {}
+			cfg.Drain.OnWait = func(string) {}
 			r, err := cutover.Run(t.Context(), cfg, &record.Options{Freeze: record.Stopped})
 			if err == nil || !r.Open() {
 				t.Fatalf("the cutover is %v, %v", r, err)
@@ -104,7 +104,7 @@ func TestNoCuts(t *testing.T) {
 	target := open(t, "7.0")
 	leading(t, target, "l")
 	cfg := byWord(target, &play{t: t, cuts: []uint32{0}})
-	cfg.Drain.Said = func(string) {}
+	cfg.Drain.OnWait = func(string) {}
 	cfg.Shell = func(context.Context, string, []string) error {
 		t.Error("clients are stopped")
 		return nil
@@ -125,7 +125,7 @@ func TestNoCutsResumed(t *testing.T) {
 	target := open(t, "7.0")
 	leading(t, target, "l")
 	cfg := byWord(target, &play{t: t, cuts: []uint32{0}})
-	cfg.Drain.Said = func(string) {}
+	cfg.Drain.OnWait = func(string) {}
 	records := &record.Store{Target: target, DB: "replicator"}
 	must.Succeed(t, records.Put(t.Context(), nil, &record.Record{
 		Link: "l", ID: "1", State: record.Running, By: "me", Started: time.UnixMilli(1), Steps: []record.Taken{}, Options: record.Options{Freeze: record.Stopped},

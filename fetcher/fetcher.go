@@ -133,7 +133,7 @@ func (f *Fetcher) onReply(m Metadata) decision {
 		s.Replies++
 	})
 	f.since = time.Time{}
-	v := f.cfg.Resolver.OnReply(m.LastFetched, syncsource.Said{
+	v := f.cfg.Resolver.OnReply(m.LastFetched, syncsource.SourceState{
 		Primary: m.IsPrimary, Applied: m.Applied, HasSource: m.HasSource,
 	})
 	switch {

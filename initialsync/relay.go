@@ -96,8 +96,8 @@ type Salvaged struct {
 	Dir string
 	// First and Last are the first and the last entry that can be read.
 	First, Last oplog.OpTime
-	// Cut says where the files cannot be read any further, nil if they can be to their end.
-	Cut *spool.Cut
+	// Damage says where the files cannot be read any further, nil if they can be to their end.
+	Damage *spool.Damage
 	// Heard has the newest entry that the source has reported, Last or later, nil if there is none.
 	Heard *spool.Heard
 }
@@ -153,7 +153,7 @@ func salvage(cfg spool.Config, from oplog.OpTime, lock bool) (*spool.Spool, Salv
 	if err != nil {
 		return nil, Salvaged{}, err
 	}
-	found := Salvaged{Dir: cfg.Dir, Cut: cut}
+	found := Salvaged{Dir: cfg.Dir, Damage: cut}
 	if last := s.Disk(); !last.Last.IsNull() {
 		found.Heard = &spool.Heard{OpTime: last.Last, At: last.Newest}
 	}

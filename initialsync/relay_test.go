@@ -55,7 +55,7 @@ func TestRelayDamaged(t *testing.T) {
 		found, ok, err := o.Salvage("i", nil, at(1), false)
 		must.Succeed(t, err)
 		must.Succeed(t, o.Close())
-		if !ok || found.Cut == nil || !found.Last.After(at(1)) || !found.Last.Before(at(9)) {
+		if !ok || found.Damage == nil || !found.Last.After(at(1)) || !found.Last.Before(at(9)) {
 			t.Errorf("%s: %v, %+v", what, ok, found)
 		}
 		return found

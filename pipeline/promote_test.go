@@ -40,7 +40,7 @@ func newRelayed(t *testing.T) *overflowing {
 // promote promotes the link.
 func (o *overflowing) promote(change func(*promote.Config)) (promote.Recovery, error) {
 	s := must.Get(scope.New(scope.Config{}))(o.t)
-	cfg := &promote.Config{Pipeline: o.cfg, By: "test", Said: func(s string) { o.t.Log(s) }}
+	cfg := &promote.Config{Pipeline: o.cfg, By: "test", OnStep: func(s string) { o.t.Log(s) }}
 	cfg.Pipeline.Scope = s
 	if change != nil {
 		change(cfg)

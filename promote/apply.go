@@ -85,7 +85,7 @@ func (pr *promotion) once(ctx context.Context) error {
 		}
 		pr.say("applying what the relay log has, from %s to %s", st.FetchFrom, found.Last)
 		// What a lane had announced may be after the end of the log: that is told of the lanes.
-		if err := pr.apply(ctx, link, st, found.Last); err != nil && !errors.Is(err, applier.ErrCut) {
+		if err := pr.apply(ctx, link, st, found.Last); err != nil && !errors.Is(err, applier.ErrLogIncomplete) {
 			return err
 		}
 		// Under another term nothing of this one can be in flight, and all lanes are read with majority.

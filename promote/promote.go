@@ -38,8 +38,8 @@ type Config struct {
 	SpoolWait time.Duration
 	// LeaderWait is how long a process that leads may take to apply the entries in its memory. Default 10 s.
 	LeaderWait time.Duration
-	// Said, if not nil, is called with each step, and each wait.
-	Said func(string)
+	// OnStep, if not nil, is called with each step, and each wait.
+	OnStep func(string)
 }
 
 // promotion is a call of Run.
@@ -54,7 +54,7 @@ type promotion struct {
 	claim    lease.Claim
 	term     int64            // the last one that this call had
 	state    checkpoint.State // as it was found
-	look     checkpoint.Standing
+	look     checkpoint.View
 	rec      Recovery
 }
 
@@ -199,8 +199,8 @@ func (pr *promotion) may() error {
 }
 
 func (pr *promotion) say(format string, args ...any) {
-	if pr.cfg.Said != nil {
-		pr.cfg.Said(fmt.Sprintf(format, args...))
+	if pr.cfg.OnStep != nil {
+		pr.cfg.OnStep(fmt.Sprintf(format, args...))
 	}
 }
 

@@ -75,7 +75,7 @@ func (r *Recovery) Exact() bool { return len(r.Ahead) == 0 }
 func (r *Recovery) MissingAtMost() (n uint32, ok bool) {
 	h := r.heard()
 	switch {
-	case r.Log.Cut != nil:
+	case r.Log.Damage != nil:
 		return 0, false
 	case h.IsNull() || !h.After(r.At):
 		return 0, !h.IsNull()

@@ -30,7 +30,7 @@ func TestMissingAtMost(t *testing.T) {
 			r.Log.Heard = &spool.Heard{OpTime: c.heard}
 		}
 		if c.cut {
-			r.Log.Cut = &spool.Cut{}
+			r.Log.Damage = &spool.Damage{}
 		}
 		if n, known := r.MissingAtMost(); n != c.want || known != c.known {
 			t.Errorf("%s: %d entries, known %v, want %d, %v", name, n, known, c.want, c.known)

@@ -21,15 +21,15 @@
 // Other requests of operators are in the collection control, which releases that do not know it
 // ignore:
 //
-//	{_id: LINK, asked, rev, term, paused, throttle, logLevel}         the settings: a Standing
+//	{_id: LINK, asked, rev, term, paused, throttle, logLevel}         the Settings
 //	{_id: "LINK/ID", kind, args, by, why, at, seq, state, outcome}    a Record for each request
 //
 //	asked ──▶ working ──▶ done, failed
 //	  └─────▶ refused
 //
-// Any process may call [Store.Ask]. Only the leader changes the Standing ([Store.Set]), and then answers
+// Any process may call [Store.Ask]. Only the leader changes the Settings ([Store.Set]), and then answers
 // the record: a leader that dies between the two leaves the record open, and the next one carries it
-// out again, which is idempotent. The Standing is authoritative, the records are its history. A leader
+// out again, which is idempotent. The Settings are authoritative, the records are their history. A leader
 // writes for a request in transactions with the link's document, which fail once another process
 // has acquired the lease: a former leader can neither change anything nor report that it has.
 //

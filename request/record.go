@@ -112,22 +112,22 @@ func (s *Store) parseRecord(doc bson.Raw) Record {
 	return r
 }
 
-// parseAll reads the documents of a link: its Standing, and its records, the oldest first.
-func (s *Store) parseAll(docs []bson.Raw) (Standing, []Record, error) {
-	var standing Standing
+// parseAll reads the documents of a link: its Settings, and its records, the oldest first.
+func (s *Store) parseAll(docs []bson.Raw) (Settings, []Record, error) {
+	var settings Settings
 	var records []Record
 	for _, doc := range docs {
 		if err := doc.Validate(); err != nil {
-			return standing, nil, s.damaged(err.Error())
+			return settings, nil, s.damaged(err.Error())
 		}
 		if id, _ := doc.Lookup("_id").StringValueOK(); id != s.link {
 			records = append(records, s.parseRecord(doc))
 			continue
 		}
 		var err error
-		if standing, err = s.parseStanding(doc); err != nil {
-			return standing, nil, err
+		if settings, err = s.parseSettings(doc); err != nil {
+			return settings, nil, err
 		}
 	}
-	return standing, records, nil
+	return settings, records, nil
 }

@@ -176,7 +176,7 @@ func (s *Store) bump(ctx context.Context) error {
 		Change: func(dst []byte) []byte {
 			dst = metadata.AppendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, askedField, 1) })
 			return metadata.AppendDoc(dst, "$setOnInsert", func(dst []byte) []byte {
-				dst = bsoncore.AppendInt64Element(dst, formatField, standingFormat)
+				dst = bsoncore.AppendInt64Element(dst, formatField, settingsFormat)
 				dst = bsoncore.AppendInt64Element(dst, revField, 0)
 				return bsoncore.AppendInt64Element(dst, termField, 0)
 			})
@@ -248,21 +248,21 @@ func (s *Store) get(ctx context.Context, id string) (Record, error) {
 	return s.parseRecord(doc), nil
 }
 
-// Standing reads the Standing that is majority-committed: one that takes effect is not rolled
+// Settings reads the Settings that are majority-committed: those that take effect are not rolled
 // back.
-func (s *Store) Standing(ctx context.Context) (Standing, error) {
+func (s *Store) Settings(ctx context.Context) (Settings, error) {
 	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Control, "majority", metadata.ByID(s.link))
 	if err != nil {
-		return Standing{}, s.wrap(err, "read what operators have set")
+		return Settings{}, s.wrap(err, "read what operators have set")
 	}
-	standing, _, err := s.parseAll(docs)
+	settings, _, err := s.parseAll(docs)
 	if err != nil {
-		return Standing{}, s.wrap(err, "read what operators have set")
+		return Settings{}, s.wrap(err, "read what operators have set")
 	}
-	return standing, nil
+	return settings, nil
 }
 
-// ErrChanged is returned by Set if another process has changed the Standing meanwhile.
+// ErrChanged is returned by Set if another process has changed the Settings meanwhile.
 var ErrChanged = errors.New("another process has changed it")
 
 // Leader is the lease under which requests are acted on: *checkpoint.Link. A write
@@ -276,9 +276,9 @@ type Leader interface {
 	Within(ctx context.Context, work func(txn mongo.Caller) error) error
 }
 
-// Set stores a Standing that was made of was, under a lease. One that has not read the last
+// Set stores Settings that were made of was, under a lease. One that has not read the last
 // change gets ErrChanged.
-func (s *Store) Set(ctx context.Context, by Leader, was, next Standing) (Standing, error) {
+func (s *Store) Set(ctx context.Context, by Leader, was, next Settings) (Settings, error) {
 	if !was.found {
 		if err := s.bump(ctx); err != nil {
 			return was, s.wrap(err, "store what operators have set")

@@ -34,9 +34,9 @@ func TestRecords(t *testing.T) {
 	if age := time.Since(r.At); r.State != Asked || r.By != "$$ROOT" || r.Why != "$why" || !r.Open() || age < -time.Minute || age > time.Minute {
 		t.Errorf("%+v", r)
 	}
-	before := must.Get(s.Standing(ctx))(t)
+	before := must.Get(s.Settings(ctx))(t)
 	must.Get(s.Ask(ctx, Ask{Kind: Pause}))(t)
-	if now := must.Get(s.Standing(ctx))(t); now.Count() == before.Count() {
+	if now := must.Get(s.Settings(ctx))(t); now.Count() == before.Count() {
 		t.Error("a request is not counted: a leader would not notice it")
 	}
 	list := must.Get(s.List(ctx))(t)
@@ -118,31 +118,31 @@ func TestChangeOfLimits(t *testing.T) {
 	}
 }
 
-// TestStanding: settings are stored under a lease, and no change is lost between two processes.
-func TestStanding(t *testing.T) {
+// TestSettings: settings are stored under a lease, and no change is lost between two processes.
+func TestSettings(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	g := newTarget(t)
 	_, h := create(t, g)
 	s := New(links(t, g, "a"))
-	none := must.Get(s.Standing(ctx))(t)
-	next := Standing{
+	none := must.Get(s.Settings(ctx))(t)
+	next := Settings{
 		Paused:   &Paused{Request: "x", Since: time.UnixMilli(1e12).UTC(), By: "me", Why: "$why"},
 		Throttle: Limits{BytesPerSecond: 1 << 40, OpsPerSecond: 3, Adaptive: true, Request: "y", At: time.UnixMilli(2e12).UTC(), By: "you", Why: "so"},
 		Level:    "debug",
 	}
 	first := must.Get(s.Set(ctx, h, none, next))(t)
-	got := must.Get(s.Standing(ctx))(t)
+	got := must.Get(s.Settings(ctx))(t)
 	if diff := gocmp.Diff(next, got, gocmp.FilterPath(func(p gocmp.Path) bool {
 		return slices.Contains([]string{".asked", ".rev", ".term", ".found"}, p.Last().String())
 	}, gocmp.Ignore())); diff != "" {
 		t.Error(diff)
 	}
-	second := must.Get(s.Set(ctx, h, got, Standing{Level: "default"}))(t)
+	second := must.Get(s.Set(ctx, h, got, Settings{Level: "default"}))(t)
 	if _, err := s.Set(ctx, h, first, next); !errors.Is(err, ErrChanged) {
 		t.Errorf("what another process has changed is overwritten: %v", err)
 	}
-	if got = must.Get(s.Standing(ctx))(t); got.Paused != nil || got.Level != "default" || got.rev != second.rev || got.term != h.Term() {
+	if got = must.Get(s.Settings(ctx))(t); got.Paused != nil || got.Level != "default" || got.rev != second.rev || got.term != h.Term() {
 		t.Errorf("%+v", got)
 	}
 }
@@ -156,32 +156,32 @@ func TestFormerLeader(t *testing.T) {
 	_, former := create(t, g)
 	s := New(links(t, g, "a"))
 	r := must.Get(s.Ask(ctx, Ask{Kind: Pause}))(t)
-	was := must.Get(s.Standing(ctx))(t)
+	was := must.Get(s.Settings(ctx))(t)
 	h := must.Get(links(t, g, "a").Acquire(ctx, 0))(t)
-	must.Fail(t, second(s.Set(ctx, former, was, Standing{Level: "debug"})), lease.ErrFenced)
+	must.Fail(t, second(s.Set(ctx, former, was, Settings{Level: "debug"})), lease.ErrFenced)
 	must.Fail(t, s.Answered(ctx, former, r.ID, Done, "paused"), lease.ErrFenced)
 	must.Fail(t, s.LimitUnder(ctx, former, 5, 5), lease.ErrFenced)
 	must.Fail(t, s.ResyncUnder(ctx, former, "d.c"), lease.ErrFenced)
-	got, all := must.Get(s.Standing(ctx))(t), must.Get(s.Read(ctx))(t)
+	got, all := must.Get(s.Settings(ctx))(t), must.Get(s.Read(ctx))(t)
 	if got.Level != "" || got.rev != was.rev || must.Get(s.Get(ctx, r.ID))(t).State != Asked || all.OpsPerSecond != -1 || len(all.Resync) != 0 {
 		t.Errorf("%+v, %+v", got, all)
 	}
 	// The leader does all of that, also twice.
-	must.Get(s.Set(ctx, h, was, Standing{Level: "debug"}))(t)
+	must.Get(s.Set(ctx, h, was, Settings{Level: "debug"}))(t)
 	for range 2 {
 		must.Succeed(t, s.LimitUnder(ctx, h, 5, -1))
 		must.Succeed(t, s.ResyncUnder(ctx, h, "d.c"))
 		must.Succeed(t, s.Answered(ctx, h, r.ID, Done, "paused"))
 	}
-	got, all = must.Get(s.Standing(ctx))(t), must.Get(s.Read(ctx))(t)
+	got, all = must.Get(s.Settings(ctx))(t), must.Get(s.Read(ctx))(t)
 	if got.Level != "debug" || must.Get(s.Get(ctx, r.ID))(t).State != Done || all.BytesPerSecond != 5 || len(all.Resync) != 1 || all.Resync[0].State != Asked {
 		t.Errorf("%+v, %+v", got, all)
 	}
 }
 
-// TestStandingUnknown: what a newer release has stored, or somebody damaged, is an error: it
+// TestSettingsUnknown: what a newer release has stored, or somebody damaged, is an error: it
 // must not count as nothing.
-func TestStandingUnknown(t *testing.T) {
+func TestSettingsUnknown(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	g := newTarget(t)
@@ -194,12 +194,12 @@ func TestStandingUnknown(t *testing.T) {
 	} {
 		must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Control, metadata.ByID("a"))))(t)
 		must.Succeed(t, s.bump(ctx))
-		must.Get(s.Standing(ctx))(t)
+		must.Get(s.Settings(ctx))(t)
 		must.Succeed(t, s.control(ctx, 1, metadata.Statement{
 			Filter: metadata.ByID("a"),
 			Change: func(dst []byte) []byte { return metadata.AppendDoc(dst, "$set", doc) },
 		}))
-		if _, err := s.Standing(ctx); err == nil || !strings.Contains(err.Error(), field) {
+		if _, err := s.Settings(ctx); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

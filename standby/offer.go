@@ -97,7 +97,7 @@ func (c *Candidate) readsOn(ctx context.Context) bool {
 
 // sourceServes reports whether a member of the source has answered that it has the oplog which
 // this process needs next: that after its spool, or that after the link's position.
-func (c *Candidate) sourceServes(ctx context.Context, s *checkpoint.Standing, now *syncsource.OldestEntries) bool {
+func (c *Candidate) sourceServes(ctx context.Context, s *checkpoint.View, now *syncsource.OldestEntries) bool {
 	now.Ask(ctx)
 	from := s.FetchFrom
 	if last, has := c.cfg.Spooled(s.Instance, s.Copy, from); has {
@@ -109,7 +109,7 @@ func (c *Candidate) sourceServes(ctx context.Context, s *checkpoint.Standing, no
 
 // accepts reports whether this process should acquire a lease that its holder offers, because
 // it can read on.
-func (c *Candidate) accepts(ctx context.Context, s *checkpoint.Standing, free *vacancy) bool {
+func (c *Candidate) accepts(ctx context.Context, s *checkpoint.View, free *vacancy) bool {
 	if !s.Lease.Record.Grant.Offered {
 		free.offered = nil
 		return false

@@ -51,7 +51,7 @@ type precedence struct {
 
 // precedence returns how long another process comes first. A process can lead if it has the
 // link's position in its spool, or if the source still has it.
-func (c *Candidate) precedence(ctx context.Context, s *checkpoint.Standing, oldest *syncsource.OldestEntries) precedence {
+func (c *Candidate) precedence(ctx context.Context, s *checkpoint.View, oldest *syncsource.OldestEntries) precedence {
 	copying := s.Copy != nil && s.Copy.Phase != checkpoint.Copied
 	oldest.Ask(ctx)
 	limited, cancel := context.WithTimeout(ctx, answersWithin)
@@ -94,7 +94,7 @@ func (c *Candidate) precedence(ctx context.Context, s *checkpoint.Standing, olde
 }
 
 // yields reports whether this process leaves a lease that is free to another one for now.
-func (c *Candidate) yields(ctx context.Context, s *checkpoint.Standing, v *vacancy) bool {
+func (c *Candidate) yields(ctx context.Context, s *checkpoint.View, v *vacancy) bool {
 	if c.cfg.Monitor.Snapshot().Leader != nil {
 		c.cfg.Monitor.Vacant(s.Lease.Record.Term, "the lease is free")
 	}

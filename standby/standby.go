@@ -119,7 +119,7 @@ func (c *Candidate) Wait(ctx, soft context.Context) error {
 }
 
 // look looks at the lease.
-func (c *Candidate) look(ctx, soft context.Context, watch *lease.Watch) (seen checkpoint.Standing, found bool, err error) {
+func (c *Candidate) look(ctx, soft context.Context, watch *lease.Watch) (seen checkpoint.View, found bool, err error) {
 	if broken := c.cfg.Look(soft, func() {
 		limited, cancel := context.WithTimeout(ctx, c.cfg.TTL)
 		defer cancel()
@@ -147,7 +147,7 @@ func (c *Candidate) looked(err error) {
 }
 
 // seen records who leads. That a free lease is left to another process is recorded by yields.
-func (c *Candidate) seen(s *checkpoint.Standing) {
+func (c *Candidate) seen(s *checkpoint.View) {
 	r := s.Lease.Record
 	c.term = max(c.term, r.Term)
 	if r.Holder == c.cfg.Process || s.Lease.Free {
@@ -161,7 +161,7 @@ func (c *Candidate) seen(s *checkpoint.Standing) {
 
 // holdStill records that a cutover converts the deferred options of the link: until it goes on, or is
 // taken back, nothing may be applied, also if the process that converts has died.
-func (c *Candidate) holdStill(s *checkpoint.Standing) {
+func (c *Candidate) holdStill(s *checkpoint.View) {
 	if !s.Lease.Free {
 		c.seen(s)
 		return
@@ -171,7 +171,7 @@ func (c *Candidate) holdStill(s *checkpoint.Standing) {
 }
 
 // mayAcquire reports whether this process should acquire the lease now.
-func (c *Candidate) mayAcquire(ctx context.Context, s *checkpoint.Standing, free *vacancy) bool {
+func (c *Candidate) mayAcquire(ctx context.Context, s *checkpoint.View, free *vacancy) bool {
 	r := s.Lease.Record
 	other := r.Holder != c.cfg.Process
 	switch {
@@ -194,7 +194,7 @@ func (c *Candidate) mayAcquire(ctx context.Context, s *checkpoint.Standing, free
 
 // untilNextLook returns the time until a process that stands by looks at the lease again:
 // at most the time between two renewals, and not long after the end of the lease.
-func (c *Candidate) untilNextLook(s *checkpoint.Standing) time.Duration {
+func (c *Candidate) untilNextLook(s *checkpoint.View) time.Duration {
 	wait := c.cfg.Every / 2
 	if left := s.Lease.Wait; left > 0 {
 		wait = min(wait, left+time.Millisecond)

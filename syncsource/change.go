@@ -7,8 +7,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Said is the source's own state as of a reply.
-type Said struct {
+// SourceState is the source's own state as of a reply.
+type SourceState struct {
 	// Primary is $replData.isPrimary.
 	Primary bool
 	// Applied is $oplogQueryData.lastOpApplied.
@@ -34,7 +34,7 @@ func change(format string, args ...any) Verdict {
 
 // shouldChange decides after each successful reply of the source. The reply is used
 // in any case.
-func shouldChange(v View, q Query, said Said) Verdict {
+func shouldChange(v View, q Query, said SourceState) Verdict {
 	c := newChange(&v, &q)
 	if verdict := c.gone(said.Primary); verdict.Change {
 		return verdict

@@ -268,7 +268,7 @@ func (r *Resolver) deny(host string, d Denial, lasts time.Duration) {
 }
 
 // OnReply reports whether to leave the source after a successful reply.
-func (r *Resolver) OnReply(lastFetched oplog.OpTime, said Said) Verdict {
+func (r *Resolver) OnReply(lastFetched oplog.OpTime, said SourceState) Verdict {
 	return r.judge(lastFetched, func(v View, q Query) Verdict {
 		if verdict := shouldChange(v, q, said); verdict.Change {
 			return verdict

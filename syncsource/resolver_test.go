@@ -66,7 +66,7 @@ func TestResolverRemembers(t *testing.T) {
 				t.Fatalf("%s, %v, not %s", source.Host, err, want)
 			}
 		}
-		said := Said{Applied: last, HasSource: true}
+		said := SourceState{Applied: last, HasSource: true}
 		stay := func(want bool) {
 			t.Helper()
 			if v := r.OnReply(last, said); v.Change == want {

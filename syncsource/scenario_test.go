@@ -99,7 +99,7 @@ func parseMember(t testing.TB, line string) Member {
 type scenario struct {
 	view View
 	q    Query
-	said Said
+	said SourceState
 	// hosts has the answers of each host to a probe.
 	hosts map[string]*fakeOplog
 }
@@ -108,7 +108,7 @@ var scenarioNow = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func parseScenario(t testing.TB, td *datadriven.TestData, now time.Time) *scenario {
 	t.Helper()
-	s := &scenario{q: Query{Now: now, Denied: Denylist{}}, hosts: map[string]*fakeOplog{}, said: Said{HasSource: true}}
+	s := &scenario{q: Query{Now: now, Denied: Denylist{}}, hosts: map[string]*fakeOplog{}, said: SourceState{HasSource: true}}
 	for line := range strings.SplitSeq(td.Input, "\n") {
 		line = strings.TrimSpace(line)
 		if rest, ok := strings.CutPrefix(line, "> "); ok {

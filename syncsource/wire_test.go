@@ -193,7 +193,7 @@ func TestOverTheWire(t *testing.T) {
 	}
 	must.Succeed(t, x.set.StepDown(x.ctx))
 	x.await("another primary", func(v *View) bool { m, ok := v.primary(); return ok && m.Host != primary.Host })
-	if verdict := x.r.OnReply(oldest, Said{Applied: oldest, HasSource: true}); !verdict.Change || !strings.Contains(verdict.Reason, "is not the primary") {
+	if verdict := x.r.OnReply(oldest, SourceState{Applied: oldest, HasSource: true}); !verdict.Change || !strings.Contains(verdict.Reason, "is not the primary") {
 		t.Errorf("the source is primary no more: %+v", verdict)
 	}
 }

@@ -157,7 +157,7 @@ func indexTexts(specs []bson.Raw) []string {
 }
 
 // follow applies the source's new log entries.
-func (c *collated) follow(t *testing.T, again ddl.Again) {
+func (c *collated) follow(t *testing.T, again ddl.Mode) {
 	t.Helper()
 	for _, raw := range c.logged(t) {
 		e, err := oplog.ParseEntry(raw)

@@ -80,7 +80,7 @@ func (m *modification) change(ctx context.Context) error {
 	name := coll.NS
 	d := change{db: name.DB(), name: "collMod", first: name.Collection(), rest: m.send, coll: coll}
 	_, err := m.step.send(ctx, d)
-	if _, coarser := m.send.get("timeseries"); !coarser || m.again != Copied || !says(err, servererr.IsOptionRefused) {
+	if _, coarser := m.send.get("timeseries"); !coarser || m.mode != Copied || !says(err, servererr.IsOptionRefused) {
 		return err
 	}
 	m.tolerate(name, err.Error())

@@ -86,7 +86,7 @@ func (b *bench) run(t *testing.T, db string, cmd bson.D) {
 }
 
 // mode returns the mode in which a recording's commands are applied.
-func mode(s *corpus.Scenario) ddl.Again {
+func mode(s *corpus.Scenario) ddl.Mode {
 	if s.Name == "fuzzy-clone" { // not a consistent snapshot
 		return ddl.Copied
 	}
@@ -158,7 +158,7 @@ func TestCut(t *testing.T) {
 }
 
 // applyCut applies operations, each of them interrupted once or twice.
-func (b *bench) applyCut(t *testing.T, ops []*oplog.Op, first ddl.Again, random *rand.Rand) {
+func (b *bench) applyCut(t *testing.T, ops []*oplog.Op, first ddl.Mode, random *rand.Rand) {
 	t.Helper()
 	if b.cutAndApply(t, ops, first, random) == 0 && len(ops) > 10 {
 		t.Error("nothing was cut")
@@ -166,7 +166,7 @@ func (b *bench) applyCut(t *testing.T, ops []*oplog.Op, first ddl.Again, random 
 }
 
 // cutAndApply returns how often it interrupted.
-func (b *bench) cutAndApply(t *testing.T, ops []*oplog.Op, first ddl.Again, random *rand.Rand) (cuts int) {
+func (b *bench) cutAndApply(t *testing.T, ops []*oplog.Op, first ddl.Mode, random *rand.Rand) (cuts int) {
 	t.Helper()
 	for _, op := range ops {
 		again := first

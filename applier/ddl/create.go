@@ -61,7 +61,7 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 	if !exists {
 		return name, s.diverged(name, "it is not there after it was created")
 	}
-	if name != ns && (!there || s.again == Maybe) {
+	if name != ns && (!there || s.mode == Maybe) {
 		if err := s.dropSupport(ctx, coll); err != nil {
 			return name, err
 		}
@@ -72,7 +72,7 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 	if err := s.notMissing(ctx, ns); err != nil {
 		return name, err
 	}
-	if !there && s.again == Copied {
+	if !there && s.mode == Copied {
 		s.made[coll.UUID] = true
 	}
 	deferred := deferredOptions(options)
@@ -100,7 +100,7 @@ func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection) err
 // createNow creates a collection: in a transaction if that is possible, and if there are
 // not thousands to create, as for a copy.
 func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields, plain bool) error {
-	if plain && s.again != Copied {
+	if plain && s.mode != Copied {
 		body := bson.Raw(options.appendTo(command("create", ns.Collection())).Build())
 		err := s.within(ctx, mongo.Command{DB: ns.DB(), Body: body})
 		if !says(err, servererr.IsNotInTransaction) {
@@ -123,14 +123,14 @@ func (s *step) occupied(ctx context.Context, name, ns oplog.Namespace) (bool, er
 		wanted = catalog.TypeTimeseries
 	}
 	switch {
-	case s.again == Once:
+	case s.mode == Once:
 		return false, s.diverged(name, "there is a %s already", coll.Type)
 	case coll.Type == wanted:
-		if s.again == Copied {
+		if s.mode == Copied {
 			s.tolerate(name, "it exists")
 		}
 		return true, nil
-	case s.again == Maybe:
+	case s.mode == Maybe:
 		return false, s.diverged(name, "there is a %s already", coll.Type)
 	case coll.Type == catalog.TypeView:
 		// The view is newer, and the log creates it again.

@@ -134,12 +134,12 @@ func New(cfg Config) (*Executor, error) {
 	return &Executor{cfg: cfg, gate: g, reader: r, made: map[oplog.UUID]bool{}}, nil
 }
 
-// Again says which earlier effects an operation may meet.
-type Again uint8
+// Mode says which earlier effects an operation may meet.
+type Mode uint8
 
 const (
 	// Once says that the target is exactly as the log left it.
-	Once Again = iota + 1
+	Once Mode = iota + 1
 	// Maybe says that the operation may have been executed before, as a whole or in part;
 	// nothing after it has been.
 	Maybe
@@ -149,7 +149,7 @@ const (
 )
 
 // String returns the name.
-func (a Again) String() string {
+func (a Mode) String() string {
 	switch a {
 	case Once:
 		return "once"
@@ -158,7 +158,7 @@ func (a Again) String() string {
 	case Copied:
 		return "copied"
 	}
-	return fmt.Sprintf("Again(%d)", uint8(a))
+	return fmt.Sprintf("Mode(%d)", uint8(a))
 }
 
 // InScope reports whether op does anything on the target.
@@ -218,15 +218,15 @@ func targetIn(scope Scope, ns oplog.Namespace) (oplog.Namespace, bool) {
 // step executes one operation.
 type step struct {
 	*Executor
-	op    *oplog.Op
-	again Again
+	op   *oplog.Op
+	mode Mode
 	// limit is how long the target may work on a command, soon how long after the lease
 	// check it may be sent.
 	limit, soon time.Duration
 }
 
-func (e *Executor) step(op *oplog.Op, again Again) *step {
-	return &step{Executor: e, op: op, again: again, limit: endWithin, soon: sendWithin}
+func (e *Executor) step(op *oplog.Op, mode Mode) *step {
+	return &step{Executor: e, op: op, mode: mode, limit: endWithin, soon: sendWithin}
 }
 
 // Apply executes one command (not applyOps, commitTransaction or abortTransaction) or one
@@ -235,9 +235,9 @@ func (e *Executor) step(op *oplog.Op, again Again) *step {
 // *DivergedError for a target that differs from the log, *ResyncError for a collection
 // that has to be copied, *UniqueError for a unique index that cannot be built, and the
 // target's.
-func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
-	if again != Once && again != Maybe && again != Copied {
-		return fmt.Errorf("ddl: apply %s: unknown state %d of the target", op.OpTime, again)
+func (e *Executor) Apply(ctx context.Context, op *oplog.Op, mode Mode) error {
+	if mode != Once && mode != Maybe && mode != Copied {
+		return fmt.Errorf("ddl: apply %s: unknown mode %d", op.OpTime, mode)
 	}
 	in, err := e.InScope(op)
 	if err != nil {
@@ -246,12 +246,12 @@ func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
 	if !in {
 		return nil
 	}
-	s := e.step(op, again)
+	s := e.step(op, mode)
 	ns, err := s.applied(ctx)
 	if err != nil {
 		return s.wrap(ns, err)
 	}
-	s.log(levelOf(again), "command applied", slog.String(keyCommand, s.name()), slog.String(keyNS, string(ns)))
+	s.log(levelOf(mode), "command applied", slog.String(keyCommand, s.name()), slog.String(keyNS, string(ns)))
 	return nil
 }
 
@@ -265,13 +265,13 @@ func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
 			// effect is majority-committed.
 			s.limit = min(2*s.limit, endAtLast)
 			s.logWaiting(err)
-			s.again = max(s.again, Maybe)
+			s.mode = max(s.mode, Maybe)
 			if err = mongo.Pause(ctx, lookPause); err == nil {
 				err = s.within(ctx)
 			}
 		case !contradicts(err):
 			return ns, err
-		case s.again == Once || looks == maxLooks:
+		case s.mode == Once || looks == maxLooks:
 			// If another process has the lease by now, it has made the change.
 			if lost := s.gate.fence.Check(ctx); lost != nil {
 				err = lost

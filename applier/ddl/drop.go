@@ -75,7 +75,7 @@ func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
 	switch {
 	case err != nil:
 		return err
-	case exists && coll.Type != catalog.TypeCollection && s.again == Copied:
+	case exists && coll.Type != catalog.TypeCollection && s.mode == Copied:
 		s.tolerate(ns, "it is a "+coll.Type.String())
 		return nil
 	case exists && coll.Type != catalog.TypeCollection:
@@ -84,9 +84,9 @@ func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
 		if err := s.dropNow(ctx, ns); err != nil {
 			return err
 		}
-	case s.again == Once:
+	case s.mode == Once:
 		return s.diverged(ns, "there is no such collection")
-	case s.again == Copied:
+	case s.mode == Copied:
 		s.tolerate(ns, "there is no such collection")
 	}
 	return s.release(ctx, s.deferredFilter(ns))

@@ -25,8 +25,8 @@ func (s *step) log(level slog.Level, message string, attrs ...slog.Attr) {
 }
 
 // levelOf is lower during a copy: there may be thousands of collections.
-func levelOf(again Again) slog.Level {
-	if again == Copied {
+func levelOf(mode Mode) slog.Level {
+	if mode == Copied {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo
@@ -45,7 +45,7 @@ func (s *step) logWaiting(refusal error) {
 
 // logDeferred logs that options, or a whole index, are deferred until cutover.
 func (s *step) logDeferred(h *DeferredSpec) {
-	level, message := levelOf(s.again), "options deferred until cutover"
+	level, message := levelOf(s.mode), "options deferred until cutover"
 	if h.Absent {
 		level, message = slog.LevelInfo, "index deferred until cutover" // its refusal is logged as well
 	}

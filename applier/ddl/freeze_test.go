@@ -77,7 +77,7 @@ func newProcess(t *testing.T, s *server, target mongo.Caller) *process {
 	return p
 }
 
-func (p *process) apply(t *testing.T, again ddl.Again, lines ...string) {
+func (p *process) apply(t *testing.T, again ddl.Mode, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		if err := p.exec.Apply(t.Context(), p.operation(t, line), again); err != nil {

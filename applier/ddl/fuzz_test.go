@@ -113,7 +113,7 @@ func FuzzApply(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			_ = exec.Apply(t.Context(), &entry.Op, ddl.Once+ddl.Again(again%3))
+			_ = exec.Apply(t.Context(), &entry.Op, ddl.Once+ddl.Mode(again%3))
 		}
 	})
 }

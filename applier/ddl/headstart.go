@@ -182,7 +182,7 @@ func (s *step) abortBuild(ctx context.Context) (oplog.Namespace, error) {
 		return "", err
 	}
 	ns, _ := s.target(entry.NS)
-	if s.again == Copied {
+	if s.mode == Copied {
 		return ns, nil // nothing has a head start during a copy
 	}
 	open, err := s.openBuilds(ctx, s.buildFilter(entry.Build))

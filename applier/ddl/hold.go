@@ -21,8 +21,8 @@ import (
 // one without expireAfterSeconds by collMod.
 const expireNever = math.MaxInt32
 
-// ErrLetGo reports that another process has restored options that HoldExpiry had deferred.
-var ErrLetGo = errors.New("another start of the link was refused meanwhile, and has restored the options that this one had deferred: start it again")
+// ErrExpiryRestored reports that another process has restored options that HoldExpiry had deferred.
+var ErrExpiryRestored = errors.New("another start of the link was refused meanwhile, and has restored the options that this one had deferred: start it again")
 
 // HoldExpiry defers the expiration of documents in the collections of a database of the target, for a
 // link that is about to begin there: TTL indexes, and the ages of clustered collections and time series.
@@ -31,7 +31,7 @@ var ErrLetGo = errors.New("another start of the link was refused meanwhile, and 
 //
 // The deferred options belong to the link once it has begun. So HoldExpiry calls free before and after it writes each
 // record: an error of free ends the call, and the record just written is deleted. It also calls free after each collMod. An
-// option that has no record any more after its collMod is restored, and the error is ErrLetGo: a link has begun and ended
+// option that has no record any more after its collMod is restored, and the error is ErrExpiryRestored: a link has begun and ended
 // meanwhile, or another start was refused and has released the option.
 func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db string, mirrored func(oplog.Namespace) bool, free func(context.Context) error) (held []string, err error) {
 	s := &step{Executor: &Executor{cfg: Config{MetaDB: metaDB, Link: link}}}
@@ -121,7 +121,7 @@ func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst 
 	begun := h.free(ctx)
 	gone, err := h.let(ctx, spec, reply)
 	if err == nil && begun == nil && gone {
-		err = ErrLetGo
+		err = ErrExpiryRestored
 	}
 	return errors.Join(begun, err)
 }

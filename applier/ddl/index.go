@@ -49,7 +49,7 @@ func (s *step) createIndexes(ctx context.Context) (oplog.Namespace, error) {
 
 // committed ends the head start of a commitIndexBuild.
 func (s *step) committed(ctx context.Context) error {
-	if s.op.Command != oplog.CommandCommitIndexBuild || s.again == Copied {
+	if s.op.Command != oplog.CommandCommitIndexBuild || s.mode == Copied {
 		return nil
 	}
 	entry, err := s.op.IndexBuild()
@@ -85,7 +85,7 @@ func (s *step) existing(ctx context.Context, ns oplog.Namespace) (*catalog.Colle
 // absent returns the error, if any, for a missing collection or index of a command: only
 // a copy may be ahead.
 func (s *step) absent(ns oplog.Namespace, what string) error {
-	if s.again == Copied {
+	if s.mode == Copied {
 		s.tolerate(ns, what)
 		return nil
 	}
@@ -97,7 +97,7 @@ func (s *step) absent(ns oplog.Namespace, what string) error {
 // violate a uniqueness that the source always had; an index that was built on them stays
 // without it.
 func (s *step) deferredFields(h *DeferredSpec) []string {
-	if s.cfg.UniqueIndexes == Serialized && s.again != Copied && !h.isRelaxed() {
+	if s.cfg.UniqueIndexes == Serialized && s.mode != Copied && !h.isRelaxed() {
 		return []string{optionExpire}
 	}
 	return []string{optionExpire, "unique", "prepareUnique"}
@@ -145,11 +145,11 @@ func (b *build) add(spec fields) error {
 	old, wasDeferred := b.deferred.find(h.Index)
 	switch {
 	case !there && !old.Absent:
-	case b.again == Once && !wasDeferred && isThere(b.present, &h):
+	case b.mode == Once && !wasDeferred && isThere(b.present, &h):
 		// There is nothing to do, whatever its origin.
-	case b.again == Once:
+	case b.mode == Once:
 		return b.diverged(h.NS, "there is an index %s already", h.Index)
-	case b.again == Copied && (wasDeferred || !sameKey(b.present, &h)):
+	case b.mode == Copied && (wasDeferred || !sameKey(b.present, &h)):
 		// It is a newer one of that name, or was built before: the log drops and builds
 		// it again, or the deferred spec is complete.
 		b.tolerate(h.NS, "it has an index "+h.Index)
@@ -160,7 +160,7 @@ func (b *build) add(spec fields) error {
 	b.wanted = append(b.wanted, h)
 	// An index of an earlier attempt, or of a head start, may be listed while its build is
 	// still in progress: a repeated command waits for the build.
-	b.toBuild = append(b.toBuild, !h.Absent && (!there || b.again == Maybe || b.again == Once && b.commits()))
+	b.toBuild = append(b.toBuild, !h.Absent && (!there || b.mode == Maybe || b.mode == Once && b.commits()))
 	return nil
 }
 
@@ -199,7 +199,7 @@ func (b *build) run(ctx context.Context) error {
 	if len(all) > 0 {
 		err := b.make(ctx, b.coll, all)
 		switch {
-		case err != nil && len(all) > 1 && (conflicts(err) || says(err, servererr.IsDuplicateKey) || b.again == Copied && unbuildable(err)):
+		case err != nil && len(all) > 1 && (conflicts(err) || says(err, servererr.IsDuplicateKey) || b.mode == Copied && unbuildable(err)):
 			for _, h := range all {
 				if err := b.made(h, b.make(ctx, b.coll, []*DeferredSpec{h})); err != nil {
 					return err
@@ -280,18 +280,18 @@ func (b *build) made(h *DeferredSpec, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case says(err, servererr.IsIndexThere) && b.again != Once:
+	case says(err, servererr.IsIndexThere) && b.mode != Once:
 		return nil
 	case conflicts(err) && b.lostUnique(h):
 		// At the source the two indexes differ only in uniqueness. Without it they are
 		// equal, and one of them must do.
 		h.Absent = true
 		return nil
-	case conflicts(err) && b.again == Copied:
+	case conflicts(err) && b.mode == Copied:
 		b.tolerate(h.NS, "it has an index like "+h.Index)
 		h.Fields = nil
 		return nil
-	case says(err, servererr.IsDuplicateKey) && b.again != Copied:
+	case says(err, servererr.IsDuplicateKey) && b.mode != Copied:
 		return &UniqueError{OpTime: b.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
 	}
 	return b.unbuilt(h, err)
@@ -299,7 +299,7 @@ func (b *build) made(h *DeferredSpec, err error) error {
 
 // unbuilt returns the error for an index that could not be built.
 func (s *step) unbuilt(h *DeferredSpec, err error) error {
-	if s.again == Copied && unbuildable(err) {
+	if s.mode == Copied && unbuildable(err) {
 		return &IndexError{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
 	}
 	return fmt.Errorf("build the index %s: %w", h.Index, err)
@@ -432,7 +432,7 @@ func (s *step) dropIndexes(ctx context.Context) (oplog.Namespace, error) {
 			return ns, err
 		}
 	case h.Absent:
-	case s.again == Maybe:
+	case s.mode == Maybe:
 	default:
 		if err := s.absent(ns, "there is no index "+entry.Name); err != nil {
 			return ns, err

@@ -77,7 +77,7 @@ func (s *step) noteMissing(ctx context.Context, ns oplog.Namespace) error {
 // notMissing records that a name is no longer missing: something has it, or nothing is to have it.
 // Only a copy has missing names.
 func (s *step) notMissing(ctx context.Context, ns oplog.Namespace) error {
-	if s.again != Copied {
+	if s.mode != Copied {
 		return nil
 	}
 	if err := s.loadMissing(ctx); err != nil {

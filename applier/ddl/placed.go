@@ -13,7 +13,7 @@ import (
 )
 
 // placed reports whether the target is a copy whose names are those of the log.
-func (s *step) placed() bool { return s.again == Copied && s.cfg.Placed }
+func (s *step) placed() bool { return s.mode == Copied && s.cfg.Placed }
 
 // runPlaced is run for a copy whose names are those of the log.
 func (r *renaming) runPlaced(ctx context.Context, src, dst *catalog.Collection) error {

@@ -64,18 +64,18 @@ func (r *renaming) run(ctx context.Context) error {
 	}
 	switch {
 	case hasSrc && !hasDst:
-		if r.drops && r.again == Once {
+		if r.drops && r.mode == Once {
 			return r.diverged(r.from, "there is no %s to be replaced", r.to)
 		}
 		err = r.move(ctx, src, nil)
 	case hasSrc:
 		err = r.onto(ctx, src, dst)
-	case !hasDst && r.again == Copied:
+	case !hasDst && r.mode == Copied:
 		r.tolerate(r.from, "there is neither it nor "+string(r.to))
 		return r.noteMissing(ctx, r.to)
-	case !hasDst || r.again == Once || dst.Type != catalog.TypeCollection:
+	case !hasDst || r.mode == Once || dst.Type != catalog.TypeCollection:
 		return r.absent(r.from, "there is no such collection to be renamed to "+string(r.to))
-	case r.again == Copied:
+	case r.mode == Copied:
 		r.tolerate(r.from, "there is "+string(r.to)+" already")
 	}
 	if err != nil {
@@ -86,9 +86,9 @@ func (r *renaming) run(ctx context.Context) error {
 
 // onto renames to a name that is in use.
 func (r *renaming) onto(ctx context.Context, src, dst *catalog.Collection) error {
-	own := r.again == Copied && (r.made[src.UUID] || passing(r.from))
+	own := r.mode == Copied && (r.made[src.UUID] || passing(r.from))
 	switch {
-	case dst.Type != catalog.TypeCollection && r.again == Copied:
+	case dst.Type != catalog.TypeCollection && r.mode == Copied:
 		// The view is newer, and the log creates it again.
 		r.tolerate(r.to, "it is a "+dst.Type.String())
 		if err := r.dropNow(ctx, r.to); err != nil {
@@ -97,12 +97,12 @@ func (r *renaming) onto(ctx context.Context, src, dst *catalog.Collection) error
 		return r.move(ctx, src, nil)
 	case dst.Type != catalog.TypeCollection:
 		return r.diverged(r.from, "%s is a %s", r.to, dst.Type)
-	case r.drops && (r.again != Copied || own), own:
+	case r.drops && (r.mode != Copied || own), own:
 		return r.move(ctx, src, dst)
 	case r.drops:
 		return r.resync(r.source, "the copy has both %s and %s, and which of them is the one that was renamed cannot be told",
 			r.from, r.to)
-	case r.again == Copied:
+	case r.mode == Copied:
 		// At the source nothing had the new name then, so the collection that has it here
 		// was copied later: it is the renamed one, or newer. The collection with the old
 		// name is dropped at the source, or is newer too, and the log creates it again.

@@ -66,7 +66,7 @@ func (s *step) view(ctx context.Context) (oplog.Namespace, error) {
 	default:
 		if why := faultOf(s.op.O); why != "" {
 			var coll *catalog.Collection
-			if s.again == Copied {
+			if s.mode == Copied {
 				if coll, _, err = s.cfg.Catalog.Get(ctx, ns); err != nil {
 					return ns, err
 				}
@@ -209,13 +209,13 @@ func (s *step) createView(ctx context.Context, ns oplog.Namespace, def viewDef) 
 		return err
 	case def.buckets && exists && coll.Type == catalog.TypeTimeseries:
 		return nil
-	case def.buckets && s.again != Copied:
+	case def.buckets && s.mode != Copied:
 		return s.diverged(ns, "there is no time-series collection for its view")
 	case def.buckets:
 		s.tolerate(ns, "there is no such time-series collection")
 		return nil
-	case exists && (s.again == Copied && !s.misplaced(coll) || s.again == Maybe && coll.Type == catalog.TypeView):
-		if s.again == Copied {
+	case exists && (s.mode == Copied && !s.misplaced(coll) || s.mode == Maybe && coll.Type == catalog.TypeView):
+		if s.mode == Copied {
 			s.tolerate(ns, "there is a "+coll.Type.String())
 		}
 		return nil
@@ -240,7 +240,7 @@ func (s *step) misplaced(coll *catalog.Collection) bool {
 // unlessLater ignores that a view is incompatible with others: in a copy those may be
 // newer. At the source they are compatible, so the log changes or drops this one before.
 func (s *step) unlessLater(ns oplog.Namespace, err error) error {
-	if s.again == Copied && says(err, servererr.IsViewClash) {
+	if s.mode == Copied && says(err, servererr.IsViewClash) {
 		s.tolerate(ns, err.Error())
 		return nil
 	}
@@ -258,7 +258,7 @@ func (s *step) dropView(ctx context.Context, ns oplog.Namespace) error {
 		return nil
 	case coll.Type == catalog.TypeView:
 		return s.dropNow(ctx, ns)
-	case s.again == Copied && !s.misplaced(coll):
+	case s.mode == Copied && !s.misplaced(coll):
 		s.tolerate(ns, "it is a "+coll.Type.String())
 		return nil
 	}
@@ -278,7 +278,7 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace, left 
 	switch {
 	case exists && coll.Type == catalog.TypeTimeseries:
 		return nil // the collMod of its buckets does it
-	case exists && coll.Type == catalog.TypeCollection && s.again == Copied && !s.misplaced(coll):
+	case exists && coll.Type == catalog.TypeCollection && s.mode == Copied && !s.misplaced(coll):
 		s.tolerate(ns, "it is a collection")
 		return nil
 	case exists && coll.Type == catalog.TypeCollection:
@@ -322,7 +322,7 @@ func (s *step) redefineView(ctx context.Context, source, ns oplog.Namespace, col
 		return err
 	}
 	if def.buckets {
-		if s.again != Copied {
+		if s.mode != Copied {
 			return s.diverged(ns, "it is a %s, and no time series", coll.Type)
 		}
 		s.tolerate(ns, "it is a "+coll.Type.String())

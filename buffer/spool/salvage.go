@@ -11,8 +11,8 @@ import (
 // errSalvaged is why nothing is stored into a spool that was opened by Salvage.
 var errSalvaged = errors.New("the spool is only read")
 
-// Cut says where the readable part of the files ends before their end.
-type Cut struct {
+// Damage says where the readable part of the files ends before their end.
+type Damage struct {
 	// File and Offset are where, in bytes.
 	File   string
 	Offset int64
@@ -26,7 +26,7 @@ type Cut struct {
 // It returns where they end, nil if all can be read. With lock, it returns ErrInUse while another
 // spool uses the folder; without, files may be removed while they are read. A folder that does not
 // exist, or contains the files of another ID, is read as empty.
-func Salvage(cfg Config, lock bool) (*Spool, *Cut, error) {
+func Salvage(cfg Config, lock bool) (*Spool, *Damage, error) {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, nil, err
@@ -55,7 +55,7 @@ func Salvage(cfg Config, lock bool) (*Spool, *Cut, error) {
 }
 
 // salvage takes in the files up to the first damage.
-func (s *Spool) salvage() (*Cut, error) {
+func (s *Spool) salvage() (*Damage, error) {
 	list, err := listFiles(s.cfg.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -107,8 +107,8 @@ func (s *Spool) keep(g *segment, size int64) {
 }
 
 // cutAt returns where the first of the files cannot be read any further.
-func cutAt(list []*segment, at int64, why error) *Cut {
-	c := &Cut{File: list[0].path, Offset: at, Why: why, Bytes: -at}
+func cutAt(list []*segment, at int64, why error) *Damage {
+	c := &Damage{File: list[0].path, Offset: at, Why: why, Bytes: -at}
 	for _, g := range list {
 		if info, err := os.Stat(g.path); err == nil {
 			c.Bytes += info.Size()

@@ -40,7 +40,7 @@ func TestFailuresOf(t *testing.T) {
 		"retries":       {agent.LinkStatus{State: agent.Retrying, LastFailure: failure}, true},
 		"ended":         {agent.LinkStatus{State: agent.Ended, LastFailure: failure}, true},
 		"starts again":  {agent.LinkStatus{State: agent.Running, LastFailure: failure}, true},
-		"runs again":    {agent.LinkStatus{State: agent.Running, LastFailure: failure, Run: &agent.Brief{}}, false},
+		"runs again":    {agent.LinkStatus{State: agent.Running, LastFailure: failure, Run: &agent.Summary{}}, false},
 		"starts":        {agent.LinkStatus{State: agent.Running}, false},
 		"drains at end": {agent.LinkStatus{State: agent.Draining, LastFailure: failure}, false},
 	} {

@@ -66,9 +66,9 @@ func (p *agentProcess) runLink(e cli.Ends, l *fileLink, show func(agent.View)) e
 // viewOf is what a link shows within the process.
 func viewOf(t *status.Tracker, l web.Link, r *prometheus.Registry) agent.View {
 	return agent.View{
-		Brief: func() agent.Brief {
+		Summary: func() agent.Summary {
 			s := t.Snapshot()
-			return agent.Brief{
+			return agent.Summary{
 				State: s.State, Reason: s.Reason, Healthy: s.Healthy(), Consistent: s.Consistent, LagSeconds: s.LagSeconds,
 				Level: string(s.Verdict.Level), Verdict: s.Verdict.Sentence, Next: s.Verdict.Next, Also: s.Verdict.Also,
 			}

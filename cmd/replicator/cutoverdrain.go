@@ -52,7 +52,7 @@ func (c *cutoverCommand) sameSource(ctx context.Context, source *driver.Set, was
 func (c *cutoverCommand) drainConfig(out cli.Output, source *driver.Set, store *checkpoint.Store) *cutover.DrainConfig {
 	return &cutover.DrainConfig{
 		Source: source, Cuts: request.New(store), Link: c.Link, By: operator(), WritesStopped: c.WritesStopped, Within: c.Within,
-		Said: func(why string) { out.Complain("%s: drain: %s.", c.Link, printable.Text(why)) },
+		OnWait: func(why string) { out.Complain("%s: drain: %s.", c.Link, printable.Text(why)) },
 	}
 }
 

@@ -182,7 +182,7 @@ func (m *moved) config(t *testing.T, killed *atomic.Bool) *cutover.Config {
 	store := must.Get(checkpoint.New(checkpoint.Config{Target: target, DB: "replicator", Link: "dr"}))(t)
 	return &cutover.Config{
 		Target: target, MetaDB: "replicator", Process: "tool",
-		Drain: cutover.DrainConfig{Source: source, Cuts: request.New(store), Link: "dr", By: "me", Within: 2 * time.Minute, Said: func(what string) { t.Log("tool: " + what) }},
+		Drain: cutover.DrainConfig{Source: source, Cuts: request.New(store), Link: "dr", By: "me", Within: 2 * time.Minute, OnWait: func(what string) { t.Log("tool: " + what) }},
 	}
 }
 

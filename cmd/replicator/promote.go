@@ -72,7 +72,7 @@ func (c *promoteCommand) Run(ctx context.Context, out cli.Output, known *setting
 	defer renewals.Close()
 	cfg := &promote.Config{
 		Pipeline: p.pipeline, By: operator(), DryRun: c.DryRun, AcceptLeftOut: c.AcceptLeftOut,
-		Said: func(text string) { out.Complain("%s: %s.", c.Link, printable.Text(text)) },
+		OnStep: func(text string) { out.Complain("%s: %s.", c.Link, printable.Text(text)) },
 	}
 	cfg.Pipeline.Lease.Process, cfg.Pipeline.Lease.Target = lease.NewProcess(""), renewals
 	r, err := promote.Run(ctx, cfg, target)

@@ -110,7 +110,7 @@ func sayLog(say func(string, ...any), r *promote.Recovery) {
 	default:
 		say("Relay log: %s has the entries from %s to %s.", printable.Text(r.Dir), r.Log.First, r.Log.Last)
 	}
-	if cut := r.Log.Cut; cut != nil {
+	if cut := r.Log.Damage; cut != nil {
 		say("Relay log: %s cannot be read from byte %d on (%s): %d bytes are lost.", printable.Text(cut.File), cut.Offset, printable.Text(cut.Why.Error()), cut.Bytes)
 	}
 }
@@ -130,7 +130,7 @@ func sayMissing(say func(string, ...any), r *promote.Recovery) {
 	switch {
 	case heard.IsNull():
 		say("Missing: how far the source had got is not known.")
-	case r.Log.Cut != nil:
+	case r.Log.Damage != nil:
 		say("Missing: the entries in what cannot be read of the relay log; how many is not known. The source was heard of up to %s, at %s; what it wrote after that is not known.",
 			heard, clock(when.UnixMilli()))
 	case !heard.After(r.At):
@@ -202,7 +202,7 @@ func recoveryJSON(r *promote.Recovery, o *restored) map[string]any {
 		"link": r.Link, "promoted": r.Over != nil, "at": at(r.At), "wall": time.UnixMilli(r.Wall).UTC(), "exact": r.Exact(), "ahead": ahead,
 		"open": open, "heard": at(heard), "leftOut": r.LeftOut, "keptBack": kept, "deferred": o.deferred, "restored": o.restored, "refused": refused,
 		"targetBlocked": o.blocked, "sourceLeftBlocked": o.left,
-		"relayLog": map[string]any{"dir": r.Dir, "first": at(r.Log.First), "last": at(r.Log.Last), "cut": r.Log.Cut != nil},
+		"relayLog": map[string]any{"dir": r.Dir, "first": at(r.Log.First), "last": at(r.Log.Last), "cut": r.Log.Damage != nil},
 	}
 	if !heard.IsNull() {
 		out["heardAt"] = when.UTC()

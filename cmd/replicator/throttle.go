@@ -82,14 +82,14 @@ func (c *throttleCommand) show(ctx context.Context, out cli.Output, store *reque
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
-	standing, err := store.Standing(ctx)
+	settings, err := store.Settings(ctx)
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
 	if err := c.print(out, "", requests.BytesPerSecond, requests.OpsPerSecond); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out.Results, "Link %s applies %s.\n", c.Link, standing.Throttle.Describe()); err != nil {
+	if _, err := fmt.Fprintf(out.Results, "Link %s applies %s.\n", c.Link, settings.Throttle.Describe()); err != nil {
 		return fmt.Errorf("print the limits: %w", err)
 	}
 	return nil

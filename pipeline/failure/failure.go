@@ -95,7 +95,7 @@ var rules = []struct {
 	{"target lost acknowledged writes", is(lease.ErrRewound), Class{Action: Retry}},
 	{"reply of a former primary of the target", is(lease.ErrBehind), Class{Action: Retry}},
 	{"target has a write whose outcome was unknown", is(checkpoint.ErrAhead), Class{Action: Retry}},
-	{"oplog ends before the last announced write", is(applier.ErrCut), Class{Action: Retry}},
+	{"oplog ends before the last announced write", is(applier.ErrLogIncomplete), Class{Action: Retry}},
 	{"write that acquires the lease not sent in time", is(mongo.ErrTooLate), Class{Action: Retry}},
 	{"number of writers changed, or a copy began", is(lease.ErrSpent), Class{Action: Retry}},
 	{"source is another replica set", is(checkpoint.ErrOtherSource), Class{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},

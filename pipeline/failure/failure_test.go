@@ -45,7 +45,7 @@ var samples = map[string]error{
 	"target lost acknowledged writes":                              lease.ErrRewound,
 	"reply of a former primary of the target":                      lease.ErrBehind,
 	"target has a write whose outcome was unknown":                 checkpoint.ErrAhead,
-	"oplog ends before the last announced write":                   applier.ErrCut,
+	"oplog ends before the last announced write":                   applier.ErrLogIncomplete,
 	"write that acquires the lease not sent in time":               mongo.ErrTooLate,
 	"number of writers changed, or a copy began":                   lease.ErrSpent,
 	"source is another replica set":                                checkpoint.ErrOtherSource,

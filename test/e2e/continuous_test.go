@@ -67,10 +67,10 @@ type relay struct {
 	found   map[string]bool
 }
 
-// Cut implements continuous.Maker: the link makes them at its interval.
+// Cut implements continuous.CutMaker: the link makes them at its interval.
 func (*relay) Cut() {}
 
-// NewestCut implements continuous.Maker.
+// NewestCut implements continuous.CutMaker.
 func (r *relay) NewestCut() (checkpoint.Cut, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

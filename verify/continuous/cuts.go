@@ -18,8 +18,8 @@ const (
 	cutWait = 2 * time.Minute
 )
 
-// Maker makes the cuts of the link that this process leads: a *pipeline.Pipeline.
-type Maker interface {
+// CutMaker makes the cuts of the link that this process leads: a *pipeline.Pipeline.
+type CutMaker interface {
 	// Cut asks for one, and does not block.
 	Cut()
 	// NewestCut returns the newest majority-committed cut, the zero Cut if none is known, and the
@@ -29,7 +29,7 @@ type Maker interface {
 
 // cuts are those of the link in this process. No request in the metadata is needed.
 type cuts struct {
-	maker  Maker
+	maker  CutMaker
 	target mongo.Caller
 }
 

@@ -41,7 +41,7 @@ type Config struct {
 	// MetaDB is the metadata database of the target, Link the link.
 	MetaDB, Link string
 	// Maker makes the cuts.
-	Maker Maker
+	Maker CutMaker
 	// State returns the state of the link.
 	State func() State
 	// Budget limits a round.

@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 )
 
-// Standing has the settings that operators have made for a link. They stay until they are changed.
-type Standing struct {
+// Settings has the settings that operators have made for a link. They stay until they are changed.
+type Settings struct {
 	// Paused is nil if the link is not paused.
 	Paused *Paused
 	// Throttle limits applying. The limits of the copy are in Requests.
@@ -27,7 +27,7 @@ type Standing struct {
 }
 
 // Count changes with each request.
-func (s *Standing) Count() int64 { return s.asked }
+func (s *Settings) Count() int64 { return s.asked }
 
 // Paused records a pause: the operator, when, and why.
 type Paused struct {
@@ -47,8 +47,8 @@ type Limits struct {
 	By, Why string
 }
 
-// standingFormat is the newest format of the document that this release understands.
-const standingFormat = 1
+// settingsFormat is the newest format of the document that this release understands.
+const settingsFormat = 1
 
 // Fields of the document.
 const (
@@ -61,11 +61,11 @@ const (
 	levelField  = "logLevel"
 )
 
-func (s *Store) parseStanding(doc bson.Raw) (Standing, error) {
+func (s *Store) parseSettings(doc bson.Raw) (Settings, error) {
 	r := metadata.NewReader(doc)
-	st := Standing{found: true, asked: r.Int64(askedField), rev: r.Int64(revField), term: r.Int64(termField)}
-	if f := r.Int64(formatField); f > standingFormat {
-		return Standing{}, fmt.Errorf("what operators have set is of format %d, this release understands %d: start a newer one", f, standingFormat)
+	st := Settings{found: true, asked: r.Int64(askedField), rev: r.Int64(revField), term: r.Int64(termField)}
+	if f := r.Int64(formatField); f > settingsFormat {
+		return Settings{}, fmt.Errorf("what operators have set is of format %d, this release understands %d: start a newer one", f, settingsFormat)
 	}
 	if sub, ok := r.Doc(pausedField, true); ok {
 		st.Paused = &Paused{Request: sub.Text("request"), Since: date(sub, "since"), By: sub.Text("by"), Why: sub.Text("why")}
@@ -84,7 +84,7 @@ func (s *Store) parseStanding(doc bson.Raw) (Standing, error) {
 		}
 	}
 	if r.Err() != nil {
-		return Standing{}, s.damaged("field " + r.Err().Error())
+		return Settings{}, s.damaged("field " + r.Err().Error())
 	}
 	return st, nil
 }
@@ -96,10 +96,10 @@ func (s *Store) damaged(what string) error {
 
 func date(r *metadata.Reader, name string) time.Time { return time.UnixMilli(r.Date(name)).UTC() }
 
-// change returns the update that stores a Standing.
-func (s *Standing) change(dst []byte) []byte {
+// change returns the update that stores Settings.
+func (s *Settings) change(dst []byte) []byte {
 	dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
-		dst = bsoncore.AppendInt64Element(dst, formatField, standingFormat)
+		dst = bsoncore.AppendInt64Element(dst, formatField, settingsFormat)
 		dst = bsoncore.AppendInt64Element(dst, revField, s.rev)
 		dst = bsoncore.AppendInt64Element(dst, termField, s.term)
 		if p := s.Paused; p != nil {
