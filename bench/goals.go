@@ -21,6 +21,7 @@ const (
 	leastMass       = 4         // of the ceiling
 	leastHot        = 5         // of the ceiling
 	leastCatchUp    = 1         // of a secondary
+	leastEqual      = 1.8       // of updates that differ
 	mostShare       = 1.5       // µs of CPU of an operation, next to a real target
 	mostSpread      = 1.15      // the highest of several costs to the lowest
 	mostMany        = 1.5       // the cost of 10,000 collections to that of one

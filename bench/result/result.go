@@ -82,7 +82,7 @@ type Run struct {
 // measured.
 type Prediction struct {
 	// OpsPerSecond is the rate of a link with a real target, OfSecondary its ratio to
-	// that of a real secondary.
+	// that of a real secondary on the mixed backlog, whatever the workload.
 	OpsPerSecond float64 `json:"opsPerSecond"`
 	OfSecondary  float64 `json:"ofSecondary"`
 	// Program and Target are the CPU time of an operation in the program and in the
