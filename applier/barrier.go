@@ -362,7 +362,7 @@ func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 // individually applies an item that must be processed individually.
 func (d *dispatcher) individually(ctx context.Context, item *batch.Item) error {
 	d.wall = int64(item.Entry.Wall)
-	if err := d.slow(ctx, 0, 0); err != nil {
+	if err := d.throttle(ctx, 0, 0); err != nil {
 		return err
 	}
 	if err := d.leaveCopy(ctx, itemTime(item)); err != nil {

@@ -29,8 +29,8 @@ type Brake interface {
 	Took(d time.Duration, ops int, bytes func() int64)
 }
 
-// slow waits until operations of this size may be handed to lanes, and counts them.
-func (d *dispatcher) slow(ctx context.Context, ops int, bytes int64) error {
+// throttle waits until operations of this size may be handed to lanes, and counts them.
+func (d *dispatcher) throttle(ctx context.Context, ops int, bytes int64) error {
 	b := d.cfg.Brake
 	if b == nil || b.Free() {
 		return nil

@@ -269,7 +269,7 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 	}
 	if t := item.Txn; t != nil {
 		// A transaction is not interrupted. Its cost delays the operations after it.
-		if err := d.slow(ctx, 0, 0); err != nil {
+		if err := d.throttle(ctx, 0, 0); err != nil {
 			return 0, err
 		}
 		switch {
@@ -406,7 +406,7 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
 	switch o.disposition {
 	case toApply:
-		if err := d.slow(ctx, 1, o.bytes); err != nil {
+		if err := d.throttle(ctx, 1, o.bytes); err != nil {
 			return err
 		}
 		if d.isKept(o) {

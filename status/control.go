@@ -119,7 +119,7 @@ func paused(short bool) symptom {
 		}
 		switch {
 		case s.Spool != nil && !s.Spool.Full:
-			out += fmt.Sprintf(". The oplog goes to disk meanwhile: %s MiB of %s", mebibytes(s.Spool.Bytes), mebibytes(s.Spool.LimitBytes))
+			out += fmt.Sprintf(". The oplog goes to disk meanwhile: %s of %s", size(s.Spool.Bytes), size(s.Spool.LimitBytes))
 		case p.MayLastSeconds != nil:
 			out += ". It may last " + coarse(ofSeconds(*p.MayLastSeconds)) + " more: then the source's oplog no longer has what comes next"
 		default:

@@ -271,7 +271,7 @@ func (t *Tracker) addWindow(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 func (c *Copy) sentence() string {
 	out := fmt.Sprintf("copy %d of %s, %s", c.Number, c.Host, c.Phase)
 	if p := c.Progress; p != nil {
-		out += fmt.Sprintf(": %s, %d of %d collections, %s of about %s MiB", p.Step, p.Collections, p.TotalCollections, mebibytes(p.Bytes), mebibytes(p.TotalBytes))
+		out += fmt.Sprintf(": %s, %d of %d collections, %s of about %s", p.Step, p.Collections, p.TotalCollections, size(p.Bytes), size(p.TotalBytes))
 		if p.SecondsLeft != nil {
 			out += fmt.Sprintf(", about %s left", ofSeconds(*p.SecondsLeft).Round(time.Second))
 		}
@@ -285,8 +285,13 @@ func (c *Copy) sentence() string {
 	return out + "; the target is not consistent\n"
 }
 
-// mebibytes formats a size.
-func mebibytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) }
+// size formats a number of bytes in MiB, from 1 GiB on in GiB.
+func size(n int64) string {
+	if n < 1<<30 {
+		return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MiB"
+	}
+	return strconv.FormatFloat(float64(n)/(1<<30), 'f', 1, 64) + " GiB"
+}
 
 // doubts returns, in a line each, why the target is not consistent.
 func (s *Snapshot) doubts() string {

@@ -83,7 +83,7 @@ func (s *Stored) ofLink() Verdict {
 	}
 	for _, out := range s.State.LeftOut {
 		if out.Failed == "" {
-			v.Also = append(v.Also, "Copying again, and not consistent of it meanwhile: "+string(out.NS)+".")
+			v.Also = append(v.Also, "Copying again: "+string(out.NS)+". The target is not consistent in it meanwhile.")
 			continue
 		}
 		v.Level = Broken

@@ -112,7 +112,7 @@ func resyncing(s *Snapshot) (string, time.Time) {
 	if len(names) == 0 || !s.leads() {
 		return "", time.Time{}
 	}
-	return "Copying again, and not consistent of them meanwhile: " + some(names) + ".", time.Time{}
+	return "Copying again: " + some(names) + ". The target is not consistent in them meanwhile.", time.Time{}
 }
 
 // some lists the first few names.
@@ -137,7 +137,7 @@ func silentFor(after, until time.Duration) symptom {
 	}
 }
 
-// targetSilentFor holds while the target has answered nothing for longer than after, and at
+// targetSilentFor holds while the target has not replied for longer than after, and at
 // most until.
 func targetSilentFor(after, until time.Duration) symptom {
 	return func(s *Snapshot) (string, time.Time) {
@@ -145,7 +145,7 @@ func targetSilentFor(after, until time.Duration) symptom {
 		if !s.leads() || s.targetSilent.IsZero() || d <= after || d > until {
 			return "", time.Time{}
 		}
-		return fmt.Sprintf("The target has answered nothing for %s%s.", coarse(d), s.because()), s.targetSilent
+		return fmt.Sprintf("There is no reply from the target for %s%s.", coarse(d), s.because()), s.targetSilent
 	}
 }
 
@@ -255,13 +255,13 @@ func relayOff(s *Snapshot) (string, time.Time) {
 	return "The relay log is not written: " + s.RelayOff + ". What was read and is not durable on the target is in memory only.", time.Time{}
 }
 
-// relayOver holds while the relay log is larger than it is to be.
+// relayOver holds while the relay log is larger than --relay-log.
 func relayOver(s *Snapshot) (string, time.Time) {
 	if s.Spool == nil || s.Spool.RelayBytes == 0 || s.Spool.Bytes <= s.Spool.RelayBytes || !s.leads() {
 		return "", time.Time{}
 	}
-	return fmt.Sprintf("The relay log is full: it has %s MiB, more than --relay-log (%s MiB), and goes on up to %s MiB. The target does not keep up.",
-		mebibytes(s.Spool.Bytes), mebibytes(s.Spool.RelayBytes), mebibytes(s.Spool.LimitBytes)), time.Time{}
+	return fmt.Sprintf("The relay log is full: it has %s, more than --relay-log (%s), and grows up to %s. The target does not keep up.",
+		size(s.Spool.Bytes), size(s.Spool.RelayBytes), size(s.Spool.LimitBytes)), time.Time{}
 }
 
 func spoolFull(s *Snapshot) (string, time.Time) {
@@ -327,7 +327,7 @@ func copyPhase(phase checkpoint.CopyPhase, describe func(*Snapshot) string) symp
 func copies(s *Snapshot) string {
 	out := "Copying"
 	if p := s.Copy.Progress; p != nil {
-		out += fmt.Sprintf(": %d of %d collections, %s of about %s MiB", p.Collections, p.TotalCollections, mebibytes(p.Bytes), mebibytes(p.TotalBytes))
+		out += fmt.Sprintf(": %d of %d collections, %s of about %s", p.Collections, p.TotalCollections, size(p.Bytes), size(p.TotalBytes))
 		if p.SecondsLeft != nil {
 			out += ", about " + coarse(ofSeconds(*p.SecondsLeft)) + " left"
 		}

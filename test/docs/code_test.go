@@ -22,6 +22,8 @@ var (
 	built = regexp.MustCompile(`^\.?bin/`)
 	// name is a function: of a package, of a type, or of a package's type.
 	name = regexp.MustCompile(`\b[A-Za-z]\w*(?:\.[A-Za-z]\w*){1,2}\b`)
+	// methods is a list of methods of one type in a walk: Type.method, method.
+	methods = regexp.MustCompile(`\b([A-Za-z]\w*)\.[a-z]\w*((?:, [a-z]\w*)+)(?:  |:|\n)`)
 )
 
 // elsewhere are paths that are not of the repository, but of a run, a recording or the driver.
@@ -69,6 +71,11 @@ func TestWalks(t *testing.T) {
 		t.Fatalf("the walks have %d names: %v", len(names), names)
 	}
 	known := functions(t)
+	for _, list := range methods.FindAllStringSubmatch(text, -1) {
+		for _, method := range strings.Split(list[2], ", ")[1:] {
+			names = append(names, list[1]+"."+method)
+		}
+	}
 	for _, n := range names {
 		if !known[n] && !strings.HasSuffix(n, ".md") {
 			t.Errorf("no function is called %s", n)
