@@ -40,7 +40,7 @@ func (t *Txn) CallAll(ctx context.Context, cmds []Command, each func(i int, repl
 	for i := range cmds {
 		extra := fields
 		if !t.started {
-			t.started, extra = true, startFields
+			t.started, extra = true, begin(cmds[i].Body)
 		}
 		from := len(bodies)
 		var err error

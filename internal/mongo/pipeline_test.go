@@ -35,7 +35,7 @@ func TestCallAll(t *testing.T) {
 	refused := servererr.New(servererr.WriteConflict, "conflict")
 	unhappy := errors.New("unhappy")
 	const (
-		one   = `a {"insert":"c","txnNumber":100,"autocommit":false,"startTransaction":true} documents1`
+		one   = `a {"insert":"c","txnNumber":100,"autocommit":false,"startTransaction":true,"readConcern":{"level":"local"}} documents1`
 		two   = `b {"update":"d","txnNumber":100,"autocommit":false} updates2`
 		three = `a {"delete":"c","txnNumber":100,"autocommit":false} deletes0`
 	)
@@ -107,7 +107,7 @@ func TestCallAllGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.check(
-		`a {"find":"c","txnNumber":7,"autocommit":false,"startTransaction":true} 0`,
+		`a {"find":"c","txnNumber":7,"autocommit":false,"startTransaction":true,"readConcern":{"level":"local"}} 0`,
 		`a {"insert":"c","txnNumber":7,"autocommit":false} 0`,
 		`a {"insert":"c","txnNumber":7,"autocommit":false} 0`,
 	)

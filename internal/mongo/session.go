@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
 // NumberBits is the number of low bits of a transaction number that count. The bits
@@ -180,7 +181,20 @@ var (
 	// other one, in addition to the session.
 	startFields = bsoncore.AppendBooleanElement(slices.Clip(fields), "startTransaction", true)
 	fields      = bsoncore.AppendBooleanElement(nil, "autocommit", false)
+	// localFields are startFields with the default read concern of transactions. Without it a
+	// cluster's own default (setDefaultRWConcern) would apply: under majority a transaction can
+	// create no collection, and under available there are no transactions at all.
+	localFields = bsoncore.AppendDocumentElement(slices.Clip(startFields), "readConcern",
+		bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "level", "local")))
 )
+
+// begin returns the fields that are added to the first command of a transaction.
+func begin(body bson.Raw) []byte {
+	if _, given := rawbson.Lookup(body, "readConcern"); given {
+		return startFields
+	}
+	return localFields
+}
 
 // Call runs a command in the transaction. After an error the transaction must only be
 // aborted, and also after a reply with write errors: the server has aborted it then.
@@ -190,7 +204,7 @@ func (t *Txn) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 	}
 	extra := fields
 	if !t.started {
-		t.started, extra = true, startFields
+		t.started, extra = true, begin(cmd.Body)
 	}
 	reply, err := t.session.send(ctx, cmd, extra)
 	if err != nil {

@@ -105,9 +105,17 @@ func TestTxn(t *testing.T) {
 	must.Get(txn.Call(ctx, cmd))(t)
 	must.Get(txn.Commit(ctx, false))(t)
 	r.check(
-		`d {"insert":"c","txnNumber":7,"autocommit":false,"startTransaction":true} 0`,
+		`d {"insert":"c","txnNumber":7,"autocommit":false,"startTransaction":true,"readConcern":{"level":"local"}} 0`,
 		`d {"insert":"c","txnNumber":7,"autocommit":false} 0`,
 		`admin {"commitTransaction":1,"writeConcern":{"w":1},"txnNumber":7,"autocommit":false} 0`,
+	)
+	// A read concern of its own is kept.
+	own := s.Begin()
+	must.Get(own.Call(ctx, Command{DB: "d", Body: bsongen.FromJSON(t, `{"find": "c", "readConcern": {"level": "snapshot"}}`)}))(t)
+	own.Abort(ctx)
+	r.check(
+		`d {"find":"c","readConcern":{"level":"snapshot"},"txnNumber":8,"autocommit":false,"startTransaction":true} 0`,
+		`admin {"abortTransaction":1,"txnNumber":8,"autocommit":false} 0`,
 	)
 	for what, err := range map[string]error{
 		"call":   second(txn.Call(ctx, cmd)),
@@ -132,8 +140,8 @@ func TestTxn(t *testing.T) {
 	txn.Abort(ctx)
 	txn.Abort(ctx)
 	r.check(
-		`d {"insert":"c","txnNumber":8,"autocommit":false,"startTransaction":true} 0`,
-		`admin {"abortTransaction":1,"txnNumber":8,"autocommit":false} 0`,
+		`d {"insert":"c","txnNumber":9,"autocommit":false,"startTransaction":true,"readConcern":{"level":"local"}} 0`,
+		`admin {"abortTransaction":1,"txnNumber":9,"autocommit":false} 0`,
 	)
 }
 
