@@ -57,9 +57,13 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 		return err
 	}
 	var t tally
+	mixed := map[oplog.Namespace]bool{}
 	for {
 		err := w.directOnce(ctx, s, &t)
-		eased, err := w.ease(ctx, err)
+		eased, err := w.allowMixed(ctx, err, mixed)
+		if !eased {
+			eased, err = w.ease(ctx, err)
+		}
 		if !eased && err != nil {
 			return err
 		}
@@ -73,6 +77,23 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 	}
 	w.record(s, &t, time.Since(start))
 	return nil
+}
+
+// allowMixed makes the target accept buckets that it has refused because a field has values of
+// several types: those of a source before 5.2, or of one that was upgraded from it. Once for each
+// collection, which done has. It returns true if the operations are to be retried; otherwise the
+// error is to be returned.
+func (w *writer) allowMixed(ctx context.Context, err error, done map[oplog.Namespace]bool) (bool, error) {
+	refused, ok := errors.AsType[*OpError](err)
+	if !ok || !servererr.IsMixedBucket(err) || !refused.NS.IsBuckets() || done[refused.NS] {
+		return false, err
+	}
+	done[refused.NS] = true
+	series := refused.NS.Series()
+	if err := mongo.AllowMixedBuckets(ctx, w.cfg.Target, series.DB(), series.Collection()); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // directOnce applies the rest of a span that is not applied yet.

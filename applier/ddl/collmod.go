@@ -98,6 +98,7 @@ func (m *modification) take(ctx context.Context, f field) error {
 		return m.takeIndex(ctx, f.value)
 	case f.name == optionExpire:
 		m.takeExpire(f.value)
+	case ofServer(f.name):
 	case !generic(f.name):
 		m.send = append(m.send, f)
 	}
@@ -115,6 +116,14 @@ func generic(name string) bool {
 		return true
 	}
 	return strings.HasPrefix(name, "$")
+}
+
+// ofServer reports whether a field is about how a server stores buckets of time series, and not an
+// option: whether they may have values of several types in a field, which is found out when the
+// target refuses one (mongo.AllowMixedBuckets), or a flag that the upgrade to a newer version
+// removes (coll_mod.idl). No target has to have the same, and older ones do not know them.
+func ofServer(name string) bool {
+	return name == "timeseriesBucketsMayHaveMixedSchemaData" || name == "_removeLegacyTimeseriesBucketingParametersHaveChanged"
 }
 
 // takeExpire changes the age at which the documents of a clustered or time-series

@@ -252,6 +252,36 @@ func TestCopyBuckets(t *testing.T) {
 	}
 }
 
+// TestCopyMixedBuckets: the target refuses buckets with values of several types in a field, as
+// servers before 5.2 make them, until it is told so.
+func TestCopyMixedBuckets(t *testing.T) {
+	t.Parallel()
+	w := newWorldOf(t, "6.0")
+	for _, c := range []mongo.Caller{w.source, w.target} {
+		run(t, c, "d", bson.D{{Key: "create", Value: "s"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}}}})
+	}
+	const ns = "d.system.buckets.s"
+	insertRaw(t, w.source, ns, numbered(t, 0, 50, 10)...)
+	w.cfg.FlushDocs = 7
+	refused, allowed := 0, false
+	w.target.intercept(func(cmd mongo.Command) (error, bool) {
+		switch {
+		case name(cmd) == "collMod":
+			allowed = cmd.Body.Lookup("timeseriesBucketsMayHaveMixedSchemaData").Boolean()
+		case cmd.DB == "d" && name(cmd) == "insert" && !allowed:
+			refused++
+			return servererr.New(servererr.MixedSchemaBuckets, "mixed"), false
+		}
+		return nil, false
+	}, nil)
+	coll := w.listed(ns)
+	coll.IDIndex = nil
+	w.whole(coll)
+	if w.docs != 50 || refused != 1 {
+		t.Errorf("%d documents were copied, %d commands refused", w.docs, refused)
+	}
+}
+
 // TestCopyDropped drops the collection between two replies.
 func TestCopyDropped(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,12 @@ func (w *writer) writeDirect(ctx context.Context, f flush) error {
 	} else {
 		err = w.upsertAll(ctx, f.docs)
 	}
+	if servererr.IsMixedBucket(err) && w.to.IsBuckets() {
+		series := w.to.Series()
+		if err = mongo.AllowMixedBuckets(ctx, w.cfg.Target, series.DB(), series.Collection()); err == nil {
+			err = w.upsertAll(ctx, f.docs)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -155,6 +155,7 @@ const (
 	TransactionTooLargeForCache               Code = 388
 	ResourceExhausted                         Code = 402
 	AdmissionQueueOverflow                    Code = 433
+	MixedSchemaBuckets                        Code = 408
 	RateLimitExceeded                         Code = 449
 	PooledConnectionAcquisitionRejected       Code = 450
 	IngressRequestRateLimitExceeded           Code = 462
@@ -324,6 +325,7 @@ var names = map[Code]string{
 	TransactionTooLargeForCache:               "TransactionTooLargeForCache",
 	ResourceExhausted:                         "ResourceExhausted",
 	AdmissionQueueOverflow:                    "AdmissionQueueOverflow",
+	MixedSchemaBuckets:                        "CannotInsertTimeseriesBucketsWithMixedSchema",
 	RateLimitExceeded:                         "RateLimitExceeded",
 	PooledConnectionAcquisitionRejected:       "PooledConnectionAcquisitionRejected",
 	IngressRequestRateLimitExceeded:           "IngressRequestRateLimitExceeded",

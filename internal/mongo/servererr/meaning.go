@@ -59,6 +59,11 @@ func TooLarge(format string, args ...any) *Error { return New(BSONObjectTooLarge
 // servers with the feature compatibility version 4.4 have a code of their own for it.
 func KeepsCapped(err error) bool { return refusedWith(err, IllegalOperation, cappedDelete) }
 
+// IsMixedBucket reports whether a server refused a bucket of a time series that has values of
+// several types in one field: those that were made before 5.2 may have them, and collMod says so
+// (onInserts and onUpdate in timeseries_op_observer.cpp, from 6.0.13 and 7.0.6 on).
+func IsMixedBucket(err error) bool { return refusedWith(err, MixedSchemaBuckets) }
+
 // IsGoneTransaction reports whether a server does not know a transaction: it was aborted
 // for its age, or the server was not primary then.
 func IsGoneTransaction(err error) bool { return refusedWith(err, NoSuchTransaction) }

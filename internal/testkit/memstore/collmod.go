@@ -79,6 +79,7 @@ func isGeneric(name string) bool {
 	case "lsid", "txnNumber", "writeConcern", "readConcern", "comment", "maxTimeMS", "apiVersion", "apiStrict",
 		"apiDeprecationErrors", "databaseVersion", "shardVersion", "maxTimeMSOpOnly", "autocommit", "startTransaction",
 		"stmtId", "coordinator", "clientOperationKey", "mayBypassWriteBlocking", "rawData", "help",
+		"timeseriesBucketsMayHaveMixedSchemaData",
 		"usePowerOf2Sizes", "noPadding": // the last two of the storage engine before 4.2
 		return true
 	}

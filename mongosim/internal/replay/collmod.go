@@ -102,6 +102,7 @@ func generic(name string) bool {
 	case "lsid", "txnNumber", "writeConcern", "readConcern", "comment", "maxTimeMS", "apiVersion", "apiStrict",
 		"apiDeprecationErrors", "databaseVersion", "shardVersion", "maxTimeMSOpOnly", "autocommit", "startTransaction",
 		"stmtId", "coordinator", "clientOperationKey", "mayBypassWriteBlocking", "rawData", "help",
+		"timeseriesBucketsMayHaveMixedSchemaData",
 		"usePowerOf2Sizes", "noPadding":
 		return true
 	}

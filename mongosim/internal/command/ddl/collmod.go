@@ -22,13 +22,17 @@ import (
 // collModFields are the arguments of collMod.
 var collModFields = []string{
 	"index", "validator", "validationLevel", "validationAction", "viewOn", "pipeline", "recordPreImages",
-	"changeStreamPreAndPostImages", "expireAfterSeconds", "timeseries", "cappedSize", "cappedMax", "dryRun", uuidField,
+	"changeStreamPreAndPostImages", "expireAfterSeconds", "timeseries", "cappedSize", "cappedMax", "dryRun", mixedField, uuidField,
 }
+
+// mixedField says whether buckets of a time series may have values of several types in a field. It
+// has no effect here: such buckets are always accepted.
+const mixedField = "timeseriesBucketsMayHaveMixedSchemaData"
 
 // collModSince are the versions that brought arguments which 4.4 does not have.
 var collModSince = map[string][2]int{
 	"expireAfterSeconds": {5, 0}, "timeseries": {5, 0}, "changeStreamPreAndPostImages": {6, 0},
-	"cappedSize": {6, 0}, "cappedMax": {6, 0}, "dryRun": {6, 0}, uuidField: {6, 0},
+	"cappedSize": {6, 0}, "cappedMax": {6, 0}, "dryRun": {6, 0}, mixedField: {6, 0}, uuidField: {6, 0},
 }
 
 func runCollMod(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) error {
@@ -211,11 +215,8 @@ func (m *modification) take(e rawbson.Elem) error {
 		return m.takeLimit(name, e)
 	case "expireAfterSeconds":
 		return m.takeAge(e)
-	case "timeseries":
-		if !m.series {
-			return servererr.New(servererr.InvalidOptions, "option only supported on a time-series collection: %s", name)
-		}
-		if err := m.checkGranularity(e); err != nil {
+	case mixedField, "timeseries":
+		if err := m.checkSeries(name, e); err != nil {
 			return err
 		}
 	case "viewOn", "pipeline":
@@ -227,6 +228,19 @@ func (m *modification) take(e rawbson.Elem) error {
 		return nil
 	}
 	m.o = bsoncore.AppendValueElement(m.o, name, bsoncore.Value{Type: bsoncore.Type(e.Type), Data: e.Value})
+	return nil
+}
+
+// checkSeries checks an argument about a time series.
+func (m *modification) checkSeries(name string, e rawbson.Elem) error {
+	switch {
+	case !m.series:
+		return servererr.New(servererr.InvalidOptions, "option only supported on a time-series collection: %s", name)
+	case name == "timeseries":
+		return m.checkGranularity(e)
+	case e.Type != bson.TypeBoolean:
+		return dispatch.WrongType("collMod", name, e.Type, "bool")
+	}
 	return nil
 }
 
