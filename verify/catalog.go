@@ -3,6 +3,7 @@ package verify
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -84,7 +85,7 @@ func (v *Verifier) options(p *pair, options bson.Raw) []Difference {
 		kind = OfView
 	}
 	var found []Difference
-	for _, path := range compareFields(v.renamed(p), options, v.cfg.ShowValues, sameOption) {
+	for _, path := range compareFields(plainOptions(v.renamed(p)), plainOptions(options), v.cfg.ShowValues, sameOption) {
 		name := path.Path
 		if f, _, deep := cutPath(path.Path); deep {
 			name = f
@@ -100,6 +101,23 @@ func (v *Verifier) options(p *pair, options bson.Raw) []Difference {
 		found = append(found, Difference{Kind: kind, NS: p.ns, SourceNS: p.sourceNS, Name: name, What: what, Paths: []Path{path}})
 	}
 	return found
+}
+
+// plainOptions returns the options of a collection without what a server has noted among them about
+// the buckets of a time series, and shows in newer releases only: they may have values of several
+// types in a field, or were made under other options.
+func plainOptions(options bson.Raw) bson.Raw {
+	const noted = "app_metadata=(timeseriesBuck"
+	if text, _ := options.Lookup("storageEngine", "wiredTiger", "configString").StringValueOK(); !strings.HasPrefix(text, noted) {
+		return options
+	}
+	b := document()
+	for it := rawbson.NewIter(options); it.Next(); {
+		if !it.Is("storageEngine") {
+			b.AppendValue(it.Name(), bsoncore.Value{Type: bsoncore.Type(it.Type), Data: it.Value})
+		}
+	}
+	return bson.Raw(b.Build())
 }
 
 // renamed returns the source's options as the target has to show them: a view reads what its
