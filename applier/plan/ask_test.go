@@ -20,3 +20,17 @@ func TestAskInternalApply(t *testing.T) {
 		}
 	}
 }
+
+// TestAsk: a target before 5.0 has no operators for fields by their names.
+func TestAsk(t *testing.T) {
+	for dialect, want := range map[string]plan.Options{
+		"4.4": {Coalesce: true, NoFieldOperators: true}, "5.0": {Coalesce: true}, "6.0": {Coalesce: true, InternalApply: true},
+	} {
+		set := mongosim.StartTest(t, mongosim.Options{Members: 1, Dialect: dialect})
+		target := client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
+		got, err := plan.Ask(t.Context(), target, "replicator")
+		if err != nil || got != want {
+			t.Errorf("%s: %+v, %v, want %+v", dialect, got, err, want)
+		}
+	}
+}

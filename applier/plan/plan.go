@@ -53,6 +53,8 @@ func (o *Op) hash(seed uint32) uint32 {
 type Options struct {
 	// InternalApply: the target has $_internalApplyOplogUpdate (6.0 and newer).
 	InternalApply bool
+	// NoFieldOperators: the target has no $setField, $unsetField and $getField (before 5.0).
+	NoFieldOperators bool
 	// Coalesce allows reduction of operations on one document. Capped collections are
 	// excepted.
 	Coalesce bool

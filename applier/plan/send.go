@@ -189,7 +189,7 @@ func (p *Planner) appendDelta(n *node) (guarded, ok bool, err error) {
 		p.buf = p.buf[:from]
 		u = p.openUpdate(n.id, nil)
 	}
-	c, err := update.CompileDiff(d, update.CompileOptions{Guarantee: pre})
+	c, err := update.CompileDiff(d, update.CompileOptions{Guarantee: pre, NoFieldOperators: p.opt.NoFieldOperators})
 	switch {
 	case errors.Is(err, update.ErrNotCompilable):
 		p.buf = p.buf[:from]

@@ -52,6 +52,9 @@ type CompileOptions struct {
 	MaxSize int
 	// MaxDepth is the limit in levels of nesting. Zero means DefaultMaxDepth.
 	MaxDepth int
+	// NoFieldOperators says that the target has no $setField, $unsetField and $getField, as
+	// servers before 5.0. Some names can only be changed by these.
+	NoFieldOperators bool
 }
 
 // CompiledForm is the form of a compiled update.
@@ -148,6 +151,8 @@ func CompileDiff(d *ObjectDiff, opt CompileOptions) (Compiled, error) {
 	}
 	c.Depth = b.deepest
 	switch {
+	case b.byName && opt.NoFieldOperators:
+		return Compiled{}, &NotCompilableError{Reason: "it changes fields whose names only $setField and $unsetField accept"}
 	case c.Depth > opt.MaxDepth:
 		return Compiled{}, &NotCompilableError{
 			Reason: fmt.Sprintf("the update is nested %d levels deep, and %d is the limit", c.Depth, opt.MaxDepth),

@@ -20,6 +20,8 @@ type builder struct {
 	path []byte
 	// vars is the number of variables bound so far.
 	vars int
+	// byName is set once $setField, $unsetField or $getField is written.
+	byName bool
 }
 
 // level is an open document or array.

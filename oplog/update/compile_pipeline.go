@@ -116,6 +116,7 @@ func (b *builder) change(key, ref string, d *ObjectDiff, removed []string) {
 // whose names are not plain.
 func (b *builder) base(key, ref string, subs []*SubField, removed []string) {
 	var open []level
+	b.byName = b.byName || len(subs)+len(removed) > 0
 	for _, sub := range subs {
 		at := b.document(key)
 		args := b.document("$setField")

@@ -63,14 +63,14 @@ func New(ctx context.Context, cfg Config) (*Stages, error) {
 	if err != nil {
 		return nil, err
 	}
-	internal, err := plan.AskInternalApply(ctx, cfg.Target, c.MetaDB)
+	offers, err := plan.Ask(ctx, cfg.Target, c.MetaDB)
 	if err != nil {
 		return nil, err
 	}
 	a := cfg.Applier
 	a.Target, a.Checkpoint, a.Catalog, a.Commands, a.Start = cfg.Target, cfg.Link, cat, commands, cfg.Start
 	a.MetaDB, a.CopiedUntil = c.MetaDB, st.CopiedUntil
-	a.Plan = plan.Options{InternalApply: internal, Coalesce: true}
+	a.Plan = offers
 	lanes, err := applier.New(a)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package write
 
 import (
+	"bytes"
 	"context"
 	"errors"
 
@@ -135,6 +136,16 @@ func (s *updateStatement) checkModification(name string) error {
 	return nil
 }
 
+// fieldOperator returns the name of an operator of a pipeline that servers before 5.0 do not have.
+func fieldOperator(u bson.RawValue) string {
+	for _, name := range []string{"$setField", "$unsetField", "$getField"} {
+		if u.Type == bson.TypeArray && bytes.Contains(u.Value, []byte("\x03"+name+"\x00")) {
+			return name
+		}
+	}
+	return ""
+}
+
 // compile prepares the statement for a collection, nil if there is none yet.
 func (s *updateStatement) compile(w *writer, coll *storage.Collection) error {
 	if s.compiled != nil {
@@ -158,6 +169,9 @@ func (s *updateStatement) compile(w *writer, coll *storage.Collection) error {
 			}
 			return func(doc bson.RawValue) (bool, error) { return m.Match(doc.Value) }, nil
 		},
+	}
+	if name := fieldOperator(s.u); name != "" && !srv.AtLeast(5, 0) {
+		return servererr.New(servererr.InvalidPipelineOperator, "Unrecognized expression '%s'", name)
 	}
 	if srv.FCV[0] < 5 {
 		opts.Log = serverupdate.LogModifiers
