@@ -53,34 +53,47 @@ var errUsed = errors.New("it has been there already")
 // ended: a new instance, whose terms go on, in one transaction that removes the documents of the
 // earlier one. It begins after the earlier one's checkpoint, as only then its target is what the source
 // was there. If another process has created it meanwhile, it returns ErrExists. Without an earlier
-// link it is Create.
-func (s *Store) CreateAgain(ctx context.Context, first State) error {
+// link it is Create. It ends the intent: if that was withdrawn, it creates nothing and returns ErrWithdrawn.
+func (s *Store) CreateAgain(ctx context.Context, first State, intent string) error {
 	was, err := s.readLink(ctx)
+	var instead func(*mongo.Txn) (int64, error)
 	switch {
 	case errors.Is(err, ErrNoLink):
-		return s.Create(ctx, first)
+		instead = func(*mongo.Txn) (int64, error) { return 0, nil }
 	case err != nil:
 		return s.wrap(err, "create it again")
 	case was.Over == nil:
 		return s.wrap(ErrExists, "create it again")
 	case !first.Applied.After(was.Applied):
 		return s.wrap(fmt.Errorf("after %s: %w: it was at %s", first.Applied, errUsed, was.Applied), "create it again")
+	default:
+		instead = func(txn *mongo.Txn) (int64, error) {
+			ended := metadata.Delete(s.cfg.DB, metadata.Links, func(dst []byte) []byte {
+				dst = bsoncore.AppendStringElement(dst, "_id", s.cfg.Link)
+				dst = bsoncore.AppendStringElement(dst, "instance", was.lease.Instance)
+				return bsoncore.AppendDateTimeElement(dst, fieldOver+".at", was.Over.At.UnixMilli())
+			})
+			// A process that has not heard of the end may still have its last term.
+			return was.lease.Term + 1, one(ctx, txn, ended, ErrExists)
+		}
 	}
 	return s.createLink(ctx, first, func(txn *mongo.Txn) (int64, error) {
-		ended := metadata.Delete(s.cfg.DB, metadata.Links, func(dst []byte) []byte {
-			dst = bsoncore.AppendStringElement(dst, "_id", s.cfg.Link)
-			dst = bsoncore.AppendStringElement(dst, "instance", was.lease.Instance)
-			return bsoncore.AppendDateTimeElement(dst, fieldOver+".at", was.Over.At.UnixMilli())
-		})
-		reply, err := txn.Call(ctx, ended)
-		if err != nil {
+		if err := one(ctx, txn, metadata.Delete(s.cfg.DB, metadata.Begins, s.intentID(intent)), ErrWithdrawn); err != nil {
 			return 0, err
 		}
-		n, err := metadata.Written(reply)
-		if err == nil && n != 1 {
-			err = ErrExists
-		}
-		// A process that has not heard of the end may still have its last term.
-		return was.lease.Term + 1, err
+		return instead(txn)
 	})
+}
+
+// one runs a write that must match one document. Otherwise it returns none.
+func one(ctx context.Context, txn mongo.Caller, cmd mongo.Command, none error) error {
+	reply, err := txn.Call(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	n, err := metadata.Written(reply)
+	if err == nil && n != 1 {
+		err = none
+	}
+	return err
 }

@@ -37,6 +37,7 @@ func leavings(link string) map[string][]any {
 		metadata.Missing:   {link + "/d.c"},
 		metadata.Renames:   {link},
 		metadata.Cuts:      {link},
+		metadata.Begins:    {link},
 		metadata.Cutovers:  {link},
 		metadata.Verified:  {link + "/d.c"},
 		metadata.Terms:     {link},

@@ -203,6 +203,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 func (s *Store) prepare(ctx context.Context) error {
 	for _, name := range []string{
 		metadata.Links, metadata.Lanes, metadata.Deferred, metadata.Builds, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Missing, metadata.Cuts,
+		metadata.Begins,
 	} {
 		if err := s.createCollection(ctx, name); err != nil {
 			return err

@@ -108,7 +108,8 @@ func (b *Back) String() string {
 //	  │ touched: nothing was changed                                        │ touched: restore expiration
 //
 // A link of that name that has begun there before, and has ended since, is a *checkpoint.OverError: applications may use
-// the target. It may be interrupted, and called again, by several processes at a time.
+// the target. It may be interrupted, and called again, by several processes at a time: they have one intent
+// ([checkpoint.Store.Intend]), so that either the link is created, or expiration is restored.
 func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, names *scope.Scope) error {
 	store, err := checkpoint.New(checkpoint.Config{Target: b.cfg.Target, DB: b.cfg.MetaDB, Link: link})
 	if err != nil {
@@ -125,10 +126,17 @@ func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, n
 	if err := store.Prepare(ctx); err != nil {
 		return err
 	}
+	intent, err := store.Intend(ctx)
+	if err != nil {
+		return err
+	}
+	if begun, err := b.begun(ctx, store); err != nil || begun {
+		return err // under an intent of before
+	}
 	if _, err := b.examine(ctx, link, names); err != nil {
 		return b.refused(ctx, store, link, err)
 	}
-	if err := b.hold(ctx, gate, store, mirrored); err != nil {
+	if err := b.hold(ctx, gate, store, intent, mirrored); err != nil {
 		if begun, unread := b.begun(ctx, store); unread == nil && begun {
 			return nil // another process was faster
 		}
@@ -141,11 +149,8 @@ func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, n
 	state.Source, state.Applied, state.AppliedWall, state.FetchFrom = b.set, b.back.Start, b.over.Reverse.Wall, b.back.Start
 	filters := b.Filters()
 	state.Filters, state.Back = &filters, &b.back
-	if err := store.CreateAgain(ctx, state); err != nil {
-		if errors.Is(err, checkpoint.ErrExists) {
-			return nil // another process was faster
-		}
-		return err
+	if err := store.CreateAgain(ctx, state, intent); err != nil {
+		return b.notCreated(ctx, store, err)
 	}
 	st, _, err := store.Load(ctx)
 	if err != nil {
@@ -178,12 +183,32 @@ func (b *Back) begun(ctx context.Context, store *checkpoint.Store) (bool, error)
 	return st.Over == nil, nil
 }
 
-// hold holds what expires documents on the target.
-func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Store, mirrored func(oplog.Namespace) bool) error {
+// notCreated returns nil if another process has created the link.
+func (b *Back) notCreated(ctx context.Context, store *checkpoint.Store, err error) error {
+	switch {
+	case errors.Is(err, checkpoint.ErrExists):
+		return nil
+	case !errors.Is(err, checkpoint.ErrWithdrawn):
+		return err
+	}
+	if begun, err := b.begun(ctx, store); err != nil || begun {
+		return err
+	}
+	return ddl.ErrExpiryRestored
+}
+
+// hold holds what expires documents on the target, as long as the intent is not withdrawn.
+func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Store, intent string, mirrored func(oplog.Namespace) bool) error {
 	free := func(ctx context.Context) error {
 		begun, err := b.begun(ctx, store)
 		if err == nil && begun {
 			err = checkpoint.ErrExists
+		}
+		if err == nil {
+			err = store.Intended(ctx, intent)
+		}
+		if errors.Is(err, checkpoint.ErrWithdrawn) {
+			err = ddl.ErrExpiryRestored
 		}
 		return err
 	}
@@ -197,33 +222,6 @@ func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Sto
 		}
 	}
 	return nil
-}
-
-// refused returns the reason why the way back does not begin, after it has restored the options deferred for it, by this
-// start or by an earlier one that was interrupted.
-func (b *Back) refused(ctx context.Context, store *checkpoint.Store, link string, why error) error {
-	if !errors.Is(why, ErrTouched) {
-		return why
-	}
-	if begun, err := b.begun(ctx, store); err != nil || begun {
-		return err // another process was faster: the writes found are those of its link
-	}
-	specs, err := ddl.ReadDeferred(ctx, b.cfg.Target, b.cfg.MetaDB, link)
-	var other ddl.RefusedErrors // those that an earlier link of that name has left do not belong to this start
-	for i := range specs {
-		if !specs[i].Held {
-			other = append(other, &ddl.RefusedError{NS: specs[i].NS, Index: specs[i].Index, UUID: specs[i].UUID})
-		}
-	}
-	if err == nil && len(other) < len(specs) {
-		_, err = (&ConvertConfig{Target: b.cfg.Target, MetaDB: b.cfg.MetaDB, Link: link}).ended().run(ctx, func(c *ddl.Converter, ctx context.Context, done func(ddl.Converted)) error {
-			return c.Expire(ctx, other, done)
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("%w; what expires documents there may stay held: %w", why, err)
-	}
-	return why
 }
 
 // examine reads the target's oplog since the target stood still. It returns the optime up to which

@@ -38,6 +38,8 @@ const (
 	Renames = "renames"
 	// Cuts has the newest consistent cuts of links.
 	Cuts = "cuts"
+	// Begins has a document for each way back that is about to begin: see checkpoint.Store.Intend.
+	Begins = "begins"
 	// Cutovers has the newest cutover of each link: see package cutover/record. Releases that do not
 	// know it ignore it; the document of the link itself says when it must not apply.
 	Cutovers = "cutovers"
@@ -81,6 +83,7 @@ func DocumentsOf(link string) []Documents {
 		{Missing, Below(link)},
 		{Renames, ByID(link)},
 		{Cuts, ByID(link)},
+		{Begins, ByID(link)},
 		{Cutovers, ByID(link)},
 		{Verified, Below(link)},
 		{History, ByID(link)},
