@@ -367,6 +367,7 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 	// No composite literal sets the fields: the value is large, and this runs for every
 	// operation of the log.
 	o.op.Op, o.op.At, o.op.Target, o.op.Collection, o.op.Grouped = *op, at, r.target, r.collection, grouped
+	o.op.NS = r.source // the same string for all operations: see writer.tally
 	o.op.Mode = plan.ModeExact
 	if !d.cfg.CopiedUntil.IsNull() && !at.OpTime.After(d.cfg.CopiedUntil) {
 		o.op.Mode = plan.ModeCopied

@@ -2,6 +2,7 @@ package applier
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -48,7 +49,10 @@ func TestWork(t *testing.T) {
 						Tally: func(list []NamespaceOps, _ []SampledOp) {
 							mu.Lock()
 							defer mu.Unlock()
-							for _, n := range list {
+							for i, n := range list {
+								if slices.ContainsFunc(list[:i], func(o NamespaceOps) bool { return o.NS == n.NS }) {
+									t.Errorf("a flush has %s twice", n.NS)
+								}
 								n.Ops, n.Bytes = n.Ops+spaces[n.NS].Ops, n.Bytes+spaces[n.NS].Bytes
 								spaces[n.NS.Clone()] = n
 							}
@@ -140,6 +144,7 @@ func TestSampled(t *testing.T) {
 		}
 	}
 	ops := make([]plan.Op, 300)
+	// All names of a namespace are one string, as those that the dispatcher hands out.
 	for i := range ops {
 		switch i % 3 {
 		case 0:
