@@ -41,14 +41,6 @@ type Op struct {
 	Grouped bool
 }
 
-// hash returns the hash of the document.
-func (o *Op) hash(seed uint32) uint32 {
-	if o.Hash != 0 {
-		return o.Hash
-	}
-	return oplog.HashID(seed, o.ID)
-}
-
 // Options describe the target.
 type Options struct {
 	// InternalApply: the target has $_internalApplyOplogUpdate (6.0 and newer).

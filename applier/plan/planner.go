@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -64,15 +65,52 @@ type Planner struct {
 
 // space is a namespace of the operations.
 type space struct {
-	ns      oplog.Namespace
-	seed    uint32
-	ordered bool
-	// coalesce, guard and list report what may be done with its operations.
-	coalesce, guard, list bool
+	ns oplog.Namespace
+	// collection is nil where the target has none.
+	collection *catalog.Collection
+	// seed is for the hashes of its documents, if isSeeded.
+	seed              uint32
+	isSeeded, ordered bool
+	// coalesce and guard report what may be done with its operations; list as well, once it
+	// is known.
+	coalesce, guard bool
+	list            listing
 	// For a namespace that is Ordered: tail is 1 plus the last node, or 0; round and rank
 	// are those of the last statement.
 	tail        int32
 	round, rank int32
+}
+
+// listing says whether statements on a namespace may have a list of _ids.
+type listing uint8
+
+const (
+	isUnknown listing = iota
+	mayList
+	mustNotList
+)
+
+// isListable reports whether its statements may have a list of _ids. It is looked up for the
+// first one only: of thousands of namespaces in a flush, most need it for none.
+func (s *space) isListable() bool {
+	if s.list == isUnknown {
+		s.list = mustNotList
+		if isListable(s.collection) {
+			s.list = mayList
+		}
+	}
+	return s.list == mayList
+}
+
+// hash returns the hash of an operation's document.
+func (s *space) hash(op *Op) uint32 {
+	if op.Hash != 0 {
+		return op.Hash
+	}
+	if !s.isSeeded {
+		s.seed, s.isSeeded = oplog.HashNamespace(s.ns), true
+	}
+	return oplog.HashID(s.seed, op.ID)
 }
 
 // NewPlanner returns a Planner.
@@ -196,8 +234,7 @@ func (p *Planner) space(op *Op) int32 {
 		return i
 	}
 	s := space{
-		ns: op.Target, seed: oplog.HashNamespace(op.Target), rank: -1,
-		coalesce: p.opt.Coalesce, guard: !p.opt.NoGuards, list: isListable(op.Collection),
+		ns: op.Target, collection: op.Collection, rank: -1, coalesce: p.opt.Coalesce, guard: !p.opt.NoGuards,
 	}
 	if c := op.Collection; c != nil {
 		s.ordered = c.Ordered || c.Capped
@@ -227,7 +264,7 @@ func (p *Planner) add(i int32) error {
 	// document, so only its last node matters.
 	slot := &s.tail
 	if !s.ordered {
-		n.hash = op.hash(s.seed)
+		n.hash = s.hash(op)
 		slot = p.slot(&n)
 	}
 	if tail := *slot - 1; tail >= 0 {

@@ -298,7 +298,7 @@ func (p *Planner) place(n *node, rank int32, s stmt) {
 	command := uint64(s.space)<<24 | uint64(round)<<4 | uint64(rank)
 	p.order = append(p.order, command<<20|uint64(len(p.stmts)))
 	p.stmts = append(p.stmts, s)
-	if s.rest > 0 && space.list && !s.behind {
+	if s.rest > 0 && !s.behind && space.isListable() {
 		p.gather(int32(len(p.stmts)-1), command)
 	}
 }
