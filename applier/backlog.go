@@ -87,7 +87,8 @@ func (d *dispatcher) commitBuild(ctx context.Context, op *oplog.Op) error {
 	if err := d.quiesceLanes(ctx, at.OpTime); err != nil {
 		return err
 	}
-	w := work{op: plan.Op{Op: op.Clone(), At: at, Target: r.target}, meta: meta{p: d.current, wall: d.wall, bytes: int64(len(op.O)) + opOverhead}}
+	own := op.Clone()
+	w := work{op: routedOp{Op: &own, at: at, route: r}, meta: meta{p: d.current, wall: d.wall, bytes: int64(len(op.O)) + opOverhead}}
 	d.keep(w)
 	if d.backlog.building == nil {
 		if err := d.write(ctx); err != nil {
@@ -150,7 +151,8 @@ func (d *dispatcher) isKept(o *routed) bool { return o.lane == len(d.writers) }
 // released.
 func (d *dispatcher) keepBack(o *routed) {
 	w := o.work
-	w.op.Op = o.op.Clone()
+	op := o.op.Clone()
+	w.op.Op = &op
 	w.p, w.wall = d.current, d.wall
 	d.keep(w)
 }
@@ -226,7 +228,7 @@ func (d *dispatcher) fit(queue []work) (n int) {
 func (d *dispatcher) writeKept(ctx context.Context, queue []work) error {
 	s := span{wall: queue[0].wall}
 	for i := range queue {
-		s.ops, s.groups = append(s.ops, queue[i].op), append(s.groups, queue[i].group)
+		s.ops, s.groups = append(s.ops, queue[i].op.planned()), append(s.groups, queue[i].group)
 	}
 	if err := d.readAgain(ctx, s.ops); err != nil {
 		return err
@@ -275,22 +277,22 @@ func (d *dispatcher) written(queue []work) error {
 // beginBuild begins to execute a commit. Everything before it is in the target.
 func (d *dispatcher) beginBuild(ctx context.Context, w work) error {
 	again := ddl.Once
-	if d.barrierAnnounced == w.op.At {
+	if d.barrierAnnounced == w.op.at {
 		again = ddl.Maybe
 	}
 	b := &building{work: w, begun: time.Now(), ended: make(chan struct{})}
-	if err := d.barrier.announce(ctx, span{ops: []plan.Op{b.op}}); err != nil {
+	if err := d.barrier.announce(ctx, span{ops: []plan.Op{b.op.planned()}}); err != nil {
 		return err
 	}
-	h, err := d.early.take(&b.op.Op)
+	h, err := d.early.take(b.op.Op)
 	if err != nil {
 		return err
 	}
 	d.backlog.building = b
 	d.backlog.wg.Go(func() {
 		defer close(b.ended)
-		if b.err = d.early.await(d.backlog.ctx, &b.op.Op, h); b.err == nil {
-			b.err = d.cfg.Commands.Apply(d.backlog.ctx, &b.op.Op, again)
+		if b.err = d.early.await(d.backlog.ctx, b.op.Op, h); b.err == nil {
+			b.err = d.cfg.Commands.Apply(d.backlog.ctx, b.op.Op, again)
 		}
 	})
 	return nil
@@ -326,15 +328,15 @@ func (d *dispatcher) endBuild(ctx context.Context) error {
 	case b.err != nil:
 		return b.err
 	}
-	if err := d.barrier.complete(ctx, span{ops: []plan.Op{b.op}}); err != nil {
+	if err := d.barrier.complete(ctx, span{ops: []plan.Op{b.op.planned()}}); err != nil {
 		return err
 	}
-	d.raiseFloor(b.op.At)
+	d.raiseFloor(b.op.at)
 	d.routes.forget()
-	d.applied(&b.op.Op, b.op.At.OpTime, b.wall)
-	if _, kept := d.routes.kept[b.op.Target]; kept {
-		d.cfg.Observer.Log(slog.LevelInfo, "index build committed; what was kept back for it follows", slog.String(keyOpTime, b.op.At.OpTime.String()),
-			slog.String(keyNS, string(b.op.Target)), slog.Duration(keyWaited, time.Since(b.begun)), slog.Int(keyOps, len(d.backlog.queue)))
+	d.applied(b.op.Op, b.op.at.OpTime, b.wall)
+	if _, kept := d.routes.kept[b.op.route.target]; kept {
+		d.cfg.Observer.Log(slog.LevelInfo, "index build committed; what was kept back for it follows", slog.String(keyOpTime, b.op.at.OpTime.String()),
+			slog.String(keyNS, string(b.op.route.target)), slog.Duration(keyWaited, time.Since(b.begun)), slog.Int(keyOps, len(d.backlog.queue)))
 	}
 	return d.written([]work{b.work})
 }
@@ -357,7 +359,7 @@ func (d *dispatcher) awaitBuilding(ctx context.Context, at oplog.OpTime) error {
 			return d.endBuild(ctx)
 		case <-ticker.C:
 			d.cfg.Observer.Log(slog.LevelInfo, "all collections wait for an index build", slog.String(keyOpTime, at.String()),
-				slog.String(keyNS, string(d.backlog.building.op.Target)), slog.Duration(keyWaited, time.Since(start)))
+				slog.String(keyNS, string(d.backlog.building.op.route.target)), slog.Duration(keyWaited, time.Since(start)))
 		case <-d.cfg.Leave:
 			return ErrLeft
 		case <-d.patience:

@@ -153,7 +153,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		}
 		next, err := d.gather(ctx, &items[i], false)
 		size += next.bytes
-		other := len(next.ops) > 0 && next.ops[0].op.Mode != first.ops[0].op.Mode
+		other := len(next.ops) > 0 && next.ops[0].op.mode != first.ops[0].op.mode
 		if err != nil || next.direct || next.announced || other || len(together.ops)+len(next.ops) > d.cfg.FlushDocs || size > int64(d.cfg.FlushBytes) {
 			break // the error recurs when it is this item's turn
 		}
@@ -240,8 +240,8 @@ func (d *dispatcher) gatherOne(g *gathered, o *routed, first bool) error {
 		g.spans = g.spans || g.lane >= 0 && g.lane != o.lane
 		g.lane = o.lane
 		g.bytes += o.bytes
-		g.direct = g.direct || isDirect(&o.op)
-		g.announced = g.announced || o.op.At.Compare(d.announced[o.lane]) <= 0
+		g.direct = g.direct || o.op.isDirect()
+		g.announced = g.announced || o.op.at.Compare(d.announced[o.lane]) <= 0
 		g.ops = append(g.ops, *o)
 		return nil
 	case first:
@@ -261,7 +261,7 @@ func (d *dispatcher) collect(s span, g *gathered) span {
 		group = d.group
 	}
 	for i := range g.ops {
-		s.ops = append(s.ops, g.ops[i].op)
+		s.ops = append(s.ops, g.ops[i].op.planned())
 		s.groups = append(s.groups, group)
 	}
 	return s
@@ -278,7 +278,7 @@ func (d *dispatcher) nextGroup() {
 func (d *dispatcher) whole(ctx context.Context, g *gathered) error {
 	d.spend(len(g.ops), g.bytes)
 	if d.isKept(&g.ops[0]) {
-		if err := d.reserveKept(ctx, g.bytes, g.ops[0].op.At.OpTime); err != nil {
+		if err := d.reserveKept(ctx, g.bytes, g.ops[0].op.at.OpTime); err != nil {
 			return err
 		}
 		d.nextGroup()
@@ -347,13 +347,13 @@ func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 		// span shows which part of it is in the target.
 		uncertain := at.Compare(d.barrierAnnounced) <= 0
 		full := len(s.ops) >= d.barrier.limit || size+o.bytes > int64(d.cfg.FlushBytes)
-		if len(s.ops) > 0 && (uncertain != s.uncertain || !uncertain && (full || isDirect(&o.op) != isDirect(&s.ops[0]))) {
+		if len(s.ops) > 0 && (uncertain != s.uncertain || !uncertain && (full || o.op.isDirect() != isDirect(&s.ops[0]))) {
 			if err := write(); err != nil {
 				return err
 			}
 		}
 		s.uncertain = uncertain
-		s.ops, s.groups = append(s.ops, o.op), append(s.groups, 0)
+		s.ops, s.groups = append(s.ops, o.op.planned()), append(s.groups, 0)
 		size += o.bytes
 	}
 	return write()
@@ -383,7 +383,7 @@ func (d *dispatcher) individually(ctx context.Context, item *batch.Item) error {
 		if o.disposition != toApply {
 			return d.settle(&o)
 		}
-		s := span{ops: []plan.Op{o.op}, groups: []uint32{0}, uncertain: o.op.At.Compare(d.barrierAnnounced) <= 0}
+		s := span{ops: []plan.Op{o.op.planned()}, groups: []uint32{0}, uncertain: o.op.at.Compare(d.barrierAnnounced) <= 0}
 		return d.afterBarrier(ctx, s)
 	case op.Command == oplog.CommandCommitIndexBuild:
 		return d.commitBuild(ctx, op)

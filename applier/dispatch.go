@@ -50,6 +50,8 @@ type dispatcher struct {
 	ready   [][]work
 	current *pending
 	group   uint32
+	// inner has the operations of the batch's transactions.
+	inner opMemory
 	// ended: the copy has ended, or there is none.
 	ended bool
 	// patience ends the wait for index builds of a drain, nil if it has no limit.
@@ -237,6 +239,7 @@ func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 	} else if err = d.items(ctx, b.Items); err != nil {
 		return err
 	}
+	d.inner = nil
 	d.handOver()
 	d.pass(b.Last)
 	d.last, d.lastWall, d.inDoubt = b.Last, int64(b.Wall), b.InDoubt
@@ -326,7 +329,7 @@ func (d *dispatcher) routeInner(ctx context.Context, t *txn.Transaction, op *opl
 		return nil
 	}
 	at := checkpoint.Position{OpTime: t.OpTime, Op: n}
-	return d.route(ctx, op, at, t.Kind == txn.KindApplyOps, o)
+	return d.route(ctx, d.inner.own(op), at, t.Kind == txn.KindApplyOps, o)
 }
 
 // disposition says how the dispatcher handles an operation.
@@ -343,7 +346,6 @@ const (
 type routed struct {
 	work
 	disposition disposition
-	route       *route
 	lane        int
 	what        string // for noCollection
 	// inTurn: it must not overtake other operations of its collection in any lane.
@@ -364,13 +366,9 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 		o.disposition = alreadyApplied
 		return nil
 	}
-	// No composite literal sets the fields: the value is large, and this runs for every
-	// operation of the log.
-	o.op.Op, o.op.At, o.op.Target, o.op.Collection, o.op.Grouped = *op, at, r.target, r.collection, grouped
-	o.op.NS = r.source // the same string for all operations: see writer.tally
-	o.op.Mode = plan.ModeExact
+	o.op = routedOp{Op: op, at: at, route: r, mode: plan.ModeExact, grouped: grouped}
 	if !d.cfg.CopiedUntil.IsNull() && !at.OpTime.After(d.cfg.CopiedUntil) {
-		o.op.Mode = plan.ModeCopied
+		o.op.mode = plan.ModeCopied
 	}
 	switch {
 	case r.collection == nil:
@@ -381,17 +379,17 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 		return nil
 	}
 	h := r.seed
-	o.hash, o.op.Hash, o.inTurn = 0, 0, r.inTurn
+	o.hash, o.inTurn = 0, r.inTurn
 	switch {
 	case !r.oneLane:
 		h = oplog.HashID(r.seed, op.ID)
-		o.hash, o.op.Hash = h|1, h
+		o.hash, o.op.hash = h|1, h
 	case !r.collection.Ordered:
 		// For the plan. Here the entries are read in their order in memory.
-		o.op.Hash = oplog.HashID(r.seed, op.ID)
+		o.op.hash = oplog.HashID(r.seed, op.ID)
 	}
 	o.lane = int(h % uint32(len(d.writers)))
-	o.disposition, o.route = toApply, r
+	o.disposition = toApply
 	if r.kept && at.Compare(r.since) > 0 {
 		o.lane, o.inTurn = len(d.writers), false
 	}
@@ -411,7 +409,7 @@ func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
 			return err
 		}
 		if d.isKept(o) {
-			if err := d.reserveKept(ctx, o.bytes, o.op.At.OpTime); err != nil {
+			if err := d.reserveKept(ctx, o.bytes, o.op.at.OpTime); err != nil {
 				return err
 			}
 			d.keepBack(o)
@@ -437,12 +435,13 @@ func (d *dispatcher) settle(o *routed) error {
 		d.metrics.skipped.Inc()
 		d.stats.skipped.Add(1)
 	case noCollection:
-		if o.op.Mode == plan.ModeCopied {
+		if o.op.mode == plan.ModeCopied {
 			d.metrics.ignored.Inc()
 			d.stats.ignored.Add(1)
 			return nil
 		}
-		diverged := divergence(&o.op, o.what)
+		op := o.op.planned()
+		diverged := divergence(&op, o.what)
 		if !d.cfg.ReportDivergence {
 			return diverged
 		}
@@ -457,11 +456,11 @@ func (d *dispatcher) settle(o *routed) error {
 // the window already.
 func (d *dispatcher) append(o *routed) {
 	o.p, o.wall = d.current, d.wall
-	if o.op.At.Compare(d.announced[o.lane]) <= 0 {
-		d.handed[o.lane] = o.op.At
+	if o.op.at.Compare(d.announced[o.lane]) <= 0 {
+		d.handed[o.lane] = o.op.at
 	}
 	d.ready[o.lane] = append(d.ready[o.lane], o.work)
-	d.shares.count(o.route)
+	d.shares.count(o.op.route)
 }
 
 // reserve takes bytes of the window. Before it waits, it hands the lanes all that is

@@ -2,18 +2,59 @@ package applier
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metric"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // work is an operation for a lane.
 type work struct {
-	op plan.Op
+	op routedOp
 	meta
+}
+
+// routedOp is an operation with what the dispatcher has determined. Of the operation itself it
+// has only the address, because it is copied from one queue to the next: its flush copies the
+// operation, once.
+type routedOp struct {
+	// Op is in its entry, or in memory of the dispatcher. It must not be modified.
+	*oplog.Op
+	at    checkpoint.Position
+	route *route
+	// hash and grouped are plan.Op's.
+	hash    uint32
+	mode    plan.Mode
+	grouped bool
+}
+
+// plan sets op to the operation in the form that the plan takes.
+func (o *routedOp) plan(op *plan.Op) {
+	op.Op, op.At, op.Target, op.Collection = *o.Op, o.at, o.route.target, o.route.collection
+	op.NS = o.route.source // the same string for all operations: see writer.tally
+	op.Mode, op.Hash, op.Grouped = o.mode, o.hash, o.grouped
+}
+
+// planned returns the operation in the form that the plan takes.
+func (o *routedOp) planned() (op plan.Op) {
+	o.plan(&op)
+	return op
+}
+
+// opMemory is memory for operations that are in no entry of their own.
+type opMemory []oplog.Op
+
+// own returns a copy of op.
+func (m *opMemory) own(op *oplog.Op) *oplog.Op {
+	if len(*m) == cap(*m) {
+		*m = make([]oplog.Op, 0, max(4, min(64, 2*cap(*m)))) // the full one is freed after its last operation
+	}
+	*m = append(*m, *op)
+	return &(*m)[len(*m)-1]
 }
 
 // meta is what the applier needs of an operation in addition to the plan's fields.
@@ -186,11 +227,11 @@ func (w *laneWriter) fit(queued []work, closed, passed bool) (n int, ready bool)
 		return 0, closed
 	}
 	first := &queued[0]
-	if w.isAnnounced(first.op.At) {
-		for n < len(queued) && w.isAnnounced(queued[n].op.At) {
+	if w.isAnnounced(first.op.at) {
+		for n < len(queued) && w.isAnnounced(queued[n].op.at) {
 			n++
 		}
-		last := queued[n-1].op.At
+		last := queued[n-1].op.at
 		complete := n < len(queued) || last.Compare(w.lane.Announced()) == 0 || passed
 		w.uncounted(queued[:n])
 		return n, complete
@@ -201,7 +242,7 @@ func (w *laneWriter) fit(queued []work, closed, passed bool) (n int, ready bool)
 		q := &queued[n]
 		whole := n > 0 && q.group != 0 && q.group == queued[n-1].group
 		if n > 0 && !whole {
-			if q.op.Mode != first.op.Mode || isDirect(&q.op) != isDirect(&first.op) {
+			if q.op.mode != first.op.mode || q.op.route != first.op.route && q.op.isDirect() != first.op.isDirect() {
 				break
 			}
 			// A group is taken as a whole: its size is counted before its first operation
@@ -260,10 +301,11 @@ func (w *laneWriter) uncounted(queued []work) {
 
 // keep copies operations to the span.
 func (w *laneWriter) keep(items []work) {
-	w.span.uncertain, w.span.wall = w.isAnnounced(items[0].op.At), items[0].wall
-	w.span.ops, w.span.groups, w.metas = w.span.ops[:0], w.span.groups[:0], w.metas[:0]
+	w.span.uncertain, w.span.wall = w.isAnnounced(items[0].op.at), items[0].wall
+	w.span.ops = slices.Grow(w.span.ops[:0], len(items))[:len(items)]
+	w.span.groups, w.metas = w.span.groups[:0], w.metas[:0]
 	for i := range items {
-		w.span.ops = append(w.span.ops, items[i].op)
+		items[i].op.plan(&w.span.ops[i])
 		w.span.groups = append(w.span.groups, items[i].group)
 		w.metas = append(w.metas, items[i].meta)
 	}

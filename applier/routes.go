@@ -66,6 +66,9 @@ type route struct {
 	// emptied is routes.emptied when it was looked up: as long as they are equal, it is the one
 	// in the cache.
 	emptied int
+	// What follows changes with each operation: lanes read what is before it, so that it has a
+	// cache line of its own.
+	_ [64]byte
 	// ops counts its operations during the comparison of shares with this number.
 	ops, comparison int
 }
@@ -259,9 +262,9 @@ func (d *dispatcher) reroute(ctx context.Context, at checkpoint.Position, change
 // has several lanes: before the lane changes, everything that was handed out is in the
 // target.
 func (d *dispatcher) inTurn(ctx context.Context, o *routed) error {
-	if !o.inTurn || d.routes.turn == o.lane+1 || d.isCrossed(o.op.At.OpTime) {
+	if !o.inTurn || d.routes.turn == o.lane+1 || d.isCrossed(o.op.at.OpTime) {
 		return nil
 	}
 	d.routes.turn = o.lane + 1
-	return d.quiesceLanes(ctx, o.op.At.OpTime) // nothing of it is kept back
+	return d.quiesceLanes(ctx, o.op.at.OpTime) // nothing of it is kept back
 }

@@ -246,8 +246,8 @@ func TestRoutingIsStable(t *testing.T) {
 		if o.lane != tc.want {
 			t.Errorf("%s, _id %v, one lane %v: lane %d of %d, want %d", tc.ns, tc.id, tc.oneLane, o.lane, tc.writers, tc.want)
 		}
-		if want := oplog.HashID(oplog.HashNamespace(tc.ns), e.ID); o.op.Hash != want {
-			t.Errorf("%s, _id %v, one lane %v: the plan is given the hash %#x, want %#x", tc.ns, tc.id, tc.oneLane, o.op.Hash, want)
+		if want := oplog.HashID(oplog.HashNamespace(tc.ns), e.ID); o.op.hash != want {
+			t.Errorf("%s, _id %v, one lane %v: the plan is given the hash %#x, want %#x", tc.ns, tc.id, tc.oneLane, o.op.hash, want)
 		}
 	}
 }
