@@ -66,7 +66,7 @@ type Config struct {
 	// MoveAfter is how many ends in a row with an error that a restart may help make Work return
 	// it, so that another process may try. Default 5.
 	MoveAfter int
-	// Log gets what happens to links. Required.
+	// Log gets the events of links. Required.
 	Log *slog.Logger
 }
 

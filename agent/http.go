@@ -118,7 +118,7 @@ func (a *Agent) Web(own prometheus.Gatherer) web.Config {
 			Health: func() (bool, string) { return true, a.sentence() },
 		},
 		Find: a.Link, Ready: a.ready, Log: a.cfg.Log,
-		// What one link cannot show must not hide the others.
+		// A link that cannot be shown must not hide the others.
 		Metrics: prometheus.GathererFunc(func() ([]*family, error) { return a.gather(own) }), MetricsPartly: true,
 	}
 }

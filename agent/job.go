@@ -116,7 +116,7 @@ func (j *job) show(v View) {
 	j.view = &v
 }
 
-// noRoom is what a link waits for that has been assigned.
+// noRoom is the reason why an assigned link waits.
 const noRoom = "as many links run as the process has room for"
 
 // Work runs a link until ctx is done, then returns once the link has drained. The term is that

@@ -144,7 +144,7 @@ type Config struct {
 	// number of operations applied, the source's clock at the oldest of them, and the
 	// local time of the acknowledgement. It may be nil, and must not block.
 	OnFlush func(ops int, wall bson.DateTime, at time.Time)
-	// Work is told what the applier does.
+	// Work receives the work of the applier.
 	Work Work
 	// Observer receives events, from several goroutines. May be nil.
 	Observer event.Observer

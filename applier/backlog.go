@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// backlog is what waits for index builds. While the target executes a commitIndexBuild, the
+// backlog has the operations that wait for index builds. While the target executes a commitIndexBuild, the
 // operations of that collection are kept back, in order, and the lanes continue with all
 // others:
 //
@@ -335,7 +335,7 @@ func (d *dispatcher) endBuild(ctx context.Context) error {
 	d.routes.forget()
 	d.applied(b.op.Op, b.op.at.OpTime, b.wall)
 	if _, kept := d.routes.kept[b.op.route.target]; kept {
-		d.cfg.Observer.Log(slog.LevelInfo, "index build committed; what was kept back for it follows", slog.String(keyOpTime, b.op.at.OpTime.String()),
+		d.cfg.Observer.Log(slog.LevelInfo, "index build committed; the operations kept back for it follow", slog.String(keyOpTime, b.op.at.OpTime.String()),
 			slog.String(keyNS, string(b.op.route.target)), slog.Duration(keyWaited, time.Since(b.begun)), slog.Int(keyOps, len(d.backlog.queue)))
 	}
 	return d.written([]work{b.work})

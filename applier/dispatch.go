@@ -40,10 +40,10 @@ type dispatcher struct {
 	handed []checkpoint.Position
 	routes routes
 	early  *headStarts
-	// backlog is what waits for index builds. It counts as one more lane.
+	// backlog has the operations that wait for index builds. It counts as one more lane.
 	backlog backlog
 	shares  shares
-	// repairing is what operators have asked to be rewritten.
+	// repairing has the repairs that operators have requested.
 	repairing repairing
 	// ready are operations for each lane that have not been handed over yet, all of the
 	// batch current.
@@ -164,7 +164,7 @@ func (d *dispatcher) between(ctx context.Context) error {
 	return d.repairIfAsked(ctx)
 }
 
-// prepare reads what earlier attempts have left.
+// prepare reads the records that earlier attempts have left.
 func (d *dispatcher) prepare(ctx context.Context) error {
 	if d.ended {
 		if err := d.early.resume(ctx); err != nil {

@@ -57,7 +57,7 @@ func (m *opMemory) own(op *oplog.Op) *oplog.Op {
 	return &(*m)[len(*m)-1]
 }
 
-// meta is what the applier needs of an operation in addition to the plan's fields.
+// meta has the fields of an operation that the applier needs in addition to the plan's.
 type meta struct {
 	p *pending
 	// bytes is its share of the window.

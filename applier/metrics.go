@@ -53,7 +53,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		commitToApplied: histogram("commit_to_applied_seconds", "From the source's clock at the oldest operation of a flush until the flush was acknowledged, in seconds.",
 			prometheus.ExponentialBuckets(0.001, 2, 19)),
 		window: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "replicator_applier_window_bytes", Help: "What was handed to writers and is not applied yet, in bytes.",
+			Name: "replicator_applier_window_bytes", Help: "Operations handed to writers and not applied yet, in bytes.",
 		})),
 	}
 	m.keptBack = metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{

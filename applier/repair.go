@@ -49,7 +49,7 @@ type Repair struct {
 // RepairState is the outcome of a Repair.
 type RepairState uint8
 
-// What became of a Repair. Except with RepairDone, nothing was written.
+// The outcomes of a Repair. Except with RepairDone, nothing was written.
 const (
 	// RepairLater: it cannot be done now.
 	RepairLater RepairState = iota
@@ -125,8 +125,8 @@ func (d *dispatcher) repairIfAsked(ctx context.Context) error {
 }
 
 // repair writes documents as they were on the source as of the last entry that was handed out,
-// when everything up to there, and nothing later, is in the target. What follows in the log
-// then meets what it was logged for, as with any other document. It is written in a
+// when everything up to there, and nothing later, is in the target. Later entries of
+// the log then find the documents that they were logged for, as with any other document. It is written in a
 // transaction of the barrier's lane that verifies the lease and the positions of all lanes: a
 // failover that loses a flush of one lane also loses it, and a process that was fenced writes
 // nothing.
@@ -167,7 +167,7 @@ func (d *dispatcher) repair(ctx context.Context, r *Repair) (Repaired, error) {
 	return out, nil
 }
 
-// readSource reads the source's documents, while lanes work on what they have.
+// readSource reads the source's documents, while lanes continue with their operations.
 func (d *dispatcher) readSource(ctx context.Context, r *Repair) ([]bson.Raw, error) {
 	limited, cancel := context.WithTimeout(ctx, repairReads)
 	defer cancel()

@@ -252,7 +252,7 @@ func (t *tracker) idleSince(from time.Time) time.Duration {
 	return sum / time.Duration(max(1, len(t.left)))
 }
 
-// positions returns what the lanes have acknowledged.
+// positions returns the positions that the lanes have acknowledged.
 func (t *tracker) positions() []checkpoint.Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -145,7 +145,7 @@ func (d *during) all(ctx context.Context, ops int64) error {
 	return d.link.until(ctx, "everything else is applied", func(*monitor.Snapshot) bool { return d.applied.Load() >= ops })
 }
 
-// end ends the build, checks a complete target, and ends what begin has started.
+// end ends the build, checks a complete target, and ends everything that begin has started.
 func (d *during) end(ctx context.Context) error {
 	defer d.close()
 	if d.link == nil {

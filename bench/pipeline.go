@@ -59,7 +59,7 @@ func limitMemory(c Config, p *contender) (undo func()) {
 		return func() {}
 	}
 	limit := c.BufferBytes + outsideBuffer
-	p.run.Notes = append(p.run.Notes, fmt.Sprintf("with a soft memory limit of %d MiB, not counting what was in the process before", limit>>20))
+	p.run.Notes = append(p.run.Notes, fmt.Sprintf("with a soft memory limit of %d MiB, not counting the memory of the process before", limit>>20))
 	prepare := p.prepare
 	p.prepare = func(ctx context.Context, round int) (func(context.Context) error, error) {
 		debug.SetMemoryLimit(math.MaxInt64)

@@ -46,7 +46,7 @@ func only(dbs []string) (*scope.Scope, error) {
 	return scope.New(scope.Config{Include: dbs, MetaDB: ends.MetaDB})
 }
 
-// place is an end, and what a run may do there.
+// place is an end, and the databases that a run may use there.
 type place struct {
 	*ends.End
 	// uri is the connection string that names it, empty where it was started here.

@@ -18,7 +18,7 @@ type source struct {
 	rewind, close func()
 }
 
-// openSource opens what c.Source says, memory or an embedded set, with the workload in its
+// openSource opens the source named by c.Source, memory or an embedded set, with the workload in its
 // log.
 func openSource(ctx context.Context, c Config) (*source, error) {
 	s := &source{upstream: upstream{cfg: c, start: ends.First}, rewind: func() {}, close: func() {}}

@@ -21,7 +21,7 @@ type target struct {
 	plain *plain.Client
 }
 
-// openTarget opens what c.Target says.
+// openTarget opens the target named by c.Target.
 func openTarget(ctx context.Context, c Config) (*target, error) {
 	t := &target{cfg: c}
 	var err error
@@ -98,7 +98,7 @@ func (t *target) driver(ctx context.Context) (*plain.Client, error) {
 	return client, nil
 }
 
-// done drops what the run created there, and closes it.
+// done drops the databases that the run created there, and closes it.
 func (t *target) done(ctx context.Context) error {
 	defer t.close()
 	if t.plain != nil {

@@ -23,7 +23,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 	gauge("queued_bytes", "Bytes fetched and not sent on.", func(s Stats) float64 { return float64(s.Queued) })
 	gauge("replies", "Replies fetched and not sent on.", func(s Stats) float64 { return float64(s.Replies) })
 	gauge("limit_bytes", "How many bytes may be fetched and not applied.", func(s Stats) float64 { return float64(s.Limit) })
-	gauge("oldest_age_seconds", "How long ago the oldest of what is not applied was fetched.", func(s Stats) float64 { return age(s.Oldest) })
+	gauge("oldest_age_seconds", "How long ago the oldest entry that is not applied was fetched.", func(s Stats) float64 { return age(s.Oldest) })
 	return &metrics{
 		waits:  metric.Counter(reg, prefix+"waits_total", "How often the source was not read for want of room."),
 		waited: metric.Counter(reg, prefix+"wait_seconds_total", "How long the source was not read for want of room."),

@@ -74,7 +74,7 @@ func (s *Store) acquire(ctx context.Context, before linkDoc, after int64, claim 
 	return h, nil
 }
 
-// bounded returns the Store for what acquires a lease: it does not wait for ever for a reply.
+// bounded returns the Store for acquiring a lease: it does not wait for ever for a reply.
 func (s *Store) bounded() *Store {
 	b := *s
 	b.cfg.Target = mongo.Patient{Caller: mongo.Bounded{Caller: s.once, Limit: lease.AnswerWithin}, Retry: s.patience()}

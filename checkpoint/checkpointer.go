@@ -37,7 +37,7 @@ type Checkpointer struct {
 	// by a majority of the target.
 	advance func(ctx context.Context, a Applied) error
 	moved   func(Progress)
-	// gaps returns what the target lacks of a progress.
+	// gaps returns the gaps of the target in a progress.
 	gaps func() Gaps
 
 	progress Progress // the newest

@@ -132,7 +132,7 @@ func (h *Link) Routes(ctx context.Context) (Rerouting, error) {
 	return routes, nil
 }
 
-// Rerouting is a change of what OneLane returns.
+// Rerouting is a change of the result of OneLane.
 type Rerouting struct {
 	// OneLane are the collections whose operations go to one lane from now on, ByID
 	// those whose operations go to the lanes of their documents again. Thin are like

@@ -126,7 +126,7 @@ func (c *Controller) pause(ctx context.Context, r *request.Record) error {
 		}
 	}
 	if !c.brake.Settled() {
-		return c.answer(ctx, r, request.Working, "nothing new is applied; what is in flight is being finished")
+		return c.answer(ctx, r, request.Working, "nothing new is applied; operations in flight are being completed")
 	}
 	outcome := "paused"
 	if at := c.cfg.Applied(); !at.IsNull() {

@@ -377,7 +377,7 @@ func (c *Controller) Status() Status {
 // Paused reports whether nothing may be applied: the link is paused, or it is not known whether it is.
 func (c *Controller) Paused() bool { return c.brake.Paused() }
 
-// answer writes what became of a record, and remembers it.
+// answer writes the outcome of a record, and remembers it.
 func (c *Controller) answer(ctx context.Context, r *request.Record, state, outcome string) error {
 	if r.State == state && r.Outcome == outcome {
 		return nil

@@ -309,7 +309,7 @@ func TestActs(t *testing.T) {
 			{request.Throttle, `{"speed": 1}`, `refused not a valid request: throttle: args: json: unknown field "speed"`},
 			{request.LogLevel, `{"level": "warn"}`, "done logs from level warn on"},
 			{request.Again, `{"namespace": "d.c"}`, "working asked for"},
-			{request.Pause, `{}`, "working nothing new is applied; what is in flight is being finished"},
+			{request.Pause, `{}`, "working nothing new is applied; operations in flight are being completed"},
 		} {
 			d.ask(r.kind, r.args)
 			pass(listEvery)

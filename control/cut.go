@@ -76,7 +76,7 @@ func (c *Controller) tryCut(ctx context.Context, r *request.Record) (state, outc
 	now := time.Now()
 	switch {
 	case !now.Before(one.until):
-		return request.Failed, fmt.Sprintf("none could be made within %s: %s", within, cmp.Or(why, "what was read is not applied yet")), nil
+		return request.Failed, fmt.Sprintf("none could be made within %s: %s", within, cmp.Or(why, "the entries read are not applied yet")), nil
 	case !now.Before(one.next):
 		c.cfg.Cuts.Cut()
 		one.next = now.Add(cutAgain)

@@ -197,7 +197,7 @@ func (b *Back) notCreated(ctx context.Context, store *checkpoint.Store, err erro
 	return ddl.ErrExpiryRestored
 }
 
-// hold holds what expires documents on the target, as long as the intent is not withdrawn.
+// hold defers the options that expire documents on the target, as long as the intent is not withdrawn.
 func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Store, intent string, mirrored func(oplog.Namespace) bool) error {
 	free := func(ctx context.Context) error {
 		begun, err := b.begun(ctx, store)
@@ -239,7 +239,7 @@ func (b *Back) examine(ctx context.Context, link string, names *scope.Scope) (gu
 	}, guard.State{At: b.over.Source}, newest.OpTime, nil)
 	switch {
 	case errors.Is(err, guard.ErrNotReached):
-		return st, fmt.Errorf("%w: what was written to it since %s cannot be known: %w", ErrTouched, b.over.Source, err)
+		return st, fmt.Errorf("%w: the writes to it since %s cannot be known: %w", ErrTouched, b.over.Source, err)
 	case err != nil:
 		return st, err
 	case len(found) > 0:

@@ -35,7 +35,7 @@ func Convert(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {
 	return cfg.run(ctx, (*ddl.Converter).Convert)
 }
 
-// Revert takes back what Convert has done.
+// Revert reverts Convert.
 func Revert(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {
 	return cfg.run(ctx, (*ddl.Converter).Revert)
 }

@@ -88,7 +88,7 @@ func (w *work) thawSource(ctx context.Context, r *record.Record) (outcome string
 	return "there is nothing to lift: the cutover has not blocked the old source", nil
 }
 
-// environment is what the operator's commands are given.
+// environment is the environment of the operator's commands.
 func (w *work) environment(s record.Step) []string {
 	return []string{"REPLICATOR_LINK=" + w.rec.Link, "REPLICATOR_CUTOVER=" + w.rec.ID, "REPLICATOR_STEP=" + string(s)}
 }

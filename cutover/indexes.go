@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/status"
 )
 
-// uncheckedNext is what to do if indexes cannot be checked.
+// uncheckedNext is the next step if indexes cannot be checked.
 const uncheckedNext = "replicator cut --wait …, then try again; or waive it: what violates an index is then found when the index is built."
 
 // Violation is a key that several documents of the target have in an index that is unique on

@@ -43,7 +43,7 @@ func metadataFault(field, what string) error {
 	return fmt.Errorf("%w: %s: %s", ErrMetadata, field, what)
 }
 
-// parseMetadata reads what a reply says of the member. Both parts have to be
+// parseMetadata reads the metadata of a reply. Both parts have to be
 // there.
 func parseMetadata(raw bson.Raw) (Metadata, error) {
 	var m Metadata

@@ -20,7 +20,7 @@ const (
 // minutes is read again as a whole, and nothing of it is applied before all of it is
 // there. It is smaller, too, where there is little memory.
 type batchSize struct {
-	// entries is what a slow line allows, 0 for any number.
+	// entries is how many a slow line allows, 0 for any number.
 	entries int32
 	// limit is the memory that a reply should take, in bytes, 0 for any; entry is that of
 	// an entry, as far as is known: of the last reply, or of an earlier one with larger

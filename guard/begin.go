@@ -92,7 +92,7 @@ func (g *Guard) check(ctx context.Context) error {
 func (g *Guard) load(ctx context.Context) error {
 	stored, err := g.store.Read(ctx)
 	if _, damaged := errors.AsType[*metadata.DamagedError](err); damaged {
-		g.cfg.Observer.Log(slog.LevelWarn, "what was known of foreign writes to the target is lost", slog.String(keyWhy, err.Error()))
+		g.cfg.Observer.Log(slog.LevelWarn, "the record of foreign writes to the target is lost", slog.String(keyWhy, err.Error()))
 		stored, err = nil, nil
 	}
 	if err != nil {

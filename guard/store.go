@@ -53,7 +53,7 @@ func (s *Store) Read(ctx context.Context) (*State, error) {
 }
 
 func (s *Store) wrap(err error, what string) error {
-	return fmt.Errorf("%s what is known of foreign writes to the target of link %q: %w", what, s.Link, err)
+	return fmt.Errorf("%s the foreign writes to the target of link %q: %w", what, s.Link, err)
 }
 
 // Write stores a state in its term, with write concern majority if it must not be lost. It

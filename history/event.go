@@ -74,7 +74,7 @@ type burst struct {
 	n, left int
 }
 
-// size is about what an event takes, in bytes.
+// size is the approximate size of an event, in bytes.
 func (e *Event) size() int {
 	n := 120 + len(e.Message)
 	for key, value := range e.Fields {

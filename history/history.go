@@ -12,7 +12,7 @@ import (
 
 // History has the figures and the events of a link. It is safe for concurrent use.
 type History struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	rings  *rings
 	events events
 	// news is closed when there is another event.

@@ -31,7 +31,7 @@ func (c *Copier) bound(ctx context.Context, planned []*collection) error {
 	}
 	inserted, err := c.inserted(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("find what was inserted into capped collections since the copy began: %w", err)
+		return fmt.Errorf("find inserts into capped collections since the copy began: %w", err)
 	}
 	for _, coll := range capped {
 		coll.since.Has = inserted[coll.doc.UUID].Has

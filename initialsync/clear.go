@@ -58,7 +58,7 @@ func (c *Copier) clear(ctx context.Context) error {
 	if err := c.link.UpdateCopy(ctx, c.copy); err != nil {
 		return err
 	}
-	c.cfg.Observer.Log(slog.LevelInfo, "what was in the way in the target is dropped",
+	c.cfg.Observer.Log(slog.LevelInfo, "conflicting collections of the target are dropped",
 		slog.Int(keyDatabases, len(left.dbs)), slog.Int(keyCollections, left.count))
 	return nil
 }

@@ -143,7 +143,7 @@ func (c *Copier) run(ctx context.Context) error {
 	}
 	all, err := c.load(ctx)
 	if err != nil {
-		return fmt.Errorf("read what is to be copied: %w", err)
+		return fmt.Errorf("read the list of collections to copy: %w", err)
 	}
 	if err := c.create(ctx, all); err != nil {
 		return err

@@ -78,7 +78,7 @@ func (l *Log) Drained(ctx context.Context, delay time.Duration, at func() (cp ch
 			full = time.Now()
 		case time.Since(full) < fullFor:
 		case copying || l.needs(cp):
-			return false, &spool.FullError{Dir: l.dir, Why: disk.Why + ", and what is there is needed by a transaction that is open"}
+			return false, &spool.FullError{Dir: l.dir, Why: disk.Why + ", and an open transaction needs the entries on disk"}
 		default:
 			return drained()
 		}

@@ -34,7 +34,7 @@ func (c *Copier) list(ctx context.Context) error {
 		return err
 	}
 	if err := c.link.AddCollections(ctx, inv.Collections); err != nil {
-		return fmt.Errorf("write down what is to be copied: %w", err)
+		return fmt.Errorf("store the list of collections to copy: %w", err)
 	}
 	c.enter(StepViews)
 	if err := c.views(ctx, inv.Views); err != nil {
@@ -55,7 +55,7 @@ func (c *Copier) list(ctx context.Context) error {
 		docs += inv.Collections[i].Docs
 		size += inv.Collections[i].Bytes
 	}
-	c.cfg.Observer.Log(slog.LevelInfo, "what is to be copied is listed", slog.Int(keyCollections, len(inv.Collections)),
+	c.cfg.Observer.Log(slog.LevelInfo, "the collections to copy are listed", slog.Int(keyCollections, len(inv.Collections)),
 		slog.Int(keyViews, len(inv.Views)), slog.Int64(keyDocs, docs), slog.Int64(keyBytes, size))
 	return nil
 }

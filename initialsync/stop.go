@@ -48,7 +48,7 @@ func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.Op
 	}
 	if oplog.CompareTimestamps(stop.TS, shown) < 0 {
 		// That passes: committed entries come to them.
-		return stop, fmt.Errorf("%w: the newest entry of most of the voting members is %s, and what was read is of %d.%d: it is asked for again",
+		return stop, fmt.Errorf("%w: the newest entry of most of the voting members is %s, and the newest entry read is %d.%d: it is asked for again",
 			ErrNoMember, stop, shown.T, shown.I)
 	}
 	return stop, nil

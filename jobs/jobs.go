@@ -54,7 +54,7 @@ type Locks struct {
 	stop  context.CancelCauseFunc
 	group sync.WaitGroup
 	held  map[string]*locks.Lock
-	// kept is whether the locks of earlier leaders have been looked at.
+	// kept is whether the locks of earlier leaders have been handled.
 	kept bool
 }
 

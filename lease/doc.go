@@ -41,7 +41,7 @@
 // lease's sessions after that, also by a process that has just resumed after it was
 // suspended. A [Watch] says to a process that stands by when the lease is free.
 //
-// What these promise, with a store that is up:
+// Their guarantees, with a store that is up:
 //
 //   - One holder at a time by the store's clock, if its clock does not jump: the process
 //     stops before another one may begin.

@@ -50,7 +50,7 @@ const DefaultTTL = 10 * time.Second
 type Keeper struct {
 	cfg KeeperConfig
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// term and grant are those of the present lease, until is when it is over; both clocks
 	// count.
 	term  int64

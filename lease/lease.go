@@ -51,7 +51,7 @@ type Claim struct {
 	TakeOver bool
 	// AcceptOffer acquires the lease from a process that offers it.
 	AcceptOffer bool
-	// Above is the fencing token of a lock in another store that decides who leads, 0 for none:
+	// Above is the fencing token of a lock in another store that decides which process leads, 0 for none:
 	// the term is above it, and above all terms before, max(both) + 1. So the tokens of that
 	// store and the terms here are in one order, and late writes of the previous leader are
 	// refused here, which the other store cannot do.

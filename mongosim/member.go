@@ -200,7 +200,7 @@ func (m *Member) Kill() error {
 		return w.RollbackTo(to)
 	})
 	if err != nil {
-		return fmt.Errorf("mongosim: kill %s: drop what was not durable: %w", m.Host(), err)
+		return fmt.Errorf("mongosim: kill %s: drop writes that are not durable: %w", m.Host(), err)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ type Options struct {
 	// Moods are rare answers of a real server. The zero value is none with Start, and all
 	// with StartTest.
 	Moods Moods
-	// Log receives what the members do; nil discards it.
+	// Log receives the members' log; nil discards it.
 	Log *slog.Logger
 }
 

@@ -80,7 +80,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	return a, nil
 }
 
-// work is what the applier of each attempt measures its work with.
+// work measures the work of the applier of each attempt.
 func (p *Pipeline) work() applier.Work {
 	g := p.monitor.Gauges()
 	return applier.Work{

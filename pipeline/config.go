@@ -232,7 +232,7 @@ func (c *Config) Stages(link *checkpoint.Link, target mongo.Caller, scope resync
 	}
 }
 
-// commands configures what carries out commands on the target.
+// commands configures the ddl.Executor of the target.
 func (c *Config) commands(scope resync.Scope) ddl.Config {
 	whole := c.whole()
 	return ddl.Config{

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/repair"
 )
 
-// newControl creates what carries out the requests of operators. A part obeys that of its link,
+// newControl creates the Controller that carries out the requests of operators. A part obeys that of its link,
 // unless it is being merged: that is finished.
 func (p *Pipeline) newControl() {
 	if part := p.cfg.part; part != nil {
@@ -73,6 +73,6 @@ func (p *Pipeline) endPaused() error {
 	if p.cfg.part == nil && !p.hasUnapplied() && !p.oplog.HasSpooled() && len(p.monitor.Gaps().LeftOut) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: the link is paused, so what was read is not applied: the oplog was read up to %s, and is applied up to %s",
+	return fmt.Errorf("%w: the link is paused, so the entries read are not applied: the oplog was read up to %s, and is applied up to %s",
 		failure.ErrStopped, p.unapplied, p.monitor.Progress().Applied)
 }

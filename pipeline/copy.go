@@ -114,7 +114,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 	return p.resyncs.Remove(ctx)
 }
 
-// commands configures what carries out commands on the target.
+// commands configures the ddl.Executor of the target.
 func (p *Pipeline) commands() ddl.Config {
 	cfg := p.cfg.commands(p.resyncs.Scope())
 	cfg.Late = func(ctx context.Context, e *ddl.LateError) { p.resyncs.Late(ctx, e.Hit, e) }

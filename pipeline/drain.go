@@ -46,13 +46,13 @@ func (p *Pipeline) hasRead(last oplog.OpTime) {
 func (p *Pipeline) hasUnapplied() bool { return p.monitor.Progress().Applied.Before(p.unapplied) }
 
 // notDrained returns an error that names the unapplied entries of a run that was told
-// to drain, nil if there are none. What a delay withholds need not be applied.
+// to drain, nil if there are none. Entries that a delay withholds need not be applied.
 func (p *Pipeline) notDrained() error {
 	switch spooled := p.oplog.HasSpooled(); {
 	case spooled && p.cfg.part != nil && !p.monitor.Gaps().Copying:
 		return nil // The collection equals the source's where it stands: it can be merged there.
 	case spooled:
-		return fmt.Errorf("%w: what is on disk was not applied", failure.ErrStopped)
+		return fmt.Errorf("%w: the entries on disk were not applied", failure.ErrStopped)
 	}
 	if list := p.monitor.Gaps().LeftOut; len(list) > 0 {
 		return fmt.Errorf("%w: %s", failure.ErrStopped, resync.Describe(list))

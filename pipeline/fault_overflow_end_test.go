@@ -33,7 +33,7 @@ func TestDrainedOutlastsOplog(t *testing.T) {
 	o.lost(at)
 	o.stored("a")
 	o.release()
-	if err := o.untilOf(o.links["a"], "the spool to be used again", func() bool { return o.told("the source no longer has what is still on disk") }); err != nil {
+	if err := o.untilOf(o.links["a"], "the spool to be used again", func() bool { return o.told("the source no longer has the entries that are still on disk") }); err != nil {
 		t.Fatal(err)
 	}
 	must.Succeed(t, o.caughtUp(o.links["a"]))

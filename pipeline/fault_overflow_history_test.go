@@ -63,7 +63,7 @@ func TestOverflowLostHistory(t *testing.T) {
 	o.write(1) // the source has other entries after the last common one
 	must.Succeed(t, o.start("b"))
 	o.goOn()
-	if err := o.untilOf(o.links["b"], "the spool to be given up", func() bool { return o.told("what was found on disk is not of the source's history") }); err != nil {
+	if err := o.untilOf(o.links["b"], "the spool to be given up", func() bool { return o.told("the entries found on disk are not of the source's history") }); err != nil {
 		t.Fatal(err)
 	}
 	o.same("b")

@@ -21,7 +21,7 @@ const StoodBy = "it stood by"
 // releaseWithin limits how long giving the lease back may take.
 const releaseWithin = 2 * time.Second
 
-// newKeeper creates what renews the lease. A part has that of the whole link.
+// newKeeper creates the lease's Keeper. A part has that of the whole link.
 func (p *Pipeline) newKeeper() {
 	if p.cfg.part != nil {
 		p.keeper = p.cfg.part.keeper
@@ -32,7 +32,7 @@ func (p *Pipeline) newKeeper() {
 	p.keeper = p.cfg.Lease.NewKeeper(p.target, p.cfg.MetaDB, p.cfg.Link, p.cfg.Registry)
 }
 
-// newCandidate creates what acquires the lease.
+// newCandidate creates the Candidate for the lease.
 func (p *Pipeline) newCandidate() *standby.Candidate {
 	return standby.New(standby.Config{
 		Options: p.cfg.Lease, Link: p.cfg.Link, Store: p.store, Keeper: p.keeper, Source: p.resolver, Monitor: p.monitor,

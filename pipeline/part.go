@@ -27,7 +27,7 @@ import (
 
 // part makes a pipeline copy one collection again, for another link.
 type part struct {
-	// link is the name of the other link, scope what that mirrors.
+	// link is the name of the other link, scope its scope.
 	link  string
 	scope resync.Scope
 	// until, if not null, is the entry at which the run ends.

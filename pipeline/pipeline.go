@@ -144,7 +144,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	return p, nil
 }
 
-// newOplog creates what reads the source's oplog.
+// newOplog creates the reading.Oplog of the source.
 func (p *Pipeline) newOplog() *reading.Oplog {
 	cfg := &p.cfg
 	return reading.New(reading.Config{

@@ -159,7 +159,7 @@ func (c *checker) run(ctx context.Context) error {
 	}
 	c.compare(source, target)
 	if err := c.existing(ctx, target); err != nil {
-		return fmt.Errorf("check what is in the target: %w", err)
+		return fmt.Errorf("check the content of the target: %w", err)
 	}
 	return nil
 }

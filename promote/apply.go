@@ -18,7 +18,7 @@ import (
 	"github.com/oplogrep/replicator/resync"
 )
 
-// lead applies what there is under the lease, and ends the link. What passes is tried again.
+// lead applies the relay log under the lease, and ends the link. It retries transient errors.
 func (pr *promotion) lead(ctx context.Context) error {
 	wait := pr.settings.RetryMin
 	for {
@@ -84,7 +84,7 @@ func (pr *promotion) once(ctx context.Context) error {
 			st = link.State()
 		}
 		pr.say("applying what the relay log has, from %s to %s", st.FetchFrom, found.Last)
-		// What a lane had announced may be after the end of the log: that is told of the lanes.
+		// A lane may have announced operations after the end of the log: its position says so.
 		if err := pr.apply(ctx, link, st, found.Last); err != nil && !errors.Is(err, applier.ErrLogIncomplete) {
 			return err
 		}

@@ -45,7 +45,7 @@ type Config struct {
 // promotion is a call of Run.
 type promotion struct {
 	cfg      *Config
-	settings pipeline.Config // of the link, without what needs the source
+	settings pipeline.Config // of the link, without the parts that need the source
 	target   pipeline.Cluster
 	requests *request.Store
 	store    *checkpoint.Store
@@ -109,7 +109,7 @@ func (pr *promotion) found(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// newPromotion finds the link and its lease, and creates what takes that over.
+// newPromotion finds the link and its lease, and creates the Candidate that takes the lease over.
 func newPromotion(ctx context.Context, cfg *Config, target pipeline.Cluster) (*promotion, error) {
 	cfg.SpoolWait, cfg.LeaderWait = cmp.Or(cfg.SpoolWait, 30*time.Second), cmp.Or(cfg.LeaderWait, 10*time.Second)
 	pl := cfg.Pipeline
@@ -151,7 +151,7 @@ func newPromotion(ctx context.Context, cfg *Config, target pipeline.Cluster) (*p
 	return pr, nil
 }
 
-// withoutSource returns the settings of a link in a state, without what needs its source.
+// withoutSource returns the settings of a link in a state, without those that need its source.
 func withoutSource(pl pipeline.Config, state *checkpoint.State) (pipeline.Config, error) {
 	pl.Writers, pl.RelayBytes, pl.CutInterval, pl.Delay = state.Writers, 0, 0, 0
 	pl.Guard, pl.Feedback, pl.Copy.Wanted = guard.Off, feedback.None, false

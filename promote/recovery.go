@@ -163,7 +163,7 @@ func (pr *promotion) preview(ctx context.Context) error {
 	}
 	pr.rec.set(&st, at)
 	if ok {
-		pr.rec.KeptBack = nil // what the relay log has is applied to them too
+		pr.rec.KeptBack = nil // the relay log is applied to them too
 	}
 	pr.rec.Wall = st.AppliedWall
 	return pr.known(ctx, &st)

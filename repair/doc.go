@@ -1,5 +1,5 @@
 // Package repair rewrites documents of a link's target from its source, for requests of the kind
-// repair, while the link runs, and verifies what it has rewritten.
+// repair, while the link runs, and verifies the rewritten documents.
 //
 //	request ──▶ lock ──▶ groups of _ids ──▶ dispatcher of the applier ──▶ a later cut ──▶ answer
 //	                         ▲    │              reads the source as of S,
@@ -26,5 +26,5 @@
 //
 // # Trust
 //
-// Servers return what a read concern promises. Cuts are majority-committed.
+// Servers keep the guarantees of read concerns. Cuts are majority-committed.
 package repair

@@ -7,7 +7,7 @@ import (
 	"github.com/oplogrep/replicator/applier"
 )
 
-// held is what keeps a link from applying on purpose, however long that lasts.
+// held is the reason why a link intentionally applies nothing, however long that lasts.
 func (m *Manager) held() bool { return m.cfg.Held != nil && m.cfg.Held() }
 
 // patience is the time for which something is tried. That in which the link applies nothing on

@@ -57,7 +57,7 @@ func isStale(err error) bool {
 	return again(err) || errors.Is(err, errChanged) || servererr.IsSnapshotTooOld(err) || servererr.IsSnapshotUnavailable(err)
 }
 
-// proved returns what came out of the comparison.
+// proved returns the outcome of the comparison.
 func (j *job) proved(ctx context.Context, ids, different []bson.RawValue, cut *checkpoint.Cut) error {
 	noted := j.note(ctx, ids, different, cut)
 	if len(different) > 0 {
@@ -120,7 +120,7 @@ func (j *job) laterCut(ctx context.Context, after bson.Timestamp) (checkpoint.Cu
 			return cut, nil
 		}
 		if left.over() {
-			return cut, &failure{fmt.Sprintf("%s; but no later cut was made within %s to compare them: %s; run replicator verify", j.summary(), j.m.cfg.Patience, cmp.Or(why, "what was read is not applied yet"))}
+			return cut, &failure{fmt.Sprintf("%s; but no later cut was made within %s to compare them: %s; run replicator verify", j.summary(), j.m.cfg.Patience, cmp.Or(why, "the entries read are not applied yet"))}
 		}
 		if time.Since(asked) >= cutAgain {
 			j.m.cfg.Cuts.Cut()

@@ -87,7 +87,7 @@ func (s *Store) askForCut(ctx context.Context, a Ask) (r Record, after bson.Time
 	if r, err = s.ask(ctx, a, mongo.Forever); err != nil {
 		return r, after, err
 	}
-	r.Outcome = "" // of a leader that has been quicker: that is said, too
+	r.Outcome = "" // a leader that was quicker has set it: it is said, too
 	var last error
 	err = mongo.Retry{For: mongo.Forever, Again: passes, Failed: func(err error) { last = err }}.Do(ctx, func() (err error) {
 		after, err = mongo.OperationTime(ctx, s.target)

@@ -45,7 +45,7 @@ const (
 	Refused = "refused"
 )
 
-// Record is one request of an operator, and what became of it.
+// Record is one request of an operator, and its outcome.
 type Record struct {
 	// ID is unique in a link, and sorts by the time of the asking process.
 	ID string `json:"id"`

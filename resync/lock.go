@@ -75,7 +75,7 @@ func (m *Manager) lockLeftOut(ctx context.Context, link *checkpoint.Link, reques
 	return nil
 }
 
-// keepLocks unlocks what no request needs any more.
+// keepLocks unlocks the locks that no request needs any more.
 func (m *Manager) keepLocks(term int64) {
 	names := map[string]bool{}
 	for ns, req := range m.leftOut {

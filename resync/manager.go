@@ -20,7 +20,7 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// Config has the link of a Manager, and what the Manager needs to copy collections.
+// Config has the link of a Manager, and its means to copy collections.
 type Config struct {
 	// Link is the link's name, MetaDB its metadata database on Target.
 	Link   string

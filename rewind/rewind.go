@@ -77,7 +77,7 @@ type Summary struct {
 	Last oplog.OpTime
 }
 
-// List calls each with what only the old source has, in the order of its log.
+// List calls each with the writes that only the old source has, in the order of its log.
 func List(ctx context.Context, cfg *Config, each func(*Lost) error) (Summary, error) {
 	a, err := txn.New(txn.Config{SpillDir: cfg.SpillDir, ApplyAfter: cfg.After})
 	if err != nil {

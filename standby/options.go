@@ -42,7 +42,7 @@ type Options struct {
 // minTTL is the shortest TTL.
 const minTTL = 500 * time.Millisecond
 
-// Validate returns what cannot be.
+// Validate returns an error for options that are not valid.
 func (l *Options) Validate() error {
 	switch {
 	case l.TTL == 0:
@@ -69,7 +69,7 @@ func (l *Options) SetDefaults() {
 	l.OfferFor = cmp.Or(l.OfferFor, 20*time.Second)
 }
 
-// NewKeeper returns what renews the lease of a link of a metadata database, nil without a TTL.
+// NewKeeper returns the Keeper that renews the lease of a link of a metadata database, nil without a TTL.
 // Target is the default of Options.Target.
 func (l *Options) NewKeeper(target mongo.Caller, db, link string, reg prometheus.Registerer) *lease.Keeper {
 	if l.TTL == 0 {

@@ -37,7 +37,7 @@ func newVacancy(source *syncsource.Resolver) *vacancy {
 	return v
 }
 
-// taken records that the lease is not free, or may not be: who has precedence then gets its
+// taken records that the lease is not free, or may not be: a process with precedence then gets its
 // time again.
 func (v *vacancy) taken() { v.since, v.reason = time.Time{}, "" }
 

@@ -26,13 +26,13 @@ type Config struct {
 	Link   string
 	Store  *checkpoint.Store
 	Keeper *lease.Keeper
-	// Source chooses members of the source. Monitor shows who leads.
+	// Source chooses members of the source. Monitor shows which process leads.
 	Source  *syncsource.Resolver
 	Monitor *monitor.Monitor
 	// Spooled reports whether the oplog is spooled from an entry on for an instance of the link,
 	// and returns the last entry that is: see initialsync.Log.Has.
 	Spooled func(instance string, c *checkpoint.Copy, from oplog.OpTime) (last oplog.OpTime, ok bool)
-	// Look runs one look at the lease, with what goes on meanwhile; an error says why there cannot be
+	// Look runs one read of the lease, with its concurrent work; an error says why there cannot be
 	// one. Other is called when another process is seen to lead, or to have led.
 	Look  func(soft context.Context, look func()) error
 	Other func()
@@ -146,7 +146,7 @@ func (c *Candidate) looked(err error) {
 	}
 }
 
-// seen records who leads. That a free lease is left to another process is recorded by yields.
+// seen records which process leads. That a free lease is left to another process is recorded by yields.
 func (c *Candidate) seen(s *checkpoint.View) {
 	r := s.Lease.Record
 	c.term = max(c.term, r.Term)

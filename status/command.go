@@ -6,7 +6,7 @@ import (
 	"github.com/oplogrep/replicator/internal/printable"
 )
 
-// defaultMetaDB is the metadata database that commands use if nothing else is said.
+// defaultMetaDB is the metadata database that commands use by default.
 const defaultMetaDB = "replicator"
 
 // command is a command of the program on the link, to be copied and run as it is: with the target

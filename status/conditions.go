@@ -154,7 +154,7 @@ var conditions = []condition{
 	{
 		name: "spool-waits", level: Attention, window: true, holds: spoolWaits, unwell: spoolWaitsForLong,
 		next:  says("Look at the disk of --spool-dir: dmesg, iostat -x 1, its mount."),
-		means: "Entries read from the source go to the spool, and its disk does not accept them. The oplog is not read meanwhile, and the source may delete what has not been read.",
+		means: "Entries read from the source go to the spool, and its disk does not accept them. The oplog is not read meanwhile, and the source may delete entries before they are read.",
 	},
 	{
 		name: "relay-off", level: Attention, window: true, holds: relayOff,

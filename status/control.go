@@ -54,7 +54,7 @@ type Throttle struct {
 	UnreadSince *time.Time `json:"unreadSince"`
 }
 
-// addControl adds what operators have set. The window must be known.
+// addControl adds the settings of operators. The window must be known.
 func addControl(s *Snapshot, p *monitor.Snapshot) {
 	c := p.Control
 	if c == nil || !s.leads() {
@@ -171,7 +171,7 @@ func throttled(behind bool) symptom {
 			return out + ".", since
 		}
 		if s.AgeOfOldestUnappliedSeconds != nil {
-			out += fmt.Sprintf("; what is not applied is up to %s old", coarse(ofSeconds(*s.AgeOfOldestUnappliedSeconds)))
+			out += fmt.Sprintf("; the oldest entry not applied is %s old", coarse(ofSeconds(*s.AgeOfOldestUnappliedSeconds)))
 		}
 		return out + ".", since
 	}

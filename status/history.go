@@ -130,7 +130,7 @@ const (
 	// storeWithin limits one read or write of it, and lastWithin the last write.
 	storeWithin = 10 * time.Second
 	lastWithin  = 2 * time.Second
-	// storeGrace is how long it may not be stored before that is said.
+	// storeGrace is how long it may not be stored before that is logged.
 	storeGrace = 5 * time.Minute
 )
 
@@ -138,7 +138,7 @@ const (
 type keeper struct {
 	t     *Tracker
 	store history.Store
-	// filled is set once what earlier processes have stored is known. Before, nothing is
+	// filled is set once the history stored by earlier processes is known. Before, nothing is
 	// stored: it would be lost.
 	filled bool
 	// at is when it was read or stored last, term the term under which this process led last.

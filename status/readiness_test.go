@@ -65,7 +65,7 @@ func TestReadiness(t *testing.T) {
 		{"cut", "the link has made no consistent cut: a collection is left out", Unmet, func(s *Snapshot) { s.Cut, s.NoCut = nil, "a collection is left out" }},
 		{"cut", "the newest consistent cut is that of 7:1, older than 5m0s", Unmet, func(s *Snapshot) { s.Cut.AgeSeconds = 301 }},
 		{"divergences", "2 since 2026-11-24 11:00:00 UTC", Unmet, func(s *Snapshot) { s.Applier.Divergences = 2 }},
-		{"verified", "what is verified is not known", NotKnown, func(s *Snapshot) { s.Verified = nil }},
+		{"verified", "the verified collections are not known", NotKnown, func(s *Snapshot) { s.Verified = nil }},
 		{"verified", "not verified: shop.a: something else has written to it", Unmet, func(s *Snapshot) {
 			s.Verified.At, s.Verified.Why = nil, "not verified: shop.a: something else has written to it"
 		}},

@@ -14,7 +14,7 @@ type Snapshot struct {
 	At        time.Time `json:"at"`
 	Link      string    `json:"link"`
 
-	// Verdict is all of what follows in one sentence.
+	// Verdict is the state of the link in one sentence.
 	Verdict Verdict `json:"verdict"`
 
 	// State is the pipeline's, Since when it was entered, Reason why, where the
@@ -146,7 +146,7 @@ type Snapshot struct {
 	// unwell is whether /healthz is 503.
 	unwell bool
 	// failing is when the first attempt failed after which nothing was applied or copied,
-	// stands is what the pipeline knows of a standstill, nil if there is none.
+	// stands is the standstill known to the pipeline, nil if there is none.
 	failing time.Time
 	stands  *monitor.Stands
 }

@@ -187,7 +187,7 @@ func (s *Snapshot) slower() string {
 	case b.Side == sideProcess:
 		return "this process is slower than the source"
 	case b.Side == sideSource:
-		return "what was read waits to be applied"
+		return "entries read wait to be applied"
 	default:
 		return "operations that have to wait for each other are slower than the source"
 	}

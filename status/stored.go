@@ -106,7 +106,7 @@ func (s *Stored) promoted(v Verdict) Verdict {
 	return v
 }
 
-// Lag is how old what the target has is, nil while it is not consistent. The clocks of the
+// Lag is the age of the target's newest entry, nil while it is not consistent. The clocks of the
 // source and of this process are compared.
 func (s *Stored) Lag() *float64 {
 	reached := s.State.Reached()

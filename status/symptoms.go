@@ -172,7 +172,7 @@ func spoolWaits(s *Snapshot) (string, time.Time) {
 	if s.Spool == nil || s.Spool.Full || s.blocked.IsZero() || d <= spoolSlow || !s.leads() {
 		return "", time.Time{}
 	}
-	return fmt.Sprintf("The oplog is not read: its spool has not taken what was read for %s: the disk does not answer, or is too slow.", coarse(d)), s.blocked
+	return fmt.Sprintf("The oplog is not read: its spool has accepted no entries for %s: the disk does not answer, or is too slow.", coarse(d)), s.blocked
 }
 
 func spoolWaitsForLong(s *Snapshot) bool { return s.At.Sub(s.blocked) > fullGrace }
@@ -252,7 +252,7 @@ func relayOff(s *Snapshot) (string, time.Time) {
 	if s.RelayOff == "" || !s.leads() {
 		return "", time.Time{}
 	}
-	return "The relay log is not written: " + s.RelayOff + ". What was read and is not durable on the target is in memory only.", time.Time{}
+	return "The relay log is not written: " + s.RelayOff + ". Entries that were read and are not durable on the target are in memory only.", time.Time{}
 }
 
 // relayOver holds while the relay log is larger than --relay-log.
@@ -365,7 +365,7 @@ func catchingUp(target bool) symptom {
 			out = "Catching up, and " + s.slower() + s.because()
 		}
 		if s.AgeOfOldestUnappliedSeconds != nil {
-			out += fmt.Sprintf("; what is not applied is up to %s old", coarse(ofSeconds(*s.AgeOfOldestUnappliedSeconds)))
+			out += fmt.Sprintf("; the oldest entry not applied is %s old", coarse(ofSeconds(*s.AgeOfOldestUnappliedSeconds)))
 		}
 		if s.Applier.OpsPerSecond != nil {
 			out += fmt.Sprintf("; %.0f operations per second are applied", *s.Applier.OpsPerSecond)

@@ -191,7 +191,7 @@ func verifiedReady(s *Snapshot, limits *ReadinessLimits) Precondition {
 	}
 	switch {
 	case v == nil:
-		return notKnown("Wait until the process has read it from the metadata.", "what is verified is not known")
+		return notKnown("Wait until the process has read it from the metadata.", "the verified collections are not known")
 	case v.Differences > 0:
 		return unmet(repairs(s), "%d differences in %s", v.Differences, some(v.differing())).aged(v.AgeSeconds)
 	case v.At == nil:

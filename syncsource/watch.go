@@ -202,7 +202,7 @@ func (s *watch) judge(host string, h *hello) string {
 	return ""
 }
 
-// learn records what a member reports of its set.
+// learn records a member's report on its set.
 func (s *watch) learn(h *hello) {
 	s.setName = h.setName
 	if s.replicaSetID.Type == 0 {

@@ -26,7 +26,7 @@ func (p *pair) kind() string {
 	return p.got.kind
 }
 
-// pairs puts what two sides have together, in the order of the target's names.
+// pairs pairs the collections of two sides, in the order of the target's names.
 func (v *Verifier) pairs(source, target *listing) []pair {
 	byName := map[oplog.Namespace]*pair{}
 	at := func(ns, from oplog.Namespace) *pair {

@@ -19,7 +19,7 @@ const (
 	mostText = 1000
 )
 
-// What a Path may say.
+// The values of Path.What.
 const (
 	whatMissing = "missing"
 	whatExtra   = "extra"

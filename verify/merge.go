@@ -132,7 +132,7 @@ func (w *waiting) take(key []byte) (held, bool) {
 	return list[0], true
 }
 
-// rest returns what waits, in the order in which it came.
+// rest returns the waiting documents, in the order in which they came.
 func (w *waiting) rest() []held {
 	var all []held
 	for _, list := range w.docs {

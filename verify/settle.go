@@ -143,7 +143,7 @@ func (v *Verifier) round(ctx context.Context, only ...oplog.Namespace) ([]settle
 	return all, nil
 }
 
-// compareCatalogs compares what the source has not changed between two listings.
+// compareCatalogs compares the collections that the source has not changed between two listings.
 func (v *Verifier) compareCatalogs(source, target, after *listing, deferred Overlay) []settled {
 	both := &listing{collections: maps.Clone(after.collections)} // with those that were made meanwhile
 	maps.Copy(both.collections, source.collections)

@@ -11,10 +11,10 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer, s *streams) (metrics, error) {
 	m := metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "replicator_http_refused_total", Help: "Requests over HTTP that were refused, by what was wrong with them.",
+			Name: "replicator_http_refused_total", Help: "Requests over HTTP that were refused, by reason.",
 		}, []string{"why"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "replicator_http_streams_dropped_total", Help: "Streams of /events that were ended because the client had gone, or did not take what was written.",
+			Name: "replicator_http_streams_dropped_total", Help: "Streams of /events that were ended because the client had gone, or did not read them.",
 		}),
 	}
 	if r == nil {

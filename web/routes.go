@@ -48,7 +48,7 @@ func (s *Server) table() []route {
 // of finds the link that a request is for.
 type of func(*http.Request) (name string, l Link, err error)
 
-// linkTable returns the routes of a link, without what has does not have.
+// linkTable returns the routes of a link, without those that has does not support.
 func (s *Server) linkTable(of of, has Link) []route {
 	at := func(f func(w http.ResponseWriter, r *http.Request, name string, l *Link)) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -70,7 +70,7 @@ func (s *Server) linkTable(of of, has Link) []route {
 	}
 }
 
-// routes returns what answers all addresses.
+// routes returns the handler of all addresses.
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range s.table() {

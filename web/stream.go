@@ -229,7 +229,7 @@ var always = func() <-chan struct{} {
 	return c
 }()
 
-// flush writes what there is.
+// flush writes the pending data.
 func (c *stream) flush() error {
 	if c.out.Len() == 0 {
 		return nil

@@ -21,7 +21,7 @@ type Certificate struct {
 	of      [2]version
 }
 
-// version identifies what a file has.
+// version identifies the content of a file.
 type version struct {
 	size int64
 	at   time.Time

@@ -166,12 +166,12 @@ func (c *Converter) Expire(ctx context.Context, kept RefusedErrors, done func(Co
 		err = c.step.releaseIndex(ctx, specs[i].NS, specs[i].Index)
 	}
 	if err != nil {
-		return fmt.Errorf("ddl: forget what was deferred: %w", err)
+		return fmt.Errorf("ddl: delete the records of deferred options: %w", err)
 	}
 	return nil
 }
 
-// Revert takes back what Convert has done.
+// Revert reverts Convert.
 func (c *Converter) Revert(ctx context.Context, done func(Converted)) error {
 	return c.each(ctx, "put back", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
 		if h.Index == "" {
@@ -355,7 +355,7 @@ func (c *Converter) restored(ctx context.Context, coll *catalog.Collection, h *D
 	return c.built(ctx, h, false)
 }
 
-// revert takes back what convert has done to one index.
+// revert reverts convert for one index.
 func (c *Converter) revert(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
 	is, err := c.present(ctx, coll, h)
 	switch {
@@ -366,7 +366,7 @@ func (c *Converter) revert(ctx context.Context, coll *catalog.Collection, h *Def
 	case h.Absent:
 		return "dropped", c.step.dropIndex(ctx, coll, h.Index)
 	case is == nil: // it was interrupted between the two
-		return "built without what is deferred", c.build(ctx, coll, h, h.Fields...)
+		return "built without its deferred options", c.build(ctx, coll, h, h.Fields...)
 	case is.truth("unique") && slices.Contains(h.Fields, "unique"):
 		if err := c.step.dropIndex(ctx, coll, h.Index); err != nil && !says(err, servererr.IsNoIndex) {
 			return "", err

@@ -111,7 +111,7 @@ func (h *holding) index(ctx context.Context, spec bson.Raw) error {
 // hold records the options as deferred, then changes them.
 func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst []byte) []byte) error {
 	if err := h.record(ctx, spec); err != nil {
-		return fmt.Errorf("record what is deferred: %w", err)
+		return fmt.Errorf("record deferred options: %w", err)
 	}
 	reply, err := h.modify(ctx, change)
 	if err != nil {

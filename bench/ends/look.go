@@ -19,7 +19,7 @@ import (
 func (e *End) Look(ctx context.Context) error {
 	build, err := e.run(ctx, "admin", bson.D{{Key: "buildInfo", Value: 1}})
 	if err != nil {
-		return fmt.Errorf("ask for what is built: %w", err)
+		return fmt.Errorf("ask for index builds: %w", err)
 	}
 	is := built(build)
 	switch config, err := e.run(ctx, "admin", bson.D{{Key: "replSetGetConfig", Value: 1}}); {

@@ -47,7 +47,7 @@ const (
 	fewOverANetwork = 0.05
 )
 
-// Compare returns what differs between two reports' runs and goals of the same
+// Compare returns the differences between two reports' runs and goals of the same
 // names: pace, allocations, peak, latencies, ratios. Runs with different settings
 // or ends are not compared, and figures that depend on the machine only on the same
 // one; a Change says so. A run or a goal that the newer report has no more is
@@ -60,7 +60,7 @@ func Compare(old, now *Report) []Change {
 	return c.changes
 }
 
-// comparison collects what differs.
+// comparison collects the differences.
 type comparison struct {
 	// elsewhere: the reports are of two machines.
 	elsewhere bool

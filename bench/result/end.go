@@ -13,7 +13,7 @@ type EndKind string
 const (
 	// EndMemory is a log in memory.
 	EndMemory EndKind = "memory"
-	// EndDiscard is nothing: what comes is dropped.
+	// EndDiscard drops all input.
 	EndDiscard EndKind = "discard"
 	// EndNull is a server that acknowledges everything.
 	EndNull EndKind = "null"

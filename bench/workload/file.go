@@ -89,7 +89,7 @@ func (b *blocks) fill(n int) error {
 	return nil
 }
 
-// recorded is an entry of a recording, and what takes effect with it.
+// recorded is an entry of a recording, and the operations that take effect with it.
 type recorded struct {
 	oplog.Entry
 	// ops are those of the entry, or of the transaction that ends with it. Those

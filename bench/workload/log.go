@@ -139,7 +139,7 @@ func (l *Log) appendTransaction(op Op, at oplog.OpTime) (entry []byte, ops int, 
 	return dst, ops, nil
 }
 
-// appendOp appends what entries and elements of a transaction share.
+// appendOp appends the fields that entries and elements of a transaction share.
 func (l *Log) appendOp(dst []byte, op *Op) []byte {
 	letter := "i"
 	switch op.Kind {

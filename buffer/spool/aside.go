@@ -42,7 +42,7 @@ func setAside(dir string) error {
 		return err
 	}
 	for _, g := range there {
-		// What a crash has left of the same move stays.
+		// Files that a crash has left of the same move stay.
 		if g.number <= list[len(list)-1].number {
 			if err := remove(g.path); err != nil {
 				return err
@@ -73,10 +73,10 @@ func ForgetAside(cfg Config, from oplog.OpTime) (none bool, err error) {
 		return false, err
 	}
 	if err := clearFiles(cfg.Dir); err != nil {
-		return false, fmt.Errorf("spool: remove what was set aside in %s: %w", cfg.Dir, err)
+		return false, fmt.Errorf("spool: remove the files set aside in %s: %w", cfg.Dir, err)
 	}
 	if err := os.Remove(cfg.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("spool: remove what was set aside: %w", err)
+		return false, fmt.Errorf("spool: remove the files set aside: %w", err)
 	}
 	return true, nil
 }

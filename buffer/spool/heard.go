@@ -17,7 +17,7 @@ import (
 // heardName is the file with the newest entry that the source was heard to have.
 const heardName = "heard.json"
 
-var errNothingHeard = errors.New("spool: what was heard of the source cannot be read")
+var errNothingHeard = errors.New("spool: the stored newest entry of the source cannot be read")
 
 // Heard has the newest entry that the source has reported, whether it was read or not. It is
 // kept next to the files, for the time when the source cannot be asked any more.
@@ -50,7 +50,7 @@ func NoteHeard(dir string, h Heard) error {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		return fmt.Errorf("spool: note what was heard of the source: %w", err)
+		return fmt.Errorf("spool: store the newest entry of the source: %w", err)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func ReadHeard(dir string) (Heard, bool, error) {
 		return Heard{}, false, nil
 	}
 	if err != nil {
-		return Heard{}, false, fmt.Errorf("spool: read what was heard of the source: %w", err)
+		return Heard{}, false, fmt.Errorf("spool: read the newest entry of the source: %w", err)
 	}
 	var h heardJSON
 	if err := json.Unmarshal(text, &h); err != nil || h.T == 0 { // torn by a power failure

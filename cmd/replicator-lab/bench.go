@@ -31,7 +31,7 @@ type benchCommand struct {
 	Serve    benchServe    `cmd:"" hidden:"" help:"Serve an embedded set for a measurement, until standard input ends."`
 }
 
-// commandLine is what the program was called with.
+// commandLine is the command line of the program.
 type commandLine []string
 
 // shown is the command line without secrets.
@@ -43,7 +43,7 @@ func (c commandLine) shown() []string {
 	return list
 }
 
-// benchRun is what all measurements share.
+// benchRun has the fields that all measurements share.
 type benchRun struct {
 	ctx    context.Context //nolint:containedctx // It lives as long as the command.
 	out    cli.Output

@@ -148,10 +148,10 @@ func readWorkload(name string) (workload.Workload, error) {
 // watchFlags say how measurements are observed.
 type watchFlags struct {
 	InOne    bool `name:"in-one-process" help:"Keep embedded ends in this process: what they cost is counted then."`
-	Progress bool `default:"true" negatable:"" help:"Say on standard error what is being done."`
+	Progress bool `default:"true" negatable:"" help:"Report the progress on standard error."`
 }
 
-// progress is where progress is reported, serve what starts embedded ends.
+// progress is where progress is reported, serve the command that starts embedded ends.
 func (f *watchFlags) progress(out cli.Output) io.Writer {
 	if f.Progress {
 		return out.Complaints

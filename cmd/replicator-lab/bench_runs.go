@@ -16,7 +16,7 @@ import (
 
 type benchPipeline struct {
 	Source string   `default:"memory" enum:"memory,embedded" help:"Where the log is: memory, or embedded (an embedded set, over TCP)."`
-	Buffer cli.Size `default:"256MiB" placeholder:"SIZE" help:"The budget for what was read."`
+	Buffer cli.Size `default:"256MiB" placeholder:"SIZE" help:"The budget for entries read."`
 	Take   float64  `placeholder:"N" help:"Take so many operations a second and no more, so that the buffer fills up."`
 	laneFlags
 	measureFlags

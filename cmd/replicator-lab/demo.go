@@ -10,7 +10,7 @@ import (
 )
 
 type demoCommand struct {
-	Seed      uint64 `default:"1" help:"Seed for what is written."`
+	Seed      uint64 `default:"1" help:"Seed for the writes."`
 	Seconds   int    `default:"12" help:"For how long is written, in seconds."`
 	Documents int    `default:"40000" help:"How many documents the source has before that."`
 	Listen    string `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where to serve the page, ${default}; none: nowhere. Port 0: a free one."`

@@ -40,7 +40,7 @@ func explain(err error) (code int, hint string) {
 		return cli.ExitBadInput, "Get the recording again, or name a folder of recordings: a folder per recording, with meta.json, oplog.bson and after/."
 	}
 	if is[*bench.LeftError](err) {
-		return cli.ExitUnexpected, "Drop what is left by hand: the message names the databases. The next run with --overwrite drops them too."
+		return cli.ExitUnexpected, "Drop the rest by hand: the message names the databases. The next run with --overwrite drops them too."
 	}
 	if is[*bench.ExistsError](err) {
 		return cli.ExitCheck, "Nothing was written. Name another set, or let these databases be dropped with --overwrite."

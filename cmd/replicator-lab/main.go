@@ -15,7 +15,7 @@ import (
 type commands struct {
 	Demo    demoCommand        `cmd:"" help:"Mirror one embedded replica set into another one, under load and through failovers, and compare them."`
 	Corpus  corpusCommand      `cmd:"" help:"Apply recorded oplogs, send recorded commands to an embedded set, mirror them from set to set, and compare with what the server did: three lines per recording."`
-	Bench   benchCommand       `cmd:"" help:"Measure throughput, latency and memory, next to what is possible at all."`
+	Bench   benchCommand       `cmd:"" help:"Measure throughput, latency and memory, next to the limits of driver and server."`
 	Serve   serveCommand       `cmd:"" help:"Be an embedded replica set on ports, for tests in any language: prints its connection string, serves until a signal."`
 	Version cli.VersionCommand `cmd:"" help:"Print the version."`
 }

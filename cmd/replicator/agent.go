@@ -200,7 +200,7 @@ func (p *agentProcess) run(m processMemory) error {
 	return p.takePart(at, registry, plane, p.rows(set, store))
 }
 
-// takePart runs the coordination, and what accompanies it.
+// takePart runs the coordination, and its background work.
 func (p *agentProcess) takePart(at *front, registry *prometheus.Registry, plane *controlPlane, links func(context.Context) (any, error)) error {
 	background, end := context.WithCancelCause(p.ends.Hard)
 	var along sync.WaitGroup

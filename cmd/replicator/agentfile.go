@@ -19,7 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
-// linksFile is what all agents of a fleet share: the links, and where they coordinate.
+// linksFile has the settings that all agents of a fleet share: the links, and where they coordinate.
 type linksFile struct {
 	fleetFlags
 	links []*fileLink
@@ -161,7 +161,7 @@ func (r *fileReader) section(entries map[string]pair, name string, known []strin
 	return list
 }
 
-// grammar is a set of settings, and what parses them.
+// grammar is a set of settings, and their parser.
 type grammar struct {
 	parser *kong.Kong
 	values map[string]any

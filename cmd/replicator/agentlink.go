@@ -29,7 +29,7 @@ type host struct {
 	show func(*status.Tracker, web.Link, *prometheus.Registry)
 }
 
-// links returns what runs each link of a file.
+// links returns the function that runs each link of a file.
 func (p *agentProcess) links(f *linksFile) []agent.Link {
 	list := make([]agent.Link, 0, len(f.links))
 	for _, l := range f.links {
@@ -63,7 +63,7 @@ func (p *agentProcess) runLink(e cli.Ends, l *fileLink, show func(agent.View)) e
 	return c.run(e, plan, v, processMemory{total: p.perLink, from: "its share of the process"})
 }
 
-// viewOf is what a link shows within the process.
+// viewOf is the view of a link within the process.
 func viewOf(t *status.Tracker, l web.Link, r *prometheus.Registry) agent.View {
 	return agent.View{
 		Summary: func() agent.Summary {

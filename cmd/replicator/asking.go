@@ -61,7 +61,7 @@ type board interface {
 // askPoll is how often the state of a request is read.
 const askPoll = 500 * time.Millisecond
 
-// ask makes a request, and prints what becomes of it.
+// ask makes a request, and prints its outcome.
 func (f *askFlags) ask(ctx context.Context, out cli.Output, requests board, kind request.Kind, args json.RawMessage) error {
 	r, err := requests.Ask(ctx, request.Ask{Kind: kind, By: operator(), Why: f.Why, Args: args})
 	switch {
@@ -113,7 +113,7 @@ func (f *askFlags) left(ctx context.Context, r *request.Record) error {
 	if ctx.Err() != nil {
 		why = fmt.Errorf("%s of link %s: stopped waiting for it", r.Kind, f.Link)
 	}
-	return &cli.Error{Err: why, Code: cli.ExitUnexpected, Hint: "The request stays: a process that runs the link acts on it. replicator events --link " + f.Link + " shows what becomes of it."}
+	return &cli.Error{Err: why, Code: cli.ExitUnexpected, Hint: "The request stays: a process that runs the link acts on it. replicator events --link " + f.Link + " shows its outcome."}
 }
 
 // closed prints what became of a request, or returns it as an error.

@@ -23,7 +23,7 @@ type copyFlags struct {
 	SpoolBytes cli.Size `default:"64GiB" help:"Size limit of the spool. At the limit, reading the oplog pauses."`
 	SpoolFree  cli.Size `default:"1GiB" help:"Space that the spool leaves free on its disk."`
 	//nolint:lll // A tag cannot be broken.
-	RelayLog cli.Size `default:"0" placeholder:"SIZE" help:"Keep what was read and is not yet durable on the target on disk too, in --spool-dir, in about this size: replicator promote needs it once the source is gone. 0: no relay log."`
+	RelayLog cli.Size `default:"0" placeholder:"SIZE" help:"Keep entries that were read and are not yet durable on the target on disk too, in --spool-dir, in about this size: replicator promote needs it once the source is gone. 0: no relay log."`
 
 	MaxBytesPerSecond cli.Size      `default:"0" placeholder:"SIZE" help:"Limit of the copy. 0: no limit. replicator throttle changes it while the link runs."`
 	MaxOpsPerSecond   int64         `default:"0" placeholder:"N" help:"The same, in documents."`

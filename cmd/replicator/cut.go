@@ -40,7 +40,7 @@ func (c *cutCommand) Run(ctx context.Context, out cli.Output) error {
 	case err != nil:
 		return cli.Stopped(ctx, err)
 	case len(list) == 0:
-		return &cli.Error{Err: fmt.Errorf("link %s has no consistent cut", c.Link), Code: cli.ExitUnexpected, Hint: "With --wait one is asked for, and it is said what is in the way."}
+		return &cli.Error{Err: fmt.Errorf("link %s has no consistent cut", c.Link), Code: cli.ExitUnexpected, Hint: "With --wait the command asks for one, and says why there is none yet."}
 	}
 	return c.print(out, &list[0])
 }

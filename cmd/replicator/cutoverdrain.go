@@ -66,7 +66,7 @@ func (c *cutoverCommand) undrained(ctx context.Context, err error) error {
 			Hint: "Block them: db.adminCommand({setUserWriteBlockMode: 1, global: true}) on its primary, from 6.0 on; or stop the applications, and give --writes-stopped.",
 		}
 	case errors.Is(err, cutover.ErrThawed):
-		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "The target may lack what was written since, and the link goes on. Stop all writes, then run the command again."}
+		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "The target may lack later writes, and the link continues. Stop all writes, then run the command again."}
 	case errors.Is(err, request.ErrNoCut), errors.Is(err, context.DeadlineExceeded):
 		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitFailed, Hint: unblockHint}
 	}

@@ -82,7 +82,7 @@ func (c *cutoverCommand) sourceGone(ctx context.Context, out cli.Output, source 
 	if unread != nil || !r.Open() || r.Options.ThawSource && !r.Has(record.Thaw) && !r.Began(record.Expire) {
 		return false, errors.Join(err, unread)
 	}
-	out.Complain("%s: the old source cannot be reached, and is not needed for what is left: %s.", c.Link, printable.Text(err.Error()))
+	out.Complain("%s: the old source cannot be reached, and is not needed for the rest: %s.", c.Link, printable.Text(err.Error()))
 	return true, nil
 }
 
@@ -110,7 +110,7 @@ func shown(err error) error {
 	return nil
 }
 
-// options are what the flags say of a new cutover.
+// options are the options of a new cutover, from the flags.
 func (c *cutoverCommand) options() *record.Options {
 	o := &record.Options{Freeze: record.Block, FreezeCommand: c.FreezeCommand, ThawCommand: c.ThawCommand, ThawSource: c.ThawSource, Waived: c.Waive, Verify: c.Verify, Reverse: c.Reverse}
 	switch {
@@ -206,7 +206,7 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 func nextOf(r *record.Record) string {
 	resume, cancel := "replicator cutover --resume --link "+r.Link+" …", "replicator cutover --cancel --link "+r.Link+" …"
 	if r.Has(record.Commit) {
-		return resume + " does what is left."
+		return resume + " does the rest."
 	}
 	if r.State == record.Cancelling {
 		return cancel + " goes on with taking it back."

@@ -32,7 +32,7 @@ func explain(err error) (code int, hint string) {
 	}
 	if e, ok := errors.AsType[*preflight.FailedError](err); ok {
 		if e.Denied() {
-			return cli.ExitConnect, "Each line that begins with FAIL names what is not allowed; docs/privileges.md lists what each side needs. Nothing was written."
+			return cli.ExitConnect, "Each line that begins with FAIL names a missing privilege; docs/privileges.md lists what each side needs. Nothing was written."
 		}
 		return cli.ExitCheck, "Each line that begins with FAIL says what to do. Nothing was written."
 	}

@@ -133,7 +133,7 @@ type runFlags struct {
 
 	httpFlags
 
-	DrainTimeout time.Duration `group:"Running" default:"1m" help:"After a signal, how long to continue applying what was read."`
+	DrainTimeout time.Duration `group:"Running" default:"1m" help:"After a signal, how long to continue applying the entries read."`
 	LogFormat    string        `group:"Running" default:"auto" enum:"auto,text,json" help:"auto: text on a terminal, JSON otherwise."`
 	Progress     string        `group:"Running" default:"auto" enum:"auto,terminal,lines,json,none" help:"How to show the progress of a copy. auto: in place on a terminal, in lines otherwise."`
 	LogLevel     string        `group:"Running" default:"info" enum:"debug,info,warn,error" help:"Minimum level to log."`

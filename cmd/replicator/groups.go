@@ -5,7 +5,7 @@ import "github.com/alecthomas/kong"
 // groups are the sections of run's flags in the help.
 var groups = []kong.Group{
 	{Key: "Where", Title: "Connections:"},
-	{Key: "What", Title: "What is mirrored:"},
+	{Key: "What", Title: "Filters and renames:"},
 	{Key: "Start", Title: "Where a new link starts:"},
 	{Key: "Copy", Title: "Initial sync:"},
 	{Key: "Writing", Title: "Writing to the target:"},

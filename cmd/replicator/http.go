@@ -62,7 +62,7 @@ type address string
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
-// front is what a process listens with.
+// front has the listener of a process and its settings.
 type front struct {
 	net.Listener
 	tokens *web.Tokens
@@ -113,7 +113,7 @@ func (p *front) say(ctx context.Context, log *slog.Logger) {
 	}
 	var lacks []string
 	if p.tls == nil {
-		lacks = append(lacks, "without TLS (--tls-cert), everybody on the way can read and change what is sent")
+		lacks = append(lacks, "without TLS (--tls-cert), everybody on the way can read and change the traffic")
 	}
 	if p.tokens == nil {
 		lacks = append(lacks, "without a token (--token-file), no client can pause, throttle or copy again from there")
@@ -140,7 +140,7 @@ func reachable(a net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// configure fills in what the flags say of the server.
+// configure sets the fields of the server's Config from the flags.
 func (p *front) configure(cfg *web.Config, f *httpFlags) {
 	cfg.Address, cfg.Tokens, cfg.TLS = p.Addr(), p.tokens, p.tls
 	cfg.Hosts, cfg.Pprof, cfg.Version = f.ListenHosts, f.Pprof, cli.Version()

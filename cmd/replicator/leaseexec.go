@@ -162,11 +162,11 @@ func (c *leaseExecCommand) tried(ctx context.Context, e *locks.Elect, run func(c
 // run runs the command. When ctx is done the command gets SIGTERM. Once the lock is lost, it
 // gets SIGKILL, before another process can have the lock.
 func (c *leaseExecCommand) run(ctx context.Context, out cli.Output) error {
-	cmd := exec.Command(c.Command[0], c.Command[1:]...) //nolint:gosec // It is what the user wants.
+	cmd := exec.Command(c.Command[0], c.Command[1:]...) //nolint:gosec // The user has asked for that command.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, out.Results, out.Complaints
 	cmd.Env = append(os.Environ(), envLock+"="+c.Name, envToken+"="+strconv.FormatInt(locks.Token(ctx), 10))
-	cmd.WaitDelay = time.Second // for what it has started and left
-	// What reads from a terminal must be in the terminal's group.
+	cmd.WaitDelay = time.Second // for processes that it has started and left
+	// A process that reads from a terminal must be in the terminal's group.
 	group := !term.IsTerminal(int(os.Stdin.Fd()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: group}
 	if err := cmd.Start(); err != nil {
@@ -192,7 +192,7 @@ func (c *leaseExecCommand) run(ctx context.Context, out cli.Output) error {
 	return &cli.Error{Err: fmt.Errorf("%s: %w", c.Command[0], err), Code: code, Hint: "The code is that of the command. The lock is released."}
 }
 
-// watch ends the command when it has to, and what it has started. Done is closed once the
+// watch ends the command when necessary, and the processes that it has started. Done is closed once the
 // command itself has ended.
 func (c *leaseExecCommand) watch(ctx context.Context, cmd execGroup, done <-chan struct{}) {
 	select {
@@ -227,7 +227,7 @@ func (c *leaseExecCommand) watch(ctx context.Context, cmd execGroup, done <-chan
 }
 
 const (
-	// groupGrace is for how long what a command has started may go on after it, when it had
+	// groupGrace is how long the processes started by a command may outlive it, when it had
 	// to end. The lock is kept meanwhile.
 	groupGrace = 5 * time.Second
 	groupPoll  = 20 * time.Millisecond

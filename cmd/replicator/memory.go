@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/memory"
 )
 
-// processMemory is how much memory the process is to use, and what decided that.
+// processMemory is how much memory the process is to use, and the setting that decided that.
 type processMemory struct {
 	total int64
 	from  memory.Source

@@ -155,7 +155,7 @@ func name(op *oplog.Op) string {
 	return printable.Text(string(ns))
 }
 
-// payload is what an operation writes, cut to fit a line.
+// payload is the document or change of an operation, cut to fit a line.
 func payload(op *oplog.Op) string {
 	if op.Kind == oplog.KindUpdate {
 		return shorten(extended(op.O2) + " " + extended(op.O))

@@ -164,7 +164,7 @@ func (p *progress) showEnd(ctx context.Context, s *monitor.Snapshot, now time.Ti
 	}
 	if len(s.LeftOut) > 0 {
 		attrs = append(attrs, slog.Any(keyCopyLeftOut, leftOutNames(s.LeftOut)))
-		p.log.LogAttrs(ctx, slog.LevelInfo, "the copy is done, the target is consistent but for what is copied again", attrs...)
+		p.log.LogAttrs(ctx, slog.LevelInfo, "the copy is done, the target is consistent but for collections that are copied again", attrs...)
 		return
 	}
 	p.log.LogAttrs(ctx, slog.LevelInfo, "the copy is done, the target is consistent", attrs...)

@@ -381,7 +381,7 @@ func TestProgressLeftOut(t *testing.T) {
 		s.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: copyTime(10)}}
 		link.set(s)
 	}
-	if out := runProgress(t, progressLines, play); !strings.Contains(out, `"the copy is done, the target is consistent but for what is copied again"`) || !strings.Contains(out, "leftOut=[shop.a]") {
+	if out := runProgress(t, progressLines, play); !strings.Contains(out, `"the copy is done, the target is consistent but for collections that are copied again"`) || !strings.Contains(out, "leftOut=[shop.a]") {
 		t.Errorf("%s", out)
 	}
 	if out := runProgress(t, progressJSON, play); !strings.Contains(out, `"phase":"done"`) || strings.Contains(out, `"consistent":true`) {

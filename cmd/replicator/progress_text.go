@@ -120,7 +120,7 @@ var byteUnits = []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 
 // inBytes returns the unit that suits n best, as an index of byteUnits.
 func inBytes(n float64) (unit int) {
-	// What would be rounded to 1024 is 1 of the next.
+	// A value that would be rounded to 1024 is 1 of the next unit.
 	for n >= 1023.95 && unit < len(byteUnits)-1 {
 		n /= 1024
 		unit++

@@ -18,7 +18,7 @@ import (
 	"github.com/oplogrep/replicator/promote"
 )
 
-// restored is what became of the options that were deferred.
+// restored is the outcome for the options that were deferred.
 type restored struct {
 	// deferred is how many there are, restored how many of them were changed just now.
 	deferred, restored int
@@ -90,7 +90,7 @@ func (c *promoteCommand) restore(ctx context.Context, out cli.Output, target *dr
 
 // judge returns an error unless all options are restored.
 func (o *restored) judge(ctx context.Context, unlisted bool, failed error) error {
-	const again = "The link is promoted. Run the same command again to restore what is left."
+	const again = "The link is promoted. Run the same command again to restore the rest."
 	if failed != nil {
 		code := cli.ExitUnexpected
 		if is[*cutover.BusyError](failed) {

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/promote"
 )
 
-// print prints the recovery point, and the deferred options or, as JSON, what became of them.
+// print prints the recovery point, and the deferred options or, as JSON, their outcome.
 func (c *promoteCommand) print(out cli.Output, r *promote.Recovery, o *restored) error {
 	var err error
 	if c.JSON {
@@ -79,7 +79,7 @@ func writeRecovery(w io.Writer, r *promote.Recovery, o *restored) error {
 	return err
 }
 
-// writeRestored writes what became of the options that were deferred, and of a cutover.
+// writeRestored writes the outcome for the options that were deferred, and for a cutover.
 func writeRestored(w io.Writer, o *restored) error {
 	var text string
 	if o.deferred > 0 {
@@ -95,7 +95,7 @@ func writeRestored(w io.Writer, o *restored) error {
 		text += "Cutover: the one that was under way has ended with the link.\n"
 	}
 	if _, err := io.WriteString(w, text); err != nil {
-		return fmt.Errorf("print what was restored: %w", err)
+		return fmt.Errorf("print the restored options: %w", err)
 	}
 	return nil
 }

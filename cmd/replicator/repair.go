@@ -23,7 +23,7 @@ import (
 type repairCommand struct {
 	linkFlags
 	From         string   `placeholder:"FILE" settings:"no" help:"Repair what replicator verify --json has found; - reads it from standard input."`
-	FromVerified bool     `name:"from-verified" settings:"no" help:"Repair what is known to differ of the link, from --verify=continuous or replicator verify --link."`
+	FromVerified bool     `name:"from-verified" settings:"no" help:"Repair the known differences of the link, from --verify=continuous or replicator verify --link."`
 	Namespace    string   `placeholder:"DB.COLLECTION" settings:"no" help:"The collection, under its name on the source. Alone: copy it again, as replicator resync does."`
 	ID           []string `name:"id" sep:"none" placeholder:"EXTJSON" settings:"no" help:"Repair the document with this _id, in extended JSON: 17, '\"a\"', '{\"$oid\": …}'. Again for each further one."`
 	FromID       string   `name:"from-id" placeholder:"EXTJSON" settings:"no" help:"Repair a range of documents, from this _id on."`
@@ -158,7 +158,7 @@ func (w *repairWork) print(out cli.Output, c *repairCommand) error {
 		text.WriteString("No differences are known.\n")
 	}
 	if _, err := fmt.Fprint(out.Results, text.String()); err != nil {
-		return fmt.Errorf("print what is to be done: %w", err)
+		return fmt.Errorf("print the repairs: %w", err)
 	}
 	return nil
 }
@@ -235,7 +235,7 @@ func (w *repairWatch) stopped(ctx context.Context, err error) error {
 	}
 	return &cli.Error{
 		Err: fmt.Errorf("repair of link %s: stopped waiting for it", w.link), Code: cli.ExitUnexpected,
-		Hint: "What was asked for stays: a process that runs the link acts on it. replicator events --link " + w.link + " shows what becomes of it. The same command again is safe.",
+		Hint: "The request stays: a process that runs the link acts on it. replicator events --link " + w.link + " shows its outcome. The same command again is safe.",
 	}
 }
 
@@ -259,7 +259,7 @@ func (w *repairWatch) closed(r *request.Record) error {
 func (w *repairWatch) verdict(others bool) error {
 	switch {
 	case w.different > 0:
-		return &cli.Error{Err: errors.New("some documents still differ"), Code: cli.ExitFailed, Hint: "The output says which, and why. What is in no document's way is repaired."}
+		return &cli.Error{Err: errors.New("some documents still differ"), Code: cli.ExitFailed, Hint: "The output says which, and why. All others are repaired."}
 	case w.failed > 0:
 		return &cli.Error{Err: fmt.Errorf("%d requests were not carried out, or not verified", w.failed), Code: cli.ExitUnexpected, Hint: "The output says why. The same command again is safe."}
 	case others:

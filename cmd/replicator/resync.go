@@ -74,7 +74,7 @@ func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
 	return w.run(ctx)
 }
 
-// checkResync reports early what the link would refuse.
+// checkResync reports early the requests that the link would refuse.
 func checkResync(name string) error {
 	db, coll, _ := strings.Cut(name, ".")
 	switch {

@@ -24,7 +24,7 @@ import (
 	"github.com/oplogrep/replicator/rewind"
 )
 
-// rewindCommand lists what only the old source of a promoted link has.
+// rewindCommand lists the writes that only the old source of a promoted link has.
 type rewindCommand struct {
 	Config configFile `placeholder:"FILE" help:"YAML settings file of the link, as for run."`
 
@@ -37,7 +37,7 @@ type rewindCommand struct {
 // Help is what rewind --help says before the flags.
 func (*rewindCommand) Help() string {
 	return "It prints a JSON document for each operation that the old source has logged after the recovery point, as extended JSON, in order: " +
-		"what was written, and the document as it is now on both sides. It writes to neither. Exit code 4: there are such writes. See docs/promote.md."
+		"the write, and the document as it is now on both sides. It writes to neither. Exit code 4: there are such writes. See docs/promote.md."
 }
 
 // Run lists, and returns an error if there is something.
@@ -124,7 +124,7 @@ func (c *rewindCommand) list(ctx context.Context, out cli.Output, cfg *rewind.Co
 // exitResync is the code of a link that cannot continue from the oplog.
 const exitResync = 6
 
-// output returns where to write, and what finishes that.
+// output returns where to write, and a function that completes it.
 func (c *rewindCommand) output(out cli.Output) (io.Writer, func() error, error) {
 	if c.Out == "" {
 		w := bufio.NewWriter(out.Results)

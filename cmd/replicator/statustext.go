@@ -78,7 +78,7 @@ func busiest(all []status.Namespace) []status.Namespace {
 	return list[:min(len(list), topNamespaces)]
 }
 
-// whatIsSet is what operators have set.
+// whatIsSet formats the settings of operators.
 func whatIsSet(c *status.Control) []string {
 	if c == nil {
 		return nil

@@ -44,7 +44,7 @@ func (f *runFlags) linkMemory(total int64) int64 {
 	return total
 }
 
-// leastMemory is the minimum of what the link and its verification need.
+// leastMemory is the minimum for the link and its verification.
 func (f *runFlags) leastMemory() int64 {
 	if f.verifies() {
 		return memory.MinLink + continuous.Memory
@@ -52,7 +52,7 @@ func (f *runFlags) leastMemory() int64 {
 	return memory.MinLink
 }
 
-// budget returns what verification may take.
+// budget returns the memory that verification may use.
 func (f *runFlags) budget() (continuous.Budget, error) {
 	b, err := continuous.ParseBudget(f.VerifyBudget, func(text string) (int64, error) {
 		var n cli.Size
@@ -71,14 +71,14 @@ func (f *runFlags) budget() (continuous.Budget, error) {
 	return b, nil
 }
 
-// verifying is what knows how far the link is verified, and verifies it.
+// verifying records how far the link is verified, and verifies it.
 type verifying struct {
 	watcher *continuous.Watcher
 	rounds  *continuous.Rounds // nil if the link does not verify itself
 	budget  string
 }
 
-// verifyState returns what a link does in this process.
+// verifyState returns the state of a link in this process.
 func verifyState(s monitor.Snapshot) continuous.State {
 	switch s.State {
 	case monitor.Starting, monitor.InitialSync, monitor.CatchingUp, monitor.Steady:
@@ -88,7 +88,7 @@ func verifyState(s monitor.Snapshot) continuous.State {
 	return continuous.State{}
 }
 
-// newVerifying makes what knows how far the link is verified. The pipeline is made later.
+// newVerifying returns the verifying of the link. The pipeline is made later.
 func (c *runCommand) newVerifying(target *driver.Set, live func() monitor.Snapshot, observer event.Observer) *verifying {
 	return &verifying{budget: c.VerifyBudget, watcher: continuous.NewWatcher(continuous.WatcherConfig{
 		Store:    standing.Store{Target: target, DB: c.MetadataDB, Link: c.Link},
@@ -107,7 +107,7 @@ func touched(g *guard.Status) (listed map[oplog.Namespace]standing.Moment, other
 	return standing.Foreign(&g.State)
 }
 
-// changes has a Watcher told of what makes a collection other than it was compared.
+// changes passes to a Watcher the events after which a collection may differ from its comparison.
 func changes(w *continuous.Watcher, scope verify.Scope) event.Observer {
 	return func(e event.Event) {
 		switch e := e.(type) {
@@ -126,7 +126,7 @@ func changes(w *continuous.Watcher, scope verify.Scope) event.Observer {
 
 const whyDiverged = "an operation met what it cannot have met at the source"
 
-// begin makes what verifies the link, if it is to.
+// begin starts the verification of the link, if configured.
 func (v *verifying) begin(c *runCommand, p *plan, source, target *driver.Set, link *pipeline.Pipeline, observer event.Observer) {
 	if !c.verifies() {
 		return
@@ -161,7 +161,7 @@ func (v *verifying) Ask(ctx context.Context, sourceNS []oplog.Namespace, why str
 	return v.rounds.Ask(ctx, sourceNS, why) //nolint:wrapcheck // it says what it did
 }
 
-// verification is what the status shows of it.
+// verification is its part of the status.
 func (v *verifying) verification() status.Verification {
 	out := status.Verification{Standing: v.watcher.Known()}
 	if v.rounds != nil {
@@ -170,7 +170,7 @@ func (v *verifying) verification() status.Verification {
 	return out
 }
 
-// ended marks what a divergence has ended the link with.
+// ended marks the collection of a divergence that has ended the link.
 func (v *verifying) ended(err error, scope verify.Scope) {
 	if d, ok := errors.AsType[*applier.DivergenceError](err); ok {
 		if ns, mirrored := scope.Source(d.NS); mirrored {

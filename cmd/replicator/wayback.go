@@ -76,9 +76,9 @@ func notBack(err error) error {
 	text := errors.New(printable.Text(err.Error()))
 	switch {
 	case errors.Is(err, cutover.ErrNoWayBack):
-		return &cli.Error{Err: text, Code: cli.ExitCheck, Hint: "replicator links --target URI, of this link's source, shows what was cut over. A link with a copy needs no way back: --start-at=copy. Nothing was written."}
+		return &cli.Error{Err: text, Code: cli.ExitCheck, Hint: "replicator links --target URI, of this link's source, shows the links that were cut over. A link with a copy needs no way back: --start-at=copy. Nothing was written."}
 	case errors.Is(err, cutover.ErrTouched):
-		return &cli.Error{Err: text, Code: cli.ExitCheck, Hint: "What was written there is on neither side's way. Keep it elsewhere if it is needed, then make the link with a copy: --start-at=copy --drop-existing."}
+		return &cli.Error{Err: text, Code: cli.ExitCheck, Hint: "No link mirrors these writes. Save them elsewhere if they are needed, then create the link with a copy: --start-at=copy --drop-existing."}
 	}
 	return linkError{err}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/oplogrep/replicator/web"
 )
 
-// linkView is what a link shows over HTTP, and takes.
+// linkView is the HTTP view of a link, and takes its requests.
 func (c *runCommand) linkView(t *status.Tracker, target mongo.Caller) (web.Link, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: target, DB: c.MetadataDB, Link: c.Link})
 	if err != nil {

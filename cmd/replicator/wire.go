@@ -105,7 +105,7 @@ func (v *voice) process(at *front, registry *prometheus.Registry) string {
 	return lease.NewProcess(portOf(at))
 }
 
-// mirror runs the pipeline, with what accompanies it, until it ends.
+// mirror runs the pipeline, and its background work, until it ends.
 func (c *runCommand) mirror(e cli.Ends, p *plan, at *front, source, target *driver.Set, v *voice) error {
 	log := v.log
 	registry := prometheus.NewRegistry()

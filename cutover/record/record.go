@@ -43,7 +43,7 @@ const (
 type Taken struct {
 	Step    Step      `bson:"step"    json:"step"`
 	Started time.Time `bson:"started" json:"started"`
-	// Ended is zero until it has ended, Outcome what came of it.
+	// Ended is zero until it has ended, Outcome its outcome.
 	Ended   time.Time `bson:"ended,omitempty"   json:"ended,omitzero"`
 	By      string    `bson:"by"                json:"by"`
 	Outcome string    `bson:"outcome,omitempty" json:"outcome,omitempty"`

@@ -60,7 +60,7 @@ func (c *Cloner) oldest(ctx context.Context, coll *progress.Collection, since Si
 		return false
 	})
 	if err != nil {
-		return 0, fmt.Errorf("find what was there before %s: %w", oplog.NewOpTime(c.cfg.After.T, c.cfg.After.I, 0), err)
+		return 0, fmt.Errorf("find the documents from before %s: %w", oplog.NewOpTime(c.cfg.After.T, c.cfg.After.I, 0), err)
 	}
 	return to, nil
 }

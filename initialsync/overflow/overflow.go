@@ -157,9 +157,9 @@ func (o *Overflow) ReadsElsewhere(err error) bool {
 	_, stale := errors.AsType[*syncsource.TooStaleError](err)
 	switch a := o.attempt; {
 	case errors.Is(err, fetcher.ErrOtherHistory) && o.log.Disown():
-		why = "what was found on disk is not of the source's history: the oplog is read from the checkpoint on"
+		why = "the entries found on disk are not of the source's history: the oplog is read from the checkpoint on"
 	case stale && a != nil && a.cfg.Fetcher != nil && o.log.Resume(a.fetchConfig().From):
-		why = "the source no longer has what is still on disk: the spool is used again"
+		why = "the source no longer has the entries that are still on disk: the spool is used again"
 	default:
 		return false
 	}

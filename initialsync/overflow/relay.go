@@ -30,7 +30,7 @@ func (o *Overflow) Relays(c *checkpoint.Copy) bool {
 func (o *Overflow) notRelayed(err error) {
 	o.relayNext = time.Now().Add(again)
 	o.cfg.Show.Relays(err.Error())
-	o.cfg.Observer.Log(slog.LevelWarn, "the relay log cannot be written: what is read and not durable on the target is in memory only", slog.Any(keyError, err))
+	o.cfg.Observer.Log(slog.LevelWarn, "the relay log cannot be written: entries read and not durable on the target are in memory only", slog.Any(keyError, err))
 }
 
 // relaysAgain announces that there is one again.

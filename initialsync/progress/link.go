@@ -115,7 +115,7 @@ func Counts(ctx context.Context, store *checkpoint.Store) (done, total int64, er
 		total, err = count(ctx, &cfg, all)
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("progress: link %q: count what is copied: %w", cfg.Link, err)
+		return 0, 0, fmt.Errorf("progress: link %q: count the copied documents: %w", cfg.Link, err)
 	}
 	return done, total, nil
 }

@@ -68,7 +68,7 @@ func (d *Demo) play(ctx context.Context) error {
 		if err := until(ctx2, began.Add(min(time.Second, d.cfg.Writing/4))); err != nil {
 			return err
 		}
-		d.screen.line("the link begins: it copies what is there, and keeps the log that comes meanwhile")
+		d.screen.line("the link begins: it copies the collections, and stores the oplog meanwhile")
 		close(d.written)
 		return d.failovers(ctx2, began)
 	})

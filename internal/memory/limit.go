@@ -28,7 +28,7 @@ const (
 	FromDefault   Source = "the default"
 )
 
-// Total returns how much memory a process with so many links is to use, and what decided that:
+// Total returns how much memory a process with so many links is to use, and the setting that decided that:
 // the number given, or if that is 0 the container's, or a default, as far as the machine has it;
 // but not more than a limit that was set for Go's runtime (GOMEMLIMIT), if that is not 0. The
 // root of fsys is that of the file system.
@@ -39,7 +39,7 @@ func Total(given int64, links int, fsys fs.FS, runtimeLimit int64) (int64, Sourc
 		if limit, ok := Container(fsys); ok {
 			total, from = min(limit/10*9, int64(links)*mostOfContainer), FromContainer
 		}
-		// The limit of a container may be larger than what there is.
+		// The limit of a container may be larger than the machine's memory.
 		if machine, ok := Machine(fsys); ok && machine/10*9 < total {
 			total, from = machine/10*9, FromMachine
 		}

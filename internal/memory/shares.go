@@ -17,7 +17,7 @@ const (
 )
 
 // OfLink returns the memory of each of so many links that share a process of so much memory.
-// What does not depend on links is there once, and each link counts on it.
+// The part that does not depend on links exists once, but is counted for each link.
 func OfLink(process int64, links int) int64 {
 	return program + (process-program)/int64(links)
 }

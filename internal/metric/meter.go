@@ -36,7 +36,7 @@ func (s Spent) Sub(before Spent) Spent {
 // reply, a batch or a flush, never for an entry. It is safe for concurrent use, and nil is
 // one that measures nothing.
 type Meter struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	phase Phase
 	// since is when the phase was entered, zero before the first.
 	since time.Time

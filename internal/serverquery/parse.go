@@ -149,7 +149,7 @@ func appendElem(dst []byte, e *rawbson.Elem) []byte {
 	return append(dst, e.Value...)
 }
 
-// condition compiles what follows the name of a field.
+// condition compiles the condition after the name of a field.
 func (p *parser) condition(path string, v val, depth int) ([]node, error) {
 	self := &rawbson.Elem{Type: v.t, Key: []byte(path), Value: v.b}
 	switch {
@@ -219,7 +219,7 @@ func (p *parser) operators(path string, doc []byte, depth int) ([]node, error) {
 // comparisons are the operators that compare, by name.
 var comparisons = map[string]operator{"$eq": opEq, "$lt": opLt, "$lte": opLte, "$gt": opGt, "$gte": opGte}
 
-// operator compiles one operator; doc is what it stands in.
+// operator compiles one operator; doc is the document that contains it.
 func (p *parser) operator(path string, e *rawbson.Elem, doc []byte, depth int) (node, error) {
 	v := valueOf(e)
 	name := e.Name()

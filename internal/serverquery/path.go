@@ -6,7 +6,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// outcome is what a match gave. Index is 1 more than the number of the array
+// outcome is the outcome of a match. Index is 1 more than the number of the array
 // element that made it match, the outermost if there are several, and 0 if no
 // array was searched.
 type outcome struct {

@@ -39,7 +39,7 @@ const (
 )
 
 // CompileProjection compiles the projection of a find. A nil or empty spec
-// returns documents as they are. What the server refuses is a [*servererr.Error].
+// returns documents as they are. The server's refusals are [*servererr.Error]s.
 func CompileProjection(spec bson.Raw, o Options) (*Projection, error) {
 	if len(spec) == 0 {
 		return &Projection{}, nil

@@ -28,7 +28,7 @@ type sortKey struct {
 const maxSortKeys = 32
 
 // CompileSort compiles {a: 1, "b.c": -1}, or {$natural: 1}. A nil or empty spec
-// keeps documents as they come. What the server refuses is a [*servererr.Error].
+// keeps documents as they come. The server's refusals are [*servererr.Error]s.
 func CompileSort(spec bson.Raw, o Options) (*Sort, error) {
 	s := &Sort{coll: o.Collator}
 	if len(spec) == 0 {

@@ -62,7 +62,7 @@ func (f Flags) Has(bits Flags) bool { return f&bits == bits }
 type Message struct {
 	// RequestID is the sender's number of the message.
 	RequestID int32
-	// ResponseTo is the RequestID of what this answers, 0 for a request.
+	// ResponseTo is the RequestID of the message that this answers, 0 for a request.
 	ResponseTo int32
 	// Flags are those of OP_MSG, 0 for a legacy message.
 	Flags Flags

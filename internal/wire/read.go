@@ -109,7 +109,7 @@ func (r *Reader) readFrame() (op int32, frame []byte, err error) {
 	}
 }
 
-// newMessage returns a Message with what the header says.
+// newMessage returns a Message with the fields of the header.
 func newMessage(frame []byte) *Message {
 	return &Message{
 		RequestID:  int32(binary.LittleEndian.Uint32(frame[4:])),

@@ -158,7 +158,7 @@ func (e *Elect) Holding() []string {
 func (e *Elect) Locked(ctx context.Context) ([]Record, error) {
 	list, err := e.cfg.Store.List(ctx, "")
 	if err != nil {
-		return nil, fmt.Errorf("list what is locked: %w", err)
+		return nil, fmt.Errorf("list the locks: %w", err)
 	}
 	return slices.DeleteFunc(list, func(r Record) bool { return !r.IsLocked() }), nil
 }
@@ -251,14 +251,14 @@ func (e *Elect) ask(ctx context.Context, c Claim) (Record, error) {
 	return e.cfg.Store.Acquire(ctx, c)
 }
 
-// forget releases what a claim may have got. If that fails, its TTL ends it.
+// forget releases the lock that a claim may have got. If that fails, its TTL ends it.
 func (e *Elect) forget(ctx context.Context, c Claim, uncertain bool) {
 	if !uncertain {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Every)
 	defer cancel()
-	// What does not pass is what the caller is told.
+	// The caller gets the lasting error.
 	if err := e.cfg.Store.Release(ctx, c.Name, c.ID); mayPass(err) {
 		e.cfg.Failed(err)
 	}

@@ -213,7 +213,7 @@ type attempt struct {
 	uncertain bool
 }
 
-// abandon gives up what an attempt may have got.
+// abandon releases the lock that an attempt may have got.
 func (m *Manager) abandon(a *attempt) {
 	if a.uncertain {
 		m.unlock(a.Name, a.ID)

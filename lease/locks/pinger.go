@@ -191,7 +191,7 @@ func (m *Manager) sweep(ctx context.Context) error {
 	return nil
 }
 
-// unlockAll unlocks what could not be unlocked before.
+// unlockAll retries the unlocks that have failed.
 func (m *Manager) unlockAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Ping)
 	defer cancel()

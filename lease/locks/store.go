@@ -38,7 +38,7 @@ type Record struct {
 	Expires time.Time
 	// When is since when it is locked, Modified when it was last changed.
 	When, Modified time.Time
-	// Who is the part of the process that locked it, Why what for.
+	// Who is the part of the process that locked it, Why the reason.
 	Who, Why string
 }
 

@@ -12,7 +12,7 @@ import (
 type term struct {
 	e      *Elect
 	record Record
-	ctx    context.Context //nolint:containedctx // It is what a lock is.
+	ctx    context.Context //nolint:containedctx // See Lock for its meaning.
 	end    context.CancelCauseFunc
 	limit  *deadline
 	// lost is closed when the lock is lost, released when it is released.
@@ -23,7 +23,7 @@ type term struct {
 
 	mu       sync.Mutex // guards returned
 	returned bool
-	// inner counts what was begun with the context of the function, and has locks of its own.
+	// inner counts the functions that were begun within this one, with locks of their own.
 	inner sync.WaitGroup
 }
 

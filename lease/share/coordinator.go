@@ -18,7 +18,7 @@ type coordinator struct {
 	watch *watch
 	// plan is the one that was read or written last, nil before.
 	plan *Plan
-	// partitions is what there was to assign when that was asked last.
+	// partitions are those to assign, as of the last call of the function that lists them.
 	partitions []string
 	// gone is when members were first seen to be dead.
 	gone map[string]time.Time

@@ -134,7 +134,7 @@ func (s *Share) readPlan(ctx context.Context) {
 	plan, err := s.cfg.Board.Plan(call, s.cfg.Group, s.cfg.Member, s.seen())
 	if err != nil {
 		if ctx.Err() == nil {
-			s.failed(fmt.Errorf("read what is assigned to %s: %w", s.cfg.Member, err))
+			s.failed(fmt.Errorf("read the assignments of %s: %w", s.cfg.Member, err))
 		}
 		return
 	}

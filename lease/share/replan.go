@@ -11,7 +11,7 @@ import (
 // deputies is how many members try often to become the coordinator.
 const deputies = 3
 
-// view is what a coordinator decides from.
+// view is the state from which a coordinator decides.
 type view struct {
 	members []Member
 	// dead has the members that are, and since when their beats have not moved.
@@ -78,7 +78,7 @@ func (v *view) replan(old []Assignment) []Assignment {
 	return list
 }
 
-// staying begins the reason of what a drained member keeps.
+// staying begins the reason for a partition that a drained member keeps.
 const staying = "stays: "
 
 // stays says why a partition is not moved where one would expect it.

@@ -72,7 +72,7 @@ type Config struct {
 	// Defaults: 1 s, 1 min, 5.
 	RetryMin, RetryMax time.Duration
 	MoveAfter          int
-	// Logger is told what happens. Default: nothing is logged.
+	// Logger receives the events. Default: nothing is logged.
 	Logger *slog.Logger
 }
 

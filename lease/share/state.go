@@ -12,7 +12,7 @@ import (
 )
 
 // Status lists the partitions of a group, with the member that has each, since when and why. All times are the store's clock's.
-// It is read in several statements: what changes meanwhile may be seen in one and not in another.
+// It is read in several statements: a change meanwhile may be in one and not in another.
 type Status struct {
 	Group string    `json:"group"`
 	Now   time.Time `json:"now"`

@@ -19,7 +19,7 @@ const (
 	maxReason   = 200
 )
 
-// errUndone is what a work that returns too early without an error is logged with.
+// errUndone is the logged error of a work that returns too early without one.
 var errUndone = errors.New("the work returned before its context was done")
 
 // work is a partition that this member works on, or waits for.

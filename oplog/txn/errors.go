@@ -15,7 +15,7 @@ var (
 	// ErrClosed is the use of an Assembler or a Transaction after Close.
 	ErrClosed = errors.New("closed")
 	// ErrSpillCorrupt is a spill file with other contents than were written to it.
-	ErrSpillCorrupt = errors.New("the file does not hold what was written to it")
+	ErrSpillCorrupt = errors.New("the file does not contain the data written to it")
 )
 
 // BrokenChainError is an entry that continues one that was not added, or that is no
@@ -44,7 +44,7 @@ type ResumeError struct {
 }
 
 func (e *ResumeError) Error() string {
-	return fmt.Sprintf("resume after entry %s: the oplog continues with %s without it, so its history diverged from what was applied, or was truncated; "+
+	return fmt.Sprintf("resume after entry %s: the oplog continues with %s without it, so its history diverged from the applied one, or was truncated; "+
 		"read from a source that has the entry, or copy the data again", e.Want, e.Got)
 }
 

@@ -32,7 +32,7 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Action is what a run does after an error.
+// Action is a run's reaction to an error.
 type Action uint8
 
 const (
@@ -119,7 +119,7 @@ var rules = []struct {
 	{"feature compatibility version is changing, or unknown", as[*origin.FCVError], Class{Action: Retry}},
 	{"member cannot be copied at present", is(origin.ErrState), Class{Action: Retry}},
 	{"start of a copy not majority-committed", is(origin.ErrUncommitted), Class{Action: Retry}},
-	{"no spool", is(initialsync.ErrNoSpool), Class{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, preferably the directory with which the copy was started: what is in it need not be read again."}},
+	{"no spool", is(initialsync.ErrNoSpool), Class{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, preferably the directory with which the copy was started: its entries need not be read again."}},
 	{"spool in use", is(spool.ErrInUse), Class{Action: Retry}}, // by the process that this one has just fenced
 	{"spool without room at the start", as[*spool.FullError], Class{Action: Exit, Code: ExitCheck, Hint: "Give it more room, with --spool-bytes or on its disk, and start the link again: it resumes."}},
 	{"spool cannot be read at present", as[*spool.ReadError], Class{Action: Retry}}, // opening it again tells whether it can be

@@ -9,7 +9,7 @@
 //	StandsLoop ────────────────────────────────┘
 //
 // A Monitor has no effect on the data. The pipeline asks it for the link's progress and for
-// the gaps in what the target has.
+// the gaps of the target.
 //
 // # States
 //

@@ -63,7 +63,7 @@ type Monitor struct {
 	cfg    Config
 	gauges Gauges
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	state  State
 	reason string
 	since  time.Time
@@ -81,7 +81,7 @@ type Monitor struct {
 	counted applier.Stats
 	// copy is the link's copy, nil if it has none.
 	copy *checkpoint.Copy
-	// gaps are what the target lacks at progress. Its Copying means that the target is
+	// gaps are the gaps of the target at progress. Its Copying means that the target is
 	// not consistent yet.
 	gaps checkpoint.Gaps
 	// progress is how far the oplog was applied.

@@ -319,7 +319,7 @@ func (m *Monitor) Standing() Standing {
 	return at
 }
 
-// Beyond reports whether a link has advanced since before: in what it has applied or
+// Beyond reports whether a link has advanced since before: in the entries it has applied or
 // copied. A copy that was started again does not count, as otherwise one that becomes
 // void each time would be restarted without a pause.
 func (s Standing) Beyond(before Standing) bool {

@@ -104,7 +104,7 @@ func (m *Monitor) judge() {
 	case len(m.gaps.LeftOut) > 0:
 		m.set(CatchingUp, resync.Describe(m.gaps.LeftOut))
 	case m.undurable() > behind:
-		m.set(CatchingUp, "no majority of the target has what was applied")
+		m.set(CatchingUp, "no majority of the target has the applied entries")
 	case m.isSilent():
 		m.set(CatchingUp, "the source does not answer: what it has written since its last reply is not known")
 	case m.isCaughtUp() || m.cfg.Delay > 0 && m.mostLag() <= m.cfg.Delay+behind:

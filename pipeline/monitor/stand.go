@@ -19,7 +19,7 @@ const (
 
 // StandsLoop announces, until ctx is done, that nothing has been applied for long although
 // entries have been read. Stages announce their own long waits; this also finds one that
-// stands still for a reason that none of them knows. What a delay withholds counts only after it.
+// stands still for a reason that none of them knows. Entries that a delay withholds count only after it.
 // A source that has become silent is noticed here too: nothing else happens then.
 func (m *Monitor) StandsLoop(ctx context.Context) {
 	tick := time.NewTicker(standsEvery)

@@ -104,7 +104,7 @@ var _, _ event.Event = StateChanged{}, Consistent{}
 // Message implements event.Event.
 func (e Consistent) Message() string {
 	if len(e.LeftOut) > 0 {
-		return "the target is consistent but for what is copied again"
+		return "the target is consistent but for collections that are copied again"
 	}
 	return "the target is consistent"
 }

@@ -61,7 +61,7 @@ const (
 // Namespaces counts operations by namespace of the source, in bounded memory. The zero
 // Namespaces has none. It is safe for concurrent use.
 type Namespaces struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	known map[oplog.Namespace]*Tally
 	// rest are those that are not known one by one any more.
 	rest Tally

@@ -28,7 +28,7 @@ type AttemptConfig struct {
 	Until oplog.OpTime
 }
 
-// Attempt is what one attempt reads. Make one with [Oplog.Attempt].
+// Attempt is the reading of one attempt. Make one with [Oplog.Attempt].
 type Attempt struct {
 	of      *Oplog
 	cfg     AttemptConfig

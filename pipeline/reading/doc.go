@@ -6,10 +6,10 @@
 //
 // It goes through the spool while the target is not consistent, while much is left on disk, or if there is
 // a relay log. An [Oplog] belongs to a run of a link, and outlasts attempts and leases: to read the source
-// and to spool its oplog needs no lease. An [Attempt] is what one attempt reads. Reading ends with
-// [Attempt.End], at the entry given, or with the run; then what follows drains.
+// and to spool its oplog needs no lease. An [Attempt] is the reading of one attempt. Reading ends with
+// [Attempt.End], at the entry given, or with the run; then the later stages drain.
 //
 // The package decides where an attempt reads, and when the next one has to read elsewhere: package overflow
 // for a target that does not keep up, [Oplog.ReadEarlier] for a transaction that began before the checkpoint.
-// What an error means, and whether another attempt follows, is the caller's.
+// The caller decides what an error means, and whether another attempt follows.
 package reading

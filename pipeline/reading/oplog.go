@@ -22,7 +22,7 @@ type Config struct {
 	// Link is the link's name. Part means that it is a part of another one.
 	Link string
 	Part bool
-	// Source is the source, Watcher and Resolver are what knows its members and chooses one of them.
+	// Source is the source, Watcher knows its members, and Resolver chooses one of them.
 	Source   mongo.Cluster
 	Watcher  *syncsource.Watcher
 	Resolver *syncsource.Resolver
@@ -89,7 +89,7 @@ func (o *Oplog) newLog() *initialsync.Log {
 	})
 }
 
-// newOverflow creates what spools the oplog of the link while its target does not keep up.
+// newOverflow creates the Overflow that spools the oplog of the link while its target does not keep up.
 func (o *Oplog) newOverflow() *overflow.Overflow {
 	m := o.cfg.Monitor
 	return overflow.New(overflow.Config{
@@ -105,7 +105,7 @@ func (o *Oplog) Begin(ctx context.Context) { o.run = ctx }
 // Log returns the log of the link's copy, which is another one after StartOver.
 func (o *Oplog) Log() *initialsync.Log { return o.log }
 
-// Overflow returns what spools the oplog while the target does not keep up.
+// Overflow returns the Overflow that spools the oplog while the target does not keep up.
 func (o *Oplog) Overflow() *overflow.Overflow { return o.overflow }
 
 // Spool starts to spool the oplog of a copy, until soft or the run is done.
@@ -128,7 +128,7 @@ func (o *Oplog) HasSpooled() bool {
 	return o.log.Spool() != nil && m.Gaps().Copying || o.log.HasUnapplied(m.Progress().Applied)
 }
 
-// Remove forgets what belongs to a copy that another one replaces, and deletes its spool.
+// Remove forgets the state of a copy that another one replaces, and deletes its spool.
 func (o *Oplog) Remove() error {
 	o.earlier, o.earlierFor = oplog.OpTime{}, oplog.OpTime{}
 	return o.log.Remove()

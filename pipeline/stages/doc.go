@@ -7,5 +7,5 @@
 // all of them have. Once the reader returns nil, the rest drains. If a stage fails, or ctx is done,
 // everything stops where it is; the next term resumes from the checkpoint.
 //
-// The package decides nothing: what an error means, and what follows, is the caller's.
+// The package decides nothing: the caller decides what an error means, and what follows.
 package stages

@@ -83,7 +83,7 @@ func New(ctx context.Context, cfg Config) (*Stages, error) {
 // Stats returns the counts of the applier. It may be called concurrently with Run.
 func (s *Stages) Stats() applier.Stats { return s.applier.Stats() }
 
-// Run applies what read sends, which closes out. It returns nil once read has returned nil and all of
+// Run applies the replies that read sends. read closes out. It returns nil once read has returned nil and all of
 // it is applied and checkpointed; otherwise, once all stages have ended, why the first one did.
 func (s *Stages) Run(ctx context.Context, read func(ctx context.Context, out chan<- oplog.Reply) error) error {
 	g, ctx := errgroup.WithContext(ctx)

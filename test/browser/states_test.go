@@ -67,7 +67,7 @@ func states() []given {
 			"+spool", object{"bytes": 81e8, "limitBytes": 2e11, "freeBytes": 4e11, "entries": 41231234, "full": false},
 		)},
 		{name: "catching-up", state: state(
-			"verdict", verdict("catching-up", "working", "Catching up; what is not applied is up to 3 min old; 8,112 operations per second are applied. The source's oplog lasts about 25 h.", "", 2*time.Minute),
+			"verdict", verdict("catching-up", "working", "Catching up; the oldest entry not applied is 3 min old; 8,112 operations per second are applied. The source's oplog lasts about 25 h.", "", 2*time.Minute),
 			"state", "catching-up", "lagSeconds", 171.2, "ageOfOldestUnappliedSeconds", 180.0, "lagTrend", -3.4,
 			"bottleneck", object{"stage": "applier", "side": "target", "why": "the target: the 16 writers are busy for 97 % of the time"},
 			"stages", stages(201e6, 0.01, 0.44, 0.93, 0.31, 0.97, 0.0),

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// outcome is what became of one mutant.
+// outcome is the outcome of one mutant.
 type outcome string
 
 const (

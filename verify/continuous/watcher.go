@@ -157,7 +157,7 @@ func (w *Watcher) said(ctx context.Context, err error) {
 		text = err.Error()
 	}
 	if text != "" && text != w.broken {
-		w.cfg.Observer.Log(slog.LevelWarn, "what is verified of the link cannot be read or stored", slog.String(keyCause, text))
+		w.cfg.Observer.Log(slog.LevelWarn, "the results of verifications cannot be read or stored", slog.String(keyCause, text))
 	}
 	w.broken = text
 }

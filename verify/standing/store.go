@@ -48,7 +48,7 @@ func (s *Store) write(ctx context.Context, cmd mongo.Command) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("store what is verified of link %s in %s.%s of the target: %w", s.Link, s.DB, metadata.Verified, err)
+		return fmt.Errorf("store results of verifications of link %s in %s.%s of the target: %w", s.Link, s.DB, metadata.Verified, err)
 	}
 	return nil
 }
@@ -421,7 +421,7 @@ func (s *Store) find(ctx context.Context, filter func([]byte) []byte, only ...st
 		return metadata.AppendDoc(dst, "readConcern", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "level", "majority") })
 	}))
 	if err != nil {
-		return nil, fmt.Errorf("read what is verified of link %s in %s.%s of the target: %w", s.Link, s.DB, metadata.Verified, err)
+		return nil, fmt.Errorf("read results of verifications of link %s in %s.%s of the target: %w", s.Link, s.DB, metadata.Verified, err)
 	}
 	return docs, nil
 }

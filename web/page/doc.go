@@ -9,7 +9,7 @@
 //	GET links              /fleet
 //	POST requests          the buttons; GET requests, where the Snapshot does not have them
 //
-// What the page guarantees:
+// The page guarantees:
 //
 //   - It does not look alive when it is not. If the server sends nothing new for eight
 //     seconds, every figure is grey, the level is unknown, and the verdict says since when.

@@ -100,7 +100,7 @@ func load() (map[string]file, error) {
 	return served, err
 }
 
-// lean returns a file without what only its readers need: indentation, and lines of comment in
+// lean returns a file without the parts for human readers: indentation, and lines of comment in
 // scripts. Lines keep their numbers. No file has text of several lines.
 func lean(body []byte, ext string) []byte {
 	var out bytes.Buffer

@@ -1,4 +1,4 @@
-// Package corpus reads recordings of what a real replica set wrote, and proves
+// Package corpus reads recordings of a real replica set's oplog, and proves
 // that applying them gives the data of that replica set.
 //
 // A recording is a folder:

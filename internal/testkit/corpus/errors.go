@@ -12,7 +12,7 @@ import (
 // Faults of a recording, to be tested with errors.Is. A file that is not there
 // is fs.ErrNotExist.
 var (
-	// ErrCorrupt is a file that does not hold what it should: not BSON, not
+	// ErrCorrupt is a file with invalid content: not BSON, not
 	// JSON, or cut off.
 	ErrCorrupt = errors.New("corrupt")
 	// ErrOutOfOrder is an entry that does not come after the one before it.

@@ -20,7 +20,7 @@ import (
 type Options struct {
 	// CommandTimeout is how long one command may take, default 30 s.
 	CommandTimeout time.Duration
-	// Log gets what the member does; nil discards it.
+	// Log gets the member's log; nil discards it.
 	Log *slog.Logger
 
 	// dialect is the version to be played instead of the recorded one, if set.

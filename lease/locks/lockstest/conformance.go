@@ -184,7 +184,7 @@ func (s *suite) release() {
 	s.refused(claim("p", 0), second, 2)
 	s.unlock("a", second.ID)
 	if _, err := s.extend(second.ID); !errors.Is(err, locks.ErrLost) {
-		s.Errorf("renew what is released: %v", err)
+		s.Errorf("renew a released lock: %v", err)
 	}
 	s.got(claim("p", 0), 3)
 }
@@ -229,7 +229,7 @@ func (s *suite) renew() {
 	}
 	s.got(claim("q", s.ttl), 2)
 	if _, err := s.store.Renew(s.Context(), "none", c.ID); !errors.Is(err, locks.ErrLost) {
-		s.Errorf("renew what is absent: %v", err)
+		s.Errorf("renew an absent lock: %v", err)
 	}
 }
 
@@ -287,7 +287,7 @@ func (s *suite) overtake() {
 	third.Overtake = first.ID
 	s.refused(third, second, 2)
 	if _, err := s.extend(first.ID); !errors.Is(err, locks.ErrLost) {
-		s.Errorf("renew what was overtaken: %v", err)
+		s.Errorf("renew an overtaken lock: %v", err)
 	}
 	s.unlock("a", first.ID)
 	s.refused(third, second, 2)

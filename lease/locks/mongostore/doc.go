@@ -9,7 +9,7 @@
 // Each change is one findAndModify with a pipeline, whose conditions use $$NOW, the clock of
 // the primary. It waits for a majority, so that no election takes it back: a secondary that
 // lags delays it, and a set without a majority grants, renews and releases nothing. The
-// clock and the election are those of the primary's hello. Reads are of what a majority has.
+// clock and the election are those of the primary's hello. Reads have read concern majority.
 //
 // The user needs the role readWrite on the database.
 package mongostore

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Schema returns the statements that create the tables, for administrators who create tables
-// otherwise than by Create.
+// Schema returns the statements that create the tables, for administrators who do not
+// create tables with Create.
 func (s *Store) Schema() []string { return slices.Clone(s.statements.create) }
 
 // Create creates the tables if they are absent. It changes none that exists. A program should
@@ -58,13 +58,13 @@ func (p *postgres) weak(ctx context.Context, db *sql.DB, n names) (faults []stri
 		faults = append(faults, "it is a standby: connect to the primary (target_session_attrs=read-write)")
 	}
 	if fsync == "off" {
-		faults = append(faults, "a crash of the machine loses what was granted: set fsync=on")
+		faults = append(faults, "a crash of the machine loses granted locks: set fsync=on")
 	}
 	if pages == "off" {
 		faults = append(faults, "a crash of the machine can damage the table: set full_page_writes=on")
 	}
 	if commit == "off" {
-		faults = append(faults, "a crash loses what was granted: set synchronous_commit=on for the connections of the locks")
+		faults = append(faults, "a crash loses granted locks: set synchronous_commit=on for the connections of the locks")
 	}
 	switch {
 	case !persistence.Valid:
@@ -96,7 +96,7 @@ func (m *mysql) weak(ctx context.Context, db *sql.DB, n names) (faults []string,
 		faults = append(faults, "nothing is committed: set autocommit=1 for the connections of the locks")
 	}
 	if flush != 1 {
-		faults = append(faults, "a crash of the machine loses what was granted: set innodb_flush_log_at_trx_commit=1")
+		faults = append(faults, "a crash of the machine loses granted locks: set innodb_flush_log_at_trx_commit=1")
 	}
 	if binlog && sync != 1 {
 		faults = append(faults, "a crash of the machine loses what replicas have: set sync_binlog=1")

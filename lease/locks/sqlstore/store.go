@@ -27,7 +27,7 @@ type Store struct {
 	tables     names
 }
 
-// dialect is what takes other statements for another server.
+// dialect has the parts of statements that differ between servers.
 type dialect interface {
 	// acquire and renew return whether there is a record. Acquire is called again otherwise.
 	acquire(ctx context.Context, db *sql.DB, c *locks.Claim) (locks.Record, bool, error)
@@ -109,7 +109,7 @@ func (s *Store) list(ctx context.Context, process string) (list []locks.Record, 
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close() //nolint:errcheck // rows.Err has what went wrong
+	defer rows.Close() //nolint:errcheck // rows.Err has the error
 	for rows.Next() {
 		record, err := scan(rows)
 		if err != nil {

@@ -43,7 +43,7 @@ type Role struct{ Name, DB string }
 // Manager is access control for the members of a set. It is safe for concurrent
 // use.
 type Manager struct {
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu    sync.RWMutex
 	users map[userName]*user
 	// roles are those that createRole made.

@@ -44,7 +44,7 @@ func ofRoles() []Mood {
 			Name: "no-local-lists", Where: "listCollections of local", Answer: "13 Unauthorized, always",
 			OneIn: 6, Standing: true, Kind: Refuse, Code: servererr.Unauthorized,
 			Text: "not authorized on local to execute command { listCollections: 1 }",
-			Fact: "a custom role that allows what is mirrored and the oplog, and no more",
+			Fact: "a custom role that allows the mirrored namespaces and the oplog, and no more",
 			at:   func(p *Place) bool { return p.Command == "listCollections" && p.Local },
 		},
 	}
@@ -230,7 +230,7 @@ func ofCursors() []Mood {
 		{
 			Name: "short-batch", Where: "a reply with a batch", Answer: "a few documents; the rest comes with the next getMore",
 			OneIn: 6, Kind: Short,
-			Fact: "batchSize is an upper bound; a tailing cursor returns what is visible at the moment; a batch that ends with the last document is followed by an empty one",
+			Fact: "batchSize is an upper bound; a tailing cursor returns the entries visible at the moment; a batch that ends with the last document is followed by an empty one",
 			at:   func(p *Place) bool { return p.Batch },
 		},
 		{

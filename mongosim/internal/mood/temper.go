@@ -46,7 +46,7 @@ type Temper struct {
 	// era counts how often connections were dropped.
 	era atomic.Int64
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	met    []uint64   // number of places of each mood, by index
 	struck []int      // how often it occurred
 	rest   int        // commands still spared

@@ -35,7 +35,7 @@ type Conn struct {
 	dead  chan struct{}
 	pumps sync.WaitGroup
 
-	// mu guards what follows and what the lanes say it guards.
+	// mu guards the fields below, and those of the lanes that say so.
 	mu     sync.Mutex
 	closed bool
 	// reason is why the connection is dead.
@@ -230,7 +230,7 @@ func (c *Conn) deliver(l *lane, cond *condition, p []byte) (int, error) {
 	return n, err
 }
 
-// Read reads what the other end sent.
+// Read reads bytes from the other end.
 func (c *Conn) Read(p []byte) (int, error) {
 	l := &c.in
 	l.turn <- struct{}{}

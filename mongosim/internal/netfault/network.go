@@ -37,7 +37,7 @@ var (
 type Network struct {
 	seed uint64
 
-	// mu guards what follows. Nothing waits with it locked.
+	// mu guards the fields below. Nothing waits with it locked.
 	mu     sync.Mutex
 	rules  map[ends][]rule
 	links  map[ends]*link

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Config is what a Path needs. All fields are required unless said otherwise.
+// Config configures a Path. All fields are required unless said otherwise.
 type Config struct {
 	Store   *storage.Store
 	Dialect Dialect

@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// task is what the data loop does next.
+// task is the next task of the data loop.
 type task uint8
 
 const (

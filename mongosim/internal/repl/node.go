@@ -26,7 +26,7 @@ type Transport interface {
 	Call(ctx context.Context, to string, cmd bson.Raw) (bson.Raw, error)
 }
 
-// Config is what a Node needs.
+// Config configures a Node.
 type Config struct {
 	// Host is this member's host:port as the set's configuration names it.
 	Host string

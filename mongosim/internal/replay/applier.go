@@ -142,7 +142,7 @@ func (a *Applier) Prepared() []opwrite.Prepared {
 	return all
 }
 
-// Close releases what the Applier holds, aborting prepared units. It must be
+// Close releases the Applier's resources, aborting prepared units. It must be
 // called before a rollback and before a new Applier on the same store.
 func (a *Applier) Close() error {
 	if len(a.prepared) == 0 {

@@ -30,7 +30,7 @@ type slotChange struct {
 	local bool
 	c     *constraint
 	slot  *slot
-	// holder, ts and seq are what the slot had before.
+	// holder, ts and seq are the former values of the slot.
 	holder  *record
 	ts, seq uint64
 }

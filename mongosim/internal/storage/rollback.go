@@ -15,7 +15,7 @@ import (
 func (w *Writer) RollbackTo(at bson.Timestamp) error {
 	s, ts := w.s, packed(at)
 	if ts < s.stable {
-		return fmt.Errorf("storage: roll back to %s: what is before the stable timestamp %s is never undone", shown(at), shown(unpacked(s.stable)))
+		return fmt.Errorf("storage: roll back to %s: entries before the stable timestamp %s are never undone", shown(at), shown(unpacked(s.stable)))
 	}
 	for _, u := range slices.Backward(s.open) {
 		if max(u.readTS, u.prepared) > ts || s.sawUndone(u, ts) {

@@ -25,7 +25,7 @@ type Feed interface {
 	// delivered. It reports whether nothing is left, as far as known without
 	// reading further.
 	Fill(ctx context.Context, look Looker, take func(doc bson.Raw) bool) (end bool, err error)
-	// Close frees what the feed holds. It is called once.
+	// Close frees the feed's resources. It is called once.
 	Close()
 }
 
@@ -86,7 +86,7 @@ func (r *Request) NewCursor(ns oplog.Namespace, f Feed) *Cursor {
 	return c
 }
 
-// Close frees what the cursor holds, once.
+// Close frees the cursor's resources, once.
 func (c *Cursor) Close() {
 	if c.Feed != nil {
 		c.Feed.Close()
@@ -102,7 +102,7 @@ func (c *Cursor) Close() {
 type cursorTable struct {
 	now func() time.Time
 
-	mu    sync.Mutex // guards what follows, and some fields of each cursor
+	mu    sync.Mutex // guards the fields below, and some fields of each cursor
 	open  map[int64]*Cursor
 	swept time.Time
 	ended bool

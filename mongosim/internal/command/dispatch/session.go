@@ -37,7 +37,7 @@ type session struct {
 	// token is taken by the command that has checked the session out.
 	token chan struct{}
 
-	// Mu guards what follows. What a txn points to is guarded by the store's lock:
+	// Mu guards the fields below. The data of a txn are guarded by the store's lock:
 	// see [Request.withTxn].
 	Mu sync.Mutex
 	// interrupt ends the command that has checked the session out; nil if none has.

@@ -19,7 +19,7 @@ const (
 type sessionTable struct {
 	now func() time.Time
 
-	// mu guards what follows, and users, dropping and used of the sessions. It is
+	// mu guards the fields below, and users, dropping and used of the sessions. It is
 	// taken before the mutex of a session.
 	mu    sync.Mutex
 	byKey map[sessionKey]*session

@@ -21,7 +21,7 @@ type serverStats struct {
 	Closed, Awaiting atomic.Int64
 	Ops              [opKinds]atomic.Int64
 
-	// Mu guards what follows.
+	// Mu guards the fields below.
 	Mu         sync.Mutex
 	Parameters map[string]bson.RawValue
 	Commands   map[string]*tally

@@ -30,7 +30,7 @@ func WriteBlock(v storage.View) (coll *storage.Collection, rec storage.Record, f
 	return coll, rec, found
 }
 
-// userWrites returns what refuses the writes of this request while writes of users are blocked, nil
+// userWrites returns a function that refuses the writes of this request while writes of users are blocked, nil
 // if nothing does (user_write_block_mode_op_observer.cpp). The databases of the server are exempt,
 // and so are users that may bypass the block; without access control no client may.
 func (r *Request) userWrites(v storage.View) func(ns oplog.Namespace) error {
