@@ -1,5 +1,5 @@
 // Package agent runs many links in one process. Which ones is decided by a coordinator
-// (package share): this package runs those that it is told to.
+// (package share): this package runs those that it assigns to this process.
 //
 //	links file ── Set ──▶ ┌───────┐ ── Link.Run ──▶ one pipeline per link
 //	coordinator ─ Work ─▶ │ Agent │

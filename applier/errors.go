@@ -141,8 +141,8 @@ func (e *crowdedError) Unwrap() error { return e.err }
 // its statements is the cause.
 type shortError struct {
 	want, got int64
-	// guarded: some statements require the absence of fields, so that no match is no
-	// divergence.
+	// guarded: some statements require the absence of fields, so that no match is not
+	// a divergence.
 	guarded bool
 }
 

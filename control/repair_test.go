@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// repairer says what became of repairs.
+// repairer returns the outcomes of repairs.
 type repairer struct {
 	mu               sync.Mutex // guards the rest
 	state, outcome   string

@@ -13,9 +13,9 @@ import (
 // Verification compares the link with its source continuously: *continuous.Rounds. It is safe for
 // concurrent use.
 type Verification interface {
-	// Ask has collections compared again, all if none is named, as soon as possible. Those that are
-	// named do not count as verified once it has returned, whatever becomes of the process. Asking
-	// again changes nothing until they have been compared.
+	// Ask has collections compared again, all if none is named, as soon as possible. Once it has
+	// returned, those named do not count as verified, even if the process dies. Asking again changes
+	// nothing until they have been compared.
 	Ask(ctx context.Context, sourceNS []oplog.Namespace, why string) error
 }
 

@@ -19,7 +19,7 @@ import (
 const (
 	// releaseWithin is how long the lease is tried to be given back, which ends by itself.
 	releaseWithin = 2 * time.Second
-	// settleWithin is how long it is tried to find out what became of the last write.
+	// settleWithin is how long the outcome of the last write is asked for.
 	settleWithin = 30 * time.Second
 )
 

@@ -23,7 +23,7 @@ import (
 // play is a source and a link: what they answer, in order; the last answer of each is repeated.
 type play struct {
 	t *testing.T
-	// blocks are whether writes are blocked, notes what becomes of the entries, cuts the
+	// blocks are whether writes are blocked, notes the outcomes of appending entries, cuts the
 	// seconds of the source at which cuts are made, 0 for none.
 	blocks []bool
 	notes  []any

@@ -132,8 +132,8 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 // waited is the time after which the preconditions are checked again.
 const waited = 2 * time.Second
 
-// ready checks the preconditions, and that the link makes cuts. If that takes its time they are checked once more: what
-// was met before may not be any more.
+// ready checks the preconditions, and that the link makes cuts. If that takes long they are checked once more, because
+// one that was met before may be unmet now.
 func (cfg *Config) ready(ctx context.Context) error {
 	if err := cfg.check(ctx); err != nil {
 		return err

@@ -35,7 +35,7 @@ func (b *blockable) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 }
 
 // TestUnblocksTarget: where users could not write to the target, as on the old source of a cutover that
-// goes back, they can once the link is cut over; and where that is not known, it is said.
+// goes back, they can once the link is cut over; and if that is not known, the message says so.
 func TestUnblocksTarget(t *testing.T) {
 	t.Parallel()
 	set := target(t)

@@ -19,8 +19,8 @@ import (
 //go:embed grafana/replicator.json
 var dashboardJSON []byte
 
-// dashboard is the part of Grafana's model (schema 39) that the dashboard uses. What is not here is
-// not known to Grafana, or was not thought of.
+// dashboard is the part of Grafana's model (schema 39) that the dashboard uses. Other
+// fields are unknown to Grafana, or were not considered.
 type dashboard struct {
 	UID, Title, Description, Timezone, Refresh string
 	Tags                                       []string
@@ -91,7 +91,7 @@ type panelTarget struct {
 	Range, Instant            bool
 }
 
-// units are those of Grafana that fit what is shown.
+// units are those of Grafana that fit the values.
 var units = []string{"s", "dtdurations", "dateTimeAsIso", "bytes", "Bps", "ops", "percentunit", "short", "none"}
 
 func readDashboard(t *testing.T) *dashboard {
@@ -106,7 +106,7 @@ func readDashboard(t *testing.T) *dashboard {
 }
 
 // TestDashboard: the dashboard has the form that Grafana reads; the page's five figures come first; no
-// panel is on another, or shows what has no unit.
+// panel overlaps another, or shows values without a unit.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	d := readDashboard(t)
@@ -159,7 +159,7 @@ func (p *panel) check(t *testing.T) {
 	if p.Type != "state-timeline" && !slices.Contains(units, d.Unit) || p.Type == "stat" && d.NoValue != "unknown" || p.Description == "" || len(p.Targets) == 0 {
 		t.Errorf("%s: unit %q, without a value %q, %d queries, %q", p.Title, d.Unit, d.NoValue, len(p.Targets), p.Description)
 	}
-	// What is not known leaves a gap.
+	// An unknown value leaves a gap.
 	if p.Type != "stat" && !bytes.Contains(d.Custom, []byte(`"spanNulls": false`)) {
 		t.Errorf("%s: %s", p.Title, d.Custom)
 	}

@@ -193,8 +193,8 @@ func (u *unitTest) hasMetricsOf(t *testing.T, rules *rulefmt.RuleGroups, alert s
 // optional are metrics that only hold alerts back, or that have an alternative.
 var optional = map[string]bool{"replicator_paused": true, "replicator_agent_ready": true}
 
-// TestSteadyIsQuiet: no alert fires for what a steady link had at the end of a run, but that what is
-// deferred is still so a day later.
+// TestSteadyIsQuiet: no alert fires for the metrics of a steady link at the end of a run, except that
+// options are still deferred a day later.
 func TestSteadyIsQuiet(t *testing.T) {
 	t.Parallel()
 	const hours = 25

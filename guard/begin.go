@@ -16,8 +16,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Begin reads the State, before anything is written in a term. In mode Stop it examines what
-// was written since, and returns a [*ForeignError] if the link must not continue. After another error
+// Begin reads the State, before anything is written in a term. In mode Stop it examines the
+// writes made since, and returns a [*ForeignError] if the link must not continue. After another error
 // it may be called again; with [Guard.Blind] the term continues without.
 func (g *Guard) Begin(ctx context.Context, link *checkpoint.Link) error {
 	if link.Term() != g.last+1 {

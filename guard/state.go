@@ -53,8 +53,8 @@ type Touched struct {
 	Until bson.Timestamp
 	// Copying means that the collection is copied again since.
 	Copying bool
-	// During is when the copy was asked for that was made as the last one was examined, zero for none: what
-	// is written to a collection while it is copied may stay in it.
+	// During is when the copy was requested that was running when the last one was examined, zero for none:
+	// a write to a collection while it is copied may stay in it.
 	During time.Time
 }
 

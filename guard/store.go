@@ -32,8 +32,8 @@ type Store struct {
 	DB, Link string
 }
 
-// clearedID returns the _id of the document that says up to when an operator has cleared what
-// was found. It is apart, because the leader writes the other one.
+// clearedID returns the _id of the document that says up to when an operator has cleared foreign
+// writes. It is separate, because the leader writes the other one.
 func (s *Store) clearedID() string { return s.Link + "/cleared" }
 
 // Read returns the stored state, nil if there is none.

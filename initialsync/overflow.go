@@ -57,8 +57,8 @@ func isConsistent(c *checkpoint.Copy) bool { return c == nil || c.Phase == check
 
 // found opens the spool of a consistent link if there is one on disk that may serve to read from
 // an entry on, and reports whether one is open. It creates nothing, and removes one that does
-// not. A spool that cannot be used is reported, but may not be needed: the source may have what
-// is in it.
+// not. A spool that cannot be used is reported, but may not be needed: the source may have
+// its entries.
 func (l *Log) found(c *checkpoint.Copy, from oplog.OpTime) bool {
 	l.inUse = false
 	if l.spool != nil && l.id == l.idOf(c) {

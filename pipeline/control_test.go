@@ -20,13 +20,13 @@ func (w *world) store() *request.Store {
 	return request.New(must.Get(w.metadata())(w.t))
 }
 
-// ask makes a request, and does not wait for what becomes of it.
+// ask makes a request, and does not wait for its outcome.
 func (w *world) ask(kind request.Kind, args string) request.Record {
 	w.t.Helper()
 	return must.Get(w.store().Ask(w.t.Context(), request.Ask{Kind: kind, By: "test", Why: "a test", Args: json.RawMessage(args)}))(w.t)
 }
 
-// answered waits until a request is closed, and returns what became of it.
+// answered waits until a request is closed, and returns its outcome.
 func (w *world) answered(asked request.Record, l *link) request.Record {
 	w.t.Helper()
 	var now request.Record

@@ -89,8 +89,8 @@ func TestOverflowToldToEnd(t *testing.T) {
 	}
 }
 
-// TestSpoolEndsBeforeOplog: a link was down for longer than its source's oplog lasts, and what
-// is on disk ends before that begins. It ends, and says that everything has to be copied again.
+// TestSpoolEndsBeforeOplog: a link was down for longer than its source's oplog lasts, and its
+// spool ends before that begins. It ends, and says that everything must be copied again.
 func TestSpoolEndsBeforeOplog(t *testing.T) {
 	t.Parallel()
 	race.Skip(t, "it moves a hundred megabytes or more")

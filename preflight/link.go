@@ -283,8 +283,8 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 	return c.constraints(ctx, s, names)
 }
 
-// created reports whether another process has created the link since it was looked for. What
-// is in the target is then that link's, and this process will stand by.
+// created reports whether another process has created the link since it was looked for. The
+// data in the target are then that link's, and this process will stand by.
 func (c *checker) created(ctx context.Context, s *server) (bool, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: s.caller, DB: c.cfg.MetaDB, Link: c.cfg.Link})
 	if err != nil {

@@ -247,7 +247,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// TestIdle: after a group for which lanes were idle it pauses ten times as long, whatever became of it.
+// TestIdle: after a group for which lanes were idle it pauses ten times as long, whatever its outcome.
 func TestIdle(t *testing.T) {
 	scenario(t, func(t *testing.T) {
 		w := newWorld(nil)

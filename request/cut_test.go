@@ -18,7 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
-// next is what becomes of a NextCut.
+// next is the outcome of a NextCut.
 type next struct {
 	cut  checkpoint.Cut
 	err  error
@@ -112,7 +112,7 @@ func TestNextCut(t *testing.T) {
 	}
 }
 
-// TestNoNextCut: it is said why there is none.
+// TestNoNextCut: the error says why there is none.
 func TestNoNextCut(t *testing.T) {
 	t.Parallel()
 	g := newTarget(t)

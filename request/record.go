@@ -58,7 +58,7 @@ type Record struct {
 	At time.Time `json:"at"`
 	// Args is a JSON object; its fields depend on Kind.
 	Args json.RawMessage `json:"args"`
-	// State is Asked, Working, Done, Failed or Refused; Outcome says what became of it.
+	// State is Asked, Working, Done, Failed or Refused; Outcome is its result in words.
 	State     string    `json:"state"`
 	Outcome   string    `json:"outcome"`
 	ChangedAt time.Time `json:"changedAt"`

@@ -99,7 +99,7 @@ type DifferingNamespace struct {
 // Difference is a difference between source and target.
 type Difference struct {
 	// Kind is that of replicator verify. ID is a document's _id as extended JSON, cut if it is long;
-	// Name and What are of an index or option.
+	// Name and What describe an index or option.
 	Kind string `json:"kind"`
 	ID   string `json:"_id,omitempty"`
 	Name string `json:"name,omitempty"`

@@ -109,8 +109,8 @@ func (o *OldestEntries) reach(ctx context.Context, hosts []string, at oplog.OpTi
 	}
 }
 
-// known is reach with the answers received until now. It reports whether answers are due, and returns what
-// is closed with the next one.
+// known is reach with the answers received until now. It reports whether answers are due, and returns
+// a channel that is closed with the next one.
 func (o *OldestEntries) known(hosts []string, at oplog.OpTime) (reaches, due bool, changed <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -59,8 +59,8 @@ func (c *cutter) fresh(at time.Time) bool {
 	return time.Since(at) < limit
 }
 
-// need has all later cuts reach these times of the two sides: those of a listing, so that what
-// was listed is there at the cut.
+// need has all later cuts reach these times of the two sides: those of a listing, so that the
+// listed collections exist at the cut.
 func (c *cutter) need(source, target bson.Timestamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -436,8 +436,8 @@ func (cutsFunc) Newest(context.Context) (Cut, bool, error) { return Cut{}, false
 // Next implements Cuts.
 func (f cutsFunc) Next(context.Context) (Cut, error) { return f(), nil }
 
-// TestConfirmMoving: a document that the source changes each time that it is read again is no
-// difference, nor is it equal: the collection is not checked.
+// TestConfirmMoving: a document that the source changes each time that it is read again is neither
+// different nor equal: the collection is unchecked.
 func TestConfirmMoving(t *testing.T) {
 	t.Parallel()
 	source, target := cluster(t), cluster(t)

@@ -297,7 +297,7 @@ func TestConcurrent(t *testing.T) {
 type late struct {
 	*server
 	mu   sync.Mutex
-	hold chan struct{} // delays the next reply; nil is no delay
+	hold chan struct{} // delays the next reply; nil means no delay
 	held chan struct{} // closed when the reply is delayed
 }
 

@@ -68,8 +68,8 @@ func (s *step) indexSpecs() (oplog.Namespace, []bson.Raw, error) {
 	return entry.NS, entry.Specs, err
 }
 
-// existing returns the collection of a command, and its deferred specs. It is nil where
-// there is none and that is no error.
+// existing returns the collection of a command, and its deferred specs. It is nil if
+// there is none and that is not an error.
 func (s *step) existing(ctx context.Context, ns oplog.Namespace) (*catalog.Collection, Specs, error) {
 	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
 	switch {

@@ -202,7 +202,7 @@ func filled(rows [][]string, i int) bool {
 	return false
 }
 
-// wrap breaks a text into lines of at most so many characters; 0 is no limit.
+// wrap breaks a text into lines of at most so many characters; 0 means no limit.
 func wrap(text string, most int) []string {
 	var lines []string
 	line := ""

@@ -278,8 +278,8 @@ func (s *Spool) bounds() (first, last oplog.OpTime, ok bool) {
 	panic("spool: invariant: entries without a file")
 }
 
-// SetMemory changes Config.Memory. With less, nothing is read back until enough of what
-// is in memory was released.
+// SetMemory changes Config.Memory. With less, nothing is read back until enough
+// of the memory in use was released.
 func (s *Spool) SetMemory(bytes int64) {
 	s.mu.Lock()
 	s.room = roomOf(bytes)

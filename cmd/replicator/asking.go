@@ -116,7 +116,7 @@ func (f *askFlags) left(ctx context.Context, r *request.Record) error {
 	return &cli.Error{Err: why, Code: cli.ExitUnexpected, Hint: "The request stays: a process that runs the link acts on it. replicator events --link " + f.Link + " shows its outcome."}
 }
 
-// closed prints what became of a request, or returns it as an error.
+// closed prints the outcome of a request, or returns it as an error.
 func (f *askFlags) closed(out cli.Output, r *request.Record) error {
 	switch r.State {
 	case request.Done:

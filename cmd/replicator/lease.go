@@ -280,7 +280,7 @@ func (c *leaseReleaseCommand) releaseIn(ctx context.Context, set *driver.Set, ou
 	return err
 }
 
-// released says what became of a lock that was released. Meanwhile its process may have given
+// released reports the state of a lock that was released. Meanwhile its process may have given
 // it back, and another one may have it.
 func (c *leaseReleaseCommand) released(ctx context.Context, store *mongostore.Store, out cli.Output, was locks.Record) error {
 	list, err := store.List(ctx, "")

@@ -18,7 +18,7 @@ import (
 	"github.com/oplogrep/replicator/lease/locks/lockstest"
 )
 
-// execWith runs a shell's command with a lock in store, and returns what became of it.
+// execWith runs a shell's command with a lock in store, and returns its outcome.
 func execWith(ctx context.Context, t *testing.T, store *lockstest.Memory, ttl time.Duration, script string) error {
 	t.Helper()
 	e := locks.NewElect(locks.ElectConfig{Store: store, TTL: ttl})

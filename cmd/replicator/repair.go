@@ -239,7 +239,7 @@ func (w *repairWatch) stopped(ctx context.Context, err error) error {
 	}
 }
 
-// closed prints what became of a request.
+// closed prints the outcome of a request.
 func (w *repairWatch) closed(r *request.Record) error {
 	text := r.Outcome
 	if r.State != request.Done {

@@ -191,7 +191,7 @@ func TestRepairVerdict(t *testing.T) {
 }
 
 // TestRepairLongID: an _id that is too long for a request does not keep the other documents from being
-// repaired; it is said what to do about it.
+// repaired; the output says what to do about it.
 func TestRepairLongID(t *testing.T) {
 	t.Parallel()
 	id := func(v any) []byte { return must.Marshal(t, bson.D{{Key: "_id", Value: v}}) }

@@ -41,7 +41,7 @@ func sourceRole(without ...string) bson.A {
 }
 
 // TestWithoutOptionalReads: each optional read of the source may be refused: the link
-// copies and follows, and the check says what is not available.
+// copies and follows, and the check names the missing privileges.
 func TestWithoutOptionalReads(t *testing.T) {
 	users := []mongosim.User{{Name: "root", Password: "r", Roles: []mongosim.Role{{Name: "root", DB: "admin"}}}}
 	source := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "src", Seed: 1, Users: users})

@@ -183,7 +183,7 @@ func (r *Record) Thawed() string {
 	return "the source takes writes as before"
 }
 
-// Doubt records that it is not known what became of the command that blocks writes, if that is so.
+// Doubt records that the outcome of the command that blocks writes is unknown, if it is.
 func (r *Record) Doubt(now time.Time) {
 	if r.Options.Freeze == Block && !r.Found && r.Began(Freeze) && !r.Has(Freeze) && !r.Began(Undo) {
 		r.Late = now

@@ -76,7 +76,7 @@ func parseUnwind(e *rawbson.Elem) (*unwinding, error) {
 	return u, nil
 }
 
-// each yields what becomes of a document. An array on the way to the last field is not
+// each yields the results for a document. An array on the way to the last field is not
 // searched: the field is missing. It returns false once yield does.
 func (u *unwinding) each(doc bson.Raw, yield func(bson.Raw) bool) bool {
 	v, array := u.find(doc)

@@ -149,7 +149,7 @@ func TestHoles(t *testing.T) {
 	})
 }
 
-// TestRepeatedNames holds what becomes of stored documents that have a name
+// TestRepeatedNames has the results for stored documents that have a name
 // twice.
 func TestRepeatedNames(t *testing.T) {
 	runCases(t, []updateCase{

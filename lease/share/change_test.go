@@ -300,7 +300,7 @@ func TestFailsEverywhere(t *testing.T) {
 	})
 }
 
-// fail sets what becomes of works, of those that run already too.
+// fail sets the outcome of works, also of those that run already.
 func (f *fleet) fail(how func(member, partition string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

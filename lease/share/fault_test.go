@@ -185,7 +185,7 @@ func TestNobodyCoordinates(t *testing.T) {
 	})
 }
 
-// away says what becomes of the calls of store and board.
+// away sets the outcome of the calls of store and board.
 func (f *fleet) away(how func(ctx context.Context, call string) (bool, error)) {
 	f.store.Fail(how)
 	f.board.Fail(how)

@@ -250,7 +250,7 @@ func (f *fleet) even(n int) map[string]string {
 // latency is how long a call takes until it is executed.
 const latency = 5 * time.Millisecond
 
-// What becomes of the calls of a process.
+// The outcomes of the calls of a process.
 const (
 	up = iota
 	cut

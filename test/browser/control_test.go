@@ -191,7 +191,7 @@ func TestKeyboard(t *testing.T) {
 }
 
 // TestStandbyControl: a process that stands by has no requests in its status: the page reads them from the
-// target, and shows what becomes of one.
+// target, and shows the outcome of one.
 func TestStandbyControl(t *testing.T) {
 	t.Parallel()
 	f := serve(t, state("control", nil))

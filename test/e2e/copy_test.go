@@ -63,7 +63,7 @@ func TestCopyCorpus(t *testing.T) {
 }
 
 // TestCopyCorpusInto is TestCopyCorpus into a set that is there already, real ones
-// above all. TestMirrorCorpusInto says what has to be equal there.
+// above all. See TestMirrorCorpusInto for the parts that must be equal there.
 func TestCopyCorpusInto(t *testing.T) {
 	seed := number(t, envCopySeed, 1)
 	eachProvider(t, []string{"7.0"}, func(t *testing.T, p provider) {

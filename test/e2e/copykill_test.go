@@ -419,7 +419,7 @@ func (p *process) call(ctx context.Context, to mongo.Caller, side string, cmd mo
 func (p *process) wait(ctx context.Context) (bson.Raw, error) {
 	select {
 	case <-p.gone:
-		// It says nothing of what became of what it sent: for that a process that lives
+		// It does not know the outcome of its commands: for that a living process
 		// would wait for half a minute.
 		return nil, &mongo.LostError{Err: errDead, Refused: true}
 	case <-ctx.Done():

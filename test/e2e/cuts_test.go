@@ -34,7 +34,7 @@ const (
 
 // TestCuts moves money between documents of several collections, in transactions, and
 // counts in two collections in turn, while members of both sets and the mirror itself are
-// killed. At the cluster time of each cut that is told, the target has exactly what the
+// killed. At the cluster time of each cut that is announced, the target has exactly what the
 // source had as of the cut's optime, so no money is missing, and no count is ahead of the
 // one that was before it.
 func TestCuts(t *testing.T) {
@@ -253,7 +253,7 @@ func (b *bank) counts(ctx context.Context, source mongo.Caller, n int) {
 	}
 }
 
-// watch reads what the target has at each cut that is told.
+// watch reads the target at each cut that is announced.
 func (b *bank) watch(ctx context.Context, t *testing.T, target mongo.Caller) {
 	store, err := checkpoint.New(checkpoint.Config{Target: target, Link: "cuts"})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package style measures what a reader has to keep in mind at once: the length of
-// files and of functions.
+// Package style holds files and functions to a length that a reader can keep in mind, and
+// comments to the words of the house style.
 package style
 
 import (

@@ -217,8 +217,8 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// TestCopy: an equal copy is distinguished from an unequal one, and reports what
-// was played when.
+// TestCopy: an equal copy is distinguished from an unequal one, and reports which
+// entries were played when.
 func TestCopy(t *testing.T) {
 	copied := func(s *corpus.Scenario, o mirrored.RunOptions) (mirrored.CopyReport, string) {
 		r := mirrored.Copy(t.Context(), s, 3, o)

@@ -92,7 +92,7 @@ func TestTwoCreate(t *testing.T) {
 	}
 }
 
-// TestElections: whatever becomes of the primaries, no two processes have the lock at once, and
+// TestElections: whichever primaries fail, no two processes have the lock at once, and
 // each term is one acquisition's. The first that is seen to have a lock has it until it says
 // so itself.
 func TestElections(t *testing.T) {

@@ -23,8 +23,8 @@ func failed(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// lasting has the classes and codes of SQLSTATE that do not pass without an operator: what
-// is not supported, data that do not fit, a login, a database or schema that is absent, and
+// lasting has the classes and codes of SQLSTATE that do not pass without an operator:
+// unsupported features, data that do not fit, a login, a database or schema that is absent, and
 // syntax, rights and tables. MySQL has two limits of users among the last ones.
 var lasting = regexp.MustCompile(`^(0A|21|22|23|28|3D|3F|42)`)
 

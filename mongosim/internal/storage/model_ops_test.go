@@ -95,7 +95,7 @@ func (m *model) insert() {
 	})
 }
 
-// keyOutcome says what becomes of a write that takes keys, in the order of the
+// keyOutcome returns the outcome of a write that takes keys, in the order of the
 // index.
 func (m *model) keyOutcome(u *modelUnit, now *modelColl, coll oplog.UUID, rid storage.RecordID, taken, keys []string) (bool, servererr.Code) {
 	order := slices.Clone(keys) // one digit, or a word: undefined, null, then numbers
