@@ -66,8 +66,8 @@ type route struct {
 	// emptied is routes.emptied when it was looked up: as long as they are equal, it is the one
 	// in the cache.
 	emptied int
-	// What follows changes with each operation: lanes read what is before it, so that it has a
-	// cache line of its own.
+	// The fields below change with each operation, and lanes read those above: they have a
+	// cache line of their own.
 	_ [64]byte
 	// ops counts its operations during the comparison of shares with this number.
 	ops, comparison int

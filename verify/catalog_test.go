@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
-// TestNotedOptions: what a server notes among the options of buckets is no difference; another
+// TestNotedOptions: an option that a server itself notes among those of buckets is not a difference; another
 // option of the storage engine is.
 func TestNotedOptions(t *testing.T) {
 	t.Parallel()
