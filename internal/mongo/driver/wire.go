@@ -116,7 +116,7 @@ func appendMessage(dst []byte, id int32, cmd *mongo.Command, add additions) ([]b
 	dst = wiremessage.AppendMsgSectionType(dst, wiremessage.SingleDocument)
 	body := len(dst)
 	dst = append(dst, cmd.Body[:len(cmd.Body)-1]...)
-	dst = bsoncore.AppendStringElement(dst, "$db", cmd.DB)
+	dst = bsoncore.AppendString(append(dst, "\x02$db\x00"...), cmd.DB)
 	if add.clusterTime != nil {
 		dst = append(dst, add.clusterTime[4:len(add.clusterTime)-1]...)
 	}
