@@ -240,7 +240,7 @@ func (d *dispatcher) gatherOne(g *gathered, o *routed, first bool) error {
 		g.spans = g.spans || g.lane >= 0 && g.lane != o.lane
 		g.lane = o.lane
 		g.bytes += o.bytes
-		g.direct = g.direct || o.op.isDirect()
+		g.direct = g.direct || o.op.direct
 		g.announced = g.announced || o.op.at.Compare(d.announced[o.lane]) <= 0
 		g.ops = append(g.ops, *o)
 		return nil
@@ -347,7 +347,7 @@ func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 		// span shows which part of it is in the target.
 		uncertain := at.Compare(d.barrierAnnounced) <= 0
 		full := len(s.ops) >= d.barrier.limit || size+o.bytes > int64(d.cfg.FlushBytes)
-		if len(s.ops) > 0 && (uncertain != s.uncertain || !uncertain && (full || o.op.isDirect() != isDirect(&s.ops[0]))) {
+		if len(s.ops) > 0 && (uncertain != s.uncertain || !uncertain && (full || o.op.direct != isDirect(&s.ops[0]))) {
 			if err := write(); err != nil {
 				return err
 			}

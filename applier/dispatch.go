@@ -366,7 +366,9 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 		o.disposition = alreadyApplied
 		return nil
 	}
-	o.op = routedOp{Op: op, at: at, route: r, mode: plan.ModeExact, grouped: grouped}
+	o.op = routedOp{
+		Op: op, at: at, route: r, mode: plan.ModeExact, grouped: grouped, direct: r.collection != nil && r.collection.Direct,
+	}
 	if !d.cfg.CopiedUntil.IsNull() && !at.OpTime.After(d.cfg.CopiedUntil) {
 		o.op.mode = plan.ModeCopied
 	}

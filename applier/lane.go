@@ -30,6 +30,8 @@ type routedOp struct {
 	hash    uint32
 	mode    plan.Mode
 	grouped bool
+	// direct is the collection's: with thousands of them in a flush each is far in memory.
+	direct bool
 }
 
 // plan sets op to the operation in the form that the plan takes.
@@ -77,6 +79,8 @@ type span struct {
 	groups []uint32
 	// uncertain: they may have been applied before.
 	uncertain bool
+	// alike: all of them are direct, or none is. If it is not set, that is not known.
+	alike bool
 	// wall is the source's clock at the oldest operation, or before it, in milliseconds
 	// since the epoch; 0 where it is not known.
 	wall int64
@@ -98,7 +102,7 @@ func (s span) split() (a, b span, ok bool) {
 }
 
 func (s span) part(from, to int) span {
-	return span{ops: s.ops[from:to], groups: s.groups[from:to], uncertain: s.uncertain, wall: s.wall}
+	return span{ops: s.ops[from:to], groups: s.groups[from:to], uncertain: s.uncertain, alike: s.alike, wall: s.wall}
 }
 
 // dissolve clears the groups, so that the span may be split anywhere.
@@ -242,7 +246,7 @@ func (w *laneWriter) fit(queued []work, closed, passed bool) (n int, ready bool)
 		q := &queued[n]
 		whole := n > 0 && q.group != 0 && q.group == queued[n-1].group
 		if n > 0 && !whole {
-			if q.op.mode != first.op.mode || q.op.route != first.op.route && q.op.isDirect() != first.op.isDirect() {
+			if q.op.mode != first.op.mode || q.op.direct != first.op.direct {
 				break
 			}
 			// A group is taken as a whole: its size is counted before its first operation
@@ -302,10 +306,12 @@ func (w *laneWriter) uncounted(queued []work) {
 // keep copies operations to the span.
 func (w *laneWriter) keep(items []work) {
 	w.span.uncertain, w.span.wall = w.isAnnounced(items[0].op.at), items[0].wall
+	w.span.alike = true
 	w.span.ops = slices.Grow(w.span.ops[:0], len(items))[:len(items)]
 	w.span.groups, w.metas = w.span.groups[:0], w.metas[:0]
 	for i := range items {
 		items[i].op.plan(&w.span.ops[i])
+		w.span.alike = w.span.alike && items[i].op.direct == items[0].op.direct
 		w.span.groups = append(w.span.groups, items[i].group)
 		w.metas = append(w.metas, items[i].meta)
 	}

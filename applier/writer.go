@@ -83,13 +83,14 @@ func (w *writer) isAnnounced(at checkpoint.Position) bool {
 
 func isDirect(op *plan.Op) bool { return op.Collection != nil && op.Collection.Direct }
 
-func (o *routedOp) isDirect() bool { return o.route.collection != nil && o.route.collection.Direct }
-
 // write writes a span to the target and moves the lane after it.
 func (w *writer) write(ctx context.Context, s span) error {
 	defer w.planner.Release()
 	for from := 0; from < len(s.ops); {
 		to := from + 1
+		if s.alike {
+			to = len(s.ops)
+		}
 		for to < len(s.ops) && isDirect(&s.ops[to]) == isDirect(&s.ops[from]) {
 			to++
 		}
