@@ -174,10 +174,12 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 			if f.name == "unique" {
 				spec = spec.without("prepareUnique")
 			}
+		case notUnique: // since 6.1
+			spec = spec.without("unique")
 		default:
 			return m.op.Fault("o.index."+f.name, fmt.Errorf("%w: a change of an index with an unknown field", oplog.ErrUnsupported))
 		}
-		if !slices.Contains(m.deferredFields(&h), f.name) {
+		if deferred := m.deferredFields(&h); !slices.Contains(deferred, f.name) && (f.name != notUnique || !slices.Contains(deferred, "unique")) {
 			send = append(send, f)
 		}
 	}
@@ -190,6 +192,9 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 	}
 	return nil
 }
+
+// notUnique makes a unique index one that is not (coll_mod.idl).
+const notUnique = "forceNonUnique"
 
 var errNoName = errors.New("without a name")
 

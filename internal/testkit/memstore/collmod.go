@@ -208,6 +208,8 @@ func (m *changes) changeIndex(v bson.RawValue) error {
 		case "unique":
 			m.flag("unique", truth(it.Raw()))
 			m.flag("prepareUnique", false)
+		case "forceNonUnique":
+			m.flag("unique", false)
 		default:
 			return InvalidOptions.because("a change of an index with an unknown field %q", it.Name())
 		}

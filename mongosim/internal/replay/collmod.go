@@ -226,6 +226,8 @@ func (m *modification) changeIndex(e rawbson.Elem) error {
 		case "unique":
 			flags[field] = it.Truth()
 			all = all.unset("prepareUnique")
+		case "forceNonUnique": // since 6.1
+			flags["unique"] = false
 		default:
 			return fmt.Errorf("a change of an index with an unknown field %q", field)
 		}
