@@ -1,4 +1,4 @@
-# Every target is one or two commands: what is too long for that is in tools/.
+# Every target is one or two commands: longer ones are in tools/.
 # The tools are built once into .bin/, in the versions that tools/go.mod names.
 
 GO ?= go
@@ -126,7 +126,7 @@ mutate: ## plant known bugs, one at a time; a test has to notice each; MUTANTS=R
 	$(GO) run ./test/mutate -only '$(MUTANTS)'
 
 .PHONY: soak
-soak: mutate kills rounds agents ## what is too slow for check: planted bugs, kills, rounds, moods, long live runs on all dialects
+soak: mutate kills rounds agents ## tests too slow for check: planted bugs, kills, rounds, moods, long live runs on all dialects
 	$(GO) test -count=1 -timeout 60m ./...
 	REPLICATOR_MOODS=all $(GO) test -count=3 -timeout 60m -run TestMoods ./pipeline
 	REPLICATOR_BEHIND=1 $(GO) test -count=1 -timeout 60m -run TestResyncBehind ./pipeline

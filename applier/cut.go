@@ -120,7 +120,7 @@ func (d *dispatcher) cutOrRest(ctx context.Context) error {
 	}
 }
 
-// leaveOutCut goes on after a cut that has failed, unless the process has lost the lease, or the
+// leaveOutCut continues after a cut that has failed, unless the process has lost the lease, or the
 // target what a lane had written. Lanes do not wait for another try. Whatever is wrong with the
 // target, lanes find out when they write.
 func (d *dispatcher) leaveOutCut(ctx context.Context, err error, idle time.Duration) error {

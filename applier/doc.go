@@ -17,8 +17,8 @@
 // operations on an Ordered collection (capped, with a collation, with a unique index)
 // go through one lane, chosen by the namespace; so do, where there are many, those on a
 // collection with few operations (see shares). The metadata records which collections
-// do, and that record decides, not the target's current indexes: those can be changed
-// by hand while the lanes are at different positions, and after a restart it would be
+// do, and that record decides, not the target's current indexes. Those can be changed
+// by hand while the lanes are at different positions; after a restart it would then be
 // unknown which lane an operation had been assigned to. If the lanes are at different
 // positions at the start, the record stays as it is until the oplog has passed all of them:
 //

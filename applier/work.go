@@ -11,7 +11,7 @@ import (
 )
 
 // Work has the observers of the applier's work. Each of its fields may be nil. All of them
-// outlast an Applier: the next attempt goes on counting.
+// outlast an Applier: the next attempt continues to count.
 type Work struct {
 	// Dispatcher measures the goroutine that hands operations out, Lanes those that write
 	// them.

@@ -156,7 +156,7 @@ func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, n
 	if err != nil {
 		return err
 	}
-	// The guard goes on where the examination has ended.
+	// The guard continues where the examination has ended.
 	known := guard.Store{Target: b.cfg.Target, DB: b.cfg.MetaDB, Link: link}
 	upTo.Term = st.Term
 	if err := known.Write(ctx, &upTo, true); err != nil && !errors.Is(err, guard.ErrSuperseded) {
@@ -171,7 +171,7 @@ func (b *Back) Used(st *checkpoint.State) bool {
 	return st.Over != nil && !b.back.Start.After(st.Applied)
 }
 
-// begun reports whether the link exists, and goes on.
+// begun reports whether the link exists, and has not ended.
 func (b *Back) begun(ctx context.Context, store *checkpoint.Store) (bool, error) {
 	st, found, err := store.Load(ctx)
 	switch {

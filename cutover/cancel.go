@@ -11,7 +11,7 @@ import (
 )
 
 // Cancel takes a cutover back that has not passed its commit point: the source takes writes again, the
-// options are deferred again, and the link goes on. The caller has the link's lock (Locked). It may be
+// options are deferred again, and the link continues. The caller has the link's lock (Locked). It may be
 // called again after whatever interrupts it, also once it is done: it lifts a block that came only after that. The error wraps ErrCommitted if it is too late.
 func Cancel(ctx context.Context, cfg *Config) (*record.Record, error) {
 	w, err := cfg.work(ctx)
@@ -82,7 +82,7 @@ func (w *work) undo(ctx context.Context) error {
 }
 
 // putBack lets the source take writes again, as no other process can end the link, and defers the options
-// again before the link goes on.
+// again before the link continues.
 func (w *work) putBack(ctx context.Context, link *checkpoint.Link) error {
 	if err := w.thaw(ctx, w.rec); err != nil {
 		return err

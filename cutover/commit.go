@@ -234,7 +234,7 @@ func (w *work) stopped(ctx context.Context, users bool) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	c := counted{users: users}
-	if w.rec.Options.Freeze != record.Block { // a server that blocks no writes goes on deleting expired documents
+	if w.rec.Options.Freeze != record.Block { // a server that blocks no writes continues to delete expired documents
 		c.deletes = deletesOf(ctx, w.cfg.Drain.Source)
 	}
 	ns, _, err := writesAfter(ctx, w.cfg.Drain.Source, bson.Timestamp{T: w.rec.Drained.T, I: w.rec.Drained.I}, c)

@@ -24,7 +24,7 @@ func (e *BusyError) Error() string {
 
 // Locked runs do with the lock of a link as a whole ([jobs.Link]). The lock protects no data: it is for
 // people, so that two of them do not work on one cutover. It ends ten seconds after its process has
-// died. While another one has it, said is called, and the error is a *BusyError if that goes on.
+// died. While another one has it, said is called, and the error is a *BusyError if that lasts.
 func Locked(ctx context.Context, target mongo.Caller, metaDB, link, by, why string, said func(string), do func(ctx context.Context) error) error {
 	e := locks.NewElect(locks.ElectConfig{Store: mongostore.New(target, metaDB), Who: by})
 	defer e.Close()

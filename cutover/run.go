@@ -98,7 +98,7 @@ func (cfg *Config) work(ctx context.Context) (*work, error) {
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // Run begins a cutover, and carries it out: see the package. The caller has the link's lock (Locked).
-// After an error the record says how far it is: Resume goes on, Cancel takes it back.
+// After an error the record says how far it is: Resume continues it, Cancel reverts it.
 func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, error) {
 	w, err := cfg.work(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func (cfg *Config) cuts(ctx context.Context) error {
 	return err
 }
 
-// Resume goes on with a cutover where it is, from any machine.
+// Resume continues a cutover from its last step, on any machine.
 func Resume(ctx context.Context, cfg *Config) (*record.Record, error) {
 	w, err := cfg.work(ctx)
 	switch {
@@ -182,7 +182,7 @@ func Resume(ctx context.Context, cfg *Config) (*record.Record, error) {
 	return w.rec, err
 }
 
-// readyStill returns an error if writes are not stopped yet, the link goes on, and is not ready any more.
+// readyStill returns an error if writes are not stopped yet, and the link continues and is not ready any more.
 func (w *work) readyStill(ctx context.Context) error {
 	if w.rec.Began(record.Freeze) {
 		return nil
@@ -274,7 +274,7 @@ func (w *work) tell() {
 // attempts is how often the link is drained again if it applies something after a drain.
 const attempts = 5
 
-// carryOut takes the remaining steps. Until the conversion begins the link goes on, so a process that takes a
+// carryOut takes the remaining steps. Until the conversion begins the link continues, so a process that takes a
 // cutover up stops writes again, which they are already, and drains again.
 func (w *work) carryOut(ctx context.Context) error {
 	ended, err := w.cfg.over(ctx)
@@ -340,7 +340,7 @@ func (w *work) approach(ctx context.Context) error {
 		return err
 	}
 	w.verified = true
-	// The source goes on writing entries of its own, which the link has applied since: a last cut.
+	// The source continues to write entries of its own, which the link has applied since: a last cut.
 	return w.drain(ctx)
 }
 
@@ -429,7 +429,7 @@ func (w *work) finish(ctx context.Context, ended *checkpoint.Over) error {
 	return w.change(ctx, func(r *record.Record) { r.State, r.Ended = record.Done, now() })
 }
 
-// over returns the end of the link, nil if it goes on.
+// over returns the end of the link, nil if it continues.
 func (cfg *Config) over(ctx context.Context) (*checkpoint.Over, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: cfg.Target, DB: cfg.MetaDB, Link: cfg.Drain.Link})
 	if err != nil {

@@ -174,7 +174,7 @@ func ends(o bson.Raw) bool {
 	return false
 }
 
-// announced reports whether a link that goes on has announced an entry without a session. A group is
+// announced reports whether a link that has not ended has announced an entry without a session. A group is
 // that of one command.
 func (p *Passing) announced(op *oplog.Op, depth int) (bool, error) {
 	if op.Kind == oplog.KindCommand && op.Command == oplog.CommandApplyOps && depth <= mostNested {

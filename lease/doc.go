@@ -35,11 +35,11 @@
 //	  │      expires, by $$NOW           │  └──┘ Keeper: renews it
 //	  └──────────────────────────────────┘
 //
-// A [Keeper] renews the lease and has a context ([Keeper.Lead]) that ends with it: a margin
-// before it can expire, counted on this process's clocks from when the last successful
-// renewal was sent; at once when another process has acquired it. Nothing is sent on the
-// lease's sessions after that, also by a process that has just resumed after it was
-// suspended. A [Watch] says to a process that stands by when the lease is free.
+// A [Keeper] renews the lease and has a context ([Keeper.Lead]) that ends with it. The context
+// ends a margin before the lease can expire, counted on this process's clocks from when the last
+// successful renewal was sent, and at once when another process has acquired it. Nothing is sent
+// on the lease's sessions after that, even by a process that resumes after it was suspended. A
+// [Watch] tells a process that stands by when the lease is free.
 //
 // Their guarantees, with a store that is up:
 //

@@ -22,7 +22,7 @@
 // those of this process. The log is read from the checkpoint's FetchFrom; operations up
 // to a lane's position are skipped. When the target elects another primary, a reply is
 // lost, or a lane is not at its expected position, the attempt ends as a whole and the
-// next one starts: no stage recovers across a failover by itself, because only the
+// next one starts. No stage recovers across a failover by itself, because only the
 // documents in the target are authoritative.
 //
 // # A copy

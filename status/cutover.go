@@ -156,7 +156,7 @@ func (s *Snapshot) cutoverCommand(flag string) string {
 	return s.command("cutover", flag, "--source", "…")
 }
 
-// continueCutover returns the command that continues a cutover, or goes on to cancel it.
+// continueCutover returns the command that continues a cutover, or its cancellation.
 func continueCutover(s *Snapshot) string { return s.Cutover.next(s.cutoverCommand) }
 
 // unblockSource says how writes to the source are allowed again.

@@ -11,7 +11,7 @@
 // target, at which the target is the source as of S. So writes in flight are never
 // reported as differences, and nothing has to be read twice. Ranges are read one after the other, each at a cut that is
 // newer than the one before, so that no cut has to be readable for longer than a server keeps
-// its history. A range that takes longer goes on, after the last document, at the next cut.
+// its history. A range that takes longer continues, after the last document, at the next cut.
 //
 // Catalogs and capped collections cannot be read as of an earlier time, nor can collections
 // that were created again since. There, what differs is read again: from the source, from the
@@ -27,10 +27,10 @@
 // # In which order
 //
 // Documents are read in the order of the index on _id, and merged by that order as package
-// bsonorder knows it. Both sides are checked to be in that order: if a server has another one,
-// documents wait for their counterpart instead, as they do in collections with a collation,
-// whose order is not known here, and in capped collections, which are compared in the order of
-// insertion. What waits is limited (Config.Memory); beyond that the servers sort.
+// bsonorder knows it. The order of both sides is checked. If a server has another one, documents
+// wait for their counterparts instead. They do so too in collections with a collation, whose order is
+// not known here, and in capped collections, which are compared in the order of insertion. Waiting
+// documents are limited (Config.Memory); beyond that the servers sort.
 //
 // # Trust
 //

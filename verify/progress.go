@@ -30,7 +30,7 @@ type Progress struct {
 	Target mongo.Caller
 	DB     string
 	Link   string
-	// Resume goes on with a round that is not complete. Otherwise a new one begins.
+	// Resume continues a round that is not complete. Otherwise a new one begins.
 	Resume bool
 
 	// off is set if the user may not write to the metadata.
@@ -61,7 +61,7 @@ func unsaved(c *standing.Cut) *Cut { return (*Cut)(c) }
 // stores reports whether anything is stored.
 func (v *Verifier) stores() bool { return v.cfg.Progress != nil && !v.cfg.Progress.off }
 
-// begin begins a round, or goes on with one, and puts the collections in the order in which they are
+// begin begins or continues a round, and puts the collections in the order in which they are
 // compared: those first that are not verified, then those whose comparison is the oldest.
 func (v *Verifier) begin(ctx context.Context, all []settled) error {
 	p := v.cfg.Progress

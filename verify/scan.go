@@ -113,7 +113,7 @@ func (s *scan) run(ctx context.Context) error {
 // place identifies how far the range has come.
 func (s *scan) place() string { return fmt.Sprint(s.piece, s.last.Type, string(s.last.Value)) }
 
-// attempt goes on at a cut, as long as that can be read.
+// attempt continues at a cut, as long as that can be read.
 func (s *scan) attempt(ctx context.Context) error {
 	s.cut = nil
 	if s.snapshots {

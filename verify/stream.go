@@ -217,7 +217,7 @@ func (st *stream) peek(ctx context.Context) (bson.Raw, error) {
 	return st.docs[st.next], nil
 }
 
-// advance goes on to the next document.
+// advance moves to the next document.
 func (st *stream) advance() {
 	st.count++
 	st.size += int64(len(st.docs[st.next]))

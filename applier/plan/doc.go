@@ -1,6 +1,6 @@
-// Package plan turns the operations of a flush into commands: operations on one document
-// are reduced to their net effect where that is provably equivalent, deltas become
-// updates that a client may send, and the statements are grouped by namespace and kind.
+// Package plan turns the operations of a flush into commands. It reduces the operations on
+// one document to their net effect where that is provably equivalent, turns deltas into
+// updates that a client may send, and groups the statements by namespace and kind.
 //
 //	operations ──▶ runs on one _id ──▶ net effects ──▶ statements ──▶ Writes
 //	               in the log's order   superseded     compiled      by namespace,

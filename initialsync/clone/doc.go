@@ -38,7 +38,7 @@
 //
 // If record ids are not numbers (clustered collections), or the server does not return
 // them, the order is that of _id, in pieces: a filter compares values of one type
-// bracket only, so each bracket is read separately, and then all _ids that are in no
+// bracket only. So each bracket is read separately, and then all _ids that are in no
 // bracket. Large collections are divided at samples within a bracket. The pieces contain
 // every _id exactly once, for any samples.
 //

@@ -1,6 +1,6 @@
 // Package origin determines, on the member that is copied, from where the log must be
-// read and applied, and whether the member has rolled back or was synced again since, so
-// that record ids and lists of it mean nothing any more.
+// read and applied. It also determines whether the member has rolled back or was synced
+// again since, so that its record ids and lists are not valid any more.
 //
 // A copy reads documents while clients write, so it is not consistent by itself; the
 // log makes it consistent. The optimes are found in the order of the server's own

@@ -167,7 +167,7 @@ func (o *Overflow) ReadsElsewhere(err error) bool {
 	return true
 }
 
-// notSpooled announces that the oplog cannot be spooled: the link goes on without that.
+// notSpooled announces that the oplog cannot be spooled: the link continues without that.
 func (o *Overflow) notSpooled(err error) {
 	if o.cfg.Relay {
 		o.notRelayed(err)

@@ -12,7 +12,7 @@ import (
 const relayAgain = "the relay log can be written again"
 
 // Relays reports whether the next attempt, of a link with this copy, reads through the relay log:
-// whether there is to be one, and its folder can be written to. Otherwise the link goes on from
+// whether there is to be one, and its folder can be written to. Otherwise the link continues from
 // memory, and tries again.
 func (o *Overflow) Relays(c *checkpoint.Copy) bool {
 	if !o.cfg.Relay || time.Now().Before(o.relayNext) {

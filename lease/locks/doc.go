@@ -25,7 +25,7 @@
 //
 // A Manager pings: every 30 s it records in the store that its process is alive. A lock has no
 // end of its own. Another process overtakes it only if, for 15 min without a break, neither
-// the lock's ID nor the holder's ping has moved and the store has had no election; the time is
+// the lock's ID nor the holder's ping has changed and the store has had no election. The time is
 // counted by the store's clock and by that of the process that waits. It overtakes exactly the
 // acquisition that it saw. A claim whose reply comes after a break in the pings has not got the lock,
 // whatever the reply says: it is unlocked, and sent again with another ID.
@@ -53,7 +53,7 @@
 //     run at the same speed up to the Margin: the process's own and the store's, for a slow lock
 //     also that of the process that waits. (2) For a lock that ends: the store's clock is not
 //     set forward, and no primary is elected whose clock is ahead of the one before, by more than the
-//     Margin, while the lock is had; otherwise it is free early, and two may have it until the first one's
+//     Margin, while the lock is held. Otherwise it is free early, and two may have it until the first one's
 //     next renewal or the end of its context. A slow lock does not depend on that. (3) The store keeps its contract. (4) No operator
 //     releases the lock by hand: otherwise two may have it until the first one finds out, a slow one with
 //     the next ping's round, one that ends with its next renewal.

@@ -26,10 +26,10 @@
 //	                     └── lease lost ◀──┤
 //	                                       └──▶ assigned to another: stops, releases the lease
 //
-// A member is dead for the coordinator when its beats have stopped for three times
-// [Config.Every] by the store's clock, and have not moved while this coordinator has looked, for twice
-// that time; for a whole TTL if it could not read meanwhile, or has been suspended. Beats that
-// have not been seen to move for three times Every count whatever the store's clock says. The
+// The coordinator takes a member for dead when its beats have stopped for three times [Config.Every]
+// by the store's clock, and this coordinator has seen no beat for twice that time. The second limit is a
+// whole TTL if the coordinator could not read meanwhile, or has been suspended. Beats that
+// it has not seen change for three times Every count as stopped, whatever the store's clock says. The
 // clocks of the members do not matter.
 //
 // # Properties

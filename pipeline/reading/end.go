@@ -28,7 +28,7 @@ func (a *Attempt) EndWith(ctx, soft context.Context) (stop func()) {
 	ended := make(chan struct{})
 	detach := context.AfterFunc(soft, func() {
 		defer close(ended)
-		// Otherwise, the spool is not applied anyway, and a part goes on later.
+		// Otherwise, the spool is not applied anyway, and a part continues later.
 		if !a.drainsRelay(ctx) && (a.log != nil || a.of.cfg.Part) {
 			a.leave()
 		}

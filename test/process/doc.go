@@ -1,6 +1,6 @@
-// Package process tests the program as a process, between two embedded sets: the
-// data in the target after it is killed, during a copy and while it mirrors, its
-// memory while the target does not answer, and which of several processes leads.
+// Package process tests the program as a process, between two embedded sets. It checks
+// the data in the target after the program is killed, during a copy and while it mirrors,
+// its memory while the target does not answer, and which of several processes leads.
 //
 //	clients ──▶ source set ──▶ replicator run ──▶ target set
 //	              ▲ step-downs      ▲ SIGKILL       ▲ step-downs, frozen

@@ -182,7 +182,7 @@ func (r *Rounds) await(ctx context.Context, began time.Time) error {
 	}
 }
 
-// round goes on with the stored round, or runs another one, as long as this process leads.
+// round continues the stored round, or runs another one, as long as this process leads.
 func (r *Rounds) round(ctx context.Context) error {
 	cfg := r.cfg.Verify
 	inner, err := pace.New(pace.Config{BytesPerSecond: r.cfg.Budget.BytesPerSecond, Source: cfg.Source, Target: cfg.Target})

@@ -95,7 +95,7 @@ type Head struct {
 	Marked bool
 }
 
-// Begin begins a round, or goes on with one that is not complete, if resume is set. It records the
+// Begin begins a round, or continues one that is not complete, if resume is set. It records the
 // collections, and forgets those that are not listed any more. The collections
 // existed at cut. It returns the stored results of each, by its name at the source.
 func (s *Store) Begin(ctx context.Context, listed []Listed, resume bool, cut Cut, now time.Time) (Round, map[oplog.Namespace]Head, error) {

@@ -80,7 +80,7 @@ func dispositionOf(err error) disposition {
 	case k == servererr.NotPrimary, k == servererr.Leaving, k == servererr.Lost, k == servererr.Unconfirmed:
 		return lost
 	case k == servererr.Transient, k == servererr.Expired, k == servererr.Ended, k == servererr.Split:
-		return conflict // with another client, or an index build that goes on after a failover
+		return conflict // with another client, or an index build that continues after a failover
 	}
 	return fatal
 }

@@ -5,7 +5,7 @@
 //
 // All changes are made by a [Unit]. Until it commits only its own view shows them;
 // from its commit timestamp on, every view does. The commit timestamp of a write
-// is the timestamp of its entry in the oplog, so a [View] at the majority commit
+// is the timestamp of its entry in the oplog. So a [View] at the majority commit
 // point, which [Writer.SetStable] sets, is the view of majority reads, and a view at
 // any other time is a snapshot.
 //

@@ -69,7 +69,7 @@ export async function loadCharts() {
 	} catch (e) {
 		if (mine !== asked) return;
 		$("charts-note").hidden = false;
-		text($("charts-note"), "The history could not be read: " + e.message + ". " + (history ? "The charts show what was read before." : ""));
+		text($("charts-note"), "The history could not be read: " + e.message + ". " + (history ? "The charts show the history read before." : ""));
 	}
 	timer = setTimeout(() => document.hidden || loadCharts(), next * 1000);
 }
@@ -80,7 +80,7 @@ export function showCopying(now) {
 	draw();
 }
 
-// columns are the times, then each series; what is missing is null.
+// columns are the times, then each series; missing values are null.
 function columns(chart) {
 	const all = chart.series.map((s) => history.series?.[s.name] ?? []);
 	const n = Math.max(0, ...all.map((v) => v.length));
@@ -223,7 +223,7 @@ export function eventLevel(e) {
 	return { error: "broken", warn: "attention", warning: "attention", info: "working", debug: "unknown" }[l] ?? levelOf(l);
 }
 
-// moved shows what is at the crosshair.
+// moved shows the values at the crosshair.
 function moved(u) {
 	for (const p of plots) if (p.plot === u) legend(p);
 	const i = u.cursor.idx;

@@ -54,7 +54,7 @@ function askThrottle() {
 	const inputs = limits.map(([key, , unit]) => el("input", { type: "number", min: "0", step: "any", inputmode: "decimal", name: key, value: known(t[key]) && t[key] > 0 ? t[key] / unit : "" }));
 	const adaptive = el("input", { type: "checkbox", name: "adaptive", checked: t.adaptive === true });
 	const shown = inputs.map((x) => x.value);
-	// What is left as it is shown is not sent: the copy may have limits of the start, which are not shown.
+	// Unchanged fields are not sent: the copy may have limits of the start, which are not shown.
 	const changed = () => {
 		const args = {};
 		for (const [i, [key, , unit]] of limits.entries()) {
@@ -67,7 +67,7 @@ function askThrottle() {
 	ask({
 		kind: "throttle",
 		title: "Throttle " + name() + "?",
-		text: "What is not changed here stays as it is; a limit that is emptied is removed. The limits hold until they are changed, in every process that takes over.",
+		text: "Unchanged fields stay as they are; a limit that is emptied is removed. The limits hold until they are changed, in every process that takes over.",
 		fields: [...limits.map(([, label], i) => el("label", null, label + " ", inputs[i])), el("label", "check", adaptive, " Adapt to the target's pressure")],
 		args: changed,
 		yes: "Throttle",

@@ -1,4 +1,4 @@
-// Figures as text. Each function returns null for what is not known (null, missing, not a number), so
+// Figures as text. Each function returns null for an unknown value (null, missing, not a number), so
 // that nothing unknown can become a 0.
 
 export const known = (x) => typeof x === "number" && Number.isFinite(x);

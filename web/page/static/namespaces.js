@@ -62,7 +62,7 @@ function mark() {
 	}
 }
 
-// compare orders by the chosen column; what is unknown comes last either way.
+// compare orders by the chosen column; unknown values come last either way.
 function compare(a, b) {
 	const of = columns.find((c) => c.key === sort.key).of;
 	const [x, y] = [of(a) ?? null, of(b) ?? null];
@@ -120,7 +120,7 @@ function bar(cell, value, share) {
 	cell.lastChild.firstChild.style.width = ((share ?? 0) * 100).toFixed(1) + "%";
 }
 
-// What is not being copied has no total.
+// A collection that is not being copied has no total.
 const isCopied = (n) => n.bytesTotal != null;
 function copied(n) {
 	return whileCopied(n, bytes(n.bytesDone) && bytes(n.bytesDone) + " of " + bytes(n.bytesTotal));

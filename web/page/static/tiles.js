@@ -114,7 +114,7 @@ function verified(s) {
 	return s.verified.at ? date(s.verified.at) : "not yet";
 }
 
-// What is verified is of the oldest comparison of any part, whoever has made it.
+// The link is verified as of the oldest comparison of any part, by whichever process.
 function verifiedSub(s) {
 	if (stands(s)) return leads;
 	const v = s.verified;

@@ -1,4 +1,4 @@
-// The verdict, and what is known of the connection to the process.
+// The verdict, and the state of the connection to the process.
 import { $, text, parts, time, el, levelOf, shapeOf, copyText } from "./dom.js";
 import { date, seconds, utc } from "./format.js";
 
@@ -66,7 +66,7 @@ function lost(v) {
 		return;
 	}
 	text($("sentence"), "How the link is doing is unknown: the process has not answered this page since " + utc(gone.since) + ".");
-	parts($("since"), "What is grey is as of then. It said last: “" + (v.sentence ?? "unknown") + "”");
+	parts($("since"), "Grey values are as of then. It said last: “" + (v.sentence ?? "unknown") + "”");
 	next("Check the process, and the network to it. From any machine: replicator status --link " + (last.link ?? "LINK") + " --target " + uri(last.target));
 	also([]);
 }
