@@ -36,7 +36,7 @@ type NamespaceOps struct {
 }
 
 // SampledOp is an operation on one document, drawn at random among those of a flush: one in
-// [SampleEvery], wherever the documents of a collection have hashes.
+// sampleEvery, wherever the documents of a collection have hashes.
 type SampledOp struct {
 	// In is the index of its namespace in the list.
 	In int
@@ -44,8 +44,8 @@ type SampledOp struct {
 	Doc uint32
 }
 
-// SampleEvery is how many operations there are, on average, for one that is sampled.
-const SampleEvery = 16
+// sampleEvery is how many operations there are, on average, for one that is sampled.
+const sampleEvery = 16
 
 // clock returns what the source's clock shows now, in milliseconds since the epoch; false
 // where that is not known, or of no interest.
@@ -106,7 +106,7 @@ func (w *writer) tally(ops []plan.Op) {
 		list[last].Ops++
 		list[last].Bytes += sizeOf(&ops[i])
 		if w.unsampled--; w.unsampled < 0 {
-			w.unsampled = rand.IntN(2*SampleEvery - 1) //nolint:gosec // keeps no secret
+			w.unsampled = rand.IntN(2*sampleEvery - 1) //nolint:gosec // keeps no secret
 			if ops[i].Hash != 0 {
 				sampled = append(sampled, SampledOp{last, ops[i].Hash})
 			}

@@ -161,7 +161,7 @@ func TestSampled(t *testing.T) {
 		w.tally(ops)
 	}
 	for doc := uint32(1); doc <= 2; doc++ {
-		if n, want := counts[doc], flushes*100/SampleEvery; n < want*8/10 || n > want*12/10 {
+		if n, want := counts[doc], flushes*100/sampleEvery; n < want*8/10 || n > want*12/10 {
 			t.Errorf("document %d was sampled %d times, want about %d", doc, n, want)
 		}
 	}

@@ -37,11 +37,11 @@ type during struct {
 	complete bool
 }
 
-// DuringBuild measures two mirrors in turns: one whose target builds an index of another
+// duringBuild measures two mirrors in turns: one whose target builds an index of another
 // collection from before the first operation of the workload until after the last one is
 // applied, and one without that. The target has to be an embedded set, whose build takes as
 // long as configured.
-func DuringBuild(ctx context.Context, c Config) (build, without *result.Run, err error) {
+func duringBuild(ctx context.Context, c Config) (build, without *result.Run, err error) {
 	c.setDefaults()
 	if err := errors.Join(c.validate(), setsOnly(c), embeddedTarget(c)); err != nil {
 		return nil, nil, fmt.Errorf("measure an index build: %w", err)

@@ -11,7 +11,7 @@ import (
 // The other collections are applied while the target builds an index: the run would not end
 // otherwise, as the build lasts until they are.
 func TestDuringBuild(t *testing.T) {
-	build, without, err := DuringBuild(t.Context(), Config{Workload: small(), Rounds: 2, Writers: 4})
+	build, without, err := duringBuild(t.Context(), Config{Workload: small(), Rounds: 2, Writers: 4})
 	must.Succeed(t, err)
 	for i, r := range []*runFigures{{build, "index-build/small"}, {without, "no-index-build/small"}} {
 		r.check(t, r.Kind, 500, 2)

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/request"
 )
 
@@ -36,11 +37,11 @@ type moving struct {
 	downtimes meter.Histogram
 }
 
-// Cutover measures cutovers of a link that has caught up while its source is written to at c.Rate for
+// measureCutover measures cutovers of a link that has caught up while its source is written to at c.Rate for
 // c.Duration: for how long clients can write to neither side. A command of the operator stops the
 // clients, which every version of a server allows, and a way back is armed. Each round has sets of
 // its own.
-func Cutover(ctx context.Context, c Config) (*result.Run, error) {
+func measureCutover(ctx context.Context, c Config) (*result.Run, error) {
 	c.setDefaults()
 	if err := errors.Join(c.validate(), setsOnly(c)); err != nil {
 		return nil, fmt.Errorf("measure a cutover: %w", err)
@@ -77,18 +78,12 @@ func (m *moving) begin(ctx context.Context, run *result.Run, round int) error {
 		return err
 	}
 	run.Source, run.Target = m.source.Is, m.target.Is
-	start, err := newest(ctx, m.source.Set)
-	if err != nil {
-		return err
-	}
-	names, err := only(m.target.touched(m.collections))
-	if err != nil {
-		return err
-	}
 	m.name, m.moved = linkName(run.Kind, round), false
-	cfg := linkConfig(m.cfg, m.name, names, start)
-	cfg.Filters = &checkpoint.Filters{Include: m.target.touched(m.collections)} // a way back is of them
-	if m.link, err = startLink(ctx, cfg, m.source.End, m.target.End); err != nil {
+	var err error
+	m.link, err = m.start(ctx, m.name, func(cfg *pipeline.Config) {
+		cfg.Filters = &checkpoint.Filters{Include: m.target.touched(m.collections)} // a way back is of them
+	})
+	if err != nil {
 		return err
 	}
 	return m.link.steady(ctx)
@@ -97,20 +92,20 @@ func (m *moving) begin(ctx context.Context, run *result.Run, round int) error {
 // move writes to the source at the pace, and cuts the link over: the writes end as the command of the
 // operator that stops them is executed.
 func (m *moving) move(ctx context.Context) error {
-	source, err := plain.Connect(ctx, m.source.URI)
-	if err != nil {
-		return err
-	}
-	defer source.Close(ctx)
-	target, err := plain.Connect(ctx, m.target.URI)
-	if err != nil {
-		return err
-	}
-	defer target.Close(ctx)
 	w := &lastWrite{}
+	if err := m.withClients(ctx, func(source, target *plain.Client) error { return m.moveWith(ctx, source, target, w) }); err != nil {
+		return err
+	}
+	m.moved = true
+	m.downtimes.Record(w.first.Sub(w.last))
+	return nil
+}
+
+// moveWith is move with a client of each side. It records the writes in w.
+func (m *moving) moveWith(ctx context.Context, source, target *plain.Client, w *lastWrite) error {
 	stopped := make(chan error, 1)
 	go func() { stopped <- source.Pace(ctx, m.cfg.Workload, m.cfg.Rate, w.acked) }()
-	err = m.cutOver(ctx, &cutover.Config{
+	err := m.cutOver(ctx, &cutover.Config{
 		Shell: func(context.Context, string, []string) error { return <-stopped },
 		Told: func(step record.Taken) {
 			if step.Step == record.Commit && !step.Ended.IsZero() && w.first.IsZero() {
@@ -118,12 +113,7 @@ func (m *moving) move(ctx context.Context) error {
 			}
 		},
 	})
-	if err = errors.Join(err, w.failed); err != nil {
-		return err
-	}
-	m.moved = true
-	m.downtimes.Record(w.first.Sub(w.last))
-	return nil
+	return errors.Join(err, w.failed)
 }
 
 // lastWrite has the times of the last write to the source, and of the first one to the target.
@@ -182,7 +172,7 @@ func (s *suite) cutover(ctx context.Context) error {
 		return err
 	}
 	c.Rounds, c.Duration = 5, max(time.Second, time.Duration(s.cfg.Scale*float64(3*time.Second)))
-	run, err := Cutover(ctx, c)
+	run, err := measureCutover(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -15,9 +15,9 @@ const (
 	cutsDense = 100 * time.Millisecond
 )
 
-// ApplyWithCuts measures Apply with a consistent cut every second and without, alternately on
+// applyWithCuts measures Apply with a consistent cut every second and without, alternately on
 // the same target.
-func ApplyWithCuts(ctx context.Context, c Config) (with, without *result.Run, err error) {
+func applyWithCuts(ctx context.Context, c Config) (with, without *result.Run, err error) {
 	runs, err := onTarget(ctx, &c, func(t *target) ([]*contender, error) {
 		cutting := c
 		cutting.CutEvery = cutsOften
@@ -41,7 +41,7 @@ func (s *suite) cuts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	with, without, err := ApplyWithCuts(ctx, c)
+	with, without, err := applyWithCuts(ctx, c)
 	if err != nil {
 		return err
 	}

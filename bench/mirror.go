@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
 )
 
 // The latencies of a mirror.
@@ -91,19 +92,11 @@ func (m *mirror) run(ctx context.Context) (*result.Run, error) {
 	if run.Ops, run.Bytes, err = logSize(m.cfg.Workload); err != nil {
 		return nil, err
 	}
-	start, err := newest(ctx, m.source.Set)
-	if err != nil {
-		return nil, err
-	}
-	names, err := only(m.target.touched(m.collections))
-	if err != nil {
-		return nil, err
-	}
 	name := linkName("mirror", 0)
-	cfg := linkConfig(m.cfg, name, names, start)
-	cfg.OnFlush, cfg.CutInterval = m.flushed, m.cfg.CutEvery
-	cfg.OnCut = func(c checkpoint.Cut) { m.stalls.Record(c.Stall) }
-	l, err := startLink(ctx, cfg, m.source.End, m.target.End)
+	l, err := m.start(ctx, name, func(cfg *pipeline.Config) {
+		cfg.OnFlush, cfg.CutInterval = m.flushed, m.cfg.CutEvery
+		cfg.OnCut = func(c checkpoint.Cut) { m.stalls.Record(c.Stall) }
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +123,36 @@ func (m *mirror) run(ctx context.Context) (*result.Run, error) {
 	}
 	run.Notes = m.notes(run)
 	return run, nil
+}
+
+// start starts the link from the source's newest entry on, with the settings that change makes.
+func (m *mirror) start(ctx context.Context, name string, change func(*pipeline.Config)) (*link, error) {
+	start, err := newest(ctx, m.source.Set)
+	if err != nil {
+		return nil, err
+	}
+	names, err := only(m.target.touched(m.collections))
+	if err != nil {
+		return nil, err
+	}
+	cfg := linkConfig(m.cfg, name, names, start)
+	change(&cfg)
+	return startLink(ctx, cfg, m.source.End, m.target.End)
+}
+
+// withClients runs work with a client of each side.
+func (m *mirror) withClients(ctx context.Context, work func(source, target *plain.Client) error) error {
+	source, err := plain.Connect(ctx, m.source.URI)
+	if err != nil {
+		return err
+	}
+	defer source.Close(ctx)
+	target, err := plain.Connect(ctx, m.target.URI)
+	if err != nil {
+		return err
+	}
+	defer target.Close(ctx)
+	return work(source, target)
 }
 
 // notes describe the measurement, and deviations.
@@ -169,31 +192,23 @@ func (m *mirror) open(ctx context.Context) error {
 // measured is the measured span: it writes to the source, and ends when
 // everything is applied.
 func (m *mirror) measured(ctx context.Context, run *result.Run, l *link) error {
-	source, err := plain.Connect(ctx, m.source.URI)
-	if err != nil {
-		return err
-	}
-	defer source.Close(ctx)
-	target, err := plain.Connect(ctx, m.target.URI)
-	if err != nil {
-		return err
-	}
-	defer target.Close(ctx)
-	usage, err := measure(m.cfg, m.cfg.profiles(m.cfg.Rounds-1), func() error {
-		if err := m.write(ctx, source, target); err != nil {
-			return err
-		}
-		last, err := newest(ctx, m.source.Set)
+	return m.withClients(ctx, func(source, target *plain.Client) error {
+		usage, err := measure(m.cfg, m.cfg.profiles(m.cfg.Rounds-1), func() error {
+			if err := m.write(ctx, source, target); err != nil {
+				return err
+			}
+			last, err := newest(ctx, m.source.Set)
+			if err != nil {
+				return err
+			}
+			return l.reaches(ctx, last)
+		})
 		if err != nil {
 			return err
 		}
-		return l.reaches(ctx, last)
+		rounds{usage}.into(run)
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	rounds{usage}.into(run)
-	return nil
 }
 
 // write writes at the pace, and probes concurrently.

@@ -276,7 +276,7 @@ func (s *suite) indexBuild(ctx context.Context) error {
 		return nil
 	}
 	c.Rounds = 2
-	build, without, err := DuringBuild(ctx, c)
+	build, without, err := duringBuild(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 // verifyWorkers is how many ranges are read at a time.
 const verifyWorkers = 4
 
-// VerifyWithReading measures a verification of two sets with the same documents, and the plain
+// verifyWithReading measures a verification of two sets with the same documents, and the plain
 // driver that reads all of both, in turns.
-func VerifyWithReading(ctx context.Context, c Config) (ours, reading *result.Run, err error) {
+func verifyWithReading(ctx context.Context, c Config) (ours, reading *result.Run, err error) {
 	c.setDefaults()
 	if err := errors.Join(c.validate(), setsOnly(c)); err != nil {
 		return nil, nil, fmt.Errorf("measure a verification: %w", err)
@@ -115,7 +115,7 @@ func (s *suite) verification(ctx context.Context) error {
 		return err
 	}
 	c.Workload.Namespaces, c.Workload.Size = 1, 1024
-	ours, reading, err := VerifyWithReading(ctx, c)
+	ours, reading, err := verifyWithReading(ctx, c)
 	if err != nil {
 		return err
 	}

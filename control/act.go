@@ -125,7 +125,7 @@ func (c *Controller) pause(ctx context.Context, r *request.Record) error {
 			return err
 		}
 	}
-	if !c.brake.Settled() {
+	if !c.brake.settled() {
 		return c.answer(ctx, r, request.Working, "nothing new is applied; operations in flight are being completed")
 	}
 	outcome := "paused"

@@ -34,8 +34,8 @@ type Brake struct {
 	took       func(d time.Duration, ops int, bytes int64)
 }
 
-// NewBrake returns a Brake that holds everything: whether the link is paused has not been read yet.
-func NewBrake() *Brake { return &Brake{changed: make(chan struct{}), paused: true} }
+// newBrake returns a Brake that holds everything: whether the link is paused has not been read yet.
+func newBrake() *Brake { return &Brake{changed: make(chan struct{}), paused: true} }
 
 // bucket is a token bucket that may go into debt.
 type bucket struct {
@@ -122,7 +122,7 @@ func (b *Brake) Paused() bool {
 }
 
 // Settled reports whether the link is paused and no write is in flight any more.
-func (b *Brake) Settled() bool {
+func (b *Brake) settled() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.paused && b.busy == 0

@@ -31,7 +31,7 @@ func through(h *Handle, n, ops int, bytes int64) time.Duration {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBrake()
+		b := newBrake()
 		b.setPaused(false)
 		h := b.For(t.Context())
 		defer h.Release()
@@ -71,7 +71,7 @@ func TestLimits(t *testing.T) {
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBrake()
+		b := newBrake()
 		b.setPaused(false)
 		b.setLimits(400, 0, nil)
 		h := b.For(t.Context())
@@ -95,7 +95,7 @@ func TestGroups(t *testing.T) {
 func TestHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBrake()
+		b := newBrake()
 		if !b.Paused() || b.free.Load() {
 			t.Error("it does not hold before anything is known")
 		}
@@ -117,11 +117,11 @@ func TestHold(t *testing.T) {
 			return done
 		}
 		done := held(t.Context())
-		if b.Settled() {
+		if b.settled() {
 			t.Error("settled while a worker writes")
 		}
 		leave()
-		if !b.Settled() {
+		if !b.settled() {
 			t.Error("not settled")
 		}
 		entered := make(chan error, 1)
@@ -154,12 +154,12 @@ func TestHold(t *testing.T) {
 		done = held(t.Context())
 		drain(nil)
 		must.Fail(t, <-done, ErrPaused)
-		if b.Settled() {
+		if b.settled() {
 			t.Error("settled, although the attempt goes on")
 		}
 		h.Release()
 		h.Release()
-		if !b.Settled() {
+		if !b.settled() {
 			t.Error("an attempt that has ended counts")
 		}
 	})

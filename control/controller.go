@@ -125,7 +125,7 @@ type Controller struct {
 
 // New returns a Controller. It does no I/O and starts nothing.
 func New(cfg Config) *Controller {
-	return &Controller{cfg: cfg, brake: NewBrake(), writing: make(chan struct{}, 1), measuring: func() {}}
+	return &Controller{cfg: cfg, brake: newBrake(), writing: make(chan struct{}, 1), measuring: func() {}}
 }
 
 // Brake returns the brake of the link, which also its parts use.

@@ -94,12 +94,12 @@ func NewLog(cfg LogConfig) *Log { return &Log{cfg: cfg, dir: cfg.Dir} }
 // must not share one.
 func (l *Log) Attach(link *checkpoint.Link) {
 	l.instance = link.Instance()
-	l.dir = l.DirOf(l.instance)
+	l.dir = l.dirOf(l.instance)
 }
 
 // DirOf returns the folder for the spool of an instance of the link, empty if no folder is
 // configured.
-func (l *Log) DirOf(instance string) string {
+func (l *Log) dirOf(instance string) string {
 	if l.cfg.Dir == "" {
 		return ""
 	}
@@ -362,7 +362,7 @@ func (l *Log) Read(ctx, head context.Context, until oplog.OpTime, out chan<- opl
 		}
 		return err
 	})
-	g.Go(func() error { return l.Wait(head) })
+	g.Go(func() error { return l.wait(head) })
 	g.Go(func() error {
 		defer stop(errStop)
 		return sendUntil(ctx, until, read, out)

@@ -147,7 +147,7 @@ func TestLogRead(t *testing.T) {
 		if _, err := w.read(ctx, ctx, oplog.OpTime{}); !errors.Is(err, failed) {
 			t.Errorf("after the end of fetching: %v", err)
 		}
-		if err := w.Wait(ctx); !errors.Is(err, failed) {
+		if err := w.wait(ctx); !errors.Is(err, failed) {
 			t.Errorf("Wait returns %v", err)
 		}
 		if w.started != 1 {

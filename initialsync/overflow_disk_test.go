@@ -49,7 +49,7 @@ func TestOverflowDisk(t *testing.T) {
 				if w.Storing() || !w.storing.local {
 					t.Errorf("spooling ended: %t, with %v", !w.Storing(), w.storing.err)
 				}
-				w.must(w.Wait(ctx))
+				w.must(w.wait(ctx))
 				w.must(w.Recover(ctx, ctx, errors.New("of the attempt")))
 			})
 		})

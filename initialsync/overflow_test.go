@@ -148,7 +148,7 @@ func TestOverflowRecover(t *testing.T) {
 				w.ends <- tt.err
 				synctest.Wait()
 				w.storing.local = tt.local
-				if err := w.Wait(ctx); (err == nil) != tt.local {
+				if err := w.wait(ctx); (err == nil) != tt.local {
 					t.Errorf("an attempt that reads it ends with %v", err)
 				}
 				if err := w.Recover(ctx, ctx, of); (err != nil) != tt.ends {

@@ -13,7 +13,7 @@ import (
 // that another process may lead. C is its copy, nil if it has none.
 func (l *Log) Has(instance string, c *checkpoint.Copy, from oplog.OpTime) (last oplog.OpTime, ok bool) {
 	of := Log{cfg: l.cfg, instance: instance}
-	dir := l.DirOf(instance)
+	dir := l.dirOf(instance)
 	if dir == "" {
 		return oplog.OpTime{}, false
 	}

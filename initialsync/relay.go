@@ -111,7 +111,7 @@ func (l *Log) Salvage(instance string, c *checkpoint.Copy, from oplog.OpTime, lo
 	if err := l.Close(); err != nil {
 		return Salvaged{}, false, err
 	}
-	l.instance, l.dir = instance, l.DirOf(instance)
+	l.instance, l.dir = instance, l.dirOf(instance)
 	if l.dir == "" {
 		return Salvaged{}, false, nil
 	}

@@ -19,7 +19,7 @@ func TestRelayDamaged(t *testing.T) {
 	t.Parallel()
 	newLog := func(dir string) *Log {
 		l := NewLog(LogConfig{Link: "mirror", Dir: dir, MinFree: 1, Relay: 8 << 20})
-		l.instance, l.dir = "i", l.DirOf("i")
+		l.instance, l.dir = "i", l.dirOf("i")
 		return l
 	}
 	dir := t.TempDir()

@@ -168,7 +168,7 @@ func (l *Log) mayStore() bool {
 
 // Wait blocks until fetching fails, and returns why, or until ctx is done. It returns nil
 // if only the disk failed, and the link need not be copied again for that.
-func (l *Log) Wait(ctx context.Context) error {
+func (l *Log) wait(ctx context.Context) error {
 	select {
 	case <-l.storing.done:
 		if err := l.storing.err; err != nil && !l.storing.local {

@@ -80,7 +80,7 @@ func (s *Sync) run(ctx context.Context) error {
 			return err
 		})
 	}
-	whileCopying(s.cfg.Oplog.Wait)
+	whileCopying(s.cfg.Oplog.wait)
 	whileCopying(s.pacer.Run)
 	// Nothing is copied before the limits are known.
 	known := make(chan struct{})

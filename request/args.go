@@ -79,8 +79,8 @@ type LevelArgs struct {
 	Level string `json:"level"`
 }
 
-// Levels are the values of LevelArgs.
-func Levels() []string { return []string{"debug", "info", "warn", "error", "default"} }
+// levels are the values of LevelArgs.
+func levels() []string { return []string{"debug", "info", "warn", "error", "default"} }
 
 const (
 	// most of a limit: what a token bucket can count.
@@ -149,8 +149,8 @@ func (r *Record) Level() (string, error) {
 	if err := decode(r.Args, &a); err != nil {
 		return "", err
 	}
-	if !slices.Contains(Levels(), a.Level) {
-		return "", fmt.Errorf("level: %q is none of %s", a.Level, strings.Join(Levels(), ", "))
+	if !slices.Contains(levels(), a.Level) {
+		return "", fmt.Errorf("level: %q is none of %s", a.Level, strings.Join(levels(), ", "))
 	}
 	return a.Level, nil
 }
@@ -174,8 +174,8 @@ func (r *Record) Check() error {
 	case Verify:
 		_, err = r.Verify()
 	default:
-		names := make([]string, 0, len(Kinds()))
-		for _, k := range Kinds() {
+		names := make([]string, 0, len(kinds()))
+		for _, k := range kinds() {
 			names = append(names, string(k))
 		}
 		return fmt.Errorf("%w: this release knows no kind %q, only %s", ErrInvalid, r.Kind, strings.Join(names, ", "))

@@ -34,8 +34,8 @@ const (
 	Verify Kind = "verify"
 )
 
-// Kinds are the kinds that this release knows.
-func Kinds() []Kind { return []Kind{Pause, Resume, Throttle, Again, LogLevel, Cut, Repair, Verify} }
+// kinds are the kinds that this release knows.
+func kinds() []Kind { return []Kind{Pause, Resume, Throttle, Again, LogLevel, Cut, Repair, Verify} }
 
 // The states of a Record, in addition to Asked, Done and Failed.
 const (

@@ -79,7 +79,7 @@ func (s *Store) parseSettings(doc bson.Raw) (Settings, error) {
 		r.Take(sub)
 	}
 	if r.Has(levelField) {
-		if st.Level = r.Text(levelField); !slices.Contains(Levels(), st.Level) {
+		if st.Level = r.Text(levelField); !slices.Contains(levels(), st.Level) {
 			r.Fault(levelField, "a level")
 		}
 	}

@@ -209,7 +209,7 @@ func (m *Manager) Running() int { return len(m.running) }
 func (m *Manager) LeftOut() []oplog.Namespace { return slices.Sorted(maps.Keys(m.leftOut)) }
 
 // Parts returns the names of the parts that run or will run.
-func (m *Manager) Parts() map[string]bool {
+func (m *Manager) parts() map[string]bool {
 	names := map[string]bool{}
 	for _, req := range m.leftOut {
 		if req.State != request.Failed {
@@ -230,7 +230,7 @@ func (m *Manager) sweep(ctx context.Context, link interface{ Check(context.Conte
 	if err != nil {
 		return err
 	}
-	keep := m.Parts()
+	keep := m.parts()
 	found = slices.DeleteFunc(found, func(name string) bool { return keep[name] })
 	if len(found) == 0 {
 		return nil
@@ -252,7 +252,7 @@ func (m *Manager) SweepSpools(dir string) {
 	if m.cfg.Off || !m.able() {
 		return
 	}
-	keep := m.Parts()
+	keep := m.parts()
 	found, _ := os.ReadDir(dir) // the folder may not exist
 	for _, f := range found {
 		if IsPart(f.Name()) && !keep[f.Name()] {

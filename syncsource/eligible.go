@@ -66,9 +66,9 @@ func (c *chooser) unfit(m *Member, pass int) string {
 	return ""
 }
 
-// Eligible returns the members that the rules allow to read from and that can be read from,
+// eligible returns the members that the rules allow to read from and that can be read from,
 // however new their oplogs are, in the order of the View: each that Choose may return.
-func Eligible(v View, rules Rules) []string {
+func eligible(v View, rules Rules) []string {
 	if rules.Pinned != "" {
 		return []string{rules.Pinned}
 	}

@@ -217,7 +217,7 @@ func TestChooseAgainstModel(t *testing.T) {
 		if got.Host != "" && got.Candidates == 0 {
 			t.Fatal("a choice among no candidates")
 		}
-		eligible := Eligible(v, q.Rules)
+		eligible := eligible(v, q.Rules)
 		if got.Host != "" && !slices.Contains(eligible, got.Host) {
 			t.Fatalf("chose %q, eligible are %v", got.Host, eligible)
 		}

@@ -54,7 +54,7 @@ func (r *Resolver) OldestEntries(asking *sync.WaitGroup, onlyNow bool) *OldestEn
 
 // Ask asks the members that may be read from, unless an earlier request to one is still in flight.
 func (o *OldestEntries) Ask(ctx context.Context) {
-	o.hosts = o.of.Eligible()
+	o.hosts = o.of.eligible()
 	for _, host := range o.hosts {
 		o.ask(ctx, host, o.of.dial.Member(host))
 	}

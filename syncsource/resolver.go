@@ -172,8 +172,8 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 	}
 }
 
-// Eligible returns the members that could be read from at present, were they not denied.
-func (r *Resolver) Eligible() []string { return Eligible(r.views.View(), r.cfg.Rules) }
+// eligible returns the members that could be read from at present, were they not denied.
+func (r *Resolver) eligible() []string { return eligible(r.views.View(), r.cfg.Rules) }
 
 // choose chooses a member from the current view.
 func (r *Resolver) choose(lastFetched oplog.OpTime) Choice {

@@ -267,7 +267,7 @@ func TestPlanted(t *testing.T) {
 			}
 			delete(got, ns)
 			j := slices.IndexFunc(summary.Collections, func(c Collection) bool { return c.NS == ns })
-			if j < 0 || summary.Collections[j].Equal() != (len(want) == 0) || summary.Collections[j].Fault != "" {
+			if j < 0 || summary.Collections[j].equal() != (len(want) == 0) || summary.Collections[j].Fault != "" {
 				t.Errorf("%s: result %+v", ns, summary.Collections[max(0, j)])
 			}
 		}

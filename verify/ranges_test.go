@@ -126,7 +126,7 @@ func TestRanges(t *testing.T) {
 				t.Error("no read has failed")
 			}
 			c, collated := &summary.Collections[0], &summary.Collections[1]
-			if c.SourceDocs != int64(len(a)) || c.TargetDocs != int64(len(b)) || collated.EqualDocs != int64(len(text)) || collated.How != string(joined) || !collated.Equal() {
+			if c.SourceDocs != int64(len(a)) || c.TargetDocs != int64(len(b)) || collated.EqualDocs != int64(len(text)) || collated.How != string(joined) || !collated.equal() {
 				t.Errorf("every %d, ranges of %d: %+v\n%+v", every, rangeBytes, c, collated)
 			}
 		}

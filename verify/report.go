@@ -129,7 +129,7 @@ type Collection struct {
 }
 
 // Equal reports whether no difference was found.
-func (c *Collection) Equal() bool { return c.Catalog == 0 && c.Differences() == 0 }
+func (c *Collection) equal() bool { return c.Catalog == 0 && c.Differences() == 0 }
 
 // Tally counts documents.
 type Tally = standing.Tally
@@ -166,7 +166,7 @@ type Summary struct {
 // Equal reports whether no difference was found.
 func (s *Summary) Equal() bool {
 	for i := range s.Collections {
-		if !s.Collections[i].Equal() {
+		if !s.Collections[i].equal() {
 			return false
 		}
 	}

@@ -58,7 +58,7 @@ func Open(ctx context.Context, uri string) (*End, error) {
 	if e.Set, err = driver.Open(ctx, opts); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", opts, err)
 	}
-	if err := e.Look(ctx); err != nil {
+	if err := e.look(ctx); err != nil {
 		e.Set.Close()
 		return nil, fmt.Errorf("connect to %s: %w", opts, err)
 	}

@@ -16,7 +16,7 @@ import (
 // Look asks the servers what they are, and sets Is: the kind and the version by
 // buildInfo, the members by the set's configuration, or by hello (which omits hidden
 // members) where reading that is not authorized.
-func (e *End) Look(ctx context.Context) error {
+func (e *End) look(ctx context.Context) error {
 	build, err := e.run(ctx, "admin", bson.D{{Key: "buildInfo", Value: 1}})
 	if err != nil {
 		return fmt.Errorf("ask for index builds: %w", err)

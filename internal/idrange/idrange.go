@@ -58,7 +58,7 @@ func Of(t bson.Type) (Piece, bool) {
 func From(v bson.RawValue) (Piece, bool) {
 	p, ok := Of(v.Type)
 	p.from = v
-	return p, ok && !IsNaN(v)
+	return p, ok && !isNaN(v)
 }
 
 func bracketNamed(name string) (bracket, bool) {
@@ -104,7 +104,7 @@ func Cut(cuts []bson.RawValue) [][]Piece {
 	for _, b := range brackets {
 		var from bson.RawValue
 		for _, v := range cuts {
-			if in, ok := bracketOf(v.Type); !ok || in.name != b.name || IsNaN(v) || v.Type == bson.TypeBoolean {
+			if in, ok := bracketOf(v.Type); !ok || in.name != b.name || isNaN(v) || v.Type == bson.TypeBoolean {
 				continue
 			}
 			ranges = append(ranges, []Piece{{bracket: b.name, from: from, to: v}})
@@ -123,8 +123,8 @@ func Cut(cuts []bson.RawValue) [][]Piece {
 	return append(ranges, rest)
 }
 
-// IsNaN reports whether a value is a NaN of any type.
-func IsNaN(v bson.RawValue) bool {
+// isNaN reports whether a value is a NaN of any type.
+func isNaN(v bson.RawValue) bool {
 	switch v.Type {
 	case bson.TypeDouble:
 		f, ok := v.DoubleOK()
@@ -238,7 +238,7 @@ func (p *Piece) AppendFilter(dst []byte, last bson.RawValue) []byte {
 	}
 	i, dst := bsoncore.AppendDocumentElementStart(dst, "_id")
 	switch {
-	case last.Type != 0 && IsNaN(last):
+	case last.Type != 0 && isNaN(last):
 		// NaN is the first number, and all NaNs are equal.
 		dst = p.appendType(dst)
 		dst = bsoncore.AppendValueElement(dst, "$ne", coreValue(last))

@@ -87,7 +87,7 @@ const forgetAfter = 45 * time.Second
 // Watch returns a Caller whose commands the Waits records. It is a Pipeliner if c is one.
 // A hello to a member is not recorded: members that are down are checked forever, and
 // nothing waits for the result.
-func (w *Waits) Watch(c Caller, side, host string) Caller {
+func (w *Waits) watch(c Caller, side, host string) Caller {
 	if s, ok := c.(set); ok && host == "" && !s.Direct() {
 		w.mu.Lock()
 		if w.sets == nil {
@@ -105,7 +105,7 @@ func (w *Waits) Watch(c Caller, side, host string) Caller {
 
 // WatchCluster returns a Cluster whose commands, also those to its members, the Waits records.
 func (w *Waits) WatchCluster(c Cluster, side string) Cluster {
-	return Route(watchedMembers{c, w, side}, w.Watch(c, side, ""))
+	return Route(watchedMembers{c, w, side}, w.watch(c, side, ""))
 }
 
 type watchedMembers struct {
@@ -116,7 +116,7 @@ type watchedMembers struct {
 
 // Member implements Cluster.
 func (c watchedMembers) Member(host string) Caller {
-	return c.waits.Watch(c.Cluster.Member(host), c.side, host)
+	return c.waits.watch(c.Cluster.Member(host), c.side, host)
 }
 
 type watched struct {

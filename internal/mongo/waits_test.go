@@ -63,7 +63,7 @@ func TestWaitsInFlight(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w Waits
-				c := w.Watch(&slow{takes: 7 * time.Second}, "target", "h")
+				c := w.watch(&slow{takes: 7 * time.Second}, "target", "h")
 				go ask(t, c, tt.cmd)
 				<-time.After(5 * time.Second)
 				if got := waiting(&w); got != "" {
@@ -88,7 +88,7 @@ func TestWaitsInFlight(t *testing.T) {
 func TestWaitsBelowLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Waits
-		c := w.Watch(&slow{takes: time.Minute, err: servererr.New(servererr.MaxTimeMSExpired, "no")}, "target", "")
+		c := w.watch(&slow{takes: time.Minute, err: servererr.New(servererr.MaxTimeMSExpired, "no")}, "target", "")
 		go func() {
 			for range 3 {
 				ask(t, c, `{"drop": "c", "maxTimeMS": 60000}`)
@@ -120,7 +120,7 @@ func TestWaitsNotForWhatWasLeft(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w Waits
 				s := &slow{takes: time.Second, err: servererr.New(servererr.InterruptedDueToReplStateChange, "no")}
-				c := w.Watch(s, "source", "h")
+				c := w.watch(s, "source", "h")
 				for range tries {
 					ask(t, c, `{"getMore": {"$numberLong": "1"}, "collection": "c"}`)
 				}
@@ -142,7 +142,7 @@ func TestWaitsNotForMembersThatAreDown(t *testing.T) {
 		for _, name := range []string{"hello", "isMaster"} {
 			synctest.Test(t, func(t *testing.T) {
 				var w Waits
-				c := w.Watch(&slow{takes: 10 * time.Second}, "source", host)
+				c := w.watch(&slow{takes: 10 * time.Second}, "source", host)
 				go ask(t, c, `{"`+name+`": 1}`)
 				<-time.After(6 * time.Second)
 				if got := waiting(&w); (got != "") != want {
@@ -159,7 +159,7 @@ func TestWaitsNotForMembersThatAreDown(t *testing.T) {
 func TestWaitsPastPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Waits
-		c := w.Watch(&slow{takes: 10 * time.Second}, "source", "h")
+		c := w.watch(&slow{takes: 10 * time.Second}, "source", "h")
 		go ask(t, c, `{"getMore": {"$numberLong": "1"}, "collection": "c", "maxTimeMS": 3000}`)
 		<-time.After(8*time.Second + 1)
 		if got := waiting(&w); !strings.Contains(got, "getMore on db.c") {
@@ -198,7 +198,7 @@ func TestWaitsRefused(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w Waits
 				s := &slow{err: busy}
-				c := w.Watch(s, "target", "")
+				c := w.watch(s, "target", "")
 				for range 6 {
 					ask(t, c, `{"drop": "c"}`)
 					<-time.After(time.Second)
@@ -220,7 +220,7 @@ func TestWaitsRefused(t *testing.T) {
 func TestWaitsPipeliner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Waits
-		p, ok := w.Watch(&slow{takes: 7 * time.Second}, "target", "").(Pipeliner)
+		p, ok := w.watch(&slow{takes: 7 * time.Second}, "target", "").(Pipeliner)
 		if !ok {
 			t.Fatal("it is none")
 		}
@@ -231,7 +231,7 @@ func TestWaitsPipeliner(t *testing.T) {
 		if got := waiting(&w); !strings.Contains(got, "update on db.c") {
 			t.Errorf("got %q", got)
 		}
-		if _, ok := w.Watch(struct{ Caller }{&slow{}}, "target", "").(Pipeliner); ok {
+		if _, ok := w.watch(struct{ Caller }{&slow{}}, "target", "").(Pipeliner); ok {
 			t.Error("it became one")
 		}
 		<-time.After(time.Second)
@@ -258,9 +258,9 @@ func TestWaitsStart(t *testing.T) {
 func TestSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Waits
-		answers := w.Watch(&slow{}, "target", "")
-		hangs := w.Watch(&slow{takes: time.Hour}, "target", "")
-		refuses := w.Watch(&slow{err: &servererr.Error{Code: servererr.LockTimeout}}, "target", "")
+		answers := w.watch(&slow{}, "target", "")
+		hangs := w.watch(&slow{takes: time.Hour}, "target", "")
+		refuses := w.watch(&slow{err: &servererr.Error{Code: servererr.LockTimeout}}, "target", "")
 		since := func() time.Duration {
 			if at := w.Silent("target"); !at.IsZero() {
 				return time.Since(at)
@@ -300,7 +300,7 @@ func TestSilentUnlessAsked(t *testing.T) {
 		var w Waits
 		ctx, give := context.WithTimeout(t.Context(), time.Second)
 		defer give()
-		_, _ = w.Watch(&slow{takes: time.Hour}, "target", "").Call(ctx, Command{DB: "db", Body: bsongen.FromJSON(t, `{"ping": 1}`)})
+		_, _ = w.watch(&slow{takes: time.Hour}, "target", "").Call(ctx, Command{DB: "db", Body: bsongen.FromJSON(t, `{"ping": 1}`)})
 		time.Sleep(40 * time.Second)
 		if w.Silent("target").IsZero() {
 			t.Error("it was asked, and did not answer")

@@ -138,7 +138,7 @@ type Result struct {
 }
 
 // Differences returns how many there are.
-func (r *Result) Differences() int64 { return r.Tally.Differences() + r.Catalog }
+func (r *Result) differences() int64 { return r.Tally.Differences() + r.Catalog }
 
 // Knows reports whether differences that another comparison has found are among those of the result. A nil
 // Result has nothing that they would change: the collection is not verified.
@@ -146,7 +146,7 @@ func (r *Result) Knows(found []Found, more int64) bool {
 	if r == nil {
 		return true
 	}
-	return more <= max(0, r.Differences()-int64(len(r.Found))) && !slices.ContainsFunc(found, func(f Found) bool { return !slices.Contains(r.Found, f) })
+	return more <= max(0, r.differences()-int64(len(r.Found))) && !slices.ContainsFunc(found, func(f Found) bool { return !slices.Contains(r.Found, f) })
 }
 
 // Fault says why a collection could not be compared.

@@ -257,7 +257,7 @@ func (d *document) unverified(ns oplog.Namespace, changed *since) (why string, a
 func (s *Standing) differences(ns oplog.Namespace, d *document) {
 	one := Differing{NS: d.NS, SourceNS: ns}
 	if d.Is != nil {
-		one.AsOf, one.Found, one.Differences = &d.Is.First, d.Is.Found, d.Is.Differences()
+		one.AsOf, one.Found, one.Differences = &d.Is.First, d.Is.Found, d.Is.differences()
 		for kind, n := range map[string]int64{"missing": d.Is.Tally.Missing, "extra": d.Is.Tally.Extra, "differs": d.Is.Tally.Differs, "order": d.Is.Tally.Order, "catalog": d.Is.Catalog} {
 			if n > 0 {
 				s.Kinds[kind] += n
@@ -276,7 +276,7 @@ func (s *Standing) differences(ns oplog.Namespace, d *document) {
 			one.Differences++
 			s.Kinds[f.kind()]++
 		}
-		if d.Is == nil || d.Is.Differences() == 0 {
+		if d.Is == nil || d.Is.differences() == 0 {
 			one.Differences += d.Pass.More // more than are listed, and none of them counted yet
 		}
 	}

@@ -24,7 +24,7 @@ func Made(t *rapid.T, doc bson.Raw) bson.Raw {
 	if rapid.IntRange(0, 5).Draw(t, "left out") == 0 {
 		return documentOf(fields)
 	}
-	id.value = EqualID(t, id.value)
+	id.value = equalID(t, id.value)
 	return documentOf(slices.Insert(fields, rapid.IntRange(0, len(fields)).Draw(t, "place of _id"), id))
 }
 
@@ -40,9 +40,9 @@ func MoveID(t *rapid.T, doc bson.Raw) bson.Raw {
 	return documentOf(slices.Insert(fields, rapid.IntRange(0, len(fields)).Draw(t, "place of _id"), id))
 }
 
-// EqualID draws a value that the server takes for the same _id: mostly id itself,
+// equalID draws a value that the server takes for the same _id: mostly id itself,
 // for an int32 now and then a number of another type.
-func EqualID(t *rapid.T, id bson.RawValue) bson.RawValue {
+func equalID(t *rapid.T, id bson.RawValue) bson.RawValue {
 	n, ok := id.Int32OK()
 	if !ok {
 		return id
@@ -62,7 +62,7 @@ func EqualID(t *rapid.T, id bson.RawValue) bson.RawValue {
 func IDDelta(t *rapid.T, id bson.RawValue) bson.Raw {
 	diff := fieldsOf(Delta(t))
 	letter := rapid.SampledFrom([]string{"i", "i", "i", "u", "d"}).Draw(t, "section of _id")
-	value := EqualID(t, id)
+	value := equalID(t, id)
 	if letter == "d" {
 		value = bson.RawValue{Type: bson.TypeBoolean, Value: []byte{0}}
 	}

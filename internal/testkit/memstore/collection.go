@@ -123,7 +123,7 @@ func (c *Collection) All() iter.Seq[bson.Raw] { return documents(c.byID) }
 
 // Natural yields the documents in natural order: as they were inserted, or by
 // _id in a clustered collection.
-func (c *Collection) Natural() iter.Seq[bson.Raw] {
+func (c *Collection) natural() iter.Seq[bson.Raw] {
 	if c.clustered {
 		return documents(c.byID)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// MaxDifferences is how many differences Diff gives before it stops.
-const MaxDifferences = 20
+// maxDifferences is how many differences Diff gives before it stops.
+const maxDifferences = 20
 
 // Diff says how got differs from want, one difference a string: which
 // collection, which document or property, and both sides in extended JSON. It is
@@ -33,7 +33,7 @@ func Diff(want, got State) []string {
 
 type differences struct{ found []string }
 
-func (d *differences) full() bool { return len(d.found) >= MaxDifferences }
+func (d *differences) full() bool { return len(d.found) >= maxDifferences }
 
 func (d *differences) add(format string, args ...any) {
 	if !d.full() {

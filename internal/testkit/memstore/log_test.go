@@ -152,7 +152,7 @@ func docs(s *Store, ns oplog.Namespace) []string {
 		return []string{"no collection"}
 	}
 	all := []string{}
-	for doc := range c.Natural() {
+	for doc := range c.natural() {
 		all = append(all, relaxed(doc))
 	}
 	return all

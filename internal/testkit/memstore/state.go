@@ -51,7 +51,7 @@ func (s *Store) Snapshot() State {
 		}
 		documents := c.All()
 		if c.capped {
-			documents = c.Natural()
+			documents = c.natural()
 		}
 		shown.Documents = slices.AppendSeq(make([]bson.Raw, 0, c.Len()), documents)
 		state.Collections = append(state.Collections, shown)

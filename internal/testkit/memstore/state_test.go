@@ -250,11 +250,11 @@ func TestDiffOfCatalog(t *testing.T) {
 
 func TestDiffStops(t *testing.T) {
 	many := exampleStore(t, func(l *log, s *Store) {
-		for id := range 3 * MaxDifferences {
+		for id := range 3 * maxDifferences {
 			mustApply(l.t, s, Steady, l.insert("d.c", 1, bson.D{{Key: "_id", Value: 100 + id}}))
 		}
 	})
-	wantEqual(t, "differences", len(Diff(exampleStore(t, nil), many)), MaxDifferences)
+	wantEqual(t, "differences", len(Diff(exampleStore(t, nil), many)), maxDifferences)
 }
 
 func TestLoad(t *testing.T) {

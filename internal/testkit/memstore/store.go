@@ -15,7 +15,7 @@ import (
 // Config says how a store differs from the usual one.
 type Config struct {
 	// Ignore reports whether operations on a namespace are ignored. It is
-	// called with DB.$cmd for commands. Nil means [IgnoreSystemDatabases].
+	// called with DB.$cmd for commands. Nil means ignoreSystemDatabases.
 	Ignore func(ns oplog.Namespace) bool
 	// TrimCapped makes capped collections drop their oldest documents
 	// themselves, as members do up to feature compatibility version 4.4. From
@@ -28,13 +28,13 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	if c.Ignore == nil {
-		c.Ignore = IgnoreSystemDatabases
+		c.Ignore = ignoreSystemDatabases
 	}
 }
 
-// IgnoreSystemDatabases reports whether ns is in local, admin or config, which
+// ignoreSystemDatabases reports whether ns is in local, admin or config, which
 // belong to the replica set that wrote the log.
-func IgnoreSystemDatabases(ns oplog.Namespace) bool {
+func ignoreSystemDatabases(ns oplog.Namespace) bool {
 	switch ns.DB() {
 	case "local", "admin", "config":
 		return true

@@ -31,7 +31,7 @@ func (c *Caller) Intercept(before func(cmd mongo.Command) (err error, sent bool)
 }
 
 // Direct makes c send commands to one member, or with nil to the primary again.
-func (c *Caller) Direct(m *mongosim.Member) {
+func (c *Caller) direct(m *mongosim.Member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.to = m

@@ -17,9 +17,9 @@ func (c *Caller) Lose(ctx context.Context, t must.T, write func()) {
 	must.Succeed(t, c.Set.AwaitSynced(ctx))
 	old := must.Get(c.Set.AwaitPrimary(ctx))(t)
 	c.Set.Isolate(old.ID())
-	c.Direct(old)
+	c.direct(old)
 	write()
-	c.Direct(nil)
+	c.direct(nil)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for p := c.Set.Primary(); p == nil || p == old; p = c.Set.Primary() {

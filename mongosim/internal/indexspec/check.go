@@ -115,9 +115,9 @@ func (s *spec) checkTTL(v Version) error {
 	const high = "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number"
 	switch {
 	case n >= 0 && n <= math.MaxInt32:
-	case v.AtLeast(6, 0) && n < 0:
+	case v.atLeast(6, 0) && n < 0:
 		return servererr.New(servererr.InvalidOptions, ". Index spec: %s :: caused by :: %s", text, low)
-	case v.AtLeast(6, 0):
+	case v.atLeast(6, 0):
 		return servererr.New(servererr.InvalidOptions, ". Index spec: %s :: caused by :: %s", text, high)
 	case n < 0:
 		return servererr.New(servererr.CannotCreateIndex, "%sindex spec: %s", low, text)
@@ -144,11 +144,11 @@ func (s *spec) checkPlugin(v Version) error {
 	case s.clustered:
 		return servererr.New(servererr.InvalidIndexSpecificationOption, "The 'clustered' option is only for the index of a clustered collection: %s",
 			bsontext.Document(s.given))
-	case s.plugin == "geoHaystack" && v.AtLeast(5, 0):
+	case s.plugin == "geoHaystack" && v.atLeast(5, 0):
 		return refuse("GeoHaystack indexes cannot be created in version 5.0 and above. See https://dochub.mongodb.org/core/4.4-deprecate-geoHaystack")
 	case s.plugin == "geoHaystack" || s.plugin == "2dsphere_bucket":
 		return servererr.New(servererr.NotImplemented, "%s indexes are not implemented here", s.plugin)
-	case s.plugin == "wildcard" && arg.Count(s.key) > 1 && !v.AtLeast(7, 0):
+	case s.plugin == "wildcard" && arg.Count(s.key) > 1 && !v.atLeast(7, 0):
 		return refuse("wildcard indexes do not allow compounding")
 	case s.plugin == "wildcard" && s.version < 2:
 		return refuse("Index type 'wildcard' is not supported with v=%d", s.version)

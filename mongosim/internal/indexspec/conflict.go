@@ -103,7 +103,7 @@ func signature(v Version, spec bson.Raw) string {
 		b.WriteByte(0)
 	}
 	parts := []string{"collation", "partialFilterExpression", "wildcardProjection"}
-	if v.AtLeast(5, 0) {
+	if v.atLeast(5, 0) {
 		parts = append(parts, "unique", "sparse")
 	}
 	for _, name := range parts {

@@ -14,6 +14,6 @@ package indexspec
 type Version [2]int
 
 // AtLeast reports whether the version is this one or a later one.
-func (v Version) AtLeast(major, minor int) bool {
+func (v Version) atLeast(major, minor int) bool {
 	return v[0] > major || v[0] == major && v[1] >= minor
 }

@@ -112,7 +112,7 @@ func knownFields(v Version, given bson.Raw, ignore bool) (bson.Raw, error) {
 	for it.Next() {
 		name := it.Name()
 		since, known := fields[name]
-		known = known && v.AtLeast(since[0], since[1])
+		known = known && v.atLeast(since[0], since[1])
 		switch {
 		case !known && !ignore:
 			return nil, servererr.New(servererr.InvalidIndexSpecificationOption, "The field '%s' is not valid for an index specification. Specification: %s",

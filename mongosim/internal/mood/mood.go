@@ -78,7 +78,7 @@ type Mood struct {
 }
 
 // Gentle reports whether the mood is not an error.
-func (m *Mood) Gentle() bool { return m.Kind.gentle() }
+func (m *Mood) gentle() bool { return m.Kind.gentle() }
 
 // Place is a command of a client, as far as moods care.
 type Place struct {

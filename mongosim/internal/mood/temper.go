@@ -82,7 +82,7 @@ func New(cfg Config) (*Temper, error) {
 	for i := range all {
 		m := &all[i]
 		named := cfg.Names == nil || slices.Contains(cfg.Names, m.Name)
-		if !named || slices.Contains(cfg.Without, m.Name) || cfg.Gentle && !m.Gentle() || m.Kind == Elect && cfg.Elect == nil {
+		if !named || slices.Contains(cfg.Without, m.Name) || cfg.Gentle && !m.gentle() || m.Kind == Elect && cfg.Elect == nil {
 			continue
 		}
 		if n, ok := cfg.OneIn[m.Name]; ok {
@@ -159,7 +159,7 @@ func (t *Temper) Meet(p *Place, gentle bool) *Strike {
 			}
 			continue
 		}
-		if strike != nil || draw%uint64(m.OneIn) != 0 || spared && !m.Gentle() || m.Most > 0 && t.struck[i] >= m.Most {
+		if strike != nil || draw%uint64(m.OneIn) != 0 || spared && !m.gentle() || m.Most > 0 && t.struck[i] >= m.Most {
 			continue
 		}
 		t.struck[i]++
@@ -168,7 +168,7 @@ func (t *Temper) Meet(p *Place, gentle bool) *Strike {
 	if strike == nil {
 		return nil
 	}
-	if !strike.Gentle() && !strike.Standing {
+	if !strike.gentle() && !strike.Standing {
 		t.rest = Rest + Calm*t.errors
 		t.errors++
 	}

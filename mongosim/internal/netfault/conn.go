@@ -145,17 +145,10 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Abort ends the connection at once, as the death of a process would: data in
-// flight is lost and the other end sees a reset.
-func (c *Conn) Abort() {
-	c.fail(ErrAborted, true)
-	_ = c.Close() // an earlier Close has done the rest
-}
-
 // wrap adds the connection to an error. Deadlines and ends of streams stay as
 // they are, because callers compare them.
 func (c *Conn) wrap(l *lane, err error) error {
-	if errors.Is(err, ErrCut) || errors.Is(err, ErrReset) || errors.Is(err, ErrAborted) {
+	if errors.Is(err, ErrCut) || errors.Is(err, ErrReset) {
 		return fmt.Errorf("netfault: connection from %s: %w", l.path.name, err)
 	}
 	return err

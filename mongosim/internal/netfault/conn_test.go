@@ -225,18 +225,6 @@ func TestCloseDoesNotWaitForever(t *testing.T) {
 	}
 }
 
-func TestAbort(t *testing.T) {
-	pair(t, []string{"latency 5ms"}, func(t *testing.T, _ *netfault.Network, a *netfault.Conn, b net.Conn) {
-		write(t, a, "lost")
-		start := time.Now()
-		a.Abort()
-		took(t, "aborting", start, 0)
-		if got, err := io.ReadAll(b); len(got) != 0 || err != nil {
-			t.Errorf("got %q, %v", got, err)
-		}
-	})
-}
-
 func TestBlockedCallsEndWithTheConnection(t *testing.T) {
 	for _, texts := range [][]string{nil, {"drop"}, {"freeze"}, {"latency 5ms"}, {"rate 1"}} {
 		pair(t, texts, func(t *testing.T, _ *netfault.Network, a *netfault.Conn, _ net.Conn) {

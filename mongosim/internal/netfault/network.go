@@ -27,8 +27,6 @@ var (
 	ErrCut = errors.New("the link is cut")
 	// ErrReset says that a connection was broken off after its bytes.
 	ErrReset = errors.New("the connection was reset on purpose")
-	// ErrAborted says that a connection was ended by Abort.
-	ErrAborted = errors.New("the connection was aborted")
 )
 
 // Network holds the faults of the links between named ends. Ends need not be

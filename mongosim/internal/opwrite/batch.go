@@ -56,7 +56,7 @@ func (b *Batch) LastOpTime() oplog.OpTime {
 
 // Local runs fn on a unit for a database without versions (local); nothing is
 // logged.
-func (b *Batch) Local(fn func(u *storage.Unit) error) error {
+func (b *Batch) local(fn func(u *storage.Unit) error) error {
 	u := b.w.Begin(bson.Timestamp{})
 	if err := fn(u); err != nil {
 		u.Abort()
@@ -113,7 +113,7 @@ func (b *Batch) write(e *entry, change func(u *storage.Unit) error) error {
 		if change == nil {
 			return nil
 		}
-		return b.Local(change)
+		return b.local(change)
 	}
 	at, err := b.reserve(1)
 	if err != nil {

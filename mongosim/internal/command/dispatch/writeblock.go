@@ -13,16 +13,16 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// WriteBlockNS is where a set keeps, as a replicated document, that writes of users are blocked
+// writeBlockNS is where a set keeps, as a replicated document, that writes of users are blocked
 // (user_writes_recoverable_critical_section_service.cpp), so that it survives elections.
-const WriteBlockNS = oplog.Namespace("config.user_writes_critical_sections")
+const writeBlockNS = oplog.Namespace("config.user_writes_critical_sections")
 
 // HasWriteBlock reports whether the server knows setUserWriteBlockMode.
 func (s *Server) HasWriteBlock() bool { return s.AtLeast(6, 0) }
 
-// WriteBlock finds the document of the block in a view.
-func WriteBlock(v storage.View) (coll *storage.Collection, rec storage.Record, found bool) {
-	coll, ok := v.Collection(WriteBlockNS)
+// writeBlock finds the document of the block in a view.
+func writeBlock(v storage.View) (coll *storage.Collection, rec storage.Record, found bool) {
+	coll, ok := v.Collection(writeBlockNS)
 	if !ok {
 		return nil, storage.Record{}, false
 	}
@@ -37,7 +37,7 @@ func (r *Request) userWrites(v storage.View) func(ns oplog.Namespace) error {
 	if !r.Server.HasWriteBlock() || r.Conn.Internal {
 		return nil
 	}
-	_, rec, found := WriteBlock(v)
+	_, rec, found := writeBlock(v)
 	if !found || !FlagOf(rec.Doc, "blockUserWrites") {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (r *Request) userWrites(v storage.View) func(ns oplog.Namespace) error {
 // as the server waits for its global lock.
 func (r *Request) SetWriteBlock(ctx context.Context, out *Reply, block bool) error {
 	err := r.WriteBatch(ctx, out, func(b *opwrite.Batch) error {
-		coll, rec, found := WriteBlock(b.View())
+		coll, rec, found := writeBlock(b.View())
 		switch {
 		case found && !block:
 			return b.Delete(coll, rec, opwrite.Stmt{}, opwrite.NoImage)
@@ -65,7 +65,7 @@ func (r *Request) SetWriteBlock(ctx context.Context, out *Reply, block bool) err
 			return nil
 		case coll == nil:
 			var err error
-			if coll, err = b.Create(WriteBlockNS, nil, nil); err != nil {
+			if coll, err = b.Create(writeBlockNS, nil, nil); err != nil {
 				return err
 			}
 		}
