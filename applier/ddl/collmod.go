@@ -80,6 +80,16 @@ func (m *modification) change(ctx context.Context) error {
 	name := coll.NS
 	d := change{db: name.DB(), name: "collMod", first: name.Collection(), rest: m.send, coll: coll}
 	_, err := m.step.send(ctx, d)
+	if hasRemoved(m.send, err) {
+		refused := err
+		m.send, err = m.send.without(optionPreImages), nil
+		if d.rest = m.send; len(m.send) > 0 {
+			_, err = m.step.send(ctx, d)
+		}
+		if err == nil {
+			m.logRemoved(name, refused)
+		}
+	}
 	if _, coarser := m.send.get("timeseries"); !coarser || m.mode != Copied || !says(err, servererr.IsOptionRefused) {
 		return err
 	}

@@ -3,6 +3,7 @@ package ddl
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -18,6 +19,10 @@ const (
 	optionTemp   = "temp"
 	optionExpire = "expireAfterSeconds"
 )
+
+// optionPreImages is an option that servers from 6.2 on do not have any more. It concerns change streams on the
+// server alone.
+const optionPreImages = "recordPreImages"
 
 // create creates a collection, or the time-series collection whose buckets the log
 // creates.
@@ -97,9 +102,34 @@ func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection) err
 	return nil
 }
 
-// createNow creates a collection: in a transaction if that is possible, and if there are
-// not thousands to create, as for a copy.
+// createNow creates a collection, without an option that the target does not have any more.
 func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields, plain bool) error {
+	refused := s.createWith(ctx, ns, options, plain)
+	if !hasRemoved(options, refused) {
+		return refused
+	}
+	err := s.createWith(ctx, ns, options.without(optionPreImages), plain)
+	if err == nil {
+		s.logRemoved(ns, refused)
+	}
+	return err
+}
+
+// hasRemoved reports whether a command was refused although only an option may be at fault that newer servers do not
+// have any more.
+func hasRemoved(options fields, err error) bool {
+	_, given := options.get(optionPreImages)
+	return given && says(err, servererr.IsNotUnderstood)
+}
+
+func (s *step) logRemoved(ns oplog.Namespace, refused error) {
+	s.log(slog.LevelWarn, "option that the target does not have is left out",
+		slog.String(keyNS, string(ns)), slog.String(keyOption, optionPreImages), slog.Any(keyError, refused))
+}
+
+// createWith creates a collection: in a transaction if that is possible, and if there are
+// not thousands to create, as for a copy.
+func (s *step) createWith(ctx context.Context, ns oplog.Namespace, options fields, plain bool) error {
 	if plain && s.mode != Copied {
 		body := bson.Raw(options.appendTo(command("create", ns.Collection())).Build())
 		err := s.within(ctx, mongo.Command{DB: ns.DB(), Body: body})

@@ -12,6 +12,7 @@ const (
 	keyCommand = "command"
 	keyNS      = "ns"
 	keyIndex   = "index"
+	keyOption  = "option"
 	keyFields  = "fields"
 	keyWhat    = "what"
 	keyError   = "error"

@@ -160,6 +160,9 @@ func TestPrivileges(t *testing.T) {
 		if since, rest, ok := strings.Cut(cmd, " {"); ok && since != "" && since[0] != '{' {
 			cmd = "{" + rest
 		}
+		if strings.Contains(cmd, "recordPreImages") {
+			continue // not since 6.2
+		}
 		admin.must(t, "db", cmd)
 	}
 	begin := admin.now(t)

@@ -42,7 +42,7 @@ func runCollMod(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) e
 	}
 	it := rawbson.NewIter(r.Cmd)
 	for it.Next() {
-		if since := collModSince[it.Name()]; !r.Server.AtLeast(since[0], since[1]) {
+		if since := collModSince[it.Name()]; !r.Server.AtLeast(since[0], since[1]) || it.Is("recordPreImages") && r.Server.AtLeast(6, 2) {
 			return unknownCollMod(r, it.Name())
 		}
 	}

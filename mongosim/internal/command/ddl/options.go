@@ -70,7 +70,7 @@ func parseCreate(r *dispatch.Request, ns oplog.Namespace) (*createOptions, error
 		if !known[name] || it.Type == bson.TypeNull || it.Type == bson.TypeUndefined {
 			continue
 		}
-		if since := createSince[name]; !r.Server.AtLeast(since[0], since[1]) {
+		if since := createSince[name]; !r.Server.AtLeast(since[0], since[1]) || name == "recordPreImages" && r.Server.AtLeast(6, 2) {
 			return nil, dispatch.UnknownField("create", name)
 		}
 		a.given[name] = it.Raw()
