@@ -95,7 +95,7 @@ type Controller struct {
 	// cancels writes in flight under it.
 	leader request.Leader
 	stop   context.CancelCauseFunc
-	// settings were read last; known is false until it was read in this leadership. unread is
+	// settings were read last; known is false until they were read in this leadership. unread is
 	// the time since which it cannot be read, zero if it can; why is the reason.
 	settings request.Settings
 	known    bool
