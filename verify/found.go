@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"slices"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -11,44 +12,80 @@ import (
 type foundList struct {
 	list []standing.Found
 	more int64
+	// told are all that were reported since the comparison began, also those of an attempt that was given up, and
+	// toldMore counts the others.
+	told     []standing.Found
+	toldMore int64
 }
 
-// report passes a difference on.
-func (v *Verifier) report(d *Difference) error {
+// report passes differences on. They are stored before that: whatever ends the comparison afterwards, an earlier
+// result without them does not count any more, until the collection was compared to its end.
+func (v *Verifier) report(ctx context.Context, ns oplog.Namespace, found []Difference) error {
+	if len(found) == 0 {
+		return nil
+	}
+	v.mu.Lock()
+	fresh := v.keep(ns, found)
+	more := v.found[ns].toldMore
+	v.mu.Unlock()
+	if v.stores() && (len(fresh) > 0 || more > 0) {
+		if err := v.cfg.Progress.store.SaveTold(ctx, ns, v.cfg.Progress.round.N, fresh, more); err != nil {
+			return err
+		}
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.keep(d)
-	return v.cfg.Found(d)
+	for i := range found {
+		if err := v.cfg.Found(&found[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// keep adds a difference to those of its collection, once. The mutex is locked.
-func (v *Verifier) keep(d *Difference) {
-	if v.found[d.SourceNS] == nil {
-		v.found[d.SourceNS] = &foundList{}
+// keep adds differences to those of their collection, once, and returns those that were not told before. The mutex is
+// locked.
+func (v *Verifier) keep(ns oplog.Namespace, found []Difference) (fresh []standing.Found) {
+	l := v.foundOf(ns)
+	for i := range found {
+		d, id := &found[i], ""
+		if len(d.IDBSON) > 0 {
+			id = IDText(d.id())
+		}
+		f := standing.NewFound(string(d.Kind), id, d.Name, d.What)
+		switch {
+		case slices.Contains(l.list, f):
+		case len(l.list) == standing.MostFound:
+			l.more++
+		default:
+			l.list = append(l.list, f)
+		}
+		switch {
+		case slices.Contains(l.told, f):
+		case len(l.told) >= standing.MostFound:
+			l.toldMore++
+		default:
+			l.told, fresh = append(l.told, f), append(fresh, f)
+		}
 	}
-	id := ""
-	if len(d.IDBSON) > 0 {
-		id = IDText(d.id())
+	return fresh
+}
+
+// foundOf returns the differences of a collection. The mutex is locked.
+func (v *Verifier) foundOf(ns oplog.Namespace) *foundList {
+	l := v.found[ns]
+	if l == nil {
+		l = &foundList{}
+		v.found[ns] = l
 	}
-	l, f := v.found[d.SourceNS], standing.NewFound(string(d.Kind), id, d.Name, d.What)
-	switch {
-	case slices.Contains(l.list, f):
-	case len(l.list) == standing.MostFound:
-		l.more++
-	default:
-		l.list = append(l.list, f)
-	}
+	return l
 }
 
 // hasFound sets what an earlier process has found in a collection, besides what its catalog has now.
 func (v *Verifier) hasFound(ns oplog.Namespace, list []standing.Found, more int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	l := v.found[ns]
-	if l == nil {
-		l = &foundList{}
-		v.found[ns] = l
-	}
+	l := v.foundOf(ns)
 	for _, f := range list {
 		if isOfDocument(Kind(f.Kind)) && !slices.Contains(l.list, f) {
 			l.list = append(l.list, f)
@@ -67,8 +104,40 @@ func (v *Verifier) foundIn(ns oplog.Namespace) (list []standing.Found, more int6
 	return nil, 0
 }
 
+// hasTold adds what earlier processes have reported of a collection in the comparison that goes on.
+func (v *Verifier) hasTold(ns oplog.Namespace, p *standing.Pass) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	l := v.foundOf(ns)
+	for _, f := range slices.Concat(p.Told, p.Found) {
+		if !slices.Contains(l.told, f) {
+			l.told = append(l.told, f)
+		}
+	}
+	l.toldMore = max(l.toldMore, p.ToldMore, p.More)
+}
+
+// toldIn returns the differences of a collection that were reported since the comparison began.
+func (v *Verifier) toldIn(ns oplog.Namespace) (list []standing.Found, more int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if l := v.found[ns]; l != nil {
+		return slices.Clone(l.told), l.toldMore
+	}
+	return nil, 0
+}
+
+// untell forgets the differences that were reported of another collection of the name.
+func (v *Verifier) untell(ns oplog.Namespace) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if l := v.found[ns]; l != nil {
+		l.told, l.toldMore = nil, 0
+	}
+}
+
 // lose forgets the differences of a collection that begins again; those of its catalog stay if only
-// its documents do.
+// its documents do. Those that were reported stay in told.
 func (v *Verifier) lose(ns oplog.Namespace, onlyDocuments bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

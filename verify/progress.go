@@ -129,6 +129,7 @@ func (v *Verifier) replaced(ctx context.Context, p *pair) error {
 	if known && before == l.Source {
 		return nil
 	}
+	v.untell(l.SourceNS)
 	return v.cfg.Progress.store.Replace(ctx, l, v.cfg.Progress.round.N)
 }
 
@@ -160,7 +161,7 @@ func (v *Verifier) record(ctx context.Context, s *settled, c *Collection) error 
 // results of earlier comparisons do not count any more.
 func (v *Verifier) faulty(ctx context.Context, c *Collection) error {
 	p := v.cfg.Progress
-	if !p.heads[c.SourceNS].Result.Knows(v.foundIn(c.SourceNS)) {
+	if !p.heads[c.SourceNS].Result.Knows(v.toldIn(c.SourceNS)) {
 		if err := p.store.Mark(ctx, "it differs, and the comparison that has found that did not come to its end: "+c.Fault, c.SourceNS); err != nil {
 			return err
 		}
@@ -177,6 +178,9 @@ func uuidOf(l *listed) bson.Binary {
 func (v *Verifier) load(ctx context.Context, p *pair, how order) (plan, bool, error) {
 	progress := v.cfg.Progress
 	s, err := progress.store.Pass(ctx, p.sourceNS)
+	if err == nil && s != nil && s.Round == progress.round.N {
+		v.hasTold(p.sourceNS, s)
+	}
 	if err != nil || s == nil || s.Round != progress.round.N || s.How != string(how) || !s.Source.Equal(uuidOf(p.want)) || !s.Target.Equal(uuidOf(p.got)) {
 		return plan{}, false, err
 	}
@@ -221,6 +225,7 @@ func (v *Verifier) plan(ctx context.Context, p *pair, how order) (plan, error) {
 		Done: map[string]standing.Range{},
 	}
 	s.Found, s.More = v.foundIn(p.sourceNS)
+	s.Told, s.ToldMore = v.toldIn(p.sourceNS)
 	size := 0
 	for _, pieces := range ranges {
 		list := bsoncore.NewArrayBuilder()

@@ -260,9 +260,9 @@ func (s *scan) flush(ctx context.Context) error {
 	}
 	for i := range found {
 		count(&s.tally, found[i].Kind)
-		if err := s.v.report(&found[i]); err != nil {
-			return err
-		}
+	}
+	if err := s.v.report(ctx, s.p.sourceNS, found); err != nil {
+		return err
 	}
 	s.found = s.found[:0]
 	return nil

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -67,4 +68,70 @@ func TestFoundBeforeFault(t *testing.T) {
 	planted.Store(true)
 	check(t, config())
 	is("what is found is known", "", 1)
+}
+
+// TestFoundBeforeEnd: a difference that was reported counts, whatever ends the comparison afterwards, and in whatever way its
+// documents are read again, until the collection has been compared to its end.
+func TestFoundBeforeEnd(t *testing.T) {
+	t.Parallel()
+	errKilled := errors.New("killed")
+	unavailable := servererr.New(servererr.SnapshotUnavailable, "planted") // after which it is read in another way
+	for name, tt := range map[string]struct {
+		ends   error // of the range whose difference was reported
+		resume bool
+	}{
+		"killed":              {errKilled, false},
+		"killed, resumed":     {errKilled, true},
+		"read again":          {unavailable, false},
+		"read again, resumed": {unavailable, true},
+	} {
+		source, target := cluster(t), cluster(t)
+		docs := neighbours(t, 0, 1000)
+		insertRaw(t, source, "d.c", docs...)
+		insertRaw(t, target, "d.c", docs...)
+		var told atomic.Bool
+		before := func(mongo.Command) error {
+			if told.Load() {
+				return errKilled
+			}
+			return nil
+		}
+		config := func(resume bool) Config {
+			return Config{
+				Source: &hook{Caller: source, ns: "d.c", before: before}, Target: target, Cuts: &rest{source: source, target: target},
+				RangeBytes: 20_000, Workers: 1, Scope: everything(t), Progress: &Progress{Target: target, DB: "replicator", Link: "l", Resume: resume},
+			}
+		}
+		is := func(what string, verified bool, differences bool) {
+			t.Helper()
+			st := must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t)
+			if (st.AsOf != nil) != verified || (st.Differences > 0) != differences {
+				t.Errorf("%s, %s: verified as of %+v, %q, %d differences", name, what, st.AsOf, st.Why, st.Differences)
+			}
+		}
+		check(t, config(false))
+		is("equal", true, false)
+		run(t, target, "d", bson.D{{Key: "delete", Value: "c"}, {Key: "deletes", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: int32(7)}}}, {Key: "limit", Value: 1},
+		}}}})
+		cfg := config(false)
+		cfg.Found = func(*Difference) error {
+			told.Store(true)
+			return tt.ends
+		}
+		if _, err := must.Get(New(cfg))(t).Run(t.Context()); !errors.Is(err, errKilled) || !told.Load() {
+			t.Fatalf("%s: %v, reported: %t", name, err, told.Load())
+		}
+		is("reported", true, true)
+		cfg = config(tt.resume)
+		cfg.Found = func(*Difference) error { return nil }
+		if _, err := must.Get(New(cfg))(t).Run(t.Context()); !errors.Is(err, errKilled) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		is("begun again", tt.resume, tt.resume)
+		told.Store(false)
+		insertRaw(t, target, "d.c", docs[7])
+		check(t, config(tt.resume))
+		is("compared, and equal", true, false)
+	}
 }

@@ -207,11 +207,9 @@ func (v *Verifier) once(ctx context.Context, s *settled, c *Collection) error {
 	if s.unsettled != nil {
 		return s.unsettled
 	}
-	for i := range s.found {
-		c.Catalog++
-		if err := v.report(&s.found[i]); err != nil {
-			return err
-		}
+	c.Catalog += len(s.found)
+	if err := v.report(ctx, s.sourceNS, s.found); err != nil {
+		return err
 	}
 	if s.want == nil || s.got == nil || s.want.kind != typeCollection || s.got.kind != typeCollection {
 		return nil

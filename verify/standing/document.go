@@ -116,6 +116,21 @@ type Pass struct {
 	// Found are the differences so far, the first of them; More counts the others.
 	Found []Found `bson:"found"`
 	More  int64   `bson:"more"`
+	// Told are differences that were reported since the comparison began, before each is: also those of an attempt that
+	// was given up, in which case they are not among Found. ToldMore counts the others.
+	Told     []Found `bson:"told,omitempty"`
+	ToldMore int64   `bson:"toldMore,omitempty"`
+}
+
+// all returns all differences that were reported.
+func (p *Pass) all() []Found {
+	all := slices.Clone(p.Found)
+	for _, f := range p.Told {
+		if !slices.Contains(all, f) {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // Result is a comparison of a collection that has ended.

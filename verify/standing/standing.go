@@ -265,8 +265,9 @@ func (s *Standing) differences(ns oplog.Namespace, d *document) {
 		}
 	}
 	if d.Pass != nil {
-		for i := range d.Pass.Found {
-			f := &d.Pass.Found[i]
+		all := d.Pass.all()
+		for i := range all {
+			f := &all[i]
 			if slices.Contains(one.Found, *f) {
 				continue
 			}

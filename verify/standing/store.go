@@ -157,7 +157,7 @@ func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins 
 		id := uuid(l.Source)
 		if d != nil && d.Joined > 0 && d.Joined <= joins && d.Source.Equal(id) && d.NS == l.NS {
 			head := Head{Result: d.Is, Marked: d.marked()}
-			if p := d.Pass; replaced != nil && p != nil && !d.Is.Knows(p.Found, p.More) {
+			if p := d.Pass; replaced != nil && p != nil && !d.Is.Knows(p.all(), max(p.More, p.ToldMore)) {
 				st, err := marking(metadata.ByID(s.id(l.SourceNS)), replaced)
 				if err != nil {
 					return nil, nil, err
@@ -230,6 +230,35 @@ func (s *Store) SaveRange(ctx context.Context, sourceNS oplog.Namespace, made bs
 	return s.set(ctx, func(dst []byte) []byte {
 		return bsoncore.AppendObjectIDElement(metadata.ByID(s.id(sourceNS))(dst), "pass.made", made)
 	}, false, bson.D{{Key: "pass.done." + strconv.Itoa(i), Value: r}, {Key: "pass.found", Value: found}, {Key: "pass.more", Value: more}})
+}
+
+// SaveTold stores differences that are about to be reported, in the pass of a round; more counts all those that are not listed. The
+// pass is a new one, without ranges, if the collection has none of the round.
+func (s *Store) SaveTold(ctx context.Context, sourceNS oplog.Namespace, round int64, told []Found, more int64) error {
+	if told == nil {
+		told = []Found{} // not null
+	}
+	doc, err := bson.Marshal(bson.D{{Key: "pass.told", Value: bson.D{{Key: "$each", Value: told}}}})
+	if err != nil {
+		return fmt.Errorf("store what is verified: %w", err)
+	}
+	none, err := setting(func(dst []byte) []byte {
+		return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "pass.round", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$ne", round) })
+	}, true, bson.D{{Key: "pass", Value: &Pass{Made: bson.NewObjectID(), Round: round, Done: map[string]Range{}, Found: []Found{}}}})
+	if err != nil {
+		return err
+	}
+	// It is upserted: with a pass of the round it would be a second document.
+	if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, none)); err != nil && !servererr.IsDuplicateKey(err) {
+		return err
+	}
+	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, metadata.Statement{
+		Filter: metadata.ByID(s.id(sourceNS)),
+		Change: func(dst []byte) []byte {
+			dst = bsoncore.AppendDocumentElement(dst, "$addToSet", doc)
+			return metadata.AppendDoc(dst, "$max", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "pass.toldMore", more) })
+		},
+	}))
 }
 
 // SaveResult stores the result of a comparison, unless there is one of a newer cut. If the source's
@@ -402,7 +431,7 @@ func markedBefore(dst []byte, last bson.Timestamp) []byte {
 
 // fields are the fields of a document that the standing depends on: all but the ranges.
 var fields = []string{
-	"ns", "source", "joined", "is", "fault", "mark", "repaired", "pass.found", "pass.more", "pass.round", "n", "complete", "began", "at", "listed", "last",
+	"ns", "source", "joined", "is", "fault", "mark", "repaired", "pass.found", "pass.more", "pass.told", "pass.toldMore", "pass.round", "n", "complete", "began", "at", "listed", "last",
 }
 
 // find reads documents with read concern majority.
