@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -188,7 +189,7 @@ func (c *Controller) limitCopy(ctx context.Context, change *request.Change) (str
 		return "", nil
 	}
 	now, err := c.cfg.Requests.Read(ctx)
-	if err != nil {
+	if err != nil && !request.Damaged(err) { // damaged limits are replaced
 		return "", err
 	}
 	bytes, ops := now.BytesPerSecond, now.OpsPerSecond
@@ -227,11 +228,18 @@ func (c *Controller) again(ctx context.Context, r *request.Record) error {
 		return c.answer(ctx, r, request.Working, "asked for")
 	}
 	all, err := c.cfg.Requests.Read(ctx)
-	if err != nil {
+	if err != nil && (!request.Damaged(err) || !hasAll(args.All(), all.Resync)) {
 		return err
 	}
 	state, outcome := follow(args.All(), all.Resync)
 	return c.answer(ctx, r, state, outcome)
+}
+
+// hasAll reports whether there is a request for each of some collections.
+func hasAll(names []oplog.Namespace, all []request.Resync) bool {
+	return !slices.ContainsFunc(names, func(ns oplog.Namespace) bool {
+		return !slices.ContainsFunc(all, func(r request.Resync) bool { return r.NS == ns })
+	})
 }
 
 // follow sums up how far the copies of collections are.

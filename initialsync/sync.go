@@ -3,6 +3,7 @@ package initialsync
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -90,6 +91,8 @@ func (s *Sync) run(ctx context.Context) error {
 		return s.cfg.Requests.LimitsLoop(ctx, own, func(bytesPerSecond, opsPerSecond int64) {
 			s.pacer.SetLimits(bytesPerSecond, opsPerSecond)
 			know()
+		}, func(err error) {
+			s.cfg.Observer.Log(slog.LevelError, "a request of operators is damaged: it has no effect until somebody removes it", slog.Any("error", err))
 		})
 	})
 	g.Go(func() error {

@@ -13,19 +13,30 @@ const limitsEvery = 2 * time.Second
 
 // LimitsLoop reads the limits that operators request for the copy, until ctx is done, and
 // calls set with them. Where none is requested, that of own applies. It begins with those that it
-// has read before, if there are any: if they cannot be read now, they stay.
-func (s *Store) LimitsLoop(ctx context.Context, own Requests, set func(bytesPerSecond, opsPerSecond int64)) error {
+// has read before, if there are any: if they cannot be read now, they stay. So they do while the document
+// of the limits is damaged. fault is called with an error that says which documents are, once until it is another one.
+func (s *Store) LimitsLoop(ctx context.Context, own Requests, set func(bytesPerSecond, opsPerSecond int64), fault func(error)) error {
 	tick := time.NewTicker(limitsEvery)
 	defer tick.Stop()
 	if last := s.limits.Load(); last != nil {
 		last.set(own, set)
 	}
+	said := ""
 	for {
 		all, err := s.Read(ctx)
+		damaged := Damaged(err)
+		if damaged && err.Error() != said {
+			said = err.Error()
+			fault(err)
+		}
 		switch {
-		case err == nil:
+		case err == nil, damaged && (!all.limitsDamaged || s.limits.Load() == nil):
+			if err == nil {
+				said = ""
+			}
 			s.limits.Store(&all)
 			all.set(own, set)
+		case damaged: // they stay
 		case ctx.Err() == nil && !passes(err):
 			return err
 		}

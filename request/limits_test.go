@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,8 +11,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // limited is a target with a document of limits.
@@ -43,16 +44,23 @@ func (l *limited) Call(context.Context, mongo.Command) (bson.Raw, error) {
 }
 
 // TestLimitsLoop: each limit is the requested one or, where none is, the process's own. A
-// read that fails is repeated, unless the document cannot be understood.
+// read that fails is repeated. Limits that are damaged are reported, and those before them stay.
 func TestLimitsLoop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		target := &limited{}
 		s := &Store{once: target, db: "replicator", link: "a", session: mongo.NewSessionID()}
 		var bytes, ops int64
-		done := make(chan error, 1)
+		done, faults := make(chan error, 1), 0
+		fault := func(err error) {
+			if faults++; !strings.Contains(err.Error(), `request "a": field opsPerSecond`) || !strings.Contains(err.Error(), "replicator.requests") {
+				t.Error(err)
+			}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
 		go func() {
-			done <- s.LimitsLoop(t.Context(), Requests{BytesPerSecond: 10, OpsPerSecond: 20}, func(b, o int64) { bytes, ops = b, o })
+			done <- s.LimitsLoop(ctx, Requests{BytesPerSecond: 10, OpsPerSecond: 20}, func(b, o int64) { bytes, ops = b, o }, fault)
 		}()
 		want := func(b, o int64) {
 			t.Helper()
@@ -72,10 +80,21 @@ func TestLimitsLoop(t *testing.T) {
 		want(10, 7)
 		target.say(nil)
 		want(10, 20)
+		target.say(nil, id, bson.E{Key: opsField, Value: int64(7)})
+		want(10, 7)
 		target.say(nil, id, bson.E{Key: opsField, Value: int64(-7)})
-		time.Sleep(limitsEvery)
-		if _, damaged := errors.AsType[*metadata.DamagedError](<-done); !damaged {
-			t.Error("it continues with limits that it does not understand")
+		want(10, 7)
+		want(10, 7)
+		if faults != 1 {
+			t.Errorf("damaged: reported %d times", faults)
+		}
+		target.say(nil, id, bson.E{Key: opsField, Value: int64(8)})
+		want(10, 8)
+		target.say(nil, id, bson.E{Key: opsField, Value: int64(-7)})
+		want(10, 8)
+		target.say(servererr.New(servererr.Unauthorized, "planted"))
+		if err := <-done; !servererr.IsDenied(err) || faults != 2 {
+			t.Errorf("refused: %v, reported %d times", err, faults)
 		}
 	})
 }
@@ -91,7 +110,7 @@ func TestLimitsStay(t *testing.T) {
 		copied := func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*limitsEvery)
 			defer cancel()
-			if err := s.LimitsLoop(ctx, Requests{OpsPerSecond: 0}, func(_, o int64) { ops = append(ops, o) }); err != nil {
+			if err := s.LimitsLoop(ctx, Requests{OpsPerSecond: 0}, func(_, o int64) { ops = append(ops, o) }, func(err error) { t.Error(err) }); err != nil {
 				t.Error(err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -24,6 +25,9 @@ type Requests struct {
 	BytesPerSecond, OpsPerSecond int64
 	// Resync are the collections to be copied again, the oldest request first.
 	Resync []Resync
+
+	// limitsDamaged means that the limits cannot be read, and are given as not requested.
+	limitsDamaged bool
 }
 
 // The states of a Resync.
@@ -93,20 +97,32 @@ func (s *Store) wrap(err error, format string, args ...any) error {
 // the link's name.
 func (s *Store) id(ns oplog.Namespace) string { return s.link + "/" + string(ns) }
 
-// Read reads all requests that are majority-committed.
+// Read reads all requests that are majority-committed. If documents are damaged, it returns those that are not,
+// and an error for all others: see Damaged.
 func (s *Store) Read(ctx context.Context) (Requests, error) {
 	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Requests, "majority", metadata.OfLink(s.link))
 	if err != nil {
 		return Requests{}, s.wrap(err, "read the requests")
 	}
 	all := Requests{BytesPerSecond: -1, OpsPerSecond: -1}
+	var damaged []error
 	for _, doc := range docs {
 		if err := s.parse(doc, &all); err != nil {
-			return Requests{}, s.wrap(err, "read the requests")
+			damaged = append(damaged, err)
 		}
 	}
 	slices.SortFunc(all.Resync, Resync.Compare)
+	if len(damaged) > 0 {
+		return all, s.wrap(errors.Join(damaged...), "read the requests in %s.%s of the target", s.db, metadata.Requests)
+	}
 	return all, nil
+}
+
+// Damaged reports whether an error of Read is of documents that something else has changed: they stay so until
+// somebody removes them, and the other requests were read.
+func Damaged(err error) bool {
+	_, damaged := errors.AsType[*metadata.DamagedError](err)
+	return damaged
 }
 
 // parse adds the request of a document.
@@ -116,10 +132,12 @@ func (s *Store) parse(doc bson.Raw, all *Requests) error {
 	}
 	r := metadata.NewReader(doc)
 	id := r.Text("_id")
+	var resync Resync
+	bytes, ops := int64(-1), int64(-1)
 	if id == s.link {
-		all.BytesPerSecond, all.OpsPerSecond = readLimit(r, bytesField), readLimit(r, opsField)
+		bytes, ops = readLimit(r, bytesField), readLimit(r, opsField)
 	} else {
-		resync := Resync{
+		resync = Resync{
 			NS: oplog.Namespace(r.Text("ns")), Asked: time.UnixMilli(r.Date("asked")).UTC(),
 			State: r.Text("state"), Why: r.Text("why"),
 		}
@@ -129,9 +147,14 @@ func (s *Store) parse(doc bson.Raw, all *Requests) error {
 		if !validState(resync.State) {
 			r.Fault("state", "one of a request")
 		}
-		all.Resync = append(all.Resync, resync)
 	}
-	if r.Err() != nil {
+	switch {
+	case r.Err() == nil && id == s.link:
+		all.BytesPerSecond, all.OpsPerSecond = bytes, ops
+	case r.Err() == nil:
+		all.Resync = append(all.Resync, resync)
+	default:
+		all.limitsDamaged = all.limitsDamaged || id == s.link
 		return &metadata.DamagedError{Link: s.link, What: fmt.Sprintf("request %q: field %v", id, r.Err())}
 	}
 	return nil

@@ -147,9 +147,13 @@ func TestDamagedRequests(t *testing.T) {
 		must.Succeed(t, s.Resync(ctx, "d.c"))
 		must.Get(s.Read(ctx))(t)
 		set(ctx, t, g, tt.id, func(dst []byte) []byte { return tt.value(dst, tt.field) })
-		_, err := s.Read(ctx)
-		if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, tt.want) {
+		all, err := s.Read(ctx)
+		if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, tt.want) || !Damaged(err) {
 			t.Errorf("%s: %v", tt.field, err)
+		}
+		// The other one is read.
+		if limits := tt.id == "a"; len(all.Resync) != 1 && limits || all.BytesPerSecond != 1 && !limits || limits && all.BytesPerSecond != -1 {
+			t.Errorf("%s: %+v", tt.field, all)
 		}
 	}
 }

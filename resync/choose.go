@@ -27,7 +27,7 @@ func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
 			return nil
 		}
 	}
-	requests, err := m.cfg.Requests.Read(ctx)
+	requests, err := m.readRequests(ctx)
 	if err != nil {
 		return fmt.Errorf("read the requests for collections to be copied again: %w", err)
 	}
@@ -52,6 +52,23 @@ func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
 		return err
 	}
 	return m.lockLeftOut(ctx, link, requests.Resync)
+}
+
+// readRequests reads the requests. Those that are damaged are left out, and logged once: they must not keep the link from
+// the others, nor from the oplog.
+func (m *Manager) readRequests(ctx context.Context) (request.Requests, error) {
+	all, err := m.cfg.Requests.Read(ctx)
+	text := ""
+	if request.Damaged(err) {
+		if text = err.Error(); text != m.damaged {
+			m.cfg.Observer.Log(slog.LevelError, "a request of operators is damaged: it has no effect until somebody removes it", slog.String(keyError, text))
+		}
+		err = nil
+	}
+	if err == nil {
+		m.damaged = text
+	}
+	return all, err
 }
 
 // isPostponed reports whether a request waits for a process that can copy.

@@ -86,6 +86,8 @@ type Manager struct {
 	ended chan struct{}
 	// postponed are the collections that are requested and cannot be copied.
 	postponed atomic.Pointer[[]string]
+	// damaged is the error for requests that are damaged, empty for none.
+	damaged string
 	// waits has the collections whose lock another process has, with its holder. Waiting is that
 	// for operators.
 	waits   map[oplog.Namespace]string

@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
@@ -82,6 +87,39 @@ func TestMerge(t *testing.T) {
 		if w.begun["shop.a"] != 1 {
 			t.Errorf("it was copied %d times", w.begun["shop.a"])
 		}
+	}
+}
+
+// TestDamaged: a request that cannot be read is reported once, with its name, and keeps the link neither from the oplog nor
+// from the other requests.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "damaged")
+	w.ok(w.asks().Resync(t.Context(), "shop.a"))
+	w.ok(w.asks().Resync(t.Context(), "shop.b"))
+	w.ok(metadata.Run(t.Context(), w.to, metadata.Update("replicator", metadata.Requests, metadata.Statement{
+		Filter: metadata.ByID("damaged/shop.b"),
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "asked", "x") })
+		},
+	}), 1))
+	p := w.start()
+	w.ok(w.resyncOnce(p, 120, 140))
+	w.isDone(p)
+	if w.begun["shop.a"] != 1 || w.begun["shop.b"] != 0 {
+		t.Errorf("copied: %v", w.begun)
+	}
+	told := 0
+	for _, e := range w.events {
+		if line, is := e.(event.Line); is && strings.Contains(line.Message(), "is damaged") {
+			told++
+			if text := event.Attr(line, keyError).String(); !strings.Contains(text, "request \"damaged/shop.b\": field asked") || !strings.Contains(text, "replicator.requests") {
+				t.Error(text)
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("reported %d times", told)
 	}
 }
 

@@ -76,7 +76,7 @@ func (m *Manager) lookLoop(ctx context.Context, link *checkpoint.Link) (bool, er
 
 // look checks once. Texts are those that it has written to the requests before.
 func (m *Manager) look(ctx context.Context, link *checkpoint.Link, texts map[oplog.Namespace]string) (changed bool, err error) {
-	requests, err := m.cfg.Requests.Read(ctx)
+	requests, err := m.readRequests(ctx)
 	if err != nil {
 		return false, nil //nolint:nilerr // The attempt itself notices the cause.
 	}
