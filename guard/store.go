@@ -306,7 +306,7 @@ func wholeSecond(millis int64) bson.Timestamp {
 // the last entry that it has examined.
 func (s *State) found(r *metadata.Reader, name, wall string) bson.Timestamp {
 	ts := until(r, name, wall)
-	if !r.Has(name) && ts.After(s.At.TS) {
+	if !r.Has(name) && !s.At.IsNull() && ts.After(s.At.TS) {
 		ts = s.At.TS
 	}
 	return s.after(ts)

@@ -351,3 +351,25 @@ func TestEarlierRelease(t *testing.T) {
 		t.Errorf("cleared up to %v, want 200", now)
 	}
 }
+
+// TestEarlierReleaseUnexamined: of a state that does not say up to where the oplog was examined, the writes that an earlier
+// release has found are not cleared with those before them.
+func TestEarlierReleaseUnexamined(t *testing.T) {
+	t.Parallel()
+	s := guard.Store{Target: target(t), DB: "replicator", Link: "dr"}
+	w := newWatched(t, guard.State{})
+	w.sees(crud("i", "shop.a", 1))
+	st := w.State()
+	st.Term, st.At, st.Wall = 1, oplog.OpTime{}, 0
+	must.Succeed(t, s.Write(t.Context(), &st, true))
+	rewritten(t, s.Target, "dr", bson.D{
+		{Key: "more", Value: int64(2)}, {Key: "moreLast", Value: time.Unix(100, 0)}, {Key: "namespaces.0.last", Value: time.Unix(100, 0)},
+	}, "moreUntil", "namespaces.0.until")
+	got := must.Get(s.Read(t.Context()))(t)
+	if got.MoreUntil.T != 100 || got.Touched[0].Until.T != 100 {
+		t.Errorf("%+v", got)
+	}
+	if got.Clear(bson.Timestamp{T: 99}); len(got.Touched) != 1 || got.More != 2 {
+		t.Errorf("they are cleared with what was before them: %+v", got)
+	}
+}
