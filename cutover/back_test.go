@@ -210,6 +210,24 @@ func TestBackHeldBefore(t *testing.T) {
 	}
 }
 
+// TestBackHeldByEarlierRelease: what an earlier release has held is not known to be of a start, so it stays, and a start that is
+// refused names it.
+func TestBackHeldByEarlierRelease(t *testing.T) {
+	t.Parallel()
+	s := newSides(t)
+	if err := s.begin(&cutOff{Caller: s.last}); err == nil {
+		t.Fatal("the first start was not interrupted")
+	}
+	s.tell(bson.D{{Key: "update", Value: "deferred"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$unset", Value: bson.D{{Key: "held", Value: ""}}}}},
+	}}}})
+	insert(t, s.last, "shop", "c", 2)
+	if err := s.begin(s.last); !errors.Is(err, cutover.ErrTouched) || !strings.Contains(err.Error(), "index at_1 of shop.c") {
+		t.Errorf("started again: %v", err)
+	}
+	s.is("started again", expiresNever, 3600)
+}
+
 // TestResumeGoneBack: the remaining steps of a cutover are not taken once its way back was cut over, and wait while it
 // is being cut over; if applications use the target, a block that was set since stays.
 func TestResumeGoneBack(t *testing.T) {
