@@ -125,10 +125,13 @@ func Damaged(err error) bool {
 	return damaged
 }
 
+// damagedRemedy is the action to take for a damaged request.
+const damagedRemedy = "remove that document, and make the request again"
+
 // parse adds the request of a document.
 func (s *Store) parse(doc bson.Raw, all *Requests) error {
 	if err := doc.Validate(); err != nil {
-		return &metadata.DamagedError{Link: s.link, What: "a request: " + err.Error()}
+		return &metadata.DamagedError{Link: s.link, What: "a request: " + err.Error(), Remedy: damagedRemedy}
 	}
 	r := metadata.NewReader(doc)
 	id := r.Text("_id")
@@ -155,7 +158,7 @@ func (s *Store) parse(doc bson.Raw, all *Requests) error {
 		all.Resync = append(all.Resync, resync)
 	default:
 		all.limitsDamaged = all.limitsDamaged || id == s.link
-		return &metadata.DamagedError{Link: s.link, What: fmt.Sprintf("request %q: field %v", id, r.Err())}
+		return &metadata.DamagedError{Link: s.link, What: fmt.Sprintf("request %q: field %v", id, r.Err()), Remedy: damagedRemedy}
 	}
 	return nil
 }

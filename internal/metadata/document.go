@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -57,11 +58,13 @@ type DamagedError struct {
 	Link string
 	// What describes the fault.
 	What string
+	// Remedy is the action to take; empty if the link has to be made again.
+	Remedy string
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("the metadata of link %q are damaged: %s; the link has to be made again with a new copy of the data",
-		e.Link, e.What)
+	remedy := cmp.Or(e.Remedy, "the link has to be made again with a new copy of the data")
+	return fmt.Sprintf("the metadata of link %q are damaged: %s; %s", e.Link, e.What, remedy)
 }
 
 // Reader reads the fields of one document. It keeps the first error, and returns the zero
