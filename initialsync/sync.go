@@ -92,7 +92,7 @@ func (s *Sync) run(ctx context.Context) error {
 			s.pacer.SetLimits(bytesPerSecond, opsPerSecond)
 			know()
 		}, func(err error) {
-			s.cfg.Observer.Log(slog.LevelError, "a request of operators is damaged: it has no effect until somebody removes it", slog.Any("error", err))
+			s.cfg.Observer.Log(slog.LevelError, "a request of operators is damaged: it has no effect until somebody removes it", slog.Any(keyError, err))
 		})
 	})
 	g.Go(func() error {

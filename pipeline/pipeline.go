@@ -151,7 +151,7 @@ func (p *Pipeline) newOplog() *reading.Oplog {
 		Link: cfg.Link, Part: cfg.part != nil, Source: p.source, Watcher: p.watcher, Resolver: p.resolver, MirrorMember: cfg.mirrorMember,
 		Copy: cfg.Copy, RelayBytes: cfg.RelayBytes, Await: cfg.Await, Delay: cfg.Delay,
 		Memory: func() int64 { return p.memory().Buffer },
-		Paused: p.isPaused, Passes: func(err error) bool { return failure.Transient(err) },
+		Paused: p.isPaused, Passes: failure.Transient,
 		Monitor: p.monitor, Observer: cfg.Observer, Registry: cfg.Registry,
 	})
 }
