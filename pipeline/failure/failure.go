@@ -112,8 +112,8 @@ var rules = []struct {
 
 	{"newest oplog entry is older than at the last start", as[*replset.WentBackError], Class{Action: Retry}},
 
-	{"ten copies invalidated", is(initialsync.ErrCopies), Class{Action: Resync, Code: ExitResync, Hint: "The message and the log say why the copies failed. Start it again with the same link for another ten."}},
-	{"copy invalidated", initialsync.Void, Class{Action: Retry}},
+	{"ten void copies", is(initialsync.ErrCopies), Class{Action: Resync, Code: ExitResync, Hint: "The message and the log say why the copies failed. Start it again with the same link for another ten."}},
+	{"void copy", initialsync.Void, Class{Action: Retry}},
 	{"no member can continue the copy at present", is(initialsync.ErrNoMember), Class{Action: Retry}},
 	{"member that is copied restarted, rolled back or was resynced", as[*origin.ChangedError], Class{Action: Retry}},
 	{"feature compatibility version is changing, or unknown", as[*origin.FCVError], Class{Action: Retry}},
