@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
@@ -249,5 +251,34 @@ func TestCrowded(t *testing.T) {
 	}
 	if oplog.Namespace("d.c") != c.NS {
 		t.Error(fmt.Sprint(c.NS))
+	}
+}
+
+// TestCrowdedUnreadable: where the servers have to sort, and refuse that as of a cut, differences are read again.
+func TestCrowdedUnreadable(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	big := strings.Repeat("x", 1<<20)
+	for i, c := range []mongo.Caller{source, target} {
+		run(t, c, "d", bson.D{{Key: "create", Value: "c"}, {Key: "collation", Value: bson.D{{Key: "locale", Value: "de"}}}})
+		for n := range 15 {
+			insertRaw(t, c, "d.c", doc(element(t, "_id", int32(15*i+n)), element(t, "x", big)))
+		}
+	}
+	var read atomic.Int64
+	refuse := func(cmd mongo.Command) error {
+		if _, at := rawbson.Lookup(cmd.Body, "readConcern"); !at || cmd.Body.Lookup("readConcern", "atClusterTime").IsZero() {
+			return nil
+		}
+		if read.Add(1) > 1 {
+			return servererr.New(servererr.SnapshotUnavailable, "planted")
+		}
+		return nil
+	}
+	summary, found := check(t, Config{
+		Source: &hook{Caller: source, ns: "d.c", before: refuse}, Target: target, Cuts: &rest{source: source, target: target}, Memory: LeastMemory, Workers: 1,
+	})
+	if c := &summary.Collections[0]; len(found) != 30 || c.Fault != "" || c.How != string(sorted)+", differences read again" || read.Load() < 2 {
+		t.Errorf("%d differences, %+v, %d reads at cuts", len(found), c, read.Load())
 	}
 }

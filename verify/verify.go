@@ -228,22 +228,27 @@ func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error 
 	how := orderOf(p)
 	snapshots := v.cuts != nil && how != inserted
 	err := v.read(ctx, p, c, how, snapshots)
-	switch {
-	case errors.Is(err, errDisorder), errors.Is(err, errCrowded) && how != sorted:
+	if errors.Is(err, errDisorder) || errors.Is(err, errCrowded) && how != sorted {
 		// Servers can sort by the binary order whatever their indexes are.
-		next := sorted
 		if how == byID {
-			next = joined
+			how = joined
+		} else {
+			how = sorted
 		}
-		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
-		v.lose(c.SourceNS, true)
-		return v.read(ctx, p, c, next, snapshots)
-	case snapshots && v.unreadable(err):
-		*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
-		v.lose(c.SourceNS, true)
+		v.again(c)
+		err = v.read(ctx, p, c, how, snapshots)
+	}
+	if snapshots && v.unreadable(err) {
+		v.again(c)
 		return v.read(ctx, p, c, how, false)
 	}
 	return err
+}
+
+// again forgets the results of a collection whose documents are read in another way.
+func (v *Verifier) again(c *Collection) {
+	*c = Collection{NS: c.NS, SourceNS: c.SourceNS, Type: c.Type, Catalog: c.Catalog, Restarts: c.Restarts}
+	v.lose(c.SourceNS, true)
 }
 
 // unreadable reports whether documents cannot be read at cuts, and have to be read as they are.
