@@ -46,6 +46,7 @@ func TestAgentsKilled(t *testing.T) {
 	began := time.Now()
 	f.awaitEven()
 	t.Logf("%d processes have %d links evenly after %s", n, len(f.links), time.Since(began).Round(time.Millisecond))
+	f.awaitCreated()
 	end := f.writeCounts()
 	var moved []time.Duration
 	for k := range kills {
@@ -134,6 +135,12 @@ func (f *fleet) awaitEven() {
 	})
 }
 
+// awaitCreated waits until all links have been created. They copy nothing: what is written before would be missing.
+func (f *fleet) awaitCreated() {
+	f.Helper()
+	f.await("all links exist", func(*assigned) bool { return f.count("replicator", "links") == len(f.links) })
+}
+
 // perMember counts the links that members work on.
 func (f *fleet) perMember(a *assigned) map[string]int {
 	has := map[string]int{}
@@ -215,6 +222,9 @@ func (f *fleet) awaitApplied(link string, want int) {
 	f.Helper()
 	for began := time.Now(); f.count(link, "all") < want; time.Sleep(50 * time.Millisecond) {
 		if time.Since(began) > 3*far {
+			for name, l := range f.members {
+				f.Logf("%s:\n%s", name, l.said.String())
+			}
 			f.Fatalf("%s: %d documents, want %d", link, f.count(link, "all"), want)
 		}
 	}
