@@ -135,7 +135,7 @@ func (f *fleet) awaitEven() {
 	})
 }
 
-// awaitCreated waits until all links have been created. They copy nothing: what is written before would be missing.
+// awaitCreated waits until all links have been created. They copy nothing: documents written before would be missing.
 func (f *fleet) awaitCreated() {
 	f.Helper()
 	f.await("all links exist", func(*assigned) bool { return f.count("replicator", "links") == len(f.links) })
