@@ -18,8 +18,8 @@ var silent = []string{"id-moves", "live"}
 // unplayable are recordings that a version refuses.
 var unplayable = map[string][]string{
 	"4.4": {"timeseries", "update-strange-names"}, // there were none; there was no $setField
-	"7.0": {"timeseries"}, // they have an index more, since 6.3
-	"8.0": {"timeseries"}, // buckets are compressed
+	"7.0": {"timeseries"},                         // they have an index more, since 6.3
+	"8.0": {"timeseries"},                         // buckets are compressed
 }
 
 // TestDialects replays the recordings in every dialect. However a version logs
