@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/stages"
 	"github.com/oplogrep/replicator/resync"
 )
@@ -23,7 +24,7 @@ func (pr *promotion) lead(ctx context.Context) error {
 	wait := pr.settings.RetryMin
 	for {
 		err := pr.once(ctx)
-		if err == nil || ctx.Err() != nil || !retries(err) {
+		if err == nil || ctx.Err() != nil || !failure.Transient(err) {
 			return err
 		}
 		pr.say("%v: trying again", err)

@@ -63,7 +63,7 @@ type promotion struct {
 func Run(ctx context.Context, cfg *Config, target pipeline.Cluster) (Recovery, error) {
 	var pr *promotion
 	done := false
-	again := mongo.Retry{For: findWithin, Again: retries}
+	again := mongo.Retry{For: findWithin, Again: failure.Transient}
 	err := again.Do(ctx, func() (err error) {
 		if pr, err = newPromotion(ctx, cfg, target); err != nil {
 			return err
@@ -80,9 +80,6 @@ func Run(ctx context.Context, cfg *Config, target pipeline.Cluster) (Recovery, e
 
 // findWithin is how long the target may not answer before anything is known of the link.
 const findWithin = 30 * time.Second
-
-// retries reports whether an error is one after which the same is tried again.
-func retries(err error) bool { return failure.Transient(err) }
 
 func (pr *promotion) result(err error) (Recovery, error) {
 	if err != nil {

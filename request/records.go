@@ -253,11 +253,11 @@ func (s *Store) get(ctx context.Context, id string) (Record, error) {
 func (s *Store) Settings(ctx context.Context) (Settings, error) {
 	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Control, "majority", metadata.ByID(s.link))
 	if err != nil {
-		return Settings{}, s.wrap(err, "read what operators have set")
+		return Settings{}, s.wrap(err, "read the settings of operators")
 	}
 	settings, _, err := s.parseAll(docs)
 	if err != nil {
-		return Settings{}, s.wrap(err, "read what operators have set")
+		return Settings{}, s.wrap(err, "read the settings of operators")
 	}
 	return settings, nil
 }
@@ -281,7 +281,7 @@ type Leader interface {
 func (s *Store) Set(ctx context.Context, by Leader, was, next Settings) (Settings, error) {
 	if !was.found {
 		if err := s.bump(ctx); err != nil {
-			return was, s.wrap(err, "store what operators have set")
+			return was, s.wrap(err, "store the settings of operators")
 		}
 	}
 	next.rev, next.term, next.asked, next.found = was.rev+1, by.Term(), was.asked, true
@@ -303,7 +303,7 @@ func (s *Store) Set(ctx context.Context, by Leader, was, next Settings) (Setting
 		return err
 	})
 	if err != nil {
-		return was, s.wrap(err, "store what operators have set")
+		return was, s.wrap(err, "store the settings of operators")
 	}
 	return next, nil
 }

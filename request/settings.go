@@ -65,7 +65,7 @@ func (s *Store) parseSettings(doc bson.Raw) (Settings, error) {
 	r := metadata.NewReader(doc)
 	st := Settings{found: true, asked: r.Int64(askedField), rev: r.Int64(revField), term: r.Int64(termField)}
 	if f := r.Int64(formatField); f > settingsFormat {
-		return Settings{}, fmt.Errorf("what operators have set is of format %d, this release understands %d: start a newer one", f, settingsFormat)
+		return Settings{}, fmt.Errorf("the settings of operators are of format %d, this release understands %d: start a newer one", f, settingsFormat)
 	}
 	if sub, ok := r.Doc(pausedField, true); ok {
 		st.Paused = &Paused{Request: sub.Text("request"), Since: date(sub, "since"), By: sub.Text("by"), Why: sub.Text("why")}

@@ -129,7 +129,7 @@ func paused(short bool) symptom {
 	}
 }
 
-// unread holds while it is not known what operators have set.
+// unread holds while it is not known which settings operators have made.
 func unread(s *Snapshot) (string, time.Time) {
 	if s.Control == nil || s.Control.Throttle.UnreadSince == nil {
 		return "", time.Time{}

@@ -65,7 +65,7 @@ func (s *Store) set(ctx context.Context, filter func([]byte) []byte, upsert bool
 func setting(filter func([]byte) []byte, upsert bool, fields bson.D, unset ...string) (metadata.Statement, error) {
 	doc, err := bson.Marshal(fields)
 	if err != nil {
-		return metadata.Statement{}, fmt.Errorf("store what is verified: %w", err)
+		return metadata.Statement{}, fmt.Errorf("store results of verifications: %w", err)
 	}
 	return metadata.Statement{Filter: filter, Upsert: upsert, Change: func(dst []byte) []byte {
 		dst = bsoncore.AppendDocumentElement(dst, "$set", doc)
@@ -240,7 +240,7 @@ func (s *Store) SaveTold(ctx context.Context, sourceNS oplog.Namespace, round in
 	}
 	doc, err := bson.Marshal(bson.D{{Key: "pass.told", Value: bson.D{{Key: "$each", Value: told}}}})
 	if err != nil {
-		return fmt.Errorf("store what is verified: %w", err)
+		return fmt.Errorf("store results of verifications: %w", err)
 	}
 	none, err := setting(func(dst []byte) []byte {
 		return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "pass.round", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$ne", round) })
@@ -339,7 +339,7 @@ func (s *Store) Repaired(ctx context.Context, sourceNS oplog.Namespace, ids []st
 	list = list[max(0, len(list)-mostRepaired):]
 	doc, err := bson.Marshal(bson.D{{Key: "repaired", Value: bson.D{{Key: "$each", Value: list}, {Key: "$slice", Value: -mostRepaired}}}})
 	if err != nil {
-		return fmt.Errorf("store what is verified: %w", err)
+		return fmt.Errorf("store results of verifications: %w", err)
 	}
 	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, metadata.Statement{
 		Filter: func(dst []byte) []byte {
