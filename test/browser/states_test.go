@@ -117,7 +117,7 @@ func states() []given {
 			"latency", nil, "rates", nil,
 		)},
 		{name: "resyncing", state: state(
-			"verdict", verdict("resync-failed", "broken", "2 collections could not be copied again, and the target is not consistent of them: shop.carts, shop.audit: no space left on the target.", "replicator resync --link dr --target 'mongodb://dr1.backup:27017,dr2.backup:27017,dr3.backup:27017/?replicaSet=dr0' --namespace shop.carts", time.Hour),
+			"verdict", verdict("resync-failed", "broken", "2 collections could not be copied again and are left out: shop.carts, shop.audit: no space left on the target.", "replicator resync --link dr --target 'mongodb://dr1.backup:27017,dr2.backup:27017,dr3.backup:27017/?replicaSet=dr0' --namespace shop.carts", time.Hour),
 			"consistent", false, "consistentAt", missing, "exactAt", nil, "namespacesRest.waiting", 211, "namespacesRest.ops", 88123,
 			"+leftOut", []any{object{"namespace": "shop.carts", "failed": "no space left"}, object{"namespace": "shop.audit", "failed": "no space left"}, object{"namespace": "crm.a"}, object{"namespace": "crm.b"}, object{"namespace": "crm.c"}},
 		)},

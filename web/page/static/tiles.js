@@ -119,7 +119,7 @@ function verifiedSub(s) {
 	if (stands(s)) return leads;
 	const v = s.verified;
 	const met = s.applier?.divergences;
-	const more = known(met) ? "; " + count(met) + " met while applying" : "";
+	const more = known(met) ? "; " + count(met) + " divergences met while applying" : "";
 	if (!v || !v.round) return "no comparison is recorded" + more;
 	const age = known(v.ageSeconds) ? seconds(v.ageSeconds) + " ago; " : "";
 	const where = v.differences > 0 ? " in " + names(v.differing.map((d) => d.namespace)) : "";
