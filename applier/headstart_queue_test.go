@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,6 +165,40 @@ func TestNoHeadStartWithoutInterrupt(t *testing.T) {
 	if !slices.Equal(sent, []string{"x"}) {
 		t.Errorf("createIndexes for %v", sent)
 	}
+}
+
+// TestAbortWithoutInterrupt: the abort of a build whose head start has not ended yet does not end
+// the link because the target does not take killSessions.
+func TestAbortWithoutInterrupt(t *testing.T) {
+	t.Parallel()
+	r, l := hanging(t)
+	var asked atomic.Int32
+	begun, aborted := make(chan struct{}), make(chan struct{})
+	abort := sync.OnceFunc(func() { close(aborted) })
+	defer abort()
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+		if simcaller.Name(cmd) != "killSessions" {
+			return nil, false
+		}
+		switch asked.Add(1) {
+		case 1: // of the head start
+			close(begun)
+		case 2: // of the abort
+			abort()
+		}
+		<-aborted
+		return servererr.New(servererr.CommandNotFound, "no such command: killSessions"), false
+	})
+	a := r.live(t, nil)
+	l.alone(buildOp("startIndexBuild", 1, "x"))
+	a.send(l, start)
+	<-begun
+	after := l.optime()
+	l.alone(buildOp("abortIndexBuild", 1, "x"))
+	a.send(l, after)
+	a.reaches(l.optime())
+	a.drain()
+	r.target.hasIndexes(t)
 }
 
 // Appliers that share their slots leave room on the target for a build under a barrier.

@@ -272,22 +272,51 @@ func label(h *DeferredSpec) string {
 	return "index " + h.Index + " of " + string(h.NS)
 }
 
-// present returns an index of the target, nil for none.
-func (c *Converter) present(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (fields, error) {
-	list, err := catalog.Indexes(ctx, c.step.reader, coll.NS)
+// present returns an index of the target, nil for none, and whether the target is still building
+// it: for a command that was interrupted by a failover, or is of an earlier process.
+func (c *Converter) present(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (is fields, building bool, err error) {
+	ready, builds, err := catalog.IndexBuilds(ctx, c.step.reader, coll.NS)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	i := slices.IndexFunc(list, func(doc bson.Raw) bool { return textOf(doc, "name") == h.Index })
+	for _, specs := range builds {
+		if doc := named(specs, h.Index); doc != nil {
+			return split(doc), true, nil
+		}
+	}
+	if doc := named(ready, h.Index); doc != nil {
+		is = split(doc)
+	}
+	return is, false, nil
+}
+
+func named(specs []bson.Raw, index string) bson.Raw {
+	i := slices.IndexFunc(specs, func(doc bson.Raw) bool { return textOf(doc, "name") == index })
 	if i < 0 {
-		return nil, nil
+		return nil
 	}
-	return split(list[i]), nil
+	return specs[i]
+}
+
+// ready is present, once the target does not build the index any more: documents may still
+// make the build fail.
+func (c *Converter) ready(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (fields, error) {
+	for {
+		is, building, err := c.present(ctx, coll, h)
+		if err != nil || !building {
+			return is, err
+		}
+		// A command for the same index waits for it, and builds it itself if the build has failed.
+		same := &DeferredSpec{NS: coll.NS, Index: h.Index, Spec: is.document()}
+		if err := c.step.make(ctx, coll, []*DeferredSpec{same}); err != nil && !says(err, servererr.IsDuplicateKey) {
+			return nil, err
+		}
+	}
 }
 
 // convert makes one index unique, or builds it.
 func (c *Converter) convert(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
-	is, err := c.present(ctx, coll, h)
+	is, err := c.ready(ctx, coll, h)
 	if err != nil {
 		return "", err
 	}
@@ -357,7 +386,7 @@ func (c *Converter) restored(ctx context.Context, coll *catalog.Collection, h *D
 
 // revert reverts convert for one index.
 func (c *Converter) revert(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
-	is, err := c.present(ctx, coll, h)
+	is, building, err := c.present(ctx, coll, h)
 	switch {
 	case err != nil:
 		return "", err
@@ -372,6 +401,8 @@ func (c *Converter) revert(ctx context.Context, coll *catalog.Collection, h *Def
 			return "", err
 		}
 		return "dropped, and built not unique", c.build(ctx, coll, h, h.Fields...)
+	case building: // as it was before: the command waits for it
+		return "built without its deferred options", c.build(ctx, coll, h, h.Fields...)
 	case is.truth("prepareUnique"):
 		return "not prepared to become unique any more", c.modify(ctx, coll, h, field{"prepareUnique", boolValue(false)})
 	}
@@ -392,7 +423,7 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		m := modification{step: c.step, coll: coll, send: fields{{optionExpire, after}}}
 		return what, m.change(ctx)
 	}
-	is, err := c.present(ctx, coll, h)
+	is, err := c.ready(ctx, coll, h)
 	if err != nil {
 		return "", err
 	}

@@ -141,7 +141,7 @@ func mayContinue(err error) bool {
 // Interrupt ends the command of Run on the target, where it may be waiting for other builds.
 // The build may continue. It may be called concurrently with Run.
 func (h *HeadStart) Interrupt(ctx context.Context) error {
-	return h.other.kill(ctx, h.other.buildSession(h.Build))
+	return h.other.endBuild(ctx, h.Build)
 }
 
 // buildSession returns the session of the head start of a build. Any process can compute it.

@@ -38,6 +38,9 @@ func (s *step) createIndexes(ctx context.Context) (oplog.Namespace, error) {
 			return ns, err
 		}
 	}
+	if err := b.unfinished(ctx); err != nil {
+		return ns, err
+	}
 	if err := b.run(ctx); err != nil {
 		return ns, err
 	}
@@ -161,6 +164,25 @@ func (b *build) add(spec fields) error {
 	// An index of an earlier attempt, or of a head start, may be listed while its build is
 	// still in progress: a repeated command waits for the build.
 	b.toBuild = append(b.toBuild, !h.Absent && (!there || b.mode == Maybe || b.mode == Once && b.commits()))
+	return nil
+}
+
+// unfinished selects those indexes of a copy that an earlier attempt has begun to build and that
+// the target still builds. It lists them already, but may still abort the build, because of a
+// document for example, and only a command that waits for it learns that.
+func (b *build) unfinished(ctx context.Context) error {
+	if b.mode != Copied || !slices.Contains(b.toBuild, false) {
+		return nil
+	}
+	_, building, err := catalog.IndexBuilds(ctx, b.reader, b.coll.NS)
+	if err != nil {
+		return err
+	}
+	for i, h := range b.wanted {
+		for _, specs := range building {
+			b.toBuild[i] = b.toBuild[i] || !h.Absent && hasIndex(specs, h.Index)
+		}
+	}
 	return nil
 }
 

@@ -74,10 +74,13 @@ func (s cluster) database(ctx context.Context, all []memstore.CollectionState, d
 		}
 		if c.Type == memstore.TypeCollection {
 			list := bsoncore.NewDocumentBuilder().AppendString("listIndexes", c.NS.Collection()).
-				AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build()).Build()
+				AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build()).AppendBoolean("includeBuildUUIDs", true).Build()
 			for spec, err := range s.read(ctx, db, bson.Raw(list)) {
 				if err != nil {
 					return nil, err
+				}
+				if _, building := rawbson.Lookup(spec, "buildUUID"); building {
+					continue // it may still be aborted
 				}
 				c.Indexes = append(c.Indexes, spec)
 			}

@@ -1,0 +1,220 @@
+package ddl_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// unfinished is a target that builds an index of db.a for a command whose client has left.
+type unfinished struct {
+	t      *testing.T
+	target *simcaller.Caller
+	// sent is closed with the next createIndexes.
+	sent chan struct{}
+}
+
+func newUnfinished(t *testing.T) *unfinished {
+	t.Helper()
+	set := mongosim.StartTest(t, mongosim.Options{
+		Members: 1, Dialect: "5.0", Seed: 1, TTLInterval: -1, Moods: mongosim.GentleMoods("each command is awaited"),
+	})
+	u := &unfinished{t: t, target: &simcaller.Caller{Set: set}}
+	u.run("db", `{"insert": "a", "documents": [{"_id": 1, "x": 1, "y": 1}, {"_id": 2, "x": 2, "y": 1}]}`)
+	return u
+}
+
+func (u *unfinished) run(db, cmd string) bson.Raw {
+	u.t.Helper()
+	return must.Get(u.target.Call(u.t.Context(), mongo.Command{DB: db, Body: bsongen.FromJSON(u.t, cmd)}))(u.t)
+}
+
+// hang makes builds hang, or continue.
+func (u *unfinished) hang(mode string) {
+	u.t.Helper()
+	u.run("admin", `{"configureFailPoint": "hangAfterStartingIndexBuild", "mode": "`+mode+`"}`)
+}
+
+// inProgress reports whether the target builds an index of db.a, and whether it has it.
+func (u *unfinished) inProgress(index string) (building, ready bool) {
+	u.t.Helper()
+	has := func(specs []bson.Raw) bool {
+		for _, spec := range specs {
+			if spec.Lookup("name").StringValue() == index {
+				return true
+			}
+		}
+		return false
+	}
+	done, builds, err := catalog.IndexBuilds(u.t.Context(), u.target, "db.a")
+	must.Succeed(u.t, err)
+	for _, specs := range builds {
+		building = building || has(specs)
+	}
+	return building, has(done)
+}
+
+// leave calls work, whose client leaves once the target builds the index.
+func (u *unfinished) leave(index string, work func(ctx context.Context) error) {
+	u.t.Helper()
+	u.hang("alwaysOn")
+	ctx, cancel := context.WithCancelCause(u.t.Context())
+	defer cancel(nil)
+	left, ended := errors.New("the process has ended"), make(chan error, 1)
+	go func() { ended <- work(ctx) }()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for building := false; !building; building, _ = u.inProgress(index) {
+		select {
+		case err := <-ended:
+			u.t.Fatalf("it ended before the build: %v", err)
+		case <-tick.C:
+		}
+	}
+	cancel(left)
+	if err := <-ended; err == nil {
+		u.t.Fatal("it did not wait for the build")
+	}
+	if building, _ := u.inProgress(index); !building {
+		u.t.Fatal("the build has ended with its client")
+	}
+}
+
+// resume calls work while the target still builds the index, and lets the build end once work
+// waits for it.
+func (u *unfinished) resume(work func(ctx context.Context) error) error {
+	u.t.Helper()
+	sent, ended := make(chan struct{}, 1), make(chan error, 1)
+	u.target.Intercept(func(cmd mongo.Command) (error, bool) {
+		if simcaller.Name(cmd) == "createIndexes" {
+			select {
+			case sent <- struct{}{}:
+			default:
+			}
+		}
+		return nil, false
+	})
+	go func() { ended <- work(u.t.Context()) }()
+	select {
+	case err := <-ended:
+		u.t.Fatalf("it did not wait for the build: %v", err)
+	case <-sent:
+	}
+	u.hang("off")
+	return <-ended
+}
+
+func (u *unfinished) config() ddl.Config {
+	return ddl.Config{
+		Target: u.target, Fence: open{u.target}, Catalog: must.Get(catalog.Load(u.t.Context(), u.target, nil))(u.t),
+		Scope: must.Get(scope.New(scope.Config{}))(u.t), Link: "link", UniqueIndexes: ddl.Relaxed, Placed: true,
+	}
+}
+
+// apply executes an operation on a copy, as another process each time.
+func (u *unfinished) apply(op *oplog.Op) func(ctx context.Context) error {
+	exec := must.Get(ddl.New(u.config()))(u.t)
+	return func(ctx context.Context) error { return exec.Apply(ctx, op, ddl.Copied) }
+}
+
+// TestCopyAwaitsBuild: an attempt of a copy that finds an index which the target still builds
+// for an earlier attempt waits for it, and learns that a document makes the build fail.
+func TestCopyAwaitsBuild(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		doc    string
+		failed bool
+	}{
+		"built":  {`{"_id": 3, "x": 1, "y": [1]}`, false},
+		"failed": {`{"_id": 3, "x": [1], "y": [1]}`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUnfinished(t)
+			op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1, "y": 1}, "name": "xy"}`)
+			u.leave("xy", u.apply(op))
+			u.run("db", `{"insert": "a", "documents": [`+c.doc+`]}`)
+			err := u.resume(u.apply(op))
+			refused, is := errors.AsType[*ddl.IndexError](err)
+			if is != c.failed || is && refused.Index != "xy" || !is && err != nil {
+				t.Errorf("%v", err)
+			}
+			if building, ready := u.inProgress("xy"); building || ready == c.failed {
+				t.Errorf("building %v, ready %v", building, ready)
+			}
+		})
+	}
+}
+
+// TestConversionAwaitsBuild: a conversion that finds a unique index which the target still builds
+// for an interrupted one waits for it, and learns that documents violate it.
+func TestConversionAwaitsBuild(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		doc      string
+		violated bool
+	}{
+		"built":    {`{"_id": 3, "x": 3}`, false},
+		"violated": {`{"_id": 3, "x": 2}`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUnfinished(t)
+			op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "unique": true}`)
+			must.Succeed(t, u.apply(op)(t.Context()))
+			convert := func(ctx context.Context) error {
+				c, err := ddl.NewConverter(ctx, u.target, open{u.target}, "replicator", "link")
+				if err != nil {
+					return err
+				}
+				return c.Convert(ctx, nil)
+			}
+			u.leave("x", convert)
+			u.run("db", `{"insert": "a", "documents": [`+c.doc+`]}`)
+			err := u.resume(convert)
+			refused, is := errors.AsType[ddl.RefusedErrors](err)
+			if is != c.violated || is && refused[0].Index != "x" || !is && err != nil {
+				t.Errorf("%v", err)
+			}
+			if building, ready := u.inProgress("x"); building || !ready {
+				t.Errorf("building %v, ready %v", building, ready)
+			}
+		})
+	}
+}
+
+// TestRevertEndsBuild: what takes a conversion back ends the build of a unique index that it
+// finds, and does not wait for it.
+func TestRevertEndsBuild(t *testing.T) {
+	t.Parallel()
+	u := newUnfinished(t)
+	op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "unique": true}`)
+	must.Succeed(t, u.apply(op)(t.Context()))
+	converter := func(ctx context.Context) *ddl.Converter {
+		return must.Get(ddl.NewConverter(ctx, u.target, open{u.target}, "replicator", "link"))(t)
+	}
+	convert, revert := converter(t.Context()), converter(t.Context())
+	u.leave("x", func(ctx context.Context) error { return convert.Convert(ctx, nil) })
+	must.Succeed(t, u.resume(func(ctx context.Context) error { return revert.Revert(ctx, nil) }))
+	if building, ready := u.inProgress("x"); building || !ready {
+		t.Errorf("building %v, ready %v", building, ready)
+	}
+	for _, spec := range must.Get(catalog.Indexes(t.Context(), u.target, "db.a"))(t) {
+		if unique, _ := spec.Lookup("unique").BooleanOK(); unique {
+			t.Errorf("unique: %s", spec)
+		}
+	}
+}
