@@ -69,6 +69,7 @@ type flight struct {
 	// patience is how long the server was asked to wait for data.
 	patience time.Duration
 	majority bool
+	inTxn    bool
 	reason   string // the cause, if it is known
 }
 
@@ -131,6 +132,8 @@ func (c watched) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 		return c.Caller.Call(ctx, cmd)
 	}
 	f := c.waits.begin(c.side, c.host, cmd)
+	ctx, _, cancel := f.bound(ctx)
+	defer cancel()
 	reply, err := c.Caller.Call(ctx, cmd)
 	c.waits.end(f, err)
 	return reply, err
@@ -144,7 +147,12 @@ type watchedPipeliner struct {
 // CallAll implements Pipeliner.
 func (c watchedPipeliner) CallAll(ctx context.Context, cmds []Command, each func(i int, reply bson.Raw) error) error {
 	f := c.waits.begin(c.side, c.host, cmds[len(cmds)-1])
-	err := c.pipeliner.CallAll(ctx, cmds, each)
+	ctx, answered, cancel := f.bound(ctx)
+	defer cancel()
+	err := c.pipeliner.CallAll(ctx, cmds, func(i int, reply bson.Raw) error {
+		answered()
+		return each(i, reply)
+	})
 	c.waits.end(f, err)
 	return err
 }
@@ -166,6 +174,8 @@ func (w *Waits) begin(side, host string, cmd Command) *flight {
 			// For other commands maxTimeMS is a limit, up to which they may wait for a lock.
 			ms, _ := it.Int64()
 			f.patience = time.Duration(ms) * time.Millisecond
+		case name == "autocommit":
+			f.inTxn = true
 		case name == "writeConcern":
 			concern, _ := it.Document()
 			e, _ := rawbson.Lookup(concern, "w")

@@ -167,7 +167,7 @@ func (x *exchanges) write(ctx, within context.Context) error {
 	}
 	if err != nil {
 		x.broken = true
-		x.srv.ProcessError(err, x.conn)
+		notice(ctx, x.srv, x.conn, err)
 		return lost(ctx, x.conn.Address().String(), err)
 	}
 	return nil
@@ -189,7 +189,7 @@ func (x *exchanges) read(ctx, within context.Context) {
 	}
 	if err != nil {
 		x.broken = true
-		x.srv.ProcessError(err, x.conn)
+		notice(ctx, x.srv, x.conn, err)
 		x.fail(lost(ctx, x.conn.Address().String(), err))
 		return
 	}

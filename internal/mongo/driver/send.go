@@ -94,8 +94,18 @@ func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.
 			return s.read(srv, conn, id, answer)
 		}
 	}
-	srv.ProcessError(err, conn)
+	notice(ctx, srv, conn, err)
 	return nil, verdict{}, lost(ctx, host, err)
+}
+
+// notice tells the monitor of a server of an error of a connection. A server from which no reply has come is
+// checked, and its connections are not used again: the network may have lost all that are as old. That the
+// caller has ended the context for any other reason says nothing about the server.
+func notice(ctx context.Context, srv *topology.Server, conn *mnet.Connection, err error) {
+	if silent, ok := errors.AsType[*mongo.SilentError](context.Cause(ctx)); ok {
+		err = topology.ConnectionError{ConnectionID: conn.ID(), Wrapped: silent}
+	}
+	srv.ProcessError(err, conn)
 }
 
 // message builds the message of a command, compressed if that was negotiated.

@@ -1,0 +1,101 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+)
+
+// TestAnswerWithin: a command whose connection is dead, though the server is not, is given up if the
+// server would have answered it by now. Others may take any time: for a majority, an index, a lock.
+func TestAnswerWithin(t *testing.T) {
+	for _, tt := range []struct {
+		name, host, cmd string
+		lost            bool
+	}{
+		{"a statement", "", `{"update": "c", "txnNumber": 1, "autocommit": false}`, true},
+		{"a commit", "", `{"commitTransaction": 1, "writeConcern": {"w": 1}, "autocommit": false}`, true},
+		{"a read", "", `{"find": "c"}`, true},
+		{"a list", "", `{"listIndexes": "c", "cursor": {}}`, true},
+		{"a commit for a majority", "", `{"commitTransaction": 1, "writeConcern": {"w": "majority"}, "autocommit": false}`, false},
+		{"a write", "", `{"update": "c", "txnNumber": 1, "writeConcern": {"w": "majority"}}`, false},
+		{"a build", "", `{"createIndexes": "c"}`, false},
+		{"a drop", "", `{"drop": "c"}`, false},
+		{"a read of a member, which has limits of its own", "h", `{"find": "c"}`, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w Waits
+				c := w.watch(&slow{takes: time.Hour}, "target", tt.host)
+				began := time.Now()
+				_, err := c.Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, tt.cmd)})
+				_, silent := errors.AsType[*SilentError](err)
+				switch took := time.Since(began); {
+				case tt.lost && (!silent || servererr.Classify(err) != servererr.Lost || took != AnswerWithin):
+					t.Errorf("%v after %s", err, took)
+				case !tt.lost && (err != nil || took != time.Hour):
+					t.Errorf("%v after %s", err, took)
+				}
+			})
+		})
+	}
+}
+
+// TestAnswerWithinStops: who calls gives up earlier.
+func TestAnswerWithinStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Waits
+		enough := errors.New("enough")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, enough)
+		defer cancel()
+		if _, err := w.watch(&slow{takes: time.Hour}, "target", "").Call(ctx, Command{DB: "db", Body: bsongen.FromJSON(t, `{"find": "c"}`)}); !errors.Is(err, enough) {
+			t.Error(err)
+		}
+	})
+}
+
+// stalling answers commands one after the other, each after a time, and then none.
+type stalling struct {
+	slow
+	answers int
+}
+
+func (s *stalling) CallAll(ctx context.Context, cmds []Command, each func(int, bson.Raw) error) error {
+	for i := range cmds {
+		if i == s.answers {
+			s.takes = 24 * time.Hour
+		}
+		reply, err := s.Call(ctx, cmds[i])
+		if err == nil {
+			err = each(i, reply)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestAnswerWithinEach: of several commands each has the time, and all of them together more.
+func TestAnswerWithinEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		statement := Command{DB: "db", Body: bsongen.FromJSON(t, `{"update": "c", "txnNumber": 1, "autocommit": false}`)}
+		for answers, wants := range map[int]time.Duration{4: 4 * (AnswerWithin - time.Second), 2: 2*(AnswerWithin-time.Second) + AnswerWithin} {
+			var w Waits
+			s := &stalling{answers: answers}
+			s.takes = AnswerWithin - time.Second
+			began := time.Now()
+			err := w.watch(s, "target", "").(Pipeliner).CallAll(t.Context(), []Command{statement, statement, statement, statement}, func(int, bson.Raw) error { return nil })
+			if took := time.Since(began); (err == nil) != (answers == 4) || took != wants {
+				t.Errorf("%d answers: %v after %s, want %s", answers, err, took, wants)
+			}
+		}
+	})
+}
