@@ -141,6 +141,7 @@ var rules = []struct {
 	{"index that cannot be built", as[*ddl.IndexError], Class{Action: Exit, Code: ExitDiverged, Hint: "Remove what prevents the target from building that index, or drop the index at the source."}},
 	{"I/O error in the spill directory", as[*txn.SpillError], Class{Action: Exit, Code: ExitUnexpected, Hint: "Give --spill-dir a disk with room; nothing is lost."}},
 
+	{"member without a configuration of its set", is(replset.ErrNoConfig), Class{Action: Retry}},
 	{"member with an empty oplog", is(replset.ErrEmptyOplog), Class{Action: Retry}},
 	{"member with an unreadable optime", is(replset.ErrOpTime), Class{Action: Retry}},
 	{"entry not supported", as[*oplog.EntryError], Class{Action: Exit, Code: ExitUnsupported, Hint: "This release does not support that entry. Nothing after it was applied; a newer release may support it."}},

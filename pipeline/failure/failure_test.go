@@ -88,6 +88,7 @@ var samples = map[string]error{
 	"unique index cannot be created":                               &ddl.UniqueError{Err: servererr.New(11000, "E11000")},
 	"I/O error in the spill directory":                             &txn.SpillError{Err: errors.New("no space left on device")},
 	"member with an empty oplog":                                   replset.ErrEmptyOplog,
+	"member without a configuration of its set":                    replset.ErrNoConfig,
 	"member with an unreadable optime":                             replset.ErrOpTime,
 	"entry not supported":                                          &oplog.EntryError{Err: oplog.ErrUnknownOp},
 	"login refused":                                                &mongo.LostError{Err: &driver.AuthError{Err: errors.New("wrong password")}},

@@ -34,6 +34,10 @@ func RollbackID(reply bson.Raw) (int64, bool) {
 	return e.Int64()
 }
 
+// ErrNoConfig reports a member that has no configuration of its set: it has just been started, or the set has
+// removed it.
+var ErrNoConfig = errors.New("it has no configuration of its replica set at present: it is starting, or was removed from the set")
+
 // Identity says which replica set a member belongs to.
 type Identity struct {
 	// ReplicaSetID is settings.replicaSetId of its configuration, zero if not reported.
@@ -52,6 +56,9 @@ func Identify(ctx context.Context, member mongo.Caller) (Identity, error) {
 		return id, err
 	}
 	name, ok := reply.Lookup("setName").StringValueOK()
+	if unconfigured, _ := reply.Lookup("isreplicaset").BooleanOK(); !ok && unconfigured {
+		return id, ErrNoConfig
+	}
 	if !ok {
 		return id, errors.New("it is not a member of a replica set, so it has no oplog: start it as a set of one")
 	}
