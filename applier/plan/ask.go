@@ -55,5 +55,8 @@ func accepts(ctx context.Context, target mongo.Caller, db string, stage bson.D) 
 		return false, err
 	}
 	refused, err := mongo.WriteErrors(reply)
+	if err == nil && len(refused) > 0 && refused[0].Kind().Passes() {
+		err = &refused[0].Error // of the server's present state, such as during an election
+	}
 	return err == nil && len(refused) == 0, err
 }

@@ -1,9 +1,13 @@
 package plan_test
 
 import (
+	"context"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/mongosim"
@@ -31,6 +35,28 @@ func TestAsk(t *testing.T) {
 		got, err := plan.Ask(t.Context(), target, "replicator")
 		if err != nil || got != want {
 			t.Errorf("%s: %+v, %v, want %+v", dialect, got, err, want)
+		}
+	}
+}
+
+// refusing refuses the statement of each write with a code.
+type refusing int
+
+// Call implements mongo.Caller.
+func (code refusing) Call(context.Context, mongo.Command) (bson.Raw, error) {
+	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 0}, {Key: "writeErrors", Value: bson.A{
+		bson.D{{Key: "index", Value: 0}, {Key: "code", Value: int32(code)}, {Key: "errmsg", Value: "no"}},
+	}}})
+}
+
+// TestAskElection: a primary that steps down while it executes a write may report that as an error of the statement.
+// That says nothing about what the target can do.
+func TestAskElection(t *testing.T) {
+	t.Parallel()
+	for code, fails := range map[refusing]bool{10107: true, 189: true, 40324: false} {
+		got, err := plan.Ask(t.Context(), code, "replicator")
+		if (err != nil) != fails {
+			t.Errorf("%d: %+v, %v", code, got, err)
 		}
 	}
 }
