@@ -4,35 +4,93 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
 // AnswerWithin is how long to wait for the reply to a command that a server answers in any case: a
 // statement of a transaction, which it ends after transactionLifetimeLimitSeconds (60 by default), or a
 // read of its primary. The monitor of a server has a connection of its own: it does not notice that
 // the network has lost another one, on which no reply ever arrives.
+//
+// A write that waits for a majority may wait for any time. It is given up once a majority has everything
+// that the primary had after that time, and there is still no reply.
 const AnswerWithin = 3 * time.Minute
 
-// reads are the commands that only read.
-var reads = []string{"find", "listCollections", "listIndexes", "listDatabases"}
+// majorityEvery is how often the primary is asked how far a majority is, and majorityWithin how long
+// its answer is waited for.
+const majorityEvery, majorityWithin = 10 * time.Second, 10 * time.Second
 
-// isAnswered reports whether a server answers the command within AnswerWithin, if it can be
-// reached. It may wait for a majority of its set, and for a lock that a command of the catalog
-// needs, for any time.
+// reads are the commands that only read, writes those that write documents.
+var (
+	reads  = []string{"find", "listCollections", "listIndexes", "listDatabases"}
+	writes = []string{"insert", "update", "delete"}
+)
+
+// isAnswered reports whether a server answers the command within AnswerWithin, or once a majority
+// has what it has written, if it can be reached. Other commands may wait for a lock, or for an index build, for any time.
 func (f *flight) isAnswered() bool {
-	return f.inTxn && !f.majority || f.host == "" && slices.Contains(reads, f.command)
+	return f.inTxn || f.host == "" && (slices.Contains(reads, f.command) || f.majority && slices.Contains(writes, f.command))
 }
 
 // bound returns a context for the command that is cancelled with a *SilentError if no reply arrives
 // for AnswerWithin, and the function to call with each reply to several commands.
-func (f *flight) bound(ctx context.Context) (_ context.Context, answered func(), cancel func()) {
+func (f *flight) bound(ctx context.Context, server Caller) (_ context.Context, answered func(), cancel func()) {
 	if !f.isAnswered() {
 		return ctx, func() {}, func() {}
 	}
 	// Without a deadline: the driver would handle each command with one separately.
 	bounded, end := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(AnswerWithin, func() { end(&SilentError{After: AnswerWithin}) })
+	timer := time.AfterFunc(AnswerWithin, func() {
+		silent := &SilentError{After: AnswerWithin}
+		if f.majority {
+			awaitMajority(bounded, server)
+			silent.After = time.Since(f.began).Round(time.Second)
+		}
+		end(silent)
+	})
 	return bounded, func() { timer.Reset(AnswerWithin) }, func() {
 		timer.Stop()
 		end(nil)
 	}
+}
+
+// awaitMajority blocks until a majority of a primary's set has what the primary has now, or ctx is done.
+func awaitMajority(ctx context.Context, primary Caller) {
+	var want bson.Timestamp
+	for ctx.Err() == nil {
+		newest, committed, ok := lastWrite(ctx, primary)
+		switch {
+		case !ok:
+		case want.IsZero():
+			want = newest
+		case !want.After(committed):
+			return
+		}
+		_ = Pause(ctx, majorityEvery)
+	}
+}
+
+// lastWrite asks a primary for its newest entry, and for the newest one that a majority has.
+func lastWrite(ctx context.Context, primary Caller) (newest, committed bson.Timestamp, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, majorityWithin)
+	defer cancel()
+	reply, err := primary.Call(ctx, Command{DB: "admin", Body: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build())})
+	if err != nil {
+		return newest, committed, false
+	}
+	e, _ := rawbson.Lookup(reply, "lastWrite")
+	last, _ := e.Document()
+	at := func(name string) (ts bson.Timestamp, ok bool) {
+		e, _ := rawbson.Lookup(last, name)
+		optime, _ := e.Document()
+		e, _ = rawbson.Lookup(optime, "ts")
+		return e.Timestamp()
+	}
+	newest, known := at("opTime")
+	committed, ok = at("majorityOpTime")
+	return newest, committed, ok && known
 }

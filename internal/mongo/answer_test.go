@@ -24,8 +24,7 @@ func TestAnswerWithin(t *testing.T) {
 		{"a commit", "", `{"commitTransaction": 1, "writeConcern": {"w": 1}, "autocommit": false}`, true},
 		{"a read", "", `{"find": "c"}`, true},
 		{"a list", "", `{"listIndexes": "c", "cursor": {}}`, true},
-		{"a commit for a majority", "", `{"commitTransaction": 1, "writeConcern": {"w": "majority"}, "autocommit": false}`, false},
-		{"a write", "", `{"update": "c", "txnNumber": 1, "writeConcern": {"w": "majority"}}`, false},
+		{"a write without a session", "", `{"update": "c"}`, false},
 		{"a build", "", `{"createIndexes": "c"}`, false},
 		{"a drop", "", `{"drop": "c"}`, false},
 		{"a read of a member, which has limits of its own", "h", `{"find": "c"}`, false},
@@ -96,6 +95,71 @@ func TestAnswerWithinEach(t *testing.T) {
 			if took := time.Since(began); (err == nil) != (answers == 4) || took != wants {
 				t.Errorf("%d answers: %v after %s, want %s", answers, err, took, wants)
 			}
+		}
+	})
+}
+
+// primary answers hello, and all else after a time. Of its entries, a second apart, a majority has those up to committed.
+type primary struct {
+	slow
+	began     time.Time
+	committed func(since time.Duration) time.Duration
+	asked     int
+}
+
+func (p *primary) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
+	if first, _ := cmd.Body.IndexErr(0); first.Key() != "hello" {
+		return p.slow.Call(ctx, cmd)
+	}
+	p.asked++
+	since := time.Since(p.began)
+	at := func(d time.Duration) bson.D {
+		return bson.D{{Key: "ts", Value: bson.Timestamp{T: uint32(1000 + d/time.Second), I: 1}}, {Key: "t", Value: int64(1)}}
+	}
+	return bson.Marshal(bson.D{{Key: "lastWrite", Value: bson.D{{Key: "opTime", Value: at(since)}, {Key: "majorityOpTime", Value: at(p.committed(since))}}}})
+}
+
+// TestMajorityAnswers: a write for a majority waits as long as there is none, and is given up if a majority has more
+// than it has written.
+func TestMajorityAnswers(t *testing.T) {
+	for name, cmd := range map[string]string{
+		"a commit": `{"commitTransaction": 1, "writeConcern": {"w": "majority"}, "autocommit": false}`,
+		"a write":  `{"update": "c", "txnNumber": 1, "writeConcern": {"w": "majority"}}`,
+	} {
+		for has, tt := range map[string]struct {
+			committed func(since time.Duration) time.Duration
+			lost      time.Duration // 0 for never
+		}{
+			"everything":    {func(since time.Duration) time.Duration { return since }, AnswerWithin + majorityEvery*3/2},
+			"a minute less": {func(since time.Duration) time.Duration { return since - time.Minute }, AnswerWithin + time.Minute + majorityEvery*3/2},
+			"nothing":       {func(time.Duration) time.Duration { return 0 }, 0},
+		} {
+			t.Run(name+", and a majority has "+has, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var w Waits
+					p := &primary{began: time.Now(), committed: tt.committed}
+					p.takes = time.Hour
+					_, err := w.watch(p, "target", "").Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, cmd)})
+					took := time.Since(p.began)
+					_, silent := errors.AsType[*SilentError](err)
+					if silent != (tt.lost > 0) || silent && took > tt.lost || !silent && (err != nil || took != time.Hour) {
+						t.Errorf("%v after %s", err, took)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestMajorityUnasked: a write for a majority that is answered in time asks the primary for nothing.
+func TestMajorityUnasked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Waits
+		p := &primary{began: time.Now()}
+		p.takes = AnswerWithin - time.Second
+		_, err := w.watch(p, "target", "").Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, `{"update": "c", "writeConcern": {"w": "majority"}}`)})
+		if err != nil || p.asked != 0 {
+			t.Errorf("%v, asked %d times", err, p.asked)
 		}
 	})
 }

@@ -132,7 +132,7 @@ func (c watched) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 		return c.Caller.Call(ctx, cmd)
 	}
 	f := c.waits.begin(c.side, c.host, cmd)
-	ctx, _, cancel := f.bound(ctx)
+	ctx, _, cancel := f.bound(ctx, c.Caller)
 	defer cancel()
 	reply, err := c.Caller.Call(ctx, cmd)
 	c.waits.end(f, err)
@@ -147,7 +147,7 @@ type watchedPipeliner struct {
 // CallAll implements Pipeliner.
 func (c watchedPipeliner) CallAll(ctx context.Context, cmds []Command, each func(i int, reply bson.Raw) error) error {
 	f := c.waits.begin(c.side, c.host, cmds[len(cmds)-1])
-	ctx, answered, cancel := f.bound(ctx)
+	ctx, answered, cancel := f.bound(ctx, c.Caller)
 	defer cancel()
 	err := c.pipeliner.CallAll(ctx, cmds, func(i int, reply bson.Raw) error {
 		answered()
