@@ -30,10 +30,11 @@ var (
 	writes = []string{"insert", "update", "delete"}
 )
 
-// isAnswered reports whether a server answers the command within AnswerWithin, or once a majority
-// has what it has written, if it can be reached. Other commands may wait for a lock, or for an index build, for any time.
+// isAnswered reports whether a server answers the command within AnswerWithin, or so long after the command's own time
+// limit, or once a majority has its writes, if it can be reached. Other commands may wait for a lock, or for
+// an index build, for any time.
 func (f *flight) isAnswered() bool {
-	return f.inTxn || f.host == "" && (slices.Contains(reads, f.command) || f.majority && slices.Contains(writes, f.command))
+	return f.inTxn || f.host == "" && (f.limit > 0 || slices.Contains(reads, f.command) || f.majority && slices.Contains(writes, f.command))
 }
 
 // bound returns a context for the command that is cancelled with a *SilentError if no reply arrives
@@ -44,9 +45,9 @@ func (f *flight) bound(ctx context.Context, server Caller) (_ context.Context, a
 	}
 	// Without a deadline: the driver would handle each command with one separately.
 	bounded, end := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(AnswerWithin, func() {
-		silent := &SilentError{After: AnswerWithin}
-		if f.majority {
+	timer := time.AfterFunc(f.limit+AnswerWithin, func() {
+		silent := &SilentError{After: f.limit + AnswerWithin}
+		if f.majority && f.limit == 0 {
 			awaitMajority(bounded, server)
 			silent.After = time.Since(f.began).Round(time.Second)
 		}

@@ -3,6 +3,7 @@ package mongo
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +28,7 @@ func TestAnswerWithin(t *testing.T) {
 		{"a write without a session", "", `{"update": "c"}`, false},
 		{"a build", "", `{"createIndexes": "c"}`, false},
 		{"a drop", "", `{"drop": "c"}`, false},
+		{"a drop with a time limit", "", `{"drop": "c", "maxTimeMS": 60000, "writeConcern": {"w": "majority"}}`, true},
 		{"a read of a member, which has limits of its own", "h", `{"find": "c"}`, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -36,8 +38,12 @@ func TestAnswerWithin(t *testing.T) {
 				began := time.Now()
 				_, err := c.Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, tt.cmd)})
 				_, silent := errors.AsType[*SilentError](err)
+				wants := AnswerWithin
+				if strings.Contains(tt.cmd, "maxTimeMS") {
+					wants += time.Minute
+				}
 				switch took := time.Since(began); {
-				case tt.lost && (!silent || servererr.Classify(err) != servererr.Lost || took != AnswerWithin):
+				case tt.lost && (!silent || servererr.Classify(err) != servererr.Lost || took != wants):
 					t.Errorf("%v after %s", err, took)
 				case !tt.lost && (err != nil || took != time.Hour):
 					t.Errorf("%v after %s", err, took)

@@ -68,6 +68,8 @@ type flight struct {
 	began time.Time
 	// patience is how long the server was asked to wait for data.
 	patience time.Duration
+	// limit is the time limit that the server was given, 0 for none.
+	limit    time.Duration
 	majority bool
 	inTxn    bool
 	reason   string // the cause, if it is known
@@ -171,9 +173,11 @@ func (w *Waits) begin(side, host string, cmd Command) *flight {
 			coll, _ := it.Text()
 			f.namespace += "." + coll
 		case name == "maxTimeMS" && f.command == "getMore":
-			// For other commands maxTimeMS is a limit, up to which they may wait for a lock.
 			ms, _ := it.Int64()
 			f.patience = time.Duration(ms) * time.Millisecond
+		case name == "maxTimeMS": // up to which it may wait for a lock
+			ms, _ := it.Int64()
+			f.limit = time.Duration(ms) * time.Millisecond
 		case name == "autocommit":
 			f.inTxn = true
 		case name == "writeConcern":
