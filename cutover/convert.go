@@ -11,7 +11,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// convertTry is how long a conversion is tried again while the target fails over. It is idempotent.
+// convertTry is how long a conversion is tried again while the target fails over, since the last try that
+// has changed something, or has taken as long. It is idempotent.
 const convertTry = time.Minute
 
 // ConvertConfig configures Convert, Revert and Expire.
@@ -75,7 +76,7 @@ func (cfg *ConvertConfig) ended() *ConvertConfig {
 func (cfg *ConvertConfig) run(ctx context.Context, do func(*ddl.Converter, context.Context, func(ddl.Converted)) error) (int, error) {
 	n := 0
 	gate := &guard.Gate{Target: cfg.Target, DB: cfg.MetaDB, Link: cfg.Link}
-	err := mongo.Retry{For: convertTry, Again: passing}.Do(ctx, func() error {
+	convert := func() error {
 		c, err := ddl.NewConverter(ctx, gate, cfg.Fence, cfg.MetaDB, cfg.Link)
 		if err != nil {
 			return err
@@ -87,8 +88,21 @@ func (cfg *ConvertConfig) run(ctx context.Context, do func(*ddl.Converter, conte
 				cfg.Said(converted(d))
 			}
 		})
-	})
-	return n, err
+	}
+	retry := mongo.Retry{For: convertTry, Again: passing}
+	for tries := retry.Start(); ; {
+		began, before := time.Now(), n
+		err := convert()
+		if err == nil {
+			return n, nil
+		}
+		if n > before || time.Since(began) >= convertTry {
+			tries = retry.Start() // it was building an index, or has built one
+		}
+		if err := tries.Wait(ctx, err); err != nil {
+			return n, err
+		}
+	}
 }
 
 func converted(d ddl.Converted) string {
