@@ -24,8 +24,7 @@
 //
 // Package syncsource chooses the member, and reports with each reply whether another one
 // is better. After an error of a member, Fetcher.judge decides for how long it is not
-// chosen again. During an initial sync only one member is read (see [Pin]). [Status] has
-// the state of the stage.
+// chosen again. [Status] has the state of the stage.
 //
 // # One member
 //

@@ -179,8 +179,8 @@ the same one again after a second). It does not choose the failed member again f
 | its oplog begins after the entry from which the link resumes, or lacks that entry; it belongs to another set; an entry is corrupt | 1 min |
 | it does not have that entry yet; it was rolled back; its entries are out of order | 1 s |
 
-If no member has that entry, the run ends. While a copy is not
-consistent, only the member that is copied is read.
+If no member has that entry, the run ends. If the copy is not consistent
+by then, it begins anew instead.
 
 A refused login ends a run only before its first attempt. Later the link tries another member, or starts a new attempt: a
 server that cannot read its users (during a rollback, an initial sync or a shutdown) refuses valid logins as well.
