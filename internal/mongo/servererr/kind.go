@@ -3,6 +3,7 @@ package servererr
 import (
 	"errors"
 	"slices"
+	"strings"
 )
 
 // Kind is the kind of an error, whatever the command: the only thing by which layers
@@ -213,8 +214,20 @@ func ClassifyCommit(err error) Kind {
 	return k
 }
 
+// diskFaults are the messages of the system's errors that the storage engine has no code for: it reports them
+// as UnknownError, "28: No space left on device" (wtRCToStatus in wiredtiger_util.cpp), as when a file is created.
+var diskFaults = []string{"28: No space left on device", "30: Read-only file system", "5: Input/output error"}
+
+// isDiskFault reports whether the server's disk is at fault, not the command.
+func (e *Error) isDiskFault() bool {
+	return e.Code == UnknownError && slices.ContainsFunc(diskFaults, func(text string) bool { return strings.Contains(e.Message, text) })
+}
+
 // Kind returns the kind of the error: by its code or, if that is unknown, by its labels.
 func (e *Error) Kind() Kind {
+	if e.isDiskFault() {
+		return Full
+	}
 	if k := e.Code.Kind(); k != Isolate || len(e.Labels) == 0 {
 		return k
 	}

@@ -59,6 +59,32 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// TestDiskFaults: a server whose disk is full, or fails, has no code for that where its storage engine reports it. The
+// command is not at fault.
+func TestDiskFaults(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		code servererr.Code
+		text string
+		want servererr.Kind
+	}{
+		{servererr.UnknownError, "28: No space left on device", servererr.Full},
+		{servererr.UnknownError, "WiredTigerRecordStore::insertRecord 28: No space left on device", servererr.Full},
+		{servererr.UnknownError, "30: Read-only file system", servererr.Full},
+		{servererr.UnknownError, "5: Input/output error", servererr.Full},
+		{servererr.UnknownError, "-31803: WT_NOTFOUND: item not found", servererr.Isolate},
+		{servererr.BadValue, "the name 28: No space left on device", servererr.Isolate},
+	} {
+		err := servererr.New(tt.code, "%s", tt.text)
+		if got := err.Kind(); got != tt.want || got.Passes() != (tt.want == servererr.Full) {
+			t.Errorf("%d, %s: %s, want %s", tt.code, tt.text, got, tt.want)
+		}
+		if refused := servererr.IsDefinitionRefused(err); refused != (tt.want == servererr.Isolate) {
+			t.Errorf("%d, %s: the definition of an index is refused: %t", tt.code, tt.text, refused)
+		}
+	}
+}
+
 // TestLabels: labels decide for unknown codes, and for no others.
 func TestLabels(t *testing.T) {
 	t.Parallel()
