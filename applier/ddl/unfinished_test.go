@@ -23,8 +23,6 @@ import (
 type unfinished struct {
 	t      *testing.T
 	target *simcaller.Caller
-	// sent is closed with the next createIndexes.
-	sent chan struct{}
 }
 
 func newUnfinished(t *testing.T) *unfinished {
@@ -37,9 +35,9 @@ func newUnfinished(t *testing.T) *unfinished {
 	return u
 }
 
-func (u *unfinished) run(db, cmd string) bson.Raw {
+func (u *unfinished) run(db, cmd string) {
 	u.t.Helper()
-	return must.Get(u.target.Call(u.t.Context(), mongo.Command{DB: db, Body: bsongen.FromJSON(u.t, cmd)}))(u.t)
+	must.Get(u.target.Call(u.t.Context(), mongo.Command{DB: db, Body: bsongen.FromJSON(u.t, cmd)}))(u.t)
 }
 
 // hang makes builds hang, or continue.
