@@ -37,7 +37,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		flushes:      counter("flushes_total", "Transactions and direct writes that were acknowledged."),
 		coalesced:    counter("coalesced_ops_total", "Operations that needed no statement of their own."),
-		listed:       counter("listed_ops_total", "Updates that were sent in the statement of an equal one, as one of a list of _ids."),
+		listed:       counter("listed_ops_total", "Updates and deletes that were sent in the statement of an equal one, as one of a list of _ids."),
 		reroutes:     counter("reroutes_total", "How often collections got other lanes because of their share of the operations."),
 		retries:      counter("retries_total", "Flushes that were tried again after a conflict."),
 		divergences:  counter("divergences_total", "Operations that met what they cannot have met at the source."),

@@ -14,12 +14,14 @@ import (
 )
 
 // An updateMany at the source is one entry for each document, all with the same change.
-// Update statements that differ in the _id alone are combined:
+// Statements that differ in the _id alone are combined, those of deletes as well:
 //
 //	{q: {_id: 1}, u: U}, {q: {_id: 2}, u: U}, …  ──▶  {q: {_id: {$in: [1, 2, …]}}, u: U, multi: true}
+//	{q: {_id: 1}, limit: 1}, …                   ──▶  {q: {_id: {$in: [1, 2, …]}}, limit: 0}
 //
 // What such a statement does to a document does not depend on the others, and an _id
-// matches one document at most. So if all of them are found, each had its effect.
+// matches one document at most. So if all of them are found, each had its effect; a delete
+// need not find its document.
 //
 // Excluded are statements that may create a document, those of a namespace whose order
 // matters, those after another one on the same document in the same command, _ids that
@@ -135,16 +137,16 @@ func (p *Planner) combine() {
 		at := m.first
 		for left := int(m.n); left > 0; {
 			var n int
-			at, n = p.combineSome(at, min(most, left))
+			at, n = p.combineSome(at, min(most, left), m.command&rankMask == uint64(rankDelete))
 			left -= n
 		}
 	}
 }
 
 // combineSome combines the statement at, and up to n in all of those linked to it, as long
-// as their _ids are not too large. It returns the next statement, and how many it has
-// combined.
-func (p *Planner) combineSome(at int32, n int) (next int32, done int) {
+// as their _ids are not too large; all are deletes, or all updates. It returns the next
+// statement, and how many it has combined.
+func (p *Planner) combineSome(at int32, n int, deletes bool) (next int32, done int) {
 	first := &p.stmts[at]
 	from := len(p.buf)
 	_, b := bsoncore.ReserveLength(p.buf)
@@ -169,8 +171,12 @@ func (p *Planner) combineSome(at int32, n int) (next int32, done int) {
 	}
 	b = closeDocument(closeDocument(b, in), id)
 	b = closeDocument(append(b, p.buf[first.rest:first.u-1]...), q)
-	b = append(b, p.buf[first.u:first.to-1]...)
-	b = bsoncore.AppendBooleanElement(b, "multi", true)
+	if deletes {
+		b = append(b, limitNone...)
+	} else {
+		b = append(b, p.buf[first.u:first.to-1]...)
+		b = bsoncore.AppendBooleanElement(b, "multi", true)
+	}
 	p.buf = closeDocument(b, int32(from))
 	first.from, first.to, first.docs = from, len(p.buf), int32(done)
 	return at, done

@@ -58,10 +58,27 @@ func (h *history) updateMany(coll *catalog.Collection) {
 	}
 }
 
+// deleteMany draws what a source logs for a deleteMany.
+func (h *history) deleteMany(coll *catalog.Collection) {
+	for _, id := range h.ids {
+		doc, ok := h.state.get(coll.NS, id)
+		if !ok || rapid.IntRange(0, 3).Draw(h.t, "left") == 0 {
+			continue
+		}
+		op := plan.Op{Mode: plan.ModeExact, Target: coll.NS, Collection: coll}
+		op.NS, op.Kind, op.ID, op.O = "source.x", oplog.KindDelete, idOf(doc), document(idOf(doc))
+		h.add(op)
+	}
+}
+
 // listsOf splits the operations of a statement by their documents, if it has a list of
 // _ids, and checks that list.
-func listsOf(t *rapid.T, statement bson.Raw, list []int, ops []plan.Op, opt plan.Options) [][]int {
-	if multi, _ := rawbson.Lookup(statement, "multi"); !multi.Truth() {
+func listsOf(t *rapid.T, kind plan.Kind, statement bson.Raw, list []int, ops []plan.Op, opt plan.Options) [][]int {
+	many, _ := rawbson.Lookup(statement, "multi")
+	if isMany := many.Truth(); kind == plan.Insert || kind == plan.Update && !isMany {
+		return [][]int{list}
+	}
+	if kind == plan.Delete && statement.Lookup("limit").Int32() == 1 {
 		return [][]int{list}
 	}
 	values, err := statement.Lookup("q", "_id", "$in").Array().Values()
@@ -76,7 +93,7 @@ func listsOf(t *rapid.T, statement bson.Raw, list []int, ops []plan.Op, opt plan
 	keys := map[string]int{}
 	for _, i := range list {
 		op := &ops[i]
-		if c := op.Collection; c.Ordered || c.Direct || op.Upsert {
+		if c := op.Collection; c.Ordered || c.Direct || kind == plan.Update && op.Upsert {
 			t.Fatalf("operation %d is in a list", i)
 		}
 		key := string(oplog.AppendIDKey(nil, op.ID))
@@ -95,6 +112,13 @@ func listsOf(t *rapid.T, statement bson.Raw, list []int, ops []plan.Op, opt plan
 		t.Fatalf("a list of %d for %d documents", len(values), len(lists))
 	}
 	return lists
+}
+
+func deleteOp(id any) plan.Op {
+	op := plan.Op{Mode: plan.ModeExact, Target: "db.a", Collection: collections[0]}
+	op.NS, op.Kind, op.ID = "db.a", oplog.KindDelete, value(id)
+	op.O = document(op.ID)
+	return op
 }
 
 func setOp(tb testing.TB, id any, o string) plan.Op {
@@ -129,6 +153,13 @@ func TestMass(t *testing.T) {
 		var ops []plan.Op
 		for _, id := range ids {
 			ops = append(ops, setOp(t, id, o))
+		}
+		return ops
+	}
+	none := func(ids ...any) []plan.Op {
+		var ops []plan.Op
+		for _, id := range ids {
+			ops = append(ops, deleteOp(id))
 		}
 		return ops
 	}
@@ -169,6 +200,16 @@ func TestMass(t *testing.T) {
 		{name: "capped", ops: on(collections[4], all(setX, 1, 2)), lists: []int{1, 1}},
 		{name: "clustered", ops: on(&catalog.Collection{NS: "db.c", Options: clustered}, all(setX, 1, 2)), lists: []int{1, 1}},
 		{name: "collated", ops: on(&catalog.Collection{NS: "db.c", Options: collated}, all(setX, "a", "A")), lists: []int{1, 1}},
+		{name: "deletes", ops: none(1, 2, 3), lists: []int{3}},
+		{name: "deletes, parts", ops: none(1, 2, 3, 4, 5), opt: plan.Options{MaxMass: 3}, lists: []int{3, 2}},
+		{name: "deletes, too few", ops: none(1, 2), opt: plan.Options{MinMass: 3}, lists: []int{1, 1}},
+		{name: "deletes of a regular expression, null, document", ops: none(1, 2, regex, bson.Null{}, sub), lists: []int{2, 1, 1, 1}},
+		{name: "deletes of equal ids", ops: none(1, 2, 1.0), lists: []int{2, 1}},
+		{name: "deletes after updates", ops: append(all(setX, 1, 2), none(1, 2)...), lists: []int{2, 2}},
+		{name: "deletes, ordered", ops: on(collections[2], none(1, 2)), lists: []int{1, 1}},
+		{name: "deletes, direct", ops: on(collections[3], none(1, 2)), lists: []int{1, 1}},
+		{name: "deletes, clustered", ops: on(&catalog.Collection{NS: "db.c", Options: clustered}, none(1, 2)), lists: []int{1, 1}},
+		{name: "deletes, collated", ops: on(&catalog.Collection{NS: "db.c", Options: collated}, none("a", "A")), lists: []int{1, 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.opt.MinMass == 0 {
@@ -210,5 +251,17 @@ func TestMassConditions(t *testing.T) {
 	}
 	if w := &p.Writes[0]; len(p.Writes) != 1 || w.Documents != 3 || !w.Guarded || !w.MustMatch {
 		t.Errorf("write %+v, want one for 3 documents that must match", p.Writes)
+	}
+}
+
+// TestMassDelete has the statement of deletes, whole.
+func TestMassDelete(t *testing.T) {
+	p, err := plan.NewPlanner(plan.Options{MinMass: 2}).Build([]plan.Op{deleteOp(1), deleteOp("a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"q": {"_id": {"$in": [{"$numberInt":"1"},"a"]}},"limit": {"$numberInt":"0"}}`
+	if w := p.Writes; len(w) != 1 || len(w[0].Docs) != 1 || w[0].Docs[0].String() != want || w[0].Documents != 2 || w[0].MustMatch {
+		t.Errorf("writes %+v, want one for 2 documents, which need not match: %s", w, want)
 	}
 }

@@ -55,7 +55,7 @@ type Options struct {
 	NoGuards bool
 	// MaxDocs and MaxBytes limit one command. Zero means 10,000 and 8 MiB.
 	MaxDocs, MaxBytes int
-	// MinMass is from how many on updates that differ in the _id alone become one
+	// MinMass is from how many on updates, or deletes, that differ in the _id alone become one
 	// statement with a list of _ids, MaxMass how many a statement has at most. Zero means
 	// 10 and 500. MaxMassBytes limits the bytes of a list; zero means 1 MiB.
 	MinMass, MaxMass, MaxMassBytes int
@@ -71,7 +71,7 @@ const (
 	// Update: Docs are statements {q, u}, {q, u, upsert: true}, or {q, u, multi: true}
 	// with a list of _ids in q.
 	Update
-	// Delete: Docs are statements {q, limit: 1}.
+	// Delete: Docs are statements {q, limit: 1}, or {q, limit: 0} with a list of _ids in q.
 	Delete
 	// Modify: the operation must be executed by reading the document, applying O to it
 	// with update.Apply, and writing the result, as Replace builds it. Docs is empty.

@@ -101,9 +101,14 @@ func repeats(doc []byte) bool {
 func (h *history) next() {
 	t := h.t
 	coll := rapid.SampledFrom(h.collections).Draw(t, "collection")
-	if rapid.IntRange(0, 5).Draw(t, "mass") == 0 {
+	switch rapid.IntRange(0, 7).Draw(t, "mass") {
+	case 0:
 		h.updateMany(coll)
 		return
+	case 1:
+		h.deleteMany(coll)
+		return
+	default:
 	}
 	id := rapid.SampledFrom(h.ids).Draw(t, "id")
 	op := plan.Op{Mode: plan.ModeExact, Target: coll.NS, Collection: coll}
@@ -269,7 +274,7 @@ func checkPlan(t *rapid.T, p plan.Plan, ops []plan.Op, opt plan.Options) {
 			}
 			lists := [][]int{list}
 			if w.Kind != plan.Modify {
-				lists = listsOf(t, w.Docs[k], list, ops, opt)
+				lists = listsOf(t, w.Kind, w.Docs[k], list, ops, opt)
 			}
 			documents += len(lists)
 			for _, list := range lists {

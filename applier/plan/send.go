@@ -22,8 +22,8 @@ type stmt struct {
 	// behind is set if another statement of the same command must be executed before;
 	// guarded if the filter requires the absence of fields.
 	behind, guarded bool
-	// rest and u are, for an update that a list of _ids may replace, the ends of its _id
-	// and of its q in Planner.buf; otherwise rest is 0.
+	// rest and u are, for an update or delete that a list of _ids may replace, the ends of
+	// its _id and of its q in Planner.buf; otherwise rest is 0.
 	rest, u int
 	// sibling is the next statement that differs in the _id alone. docs is how many
 	// documents the statement is for, combined is set if it is in the list of another one.
@@ -44,6 +44,12 @@ const (
 	rankDelete
 	// ranks is their number.
 	ranks
+)
+
+// A rank has rankBits bits of what statements are sorted by.
+const (
+	rankBits = 4
+	rankMask = 1<<rankBits - 1
 )
 
 func updateRank(must bool) int32 {
@@ -80,9 +86,7 @@ func (p *Planner) send(at int32) error {
 		}
 		p.sendWhole(n, how, n.effect == upsert, updateRank(n.must))
 	case remove:
-		from := len(p.buf)
-		p.buf = appendDelete(p.buf, n.id)
-		p.place(n, rankDelete, stmt{from: from, to: len(p.buf), first: n.first, last: n.last})
+		p.sendDelete(n)
 	case delta:
 		return p.sendDelta(at)
 	case modifiers:
@@ -105,6 +109,18 @@ func (p *Planner) sendWhole(n *node, how whole, orMake bool, rank int32) {
 	from := len(p.buf)
 	p.buf = appendReplace(p.buf, n.id, n.doc, how, orMake)
 	p.place(n, rank, stmt{from: from, to: len(p.buf), first: n.first, last: n.last})
+}
+
+// sendDelete builds the statement that deletes a document.
+func (p *Planner) sendDelete(n *node) {
+	s := stmt{from: len(p.buf), first: n.first, last: n.last}
+	var u int
+	p.buf, u = appendDelete(p.buf, n.id)
+	s.to = len(p.buf)
+	if isValue(n.id) {
+		s.rest, s.u = u-1, u
+	}
+	p.place(n, rankDelete, s)
 }
 
 // sendDelta builds the statement of a delta. Where a composed delta has none, each of its
@@ -295,7 +311,7 @@ func (p *Planner) place(n *node, rank int32, s stmt) {
 		n.round, n.rank = round, rank+1
 	}
 	s.docs = 1
-	command := uint64(s.space)<<24 | uint64(round)<<4 | uint64(rank)
+	command := uint64(s.space)<<24 | uint64(round)<<rankBits | uint64(rank)
 	p.order = append(p.order, command<<20|uint64(len(p.stmts)))
 	p.stmts = append(p.stmts, s)
 	if s.rest > 0 && !s.behind && space.isListable() {
@@ -327,7 +343,7 @@ func (p *Planner) assemble() {
 		if s.combined {
 			continue
 		}
-		rank := int32(key >> 20 & 15)
+		rank := int32(key >> 20 & rankMask)
 		doc := s.doc
 		if doc == nil {
 			doc = p.buf[s.from:s.to:s.to]

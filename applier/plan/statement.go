@@ -83,14 +83,19 @@ func hasDollarName(doc []byte) bool {
 	return false
 }
 
-// limitOne is limit: 1.
-const limitOne = "\x10limit\x00\x01\x00\x00\x00"
+// limitOne is limit: 1, limitNone is limit: 0.
+const (
+	limitOne  = "\x10limit\x00\x01\x00\x00\x00"
+	limitNone = "\x10limit\x00\x00\x00\x00\x00"
+)
 
-func appendDelete(dst []byte, id bson.RawValue) []byte {
+// appendDelete appends the statement that deletes a document. It returns the offset of the end of q.
+func appendDelete(dst []byte, id bson.RawValue) (_ []byte, end int) {
 	at, dst := bsoncore.ReserveLength(dst)
 	q, dst := appendDocument(dst, "q", bson.TypeEmbeddedDocument)
 	dst = closeDocument(appendID(dst, id), q)
-	return closeDocument(append(dst, limitOne...), at)
+	end = len(dst)
+	return closeDocument(append(dst, limitOne...), at), end
 }
 
 // Replace returns the update statement that makes doc the document with this _id,

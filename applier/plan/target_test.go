@@ -154,12 +154,8 @@ func (t *target) run(w *plan.Write, ops []plan.Op) error {
 		}
 	case plan.Delete:
 		for _, s := range w.Docs {
-			i, err := t.match(w.NS, s)
-			if err != nil {
+			if err := t.delete(w.NS, s); err != nil {
 				return err
-			}
-			if i >= 0 {
-				t.docs[w.NS] = slices.Delete(t.docs[w.NS], i, i+1)
 			}
 		}
 	case plan.Modify:
@@ -197,6 +193,24 @@ func (t *target) match(ns oplog.Namespace, s bson.Raw) (int, error) {
 		}
 	}
 	return -1, nil
+}
+
+// delete executes a statement: it deletes one document, or all that match.
+func (t *target) delete(ns oplog.Namespace, s bson.Raw) error {
+	limit, ok := s.Lookup("limit").Int32OK()
+	if !ok || limit != 0 && limit != 1 {
+		return fmt.Errorf("%s: the limit has to be 0 or 1", s)
+	}
+	for {
+		i, err := t.match(ns, s)
+		if err != nil || i < 0 {
+			return err
+		}
+		t.docs[ns] = slices.Delete(t.docs[ns], i, i+1)
+		if limit == 1 {
+			return nil
+		}
+	}
 }
 
 // update executes a statement, and returns the number of documents that it has matched or
