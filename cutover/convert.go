@@ -96,13 +96,19 @@ func (cfg *ConvertConfig) run(ctx context.Context, do func(*ddl.Converter, conte
 		if err == nil {
 			return n, nil
 		}
-		if n > before || time.Since(began) >= convertTry {
+		if n > before || time.Since(began) >= convertTry && !noServer(err) {
 			tries = retry.Start() // it was building an index, or has built one
 		}
 		if err := tries.Wait(ctx, err); err != nil {
 			return n, err
 		}
 	}
+}
+
+// noServer reports whether the target had no primary to send a command to, for as long as that is waited for.
+func noServer(err error) bool {
+	lost, is := errors.AsType[*mongo.LostError](err)
+	return is && lost.Host == ""
 }
 
 func converted(d ddl.Converted) string {

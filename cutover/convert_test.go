@@ -2,6 +2,8 @@ package cutover_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +19,7 @@ import (
 // failures.
 type failing struct {
 	failures []time.Duration
+	err      error // of each failure
 	tried    int
 }
 
@@ -29,7 +32,7 @@ func (f *failing) Call(ctx context.Context, _ mongo.Command) (bson.Raw, error) {
 		f.failures = f.failures[1:]
 		select {
 		case <-timer.C:
-			return nil, servererr.New(servererr.InterruptedDueToReplStateChange, "operation was interrupted")
+			return nil, f.err
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -55,20 +58,28 @@ func TestConvertTriesAgain(t *testing.T) {
 	for i := range always {
 		always[i] = 5 * time.Second
 	}
+	interrupted := servererr.New(servererr.InterruptedDueToReplStateChange, "operation was interrupted")
+	slow := make([]time.Duration, 1000)
+	for i := range slow {
+		slow[i] = 90 * time.Second // serverSelectionTimeoutMS of the connection string
+	}
 	for name, c := range map[string]struct {
 		failures []time.Duration
+		err      error
 		ends     bool
 	}{
-		"after hours":  {[]time.Duration{3 * time.Hour, time.Second, 2 * time.Hour, time.Second}, false},
-		"for a minute": {always, true},
+		"after hours":             {[]time.Duration{3 * time.Hour, time.Second, 2 * time.Hour, time.Second}, interrupted, false},
+		"lost, after hours":       {[]time.Duration{3 * time.Hour, time.Second}, &mongo.LostError{Host: "a:1", Err: io.EOF}, false},
+		"for a minute":            {always, interrupted, true},
+		"without a server to ask": {slow, &mongo.LostError{Err: errors.New("no primary")}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				target := &failing{failures: c.failures}
+				target := &failing{failures: c.failures, err: c.err}
 				began := time.Now()
 				_, err := cutover.Convert(t.Context(), &cutover.ConvertConfig{Target: target, Fence: target, MetaDB: "replicator", Link: "mirror"})
-				if took := time.Since(began); (err != nil) != c.ends || c.ends && took > 2*time.Minute {
+				if took := time.Since(began); (err != nil) != c.ends || c.ends && took > 3*time.Minute {
 					t.Errorf("after %s and %d commands: %v", took, target.tried, err)
 				}
 			})
