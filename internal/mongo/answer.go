@@ -30,11 +30,15 @@ var (
 	writes = []string{"insert", "update", "delete"}
 )
 
+// oplogNamespace is the collection without indexes: a search of it may read all of it before the first reply.
+const oplogNamespace = "local.oplog.rs"
+
 // isAnswered reports whether a server answers the command within AnswerWithin, or so long after the command's own time
-// limit, or once a majority has its writes, if it can be reached. Other commands may wait for a lock, or for
-// an index build, for any time.
+// limit, or once a majority has its writes, if it can be reached. Other commands may wait for a lock, for
+// an index build or for a search of the oplog, for any time.
 func (f *flight) isAnswered() bool {
-	return f.inTxn || f.host == "" && (f.limit > 0 || slices.Contains(reads, f.command) || f.majority && slices.Contains(writes, f.command))
+	isRead := slices.Contains(reads, f.command) && f.namespace != oplogNamespace
+	return f.inTxn || f.host == "" && (f.limit > 0 || isRead || f.majority && slices.Contains(writes, f.command))
 }
 
 // bound returns a context for the command that is cancelled with a *SilentError if no reply arrives
@@ -59,7 +63,8 @@ func (f *flight) bound(ctx context.Context, server Caller) (_ context.Context, a
 	}
 }
 
-// awaitMajority blocks until a majority of a primary's set has what the primary has now, or ctx is done.
+// awaitMajority blocks until a majority of a primary's set has had what the primary has now for some seconds, or ctx
+// is done.
 func awaitMajority(ctx context.Context, primary Caller) {
 	var want bson.Timestamp
 	for ctx.Err() == nil {
@@ -69,6 +74,7 @@ func awaitMajority(ctx context.Context, primary Caller) {
 		case want.IsZero():
 			want = newest
 		case !want.After(committed):
+			_ = Pause(ctx, majorityEvery) // a reply that it sends now is on its way
 			return
 		}
 		_ = Pause(ctx, majorityEvery)

@@ -30,13 +30,18 @@ func TestAnswerWithin(t *testing.T) {
 		{"a drop", "", `{"drop": "c"}`, false},
 		{"a drop with a time limit", "", `{"drop": "c", "maxTimeMS": 60000, "writeConcern": {"w": "majority"}}`, true},
 		{"a read of a member, which has limits of its own", "h", `{"find": "c"}`, false},
+		{"a search of the oplog, for entries that are rare", "", `{"find": "oplog.rs", "filter": {"op": "i"}}`, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w Waits
 				c := w.watch(&slow{takes: time.Hour}, "target", tt.host)
 				began := time.Now()
-				_, err := c.Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, tt.cmd)})
+				cmd := Command{DB: "db", Body: bsongen.FromJSON(t, tt.cmd)}
+				if strings.Contains(tt.cmd, "oplog.rs") {
+					cmd.DB = "local"
+				}
+				_, err := c.Call(t.Context(), cmd)
 				_, silent := errors.AsType[*SilentError](err)
 				wants := AnswerWithin
 				if strings.Contains(tt.cmd, "maxTimeMS") {
@@ -136,8 +141,8 @@ func TestMajorityAnswers(t *testing.T) {
 			committed func(since time.Duration) time.Duration
 			lost      time.Duration // 0 for never
 		}{
-			"everything":    {func(since time.Duration) time.Duration { return since }, AnswerWithin + majorityEvery*3/2},
-			"a minute less": {func(since time.Duration) time.Duration { return since - time.Minute }, AnswerWithin + time.Minute + majorityEvery*3/2},
+			"everything":    {func(since time.Duration) time.Duration { return since }, AnswerWithin + majorityEvery*3},
+			"a minute less": {func(since time.Duration) time.Duration { return since - time.Minute }, AnswerWithin + time.Minute + majorityEvery*3},
 			"nothing":       {func(time.Duration) time.Duration { return 0 }, 0},
 		} {
 			t.Run(name+", and a majority has "+has, func(t *testing.T) {
@@ -155,6 +160,41 @@ func TestMajorityAnswers(t *testing.T) {
 			})
 		}
 	}
+}
+
+// replying is a primary that answers a write one second after it has said that a majority has it.
+type replying struct {
+	primary
+	said chan struct{}
+}
+
+func (r *replying) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
+	if first, _ := cmd.Body.IndexErr(0); first.Key() == "hello" {
+		if r.asked == 1 {
+			close(r.said)
+		}
+		return r.primary.Call(ctx, cmd)
+	}
+	select {
+	case <-r.said:
+		return r.primary.Call(ctx, cmd)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// TestMajorityJustThere: a write is not given up because its reply is still on its way when the primary says that a
+// majority has it.
+func TestMajorityJustThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Waits
+		r := &replying{said: make(chan struct{})}
+		r.began, r.takes, r.committed = time.Now(), time.Second, func(since time.Duration) time.Duration { return since }
+		_, err := w.watch(r, "target", "").Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, `{"update": "c", "writeConcern": {"w": "majority"}}`)})
+		if err != nil || r.asked != 2 {
+			t.Errorf("%v, asked %d times", err, r.asked)
+		}
+	})
 }
 
 // TestMajorityUnasked: a write for a majority that is answered in time asks the primary for nothing.
