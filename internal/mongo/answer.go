@@ -11,9 +11,9 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// AnswerWithin is how long to wait for the reply to a command that a server answers in any case: a
+// AnswerWithin is how long nothing may pass before the reply to a command that a server answers in any case: a
 // statement of a transaction, which it ends after transactionLifetimeLimitSeconds (60 by default), or a
-// read of its primary. The monitor of a server has a connection of its own: it does not notice that
+// read of its primary. A slow line may take longer for a large command. The monitor of a server has a connection of its own: it does not notice that
 // the network has lost another one, on which no reply ever arrives.
 //
 // A write that waits for a majority may wait for any time. It is given up once a majority has everything
@@ -41,24 +41,25 @@ func (f *flight) isAnswered() bool {
 	return f.inTxn || f.host == "" && (f.limit > 0 || isRead || f.majority && slices.Contains(writes, f.command))
 }
 
-// bound returns a context for the command that is cancelled with a *SilentError if no reply arrives
-// for AnswerWithin, and the function to call with each reply to several commands.
+// bound returns a context for the command that is cancelled with a *SilentError if nothing of it or of the reply has
+// passed for AnswerWithin, and the function to call with each reply to several commands.
 func (f *flight) bound(ctx context.Context, server Caller) (_ context.Context, answered func(), cancel func()) {
 	if !f.isAnswered() {
 		return ctx, func() {}, func() {}
 	}
 	// Without a deadline: the driver would handle each command with one separately.
 	bounded, end := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(f.limit+AnswerWithin, func() {
-		silent := &SilentError{After: f.limit + AnswerWithin}
+	s := &silence{patience: f.limit + AnswerWithin}
+	s.timer = time.AfterFunc(s.patience, func() {
+		silent := &SilentError{After: s.patience}
 		if f.majority && f.limit == 0 {
 			awaitMajority(bounded, server)
 			silent.After = time.Since(f.began).Round(time.Second)
 		}
 		end(silent)
 	})
-	return bounded, func() { timer.Reset(AnswerWithin) }, func() {
-		timer.Stop()
+	return WithPassing(bounded, s.heard), s.heard, func() {
+		s.end()
 		end(nil)
 	}
 }

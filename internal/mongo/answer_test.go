@@ -71,6 +71,59 @@ func TestAnswerWithinStops(t *testing.T) {
 	})
 }
 
+// narrow is a slow line to a server: a part of the command or of its reply passes each minute.
+type narrow struct{ minutes int }
+
+func (n narrow) Call(ctx context.Context, _ Command) (bson.Raw, error) {
+	for range n.minutes {
+		select {
+		case <-time.After(time.Minute):
+			Passing(ctx)()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return nil, nil
+}
+
+// TestAnswerWithinPassing: a command that takes long because the line is slow is not given up, whoever else watches it.
+func TestAnswerWithinPassing(t *testing.T) {
+	for _, cmd := range []string{
+		`{"insert": "c", "txnNumber": 1, "autocommit": false}`,
+		`{"find": "c"}`,
+		`{"drop": "c", "maxTimeMS": 600000}`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var link, part Waits
+			c := part.watch(link.watch(narrow{minutes: 30}, "target", ""), "target", "")
+			if _, err := c.Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, cmd)}); err != nil {
+				t.Errorf("%s: %v", cmd, err)
+			}
+		})
+	}
+}
+
+// TestAnswerWithinPassed: the time limit of a command begins when it is sent.
+func TestAnswerWithinPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Waits
+		sent := callFunc(func(ctx context.Context) error {
+			Passing(ctx)()
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		began := time.Now()
+		_, err := w.watch(sent, "target", "").Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, `{"drop": "c", "maxTimeMS": 600000}`)})
+		if _, silent := errors.AsType[*SilentError](err); !silent || time.Since(began) != 10*time.Minute+AnswerWithin {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+}
+
+type callFunc func(ctx context.Context) error
+
+func (f callFunc) Call(ctx context.Context, _ Command) (bson.Raw, error) { return nil, f(ctx) }
+
 // stalling answers commands one after the other, each after a time, and then none.
 type stalling struct {
 	slow

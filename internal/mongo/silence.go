@@ -56,3 +56,26 @@ func Heard(ctx context.Context) func() {
 	}
 	return nil
 }
+
+// passingKey is the key of the value that WithPassing adds to a context.
+type passingKey struct{}
+
+// WithPassing returns a context for commands with a function to call whenever bytes of them, or of their replies, pass. A
+// function of an outer context is called, too.
+func WithPassing(ctx context.Context, passed func()) context.Context {
+	if outer := Passing(ctx); outer != nil {
+		inner := passed
+		passed = func() {
+			outer()
+			inner()
+		}
+	}
+	return context.WithValue(ctx, passingKey{}, passed)
+}
+
+// Passing returns the function that a Caller has to call whenever bytes of a command have been sent, or some of its
+// reply have arrived, nil if there is none. The function may be called from any goroutine, and at any time.
+func Passing(ctx context.Context) func() {
+	passed, _ := ctx.Value(passingKey{}).(func())
+	return passed
+}

@@ -111,7 +111,9 @@ type conn struct {
 	early   []byte // under reading: bytes read during writes; they follow those in ahead
 
 	// heard is called whenever bytes arrive, if it is not nil.
-	heard  atomic.Pointer[func()]
+	heard atomic.Pointer[func()]
+	// passed is called whenever bytes arrive, or have been sent, if it is not nil.
+	passed atomic.Pointer[func()]
 	closed func() // may be nil
 	// local replaces the connection's own local address, if it is not nil.
 	local net.Addr
@@ -156,6 +158,22 @@ func (c *conn) tell(n int) {
 	if heard := c.heard.Load(); n > 0 && heard != nil {
 		(*heard)()
 	}
+	c.moved(n)
+}
+
+// passing sets the function to call whenever bytes arrive, or have been sent; nil means none.
+func (c *conn) passing(passed func()) {
+	if passed == nil {
+		c.passed.Store(nil)
+		return
+	}
+	c.passed.Store(&passed)
+}
+
+func (c *conn) moved(n int) {
+	if passed := c.passed.Load(); n > 0 && passed != nil {
+		(*passed)()
+	}
 }
 
 // LocalAddr implements net.Conn. The address is unique among the dialer's connections.
@@ -198,6 +216,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		}
 		m, err := c.Conn.Write(p[n:])
 		n += m
+		c.moved(m)
 		if err == nil || last || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}

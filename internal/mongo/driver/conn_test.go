@@ -94,6 +94,39 @@ func TestReads(t *testing.T) {
 	}
 }
 
+// TestPassing: of a long message each part is reported that has been sent, not only its end.
+func TestPassing(t *testing.T) {
+	t.Parallel()
+	near, peer := net.Pipe()
+	defer func() { _, _ = near.Close(), peer.Close() }()
+	c, passed := newConn(near), make(chan struct{}, 1)
+	c.passing(func() {
+		select {
+		case passed <- struct{}{}:
+		default:
+		}
+	})
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := c.Write(make([]byte, 1000))
+		wrote <- err
+	}()
+	for range 2 {
+		if _, err := io.ReadFull(peer, make([]byte, 500)); err != nil {
+			t.Fatal(err)
+		}
+		<-passed
+	}
+	if err := <-wrote; err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = peer.Write([]byte("reply")) }()
+	if _, err := c.Read(make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	<-passed
+}
+
 // TestBothWrite: if both sides of a connection write more than it can buffer before they
 // read, both succeed, with TLS and without. Bytes received during a write are read in
 // order.

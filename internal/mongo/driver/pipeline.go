@@ -60,6 +60,7 @@ func (s *sender) sendAll(
 	ctx context.Context, srv *topology.Server, conn *mnet.Connection, cmds []mongo.Command, each func(i int, reply bson.Raw) error, direct bool,
 ) error {
 	defer conn.Close() //nolint:errcheck // Nothing is told by it that was not told before.
+	defer s.passing(ctx, conn)()
 	x := exchanges{
 		sender: s, srv: srv, conn: conn, under: s.streamOf(ctx, conn), cmds: cmds, direct: direct, ids: make([]int32, 0, len(cmds)), each: each,
 	}

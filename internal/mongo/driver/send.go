@@ -88,6 +88,7 @@ func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.
 			defer under.hears(nil)
 		}
 	}
+	defer s.passing(ctx, conn)()
 	if err = conn.Write(within, wm); err == nil {
 		var answer []byte
 		if answer, err = conn.Read(within); err == nil {
@@ -96,6 +97,20 @@ func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.
 	}
 	notice(ctx, srv, conn, err)
 	return nil, verdict{}, lost(ctx, host, err)
+}
+
+// passing makes a connection tell the context of the bytes that pass, until stop is called.
+func (s *sender) passing(ctx context.Context, conn *mnet.Connection) (stop func()) {
+	passed := mongo.Passing(ctx)
+	if passed == nil {
+		return func() {}
+	}
+	under := s.dialer.of(conn)
+	if under == nil {
+		return func() {}
+	}
+	under.passing(passed)
+	return func() { under.passing(nil) }
 }
 
 // notice tells the monitor of a server of an error of a connection. A server from which no reply has come is

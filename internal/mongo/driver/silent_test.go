@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,6 +77,38 @@ func TestSilentServer(t *testing.T) {
 					t.Errorf("a connection of before is used: %t", used)
 				}
 			})
+		}
+	}
+}
+
+// TestPassingOfCalls: callers are told of the bytes of their commands and replies, and of no others.
+func TestPassingOfCalls(t *testing.T) {
+	t.Parallel()
+	for _, several := range []bool{false, true} {
+		f := newFake(t)
+		f.start()
+		s := open(t, driver.Config{URI: f.uri()})
+		call := func(ctx context.Context) {
+			var err error
+			if several {
+				err = s.CallAll(ctx, []mongo.Command{command(t, "a", "c"), command(t, "b", "c")}, func(int, bson.Raw) error { return nil })
+			} else {
+				_, err = s.Call(ctx, command(t, "a", "c"))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		call(t.Context())
+		var passed atomic.Int32
+		call(mongo.WithPassing(t.Context(), func() { passed.Add(1) }))
+		n := passed.Load()
+		if n < 2 {
+			t.Errorf("several %t: told %d times", several, n)
+		}
+		call(t.Context())
+		if more := passed.Load(); more != n {
+			t.Errorf("several %t: told %d times of another call", several, more-n)
 		}
 	}
 }
