@@ -216,3 +216,22 @@ func TestRevertEndsBuild(t *testing.T) {
 		}
 	}
 }
+
+// TestRevertAwaitsBuild: what takes a conversion back waits for the build of the index as it was before, which an
+// interrupted one has begun.
+func TestRevertAwaitsBuild(t *testing.T) {
+	t.Parallel()
+	u := newUnfinished(t)
+	op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "unique": true}`)
+	must.Succeed(t, u.apply(op)(t.Context()))
+	revert := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
+	u.run("db", `{"dropIndexes": "a", "index": "x"}`)
+	u.leave("x", func(ctx context.Context) error {
+		_, err := u.target.Call(ctx, mongo.Command{DB: "db", Body: bsongen.FromJSON(t, `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x"}]}`)})
+		return err
+	})
+	must.Succeed(t, u.resume(func(ctx context.Context) error { return revert.Revert(ctx, nil) }))
+	if building, ready := u.inProgress("x"); building || !ready {
+		t.Errorf("building %v, ready %v", building, ready)
+	}
+}

@@ -202,6 +202,7 @@ func TestMass(t *testing.T) {
 		{name: "collated", ops: on(&catalog.Collection{NS: "db.c", Options: collated}, all(setX, "a", "A")), lists: []int{1, 1}},
 		{name: "deletes", ops: none(1, 2, 3), lists: []int{3}},
 		{name: "deletes, parts", ops: none(1, 2, 3, 4, 5), opt: plan.Options{MaxMass: 3}, lists: []int{3, 2}},
+		{name: "deletes, bytes", ops: none("long long long", "long long longer", "b"), opt: plan.Options{MaxMassBytes: 75}, lists: []int{2, 1}},
 		{name: "deletes, too few", ops: none(1, 2), opt: plan.Options{MinMass: 3}, lists: []int{1, 1}},
 		{name: "deletes of a regular expression, null, document", ops: none(1, 2, regex, bson.Null{}, sub), lists: []int{2, 1, 1, 1}},
 		{name: "deletes of equal ids", ops: none(1, 2, 1.0), lists: []int{2, 1}},
@@ -220,7 +221,9 @@ func TestMass(t *testing.T) {
 				t.Fatal(err)
 			}
 			var lists []int
+			documents := 0
 			for _, w := range p.Writes {
+				documents += w.Documents
 				for _, doc := range w.Docs {
 					n := 1
 					if in, ok := doc.Lookup("q", "_id", "$in").ArrayOK(); ok {
@@ -229,6 +232,12 @@ func TestMass(t *testing.T) {
 					}
 					lists = append(lists, n)
 				}
+			}
+			for _, n := range lists {
+				documents -= n
+			}
+			if documents != 0 {
+				t.Errorf("the writes count %d documents too many", documents)
 			}
 			if fmt.Sprint(lists) != fmt.Sprint(tc.lists) {
 				t.Errorf("%v documents in the statements, want %v:\n%s", lists, tc.lists, describeWrites(p))

@@ -169,13 +169,17 @@ type primary struct {
 	began     time.Time
 	committed func(since time.Duration) time.Duration
 	asked     int
+	deaf      bool // it does not answer the first hello: that connection is dead, too
 }
 
 func (p *primary) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 	if first, _ := cmd.Body.IndexErr(0); first.Key() != "hello" {
 		return p.slow.Call(ctx, cmd)
 	}
-	p.asked++
+	if p.asked++; p.deaf && p.asked == 1 {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
 	since := time.Since(p.began)
 	at := func(d time.Duration) bson.D {
 		return bson.D{{Key: "ts", Value: bson.Timestamp{T: uint32(1000 + d/time.Second), I: 1}}, {Key: "t", Value: int64(1)}}
@@ -246,6 +250,31 @@ func TestMajorityJustThere(t *testing.T) {
 		_, err := w.watch(r, "target", "").Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, `{"update": "c", "writeConcern": {"w": "majority"}}`)})
 		if err != nil || r.asked != 2 {
 			t.Errorf("%v, asked %d times", err, r.asked)
+		}
+	})
+}
+
+// TestMajorityDeaf: that the primary is asked on another dead connection delays only a little that a write is given up.
+func TestMajorityDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Waits
+		p := &primary{began: time.Now(), deaf: true, committed: func(since time.Duration) time.Duration { return since }}
+		p.takes = time.Hour
+		_, err := w.watch(p, "target", "").Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, `{"update": "c", "writeConcern": {"w": "majority"}}`)})
+		if _, silent := errors.AsType[*SilentError](err); !silent || time.Since(p.began) > AnswerWithin+majorityWithin+majorityEvery*5 {
+			t.Errorf("%v after %s", err, time.Since(p.began))
+		}
+	})
+}
+
+// TestMajorityBuild: a build of an index, which has nothing that a majority could have, is awaited however long it takes.
+func TestMajorityBuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Waits
+		p := &primary{began: time.Now(), committed: func(since time.Duration) time.Duration { return since }}
+		p.takes = 5 * time.Hour
+		if _, err := w.watch(p, "target", "").Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, `{"createIndexes": "c", "writeConcern": {"w": "majority"}}`)}); err != nil {
+			t.Errorf("%v after %s", err, time.Since(p.began))
 		}
 	})
 }

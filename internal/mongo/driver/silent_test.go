@@ -26,8 +26,8 @@ func TestSilentServer(t *testing.T) {
 		cause error
 		kept  bool
 	}{"no reply": {&mongo.SilentError{After: time.Minute}, false}, "given up": {enough, true}} {
-		for _, several := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
+		for _, how := range []string{"one", "several", "more than the line takes"} {
+			t.Run(name+", "+how, func(t *testing.T) {
 				t.Parallel()
 				f := newFake(t)
 				var both sync.WaitGroup
@@ -62,10 +62,18 @@ func TestSilentServer(t *testing.T) {
 					cancel(tt.cause)
 				}()
 				var err error
-				if several {
-					err = s.CallAll(ctx, []mongo.Command{command(t, "stall", "c"), command(t, "ping", "c")}, func(int, bson.Raw) error { return nil })
-				} else {
+				next := command(t, "ping", "c")
+				switch how {
+				case "one":
 					_, err = s.Call(ctx, command(t, "stall", "c"))
+				case "more than the line takes":
+					next.Sequence = "documents"
+					for range 3 {
+						next.Docs = append(next.Docs, drivertest.Doc(t, bson.D{{Key: "x", Value: make([]byte, 14<<20)}}))
+					}
+					fallthrough
+				default:
+					err = s.CallAll(ctx, []mongo.Command{command(t, "stall", "c"), next}, func(int, bson.Raw) error { return nil })
 				}
 				if !errors.Is(err, tt.cause) {
 					t.Fatal(err)
