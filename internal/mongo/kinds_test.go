@@ -42,6 +42,22 @@ func TestEveryError(t *testing.T) {
 	}
 }
 
+// TestFullCommit: a server whose disk is full does not say that it has aborted the transaction.
+func TestFullCommit(t *testing.T) {
+	t.Parallel()
+	for _, e := range []*servererr.Error{
+		servererr.New(servererr.OutOfDiskSpace, "no"),
+		servererr.New(servererr.UnknownError, "28: No space left on device"),
+	} {
+		if got := servererr.Classify(&mongo.CommitError{Err: e}); got != servererr.Unconfirmed {
+			t.Errorf("%v: %s", e, got)
+		}
+		if got := servererr.Classify(&mongo.CommitError{Err: e.WithLabels(servererr.LabelTransient)}); got != servererr.Full {
+			t.Errorf("%v, aborted: %s", e, got)
+		}
+	}
+}
+
 // TestEveryCommit: a failed commit counts as having had no effect only if the server
 // reported that.
 func TestEveryCommit(t *testing.T) {

@@ -202,7 +202,7 @@ func ClassifyCommit(err error) Kind {
 	switch k {
 	case Isolate:
 		return Unconfirmed
-	case Transient, Expired, Ended:
+	case Transient, Expired, Ended, Full:
 		if !said {
 			return Unconfirmed
 		}
