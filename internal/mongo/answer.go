@@ -26,7 +26,7 @@ const majorityEvery, majorityWithin = 10 * time.Second, 10 * time.Second
 
 // reads are the commands that only read, writes those that write documents.
 var (
-	reads  = []string{"find", "listCollections", "listIndexes", "listDatabases"}
+	reads  = []string{"find", "listCollections", "listIndexes", "listDatabases", "hello", "getParameter"}
 	writes = []string{"insert", "update", "delete"}
 )
 

@@ -25,6 +25,8 @@ func TestAnswerWithin(t *testing.T) {
 		{"a commit", "", `{"commitTransaction": 1, "writeConcern": {"w": 1}, "autocommit": false}`, true},
 		{"a read", "", `{"find": "c"}`, true},
 		{"a list", "", `{"listIndexes": "c", "cursor": {}}`, true},
+		{"a question about its state", "", `{"hello": 1}`, true},
+		{"a question about its settings", "", `{"getParameter": 1, "x": 1}`, true},
 		{"a write without a session", "", `{"update": "c"}`, false},
 		{"a build", "", `{"createIndexes": "c"}`, false},
 		{"a drop", "", `{"drop": "c"}`, false},
