@@ -27,8 +27,13 @@ type unfinished struct {
 
 func newUnfinished(t *testing.T) *unfinished {
 	t.Helper()
+	return unfinishedOn(t, "5.0")
+}
+
+func unfinishedOn(t *testing.T, dialect string) *unfinished {
+	t.Helper()
 	set := mongosim.StartTest(t, mongosim.Options{
-		Members: 1, Dialect: "5.0", Seed: 1, TTLInterval: -1, Moods: mongosim.GentleMoods("each command is awaited"),
+		Members: 1, Dialect: dialect, Seed: 1, TTLInterval: -1, Moods: mongosim.GentleMoods("each command is awaited"),
 	})
 	u := &unfinished{t: t, target: &simcaller.Caller{Set: set}}
 	u.run("db", `{"insert": "a", "documents": [{"_id": 1, "x": 1, "y": 1}, {"_id": 2, "x": 2, "y": 1}]}`)
@@ -189,6 +194,31 @@ func TestConversionAwaitsBuild(t *testing.T) {
 			}
 			if building, ready := u.inProgress("x"); building || !ready {
 				t.Errorf("building %v, ready %v", building, ready)
+			}
+		})
+	}
+}
+
+// TestExpireAwaitsBuild: an index that the target still builds is made to expire its documents once it is built.
+func TestExpireAwaitsBuild(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"5.0", "6.0"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			u := unfinishedOn(t, dialect)
+			op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 3600}`)
+			must.Succeed(t, u.apply(op)(t.Context()))
+			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
+			u.run("db", `{"dropIndexes": "a", "index": "x"}`)
+			u.leave("x", func(ctx context.Context) error {
+				_, err := u.target.Call(ctx, mongo.Command{DB: "db", Body: bsongen.FromJSON(t, `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x"}]}`)})
+				return err
+			})
+			must.Succeed(t, u.resume(func(ctx context.Context) error { return c.Expire(ctx, nil, nil) }))
+			for _, spec := range must.Get(catalog.Indexes(t.Context(), u.target, "db.a"))(t) {
+				if after, _ := spec.Lookup("expireAfterSeconds").AsInt64OK(); spec.Lookup("name").StringValue() == "x" && after != 3600 {
+					t.Errorf("%s", spec)
+				}
 			}
 		})
 	}
