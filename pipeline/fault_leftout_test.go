@@ -166,8 +166,12 @@ func (w *world) toldDocument() oplog.OpTime {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	reply, err := w.source.conn.Call(w.t.Context(), mongo.Command{DB: "replicator", Body: body})
-	if err != nil {
+	var reply bson.Raw
+	answered := func() bool { // after an election, too
+		reply, err = w.source.conn.Call(w.t.Context(), mongo.Command{DB: "replicator", Body: body})
+		return err == nil
+	}
+	if w.within(patience, "an answer", answered) != nil {
 		w.t.Fatal(err)
 	}
 	doc, ok := reply.Lookup("cursor", "firstBatch", "0", "applied").DocumentOK()
