@@ -102,7 +102,8 @@ func (p *Planner) gather(at int32, command uint64) {
 	m := &p.masses
 	s := &p.stmts[at]
 	rest := p.buf[s.rest:s.to]
-	hash := maphash.Bytes(m.seed, rest)
+	// Deletes of all namespaces have the same rest.
+	hash := maphash.Bytes(m.seed, rest) ^ command*0x9e3779b97f4a7c15>>32
 	slot := &m.slots[hash%massSlots]
 	if *slot > 0 {
 		a := &m.list[*slot-1]

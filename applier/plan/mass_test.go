@@ -3,6 +3,7 @@ package plan_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -200,6 +201,8 @@ func TestMass(t *testing.T) {
 		{name: "capped", ops: on(collections[4], all(setX, 1, 2)), lists: []int{1, 1}},
 		{name: "clustered", ops: on(&catalog.Collection{NS: "db.c", Options: clustered}, all(setX, 1, 2)), lists: []int{1, 1}},
 		{name: "collated", ops: on(&catalog.Collection{NS: "db.c", Options: collated}, all(setX, "a", "A")), lists: []int{1, 1}},
+		{name: "two collections in turns", ops: slices.Concat(all(setX, 1), on(collections[1], all(setX, 1)), all(setX, 2), on(collections[1], all(setX, 2))), lists: []int{2, 2}},
+		{name: "deletes, two collections in turns", ops: slices.Concat(none(1), on(collections[1], none(1)), none(2), on(collections[1], none(2))), lists: []int{2, 2}},
 		{name: "deletes", ops: none(1, 2, 3), lists: []int{3}},
 		{name: "deletes, parts", ops: none(1, 2, 3, 4, 5), opt: plan.Options{MaxMass: 3}, lists: []int{3, 2}},
 		{name: "deletes, bytes", ops: none("long long long", "long long longer", "b"), opt: plan.Options{MaxMassBytes: 75}, lists: []int{2, 1}},
