@@ -102,7 +102,7 @@ func (p *Planner) gather(at int32, command uint64) {
 	m := &p.masses
 	s := &p.stmts[at]
 	rest := p.buf[s.rest:s.to]
-	// Deletes of all namespaces have the same rest.
+	// Deletes of all namespaces have the same rest, and must not have the same slot.
 	hash := maphash.Bytes(m.seed, rest) ^ command*0x9e3779b97f4a7c15>>32
 	slot := &m.slots[hash%massSlots]
 	if *slot > 0 {
