@@ -45,9 +45,19 @@ func (p *Pipeline) hasRead(last oplog.OpTime) {
 // everything up to there is applied.
 func (p *Pipeline) hasUnapplied() bool { return p.monitor.Progress().Applied.Before(p.unapplied) }
 
+// drainBegan returns a time by which a drain had begun: that of its last attempt if that was
+// to drain from its start on, otherwise the present.
+func drainBegan(attempt time.Time, draining bool) time.Time {
+	if draining {
+		return attempt
+	}
+	return time.Now()
+}
+
 // notDrained returns an error that names the unapplied entries of a run that was told
-// to drain, nil if there are none. Entries that a delay withholds need not be applied.
-func (p *Pipeline) notDrained() error {
+// to drain, nil if there are none. Entries that a delay withholds at the time given, that of
+// drainBegan, need not be applied.
+func (p *Pipeline) notDrained(at time.Time) error {
 	switch spooled := p.oplog.HasSpooled(); {
 	case spooled && p.cfg.part != nil && !p.monitor.Gaps().Copying:
 		return nil // The collection equals the source's where it stands: it can be merged there.
@@ -58,7 +68,7 @@ func (p *Pipeline) notDrained() error {
 		return fmt.Errorf("%w: %s", failure.ErrStopped, resync.Describe(list))
 	}
 	due := time.Unix(int64(p.unapplied.TS.T), 0).Add(p.cfg.Delay)
-	if p.hasUnapplied() && (p.cfg.Delay == 0 || time.Now().After(due)) {
+	if p.hasUnapplied() && (p.cfg.Delay == 0 || at.After(due)) {
 		return fmt.Errorf("%w: the oplog was read up to %s, and is applied up to %s", failure.ErrStopped, p.unapplied, p.monitor.Progress().Applied)
 	}
 	return nil

@@ -82,8 +82,8 @@ func TestSpooledIsNotDrained(t *testing.T) {
 		check := func(when string, want bool) {
 			t.Helper()
 			lost := &mongo.LostError{Host: "a:1", Err: errors.New("no answer")}
-			if p.oplog.HasSpooled() != want || errors.Is(p.notDrained(), failure.ErrStopped) != want || p.drains(lost) == want {
-				t.Errorf("%s, %s: on disk: %t, ends with %v, drains: %t", name, when, p.oplog.HasSpooled(), p.notDrained(), p.drains(lost))
+			if p.oplog.HasSpooled() != want || errors.Is(p.notDrained(time.Now()), failure.ErrStopped) != want || p.drains(lost) == want {
+				t.Errorf("%s, %s: on disk: %t, ends with %v, drains: %t", name, when, p.oplog.HasSpooled(), p.notDrained(time.Now()), p.drains(lost))
 			}
 		}
 		check("without a spool", false)
@@ -107,5 +107,25 @@ func TestSpooledIsNotDrained(t *testing.T) {
 		p.monitor.Moved(checkpoint.Progress{Applied: oplog.NewOpTime(1000, 2, 1)})
 		check("with an entry that is applied", copying)
 		must.Succeed(t, log.Remove())
+	}
+}
+
+// TestWithheldNeedNotBeDrained: a drain with a delay is to apply the entries that were due when
+// its last attempt began, not those that have become due since.
+func TestWithheldNeedNotBeDrained(t *testing.T) {
+	t.Parallel()
+	m := monitor.New(monitor.Config{Waits: &mongo.Waits{}})
+	p := &Pipeline{cfg: Config{Delay: time.Hour}, monitor: m, oplog: reading.New(reading.Config{
+		Link: "l", Copy: initialsync.Options{SpoolDir: t.TempDir()}, Memory: func() int64 { return 0 }, Monitor: m,
+	})}
+	p.hasRead(oplog.NewOpTime(1000, 1, 1))
+	due := time.Unix(1000, 0).Add(time.Hour)
+	for _, tt := range []struct {
+		began time.Time
+		ends  bool
+	}{{due.Add(-time.Second), true}, {due.Add(time.Second), false}} {
+		if err := p.notDrained(tt.began); (err == nil) != tt.ends || err != nil && !errors.Is(err, failure.ErrStopped) {
+			t.Errorf("begun at %s, due at %s: %v", tt.began, due, err)
+		}
 	}
 }

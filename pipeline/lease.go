@@ -94,8 +94,8 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 			p.release(ctx)
 			return fmt.Errorf("%w: %w", failure.ErrStopped, err)
 		}
+		p.monitor.Starting("the lease is lost: " + err.Error()) // first: who reads the log may ask for the state
 		p.cfg.Observer.Log(slog.LevelWarn, "the lease is lost, standing by", slog.String(keyError, err.Error()))
-		p.monitor.Starting("the lease is lost: " + err.Error())
 		p.resyncs.Reset() // attempts has closed it
 		if superseded {
 			p.startOver()

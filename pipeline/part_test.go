@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -42,7 +43,7 @@ func TestStandsOnDisk(t *testing.T) {
 	}{{nil, false, false}, {&part{}, true, false}, {&part{}, false, true}} {
 		p := &Pipeline{cfg: Config{part: tt.of}, monitor: m, oplog: read}
 		p.monitor.SetGaps(checkpoint.Gaps{Copying: tt.copying})
-		if err := p.notDrained(); (err == nil) != tt.ends {
+		if err := p.notDrained(time.Now()); (err == nil) != tt.ends {
 			t.Errorf("a part: %t, of which documents are missing: %t: %v", tt.of != nil, tt.copying, err)
 		}
 	}

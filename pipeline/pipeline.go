@@ -255,7 +255,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 			if !draining && !p.oplog.HasSpooled() && p.hasUnapplied() {
 				continue // It has read nothing, and an attempt before it had.
 			}
-			return p.notDrained()
+			return p.notDrained(drainBegan(began, draining))
 		case err == nil, errors.Is(err, lease.ErrSpent):
 			continue // the lanes were drained, or their number has changed
 		case ctx.Err() != nil:
