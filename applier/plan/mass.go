@@ -37,8 +37,10 @@ const (
 	maxMass = 500
 	// maxMassBytes limits the bytes of the _ids of one statement by default.
 	maxMassBytes = 1 << 20
-	// massSlots is the size of the table of recent updates.
+	// massSlots is the size of the table of recent statements.
 	massSlots = 256
+	// golden spreads the numbers of commands over the table (2^64 divided by the golden ratio).
+	golden = 0x9e3779b97f4a7c15
 	// idAt is the offset of the _id's type in a statement {q: {_id: …}}.
 	idAt = 4 + len("\x03q\x00") + 4
 	// idValueAt is the offset of its value.
@@ -102,9 +104,9 @@ func (p *Planner) gather(at int32, command uint64) {
 	m := &p.masses
 	s := &p.stmts[at]
 	rest := p.buf[s.rest:s.to]
-	// Deletes of all namespaces have the same rest, and must not have the same slot.
-	hash := maphash.Bytes(m.seed, rest) ^ command*0x9e3779b97f4a7c15>>32
-	slot := &m.slots[hash%massSlots]
+	hash := maphash.Bytes(m.seed, rest)
+	// Deletes of all namespaces have the same rest, and must not all have the same slot.
+	slot := &m.slots[(hash^command*golden>>32)%massSlots]
 	if *slot > 0 {
 		a := &m.list[*slot-1]
 		if a.hash == hash && a.command == command {

@@ -277,3 +277,34 @@ func TestMassDelete(t *testing.T) {
 		t.Errorf("writes %+v, want one for 2 documents, which need not match: %s", w, want)
 	}
 }
+
+// TestMassOfMany: deletes of more namespaces than the table has slots stay in their commands.
+func TestMassOfMany(t *testing.T) {
+	var ops []plan.Op
+	for id := range 3 {
+		for i := range 600 {
+			op := deleteOp(id)
+			op.Target = oplog.Namespace(fmt.Sprintf("db.c%d", i))
+			op.Collection = &catalog.Collection{NS: op.Target}
+			ops = append(ops, op)
+		}
+	}
+	p, err := plan.NewPlanner(plan.Options{MinMass: 2}).Build(ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make([]bool, len(ops))
+	for _, w := range p.Writes {
+		for _, list := range w.Ops {
+			for _, i := range list {
+				if seen[i] || ops[i].Target != w.NS {
+					t.Fatalf("operation %d on %s is in a write to %s, seen before: %t", i, ops[i].Target, w.NS, seen[i])
+				}
+				seen[i] = true
+			}
+		}
+	}
+	if i := slices.Index(seen, false); i >= 0 {
+		t.Errorf("operation %d is in no write", i)
+	}
+}
