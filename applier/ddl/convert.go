@@ -290,6 +290,7 @@ func (c *Converter) present(ctx context.Context, coll *catalog.Collection, h *De
 	return is, false, nil
 }
 
+// named returns the definition of an index, nil if it is not among them.
 func named(specs []bson.Raw, index string) bson.Raw {
 	i := slices.IndexFunc(specs, func(doc bson.Raw) bool { return textOf(doc, "name") == index })
 	if i < 0 {

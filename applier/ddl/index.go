@@ -135,7 +135,7 @@ type build struct {
 }
 
 func hasIndex(specs []bson.Raw, name string) bool {
-	return slices.ContainsFunc(specs, func(doc bson.Raw) bool { return textOf(doc, "name") == name })
+	return named(specs, name) != nil
 }
 
 // add adds one index.
