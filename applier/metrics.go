@@ -16,7 +16,7 @@ import (
 type metrics struct {
 	ops                                 [oplog.KindCommand + 1]prometheus.Counter
 	flushes, coalesced, retries         prometheus.Counter
-	listed, reroutes                    prometheus.Counter
+	listed, listedDeletes, reroutes     prometheus.Counter
 	divergences, deletesEmpty, ignored  prometheus.Counter
 	skipped, cuts, cutsDropped          prometheus.Counter
 	flushSeconds, flushDocs, barrierSec prometheus.Histogram
@@ -35,21 +35,22 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	seconds := prometheus.ExponentialBuckets(0.001, 4, 8)
 	m := &metrics{
-		flushes:      counter("flushes_total", "Transactions and direct writes that were acknowledged."),
-		coalesced:    counter("coalesced_ops_total", "Operations that needed no statement of their own."),
-		listed:       counter("listed_ops_total", "Updates and deletes that were sent in the statement of an equal one, as one of a list of _ids."),
-		reroutes:     counter("reroutes_total", "How often collections got other lanes because of their share of the operations."),
-		retries:      counter("retries_total", "Flushes that were tried again after a conflict."),
-		divergences:  counter("divergences_total", "Operations that met what they cannot have met at the source."),
-		deletesEmpty: counter("deletes_empty_total", "Deletes that found no document."),
-		ignored:      counter("ignored_ops_total", "Operations on documents or collections that are not there, where that is normal."),
-		skipped:      counter("skipped_ops_total", "Operations that were in the target already."),
-		cuts:         counter("cuts_total", "Consistent cuts that the majority of the target has confirmed."),
-		cutsDropped:  counter("cuts_dropped_total", "Consistent cuts that the target has refused, that a failover has taken back, or that were not confirmed."),
-		cutStall:     histogram("cut_stall_seconds", "How long handing out operations waited for a consistent cut, in seconds.", seconds),
-		flushSeconds: histogram("flush_seconds", "How long a flush takes, in seconds.", seconds),
-		flushDocs:    histogram("flush_docs", "How many statements a flush has.", prometheus.ExponentialBuckets(1, 4, 8)),
-		barrierSec:   histogram("barrier_wait_seconds", "How long what must be processed individually waits for the lanes, in seconds.", seconds),
+		flushes:       counter("flushes_total", "Transactions and direct writes that were acknowledged."),
+		coalesced:     counter("coalesced_ops_total", "Operations that needed no statement of their own."),
+		listed:        counter("listed_ops_total", "Updates that were sent in the statement of an equal one, as one of a list of _ids."),
+		listedDeletes: counter("listed_deletes_total", "Deletes that were sent in the statement of another one, as one of a list of _ids."),
+		reroutes:      counter("reroutes_total", "How often collections got other lanes because of their share of the operations."),
+		retries:       counter("retries_total", "Flushes that were tried again after a conflict."),
+		divergences:   counter("divergences_total", "Operations that met what they cannot have met at the source."),
+		deletesEmpty:  counter("deletes_empty_total", "Deletes that found no document."),
+		ignored:       counter("ignored_ops_total", "Operations on documents or collections that are not there, where that is normal."),
+		skipped:       counter("skipped_ops_total", "Operations that were in the target already."),
+		cuts:          counter("cuts_total", "Consistent cuts that the majority of the target has confirmed."),
+		cutsDropped:   counter("cuts_dropped_total", "Consistent cuts that the target has refused, that a failover has taken back, or that were not confirmed."),
+		cutStall:      histogram("cut_stall_seconds", "How long handing out operations waited for a consistent cut, in seconds.", seconds),
+		flushSeconds:  histogram("flush_seconds", "How long a flush takes, in seconds.", seconds),
+		flushDocs:     histogram("flush_docs", "How many statements a flush has.", prometheus.ExponentialBuckets(1, 4, 8)),
+		barrierSec:    histogram("barrier_wait_seconds", "How long what must be processed individually waits for the lanes, in seconds.", seconds),
 		commitToApplied: histogram("commit_to_applied_seconds", "From the source's clock at the oldest operation of a flush until the flush was acknowledged, in seconds.",
 			prometheus.ExponentialBuckets(0.001, 2, 19)),
 		window: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
@@ -94,7 +95,7 @@ func (a *Applier) count(ops []plan.Op) {
 
 type stats struct {
 	ops, flushes, coalesced, retries    atomic.Int64
-	listed, reroutes                    atomic.Int64
+	listed, listedDeletes, reroutes     atomic.Int64
 	divergences, deletesEmpty           atomic.Int64
 	ignored, skipped, commands, barrier atomic.Int64
 	cuts                                atomic.Int64
@@ -175,6 +176,8 @@ type Stats struct {
 	Inserts, Updates, Deletes, Bytes int64
 	// Listed were sent in the statement of an equal update, as one of a list of _ids.
 	Listed int64
+	// ListedDeletes are the same of deletes.
+	ListedDeletes int64
 	// Reroutes is how often collections got other lanes because of their share of the
 	// operations.
 	Reroutes int64
@@ -221,7 +224,7 @@ func (a *Applier) Stats() Stats {
 	}
 	return Stats{
 		Cuts: s.cuts.Load(), NoCut: noCut,
-		Ops: s.ops.Load(), Flushes: s.flushes.Load(), Coalesced: s.coalesced.Load(), Listed: s.listed.Load(),
+		Ops: s.ops.Load(), Flushes: s.flushes.Load(), Coalesced: s.coalesced.Load(), Listed: s.listed.Load(), ListedDeletes: s.listedDeletes.Load(),
 		Inserts: s.inserts.Load(), Updates: s.updates.Load(), Deletes: s.deletes.Load(), Bytes: s.bytes.Load(),
 		Reroutes: s.reroutes.Load(), Retries: s.retries.Load(),
 		Divergences: s.divergences.Load(), DeletesEmpty: s.deletesEmpty.Load(), Ignored: s.ignored.Load(),

@@ -111,6 +111,18 @@ func (m *model) updateMany(coll string) {
 	}
 }
 
+// deleteMany logs the deletes of all documents of a collection but for a few.
+func (m *model) deleteMany(coll string) {
+	ns := m.db + "." + coll
+	for _, id := range slices.Sorted(maps.Keys(m.live[ns])) {
+		if m.live[ns][id] && id%7 != m.v%7 {
+			m.live[ns][id] = false
+			m.note(ns, id, 0)
+			m.add(deleteOp(ns, id))
+		}
+	}
+}
+
 func (m *model) note(ns string, id, v int) {
 	k := key(ns, id)
 	m.versions[k] = append(m.versions[k], version{len(m.entries), v})
@@ -152,6 +164,11 @@ func drawModel(t *rapid.T, db string, most int, builds, wide bool) *model {
 		default:
 			m.add(m.op(t))
 		}
+	}
+	if wide && rapid.Bool().Draw(t, "deletes") {
+		m.end()
+		m.deleteMany("a")
+		m.deleteMany("b")
 	}
 	m.add(bson.D{{Key: "op", Value: "n"}, {Key: "ns", Value: ""}, {Key: "o", Value: bson.D{}}})
 	return m
@@ -391,17 +408,20 @@ func TestProperty(t *testing.T) {
 	acted.check(t, links)
 }
 
-// acted are the runs of a property in which equal updates were sent together, and in which
-// collections got other lanes.
-type acted struct{ listed, rerouted map[int]bool }
+// acted are the runs of a property in which equal updates were sent together, in which deletes
+// were, and in which collections got other lanes.
+type acted struct{ listed, deletes, rerouted map[int]bool }
 
 // in records what an attempt of a run has done.
 func (w *acted) in(run int, a *attempt) {
 	if w.listed == nil {
-		w.listed, w.rerouted = map[int]bool{}, map[int]bool{}
+		w.listed, w.deletes, w.rerouted = map[int]bool{}, map[int]bool{}, map[int]bool{}
 	}
 	if s := a.Stats(); s.Listed > 0 {
 		w.listed[run] = true
+	}
+	if a.Stats().ListedDeletes > 0 {
+		w.deletes[run] = true
 	}
 	if a.Stats().Reroutes > 0 {
 		w.rerouted[run] = true
@@ -409,12 +429,12 @@ func (w *acted) in(run int, a *attempt) {
 }
 
 // check reports an error if one of them happened in far fewer runs than is usual: a quarter
-// to a third, and a sixth.
+// to a third, a tenth, and a sixth.
 func (w *acted) check(t *testing.T, runs int) {
 	t.Helper()
-	t.Logf("%d runs: updates together in %d, other lanes in %d", runs, len(w.listed), len(w.rerouted))
-	if !t.Failed() && (len(w.listed) < runs/10 || len(w.rerouted) < runs/25) {
-		t.Errorf("of %d runs %d sent updates together, and %d changed lanes", runs, len(w.listed), len(w.rerouted))
+	t.Logf("%d runs: updates together in %d, deletes in %d, other lanes in %d", runs, len(w.listed), len(w.deletes), len(w.rerouted))
+	if !t.Failed() && (len(w.listed) < runs/10 || len(w.deletes) < runs/50 || len(w.rerouted) < runs/25) {
+		t.Errorf("of %d runs %d sent updates together, %d deletes, and %d changed lanes", runs, len(w.listed), len(w.deletes), len(w.rerouted))
 	}
 }
 

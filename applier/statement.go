@@ -98,7 +98,11 @@ func (w *writer) sendModify(ctx context.Context, c conn, pw *plan.Write, ops []p
 func count(pw *plan.Write, n int64, t *tally) error {
 	want := int64(pw.Documents)
 	t.docs += pw.Documents
-	t.listed += pw.Documents - len(pw.Docs)
+	if listed := pw.Documents - len(pw.Docs); pw.Kind == plan.Delete {
+		t.listedDeletes += listed
+	} else {
+		t.listed += listed
+	}
 	switch {
 	case n > want:
 		return fmt.Errorf("write to %s: statements for %d documents took effect %d times", pw.NS, want, n)

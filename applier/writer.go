@@ -377,9 +377,9 @@ func (w *writer) stuck(e *mongo.StuckError, at checkpoint.Position, ops int) err
 // tally collects the other results of a transaction, to be counted once it has committed.
 type tally struct {
 	docs, deletesEmpty, ignored int
-	// listed is how many of docs have no statement of their own.
-	listed   int
-	diverged []*DivergenceError
+	// listed and listedDeletes are how many updates and deletes have no statement of their own.
+	listed, listedDeletes int
+	diverged              []*DivergenceError
 	// refused are deletes from capped collections that the target refuses to clients.
 	refused []*plan.Write
 }
@@ -397,7 +397,9 @@ func (w *writer) record(s span, t *tally, took time.Duration) {
 		w.stats.coalesced.Add(int64(n))
 	}
 	w.metrics.listed.Add(float64(t.listed))
+	w.metrics.listedDeletes.Add(float64(t.listedDeletes))
 	w.stats.listed.Add(int64(t.listed))
+	w.stats.listedDeletes.Add(int64(t.listedDeletes))
 	w.recordTally(t)
 	w.arrived(len(ops), s.wall)
 }
