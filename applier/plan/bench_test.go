@@ -74,36 +74,3 @@ func BenchmarkBuild(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkBuildCold plans inserts as a lane gets them: every sixteenth of a log that no cache
-// holds.
-func BenchmarkBuildCold(b *testing.B) {
-	const lanes, flushes = 16, 96
-	tc := benchCases[0]
-	var log []byte
-	list := make([][]plan.Op, flushes)
-	ends := make([][]int, flushes)
-	for f := range list {
-		list[f] = benchOps(b, tc.kind, tc.o, flushSize, false)
-	}
-	for base := 0; base < flushes; base += lanes {
-		for i := range flushSize {
-			for f := base; f < base+lanes; f++ {
-				log = append(log, list[f][i].O...)
-				ends[f] = append(ends[f], len(log))
-			}
-		}
-	}
-	for f, ops := range list {
-		for i := range ops {
-			ops[i].O = log[ends[f][i]-len(ops[i].O) : ends[f][i]]
-		}
-	}
-	p := plan.NewPlanner(plan.Options{Coalesce: true})
-	for n := 0; b.Loop(); n++ {
-		if _, err := p.Build(list[n%flushes]); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/flushSize, "ns/entry")
-}
