@@ -169,7 +169,8 @@ func (b *build) add(spec fields) error {
 
 // unfinished selects those indexes of a copy that an earlier attempt has begun to build and that
 // the target still builds. It lists them already, but may still abort the build, because of a
-// document for example, and only a command that waits for it learns that.
+// document for example, and only a command that waits for it learns that. None of them is absent: add leaves those of
+// a copy as they are.
 func (b *build) unfinished(ctx context.Context) error {
 	if b.mode != Copied || !slices.Contains(b.toBuild, false) {
 		return nil
@@ -180,7 +181,7 @@ func (b *build) unfinished(ctx context.Context) error {
 	}
 	for i, h := range b.wanted {
 		for _, specs := range building {
-			b.toBuild[i] = b.toBuild[i] || !h.Absent && hasIndex(specs, h.Index)
+			b.toBuild[i] = b.toBuild[i] || hasIndex(specs, h.Index)
 		}
 	}
 	return nil
