@@ -11,14 +11,14 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// AnswerWithin is how long nothing may pass before the reply to a command that a server answers in any case: a
+// answerWithin is how long nothing may pass before the reply to a command that a server answers in any case: a
 // statement of a transaction, which it ends after transactionLifetimeLimitSeconds (60 by default), or a
 // read of its primary. A slow line may take longer for a large command. The monitor of a server has a connection of its own: it does not notice that
 // the network has lost another one, on which no reply ever arrives.
 //
 // A write that waits for a majority may wait for any time. It is given up once a majority has everything
 // that the primary had after that time, and there is still no reply.
-const AnswerWithin = 3 * time.Minute
+const answerWithin = 3 * time.Minute
 
 // majorityEvery is how often the primary is asked how far a majority is, and majorityWithin how long
 // its answer is waited for.
@@ -33,7 +33,7 @@ var (
 // oplogNamespace is the collection without indexes: a search of it may read all of it before the first reply.
 const oplogNamespace = "local.oplog.rs"
 
-// isAnswered reports whether a server answers the command within AnswerWithin, or so long after the command's own time
+// isAnswered reports whether a server answers the command within answerWithin, or so long after the command's own time
 // limit, or once a majority has its writes, if it can be reached. Other commands may wait for a lock, for
 // an index build or for a search of the oplog, for any time.
 func (f *flight) isAnswered() bool {
@@ -42,14 +42,14 @@ func (f *flight) isAnswered() bool {
 }
 
 // bound returns a context for the command that is cancelled with a *SilentError if nothing of it or of the reply has
-// passed for AnswerWithin, and the function to call with each reply to several commands.
+// passed for answerWithin, and the function to call with each reply to several commands.
 func (f *flight) bound(ctx context.Context, server Caller) (_ context.Context, answered func(), cancel func()) {
 	if !f.isAnswered() {
 		return ctx, func() {}, func() {}
 	}
 	// Without a deadline: the driver would handle each command with one separately.
 	bounded, end := context.WithCancelCause(ctx)
-	s := &silence{patience: f.limit + AnswerWithin}
+	s := &silence{patience: f.limit + answerWithin}
 	s.timer = time.AfterFunc(s.patience, func() {
 		silent := &SilentError{After: s.patience}
 		if f.majority && f.limit == 0 {

@@ -45,7 +45,7 @@ func TestAnswerWithin(t *testing.T) {
 				}
 				_, err := c.Call(t.Context(), cmd)
 				_, silent := errors.AsType[*SilentError](err)
-				wants := AnswerWithin
+				wants := answerWithin
 				if strings.Contains(tt.cmd, "maxTimeMS") {
 					wants += time.Minute
 				}
@@ -116,7 +116,7 @@ func TestAnswerWithinPassed(t *testing.T) {
 		})
 		began := time.Now()
 		_, err := w.watch(sent, "target", "").Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, `{"drop": "c", "maxTimeMS": 600000}`)})
-		if _, silent := errors.AsType[*SilentError](err); !silent || time.Since(began) != 10*time.Minute+AnswerWithin {
+		if _, silent := errors.AsType[*SilentError](err); !silent || time.Since(began) != 10*time.Minute+answerWithin {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})
@@ -152,10 +152,10 @@ func (s *stalling) CallAll(ctx context.Context, cmds []Command, each func(int, b
 func TestAnswerWithinEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		statement := Command{DB: "db", Body: bsongen.FromJSON(t, `{"update": "c", "txnNumber": 1, "autocommit": false}`)}
-		for answers, wants := range map[int]time.Duration{4: 4 * (AnswerWithin - time.Second), 2: 2*(AnswerWithin-time.Second) + AnswerWithin} {
+		for answers, wants := range map[int]time.Duration{4: 4 * (answerWithin - time.Second), 2: 2*(answerWithin-time.Second) + answerWithin} {
 			var w Waits
 			s := &stalling{answers: answers}
-			s.takes = AnswerWithin - time.Second
+			s.takes = answerWithin - time.Second
 			began := time.Now()
 			err := w.watch(s, "target", "").(Pipeliner).CallAll(t.Context(), []Command{statement, statement, statement, statement}, func(int, bson.Raw) error { return nil })
 			if took := time.Since(began); (err == nil) != (answers == 4) || took != wants {
@@ -200,8 +200,8 @@ func TestMajorityAnswers(t *testing.T) {
 			committed func(since time.Duration) time.Duration
 			lost      time.Duration // 0 for never
 		}{
-			"everything":    {func(since time.Duration) time.Duration { return since }, AnswerWithin + majorityEvery*3},
-			"a minute less": {func(since time.Duration) time.Duration { return since - time.Minute }, AnswerWithin + time.Minute + majorityEvery*3},
+			"everything":    {func(since time.Duration) time.Duration { return since }, answerWithin + majorityEvery*3},
+			"a minute less": {func(since time.Duration) time.Duration { return since - time.Minute }, answerWithin + time.Minute + majorityEvery*3},
 			"nothing":       {func(time.Duration) time.Duration { return 0 }, 0},
 		} {
 			t.Run(name+", and a majority has "+has, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestMajorityDeaf(t *testing.T) {
 		p := &primary{began: time.Now(), deaf: true, committed: func(since time.Duration) time.Duration { return since }}
 		p.takes = time.Hour
 		_, err := w.watch(p, "target", "").Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, `{"update": "c", "writeConcern": {"w": "majority"}}`)})
-		if _, silent := errors.AsType[*SilentError](err); !silent || time.Since(p.began) > AnswerWithin+majorityWithin+majorityEvery*5 {
+		if _, silent := errors.AsType[*SilentError](err); !silent || time.Since(p.began) > answerWithin+majorityWithin+majorityEvery*5 {
 			t.Errorf("%v after %s", err, time.Since(p.began))
 		}
 	})
@@ -286,7 +286,7 @@ func TestMajorityUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Waits
 		p := &primary{began: time.Now()}
-		p.takes = AnswerWithin - time.Second
+		p.takes = answerWithin - time.Second
 		_, err := w.watch(p, "target", "").Call(t.Context(), Command{DB: "db", Body: bsongen.FromJSON(t, `{"update": "c", "writeConcern": {"w": "majority"}}`)})
 		if err != nil || p.asked != 0 {
 			t.Errorf("%v, asked %d times", err, p.asked)
