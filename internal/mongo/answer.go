@@ -51,7 +51,7 @@ func (f *flight) bound(ctx context.Context, server Caller) (_ context.Context, a
 	bounded, end := context.WithCancelCause(ctx)
 	s := &silence{patience: f.limit + answerWithin}
 	s.timer = time.AfterFunc(s.patience, func() {
-		silent := &SilentError{After: s.patience}
+		silent := &SilentError{After: s.patience, Read: f.reads}
 		if f.majority && f.limit == 0 {
 			awaitMajority(bounded, server)
 			silent.After = time.Since(f.began).Round(time.Second)

@@ -148,6 +148,45 @@ func (s *stalling) CallAll(ctx context.Context, cmds []Command, each func(int, b
 	return nil
 }
 
+// TestSilentErrorSays: that the outcome is not known is said of what may have an effect, and of nothing else.
+func TestSilentErrorSays(t *testing.T) {
+	const unknown = "; whether the command was executed is not known"
+	find, list, update := `{"find": "c", "txnNumber": 1, "autocommit": false}`, `{"listIndexes": "c"}`, `{"update": "c", "txnNumber": 1, "autocommit": false}`
+	for _, tt := range []struct {
+		cmds []string
+		want string
+	}{
+		{[]string{list}, ""},
+		{[]string{update}, unknown},
+		{[]string{find, find}, ""},
+		{[]string{update, find}, unknown},
+		{[]string{find, update}, unknown},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var cmds []Command
+			for _, cmd := range tt.cmds {
+				cmds = append(cmds, Command{DB: "db", Body: bsongen.FromJSON(t, cmd)})
+			}
+			var w Waits
+			server := &slow{takes: time.Hour}
+			says := func(err error, within time.Duration) {
+				t.Helper()
+				if want := "no reply within " + within.String() + tt.want; err == nil || err.Error() != want {
+					t.Errorf("%s: %v, want %s", tt.cmds, err, want)
+				}
+			}
+			if len(cmds) > 1 {
+				says(w.watch(server, "target", "").(Pipeliner).CallAll(t.Context(), cmds, nil), answerWithin)
+				return
+			}
+			_, err := w.watch(server, "target", "").Call(t.Context(), cmds[0])
+			says(err, answerWithin)
+			_, err = Bounded{Caller: server, Limit: time.Second}.Call(t.Context(), cmds[0])
+			says(err, time.Second)
+		})
+	}
+}
+
 // TestAnswerWithinEach: of several commands each has the time, and all of them together more.
 func TestAnswerWithinEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

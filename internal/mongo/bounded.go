@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
 // Bounded is a Caller that does not wait for ever for the reply to a command: after Limit the
@@ -27,10 +29,16 @@ type Bounded struct {
 type SilentError struct {
 	// After is how long that was waited for.
 	After time.Duration
+	// Read is set for a command that only reads: it had no effect, executed or not.
+	Read bool
 }
 
 func (e *SilentError) Error() string {
-	return fmt.Sprintf("no answer from the primary within %s; whether it was executed is not known", e.After)
+	text := fmt.Sprintf("no reply within %s", e.After)
+	if e.Read {
+		return text
+	}
+	return text + "; whether the command was executed is not known"
 }
 
 // Kind returns Lost.
@@ -46,7 +54,7 @@ func (b Bounded) Send(ctx context.Context, cmd Command, send func(context.Contex
 	if _, err := cmd.Body.LookupErr(maxTime); err != nil {
 		cmd.Body = With(cmd.Body, bsoncore.AppendInt64Element(nil, maxTime, max(1, (b.Limit-b.Limit/4).Milliseconds())))
 	}
-	silent := &SilentError{After: b.Limit}
+	silent := &SilentError{After: b.Limit, Read: onlyReads(cmd)}
 	bounded, cancel := context.WithTimeoutCause(ctx, b.Limit, silent)
 	defer cancel()
 	reply, err := send(bounded, cmd)
@@ -60,3 +68,21 @@ func (b Bounded) Send(ctx context.Context, cmd Command, send func(context.Contex
 }
 
 const maxTime = "maxTimeMS"
+
+// readers are the commands that change nothing on a server.
+var readers = []string{
+	"aggregate", "buildInfo", "collStats", "connectionStatus", "count", "currentOp", "dbStats", "distinct", "find", "getMore",
+	"getParameter", "hello", "isMaster", "listCollections", "listDatabases", "listIndexes", "ping", "replSetGetConfig",
+	"replSetGetRBID", "replSetGetStatus", "serverStatus",
+}
+
+// onlyReads reports whether none of some commands changes anything. No aggregate of this program writes.
+func onlyReads(cmds ...Command) bool {
+	for i := range cmds {
+		it := rawbson.NewIter(cmds[i].Body)
+		if !it.Next() || !slices.Contains(readers, it.Name()) {
+			return false
+		}
+	}
+	return true
+}

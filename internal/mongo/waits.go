@@ -72,6 +72,7 @@ type flight struct {
 	limit    time.Duration
 	majority bool
 	inTxn    bool
+	reads    bool   // none of its commands changes anything
 	reason   string // the cause, if it is known
 }
 
@@ -149,6 +150,7 @@ type watchedPipeliner struct {
 // CallAll implements Pipeliner.
 func (c watchedPipeliner) CallAll(ctx context.Context, cmds []Command, each func(i int, reply bson.Raw) error) error {
 	f := c.waits.begin(c.side, c.host, cmds[len(cmds)-1])
+	f.reads = onlyReads(cmds...)
 	ctx, answered, cancel := f.bound(ctx, c.Caller)
 	defer cancel()
 	err := c.pipeliner.CallAll(ctx, cmds, func(i int, reply bson.Raw) error {
@@ -165,7 +167,7 @@ func (w *Waits) begin(side, host string, cmd Command) *flight {
 	for first := true; it.Next(); first = false {
 		switch name := it.Name(); {
 		case first:
-			f.command = strings.Clone(name)
+			f.command, f.reads = strings.Clone(name), slices.Contains(readers, name)
 			if coll, ok := it.Text(); ok {
 				f.namespace += "." + coll
 			}
