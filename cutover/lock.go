@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -24,10 +25,27 @@ func (e *BusyError) Error() string {
 
 // Locked runs do with the lock of a link as a whole ([jobs.Link]). The lock protects no data: it is for
 // people, so that two of them do not work on one cutover. It ends ten seconds after its process has
-// died. While another one has it, said is called, and the error is a *BusyError if that lasts.
+// died. While another one has it, said is called, and the error is a *BusyError if that lasts. If the lock ends
+// because the target does not answer, as in a failover, the context of do ends, and do is called again with the lock.
 func Locked(ctx context.Context, target mongo.Caller, metaDB, link, by, why string, said func(string), do func(ctx context.Context) error) error {
-	e := locks.NewElect(locks.ElectConfig{Store: mongostore.New(target, metaDB), Who: by})
+	var failed atomic.Pointer[error]
+	e := locks.NewElect(locks.ElectConfig{Store: mongostore.New(target, metaDB), Who: by, Failed: func(err error) { failed.Store(&err) }})
 	defer e.Close()
+	for {
+		ended, err := lockedOnce(ctx, e, link, why, said, do)
+		switch last := failed.Load(); {
+		case err != nil && ended:
+			said("the lock has ended, as the target did not answer: it is taken again (" + err.Error() + ")")
+			continue
+		case errors.Is(err, errLockWait) && last != nil:
+			return *last
+		}
+		return err
+	}
+}
+
+// lockedOnce runs do with the lock once. It reports whether the lock has ended meanwhile because it was not renewed.
+func lockedOnce(ctx context.Context, e *locks.Elect, link, why string, said func(string), do func(ctx context.Context) error) (ended bool, err error) {
 	waiting, enough := context.WithCancelCause(ctx)
 	defer enough(nil)
 	limit := time.AfterFunc(lockWait, func() { enough(errLockWait) })
@@ -37,17 +55,18 @@ func Locked(ctx context.Context, target mongo.Caller, metaDB, link, by, why stri
 	}
 	var result error
 	ran := false
-	err := e.Lock(waiting, jobs.Link(link), why, func(held context.Context) {
+	err = e.Lock(waiting, jobs.Link(link), why, func(held context.Context) {
 		limit.Stop()
 		ran, result = true, do(held)
+		ended = errors.Is(context.Cause(held), locks.ErrExpired)
 	})
-	if ran && result != nil {
-		return result
+	if ran {
+		return ended, result
 	}
-	if r, busy := holder(ctx, e, link); errors.Is(context.Cause(waiting), errLockWait) && !ran && busy {
-		return &BusyError{r}
+	if r, busy := holder(ctx, e, link); errors.Is(context.Cause(waiting), errLockWait) && busy {
+		return false, &BusyError{r}
 	}
-	return err
+	return false, err
 }
 
 var errLockWait = errors.New("another process keeps the lock")

@@ -69,6 +69,9 @@ type Config struct {
 	Shell func(ctx context.Context, command string, environment []string) error
 	// Told, if not nil, is called with each step that has begun or ended.
 	Told func(record.Taken)
+
+	// id is that of the cutover that Run begins.
+	id string
 }
 
 // work is a process that works on a cutover.
@@ -98,13 +101,17 @@ func (cfg *Config) work(ctx context.Context) (*work, error) {
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // Run begins a cutover, and carries it out: see the package. The caller has the link's lock (Locked).
-// After an error the record says how far it is: Resume continues it, Cancel reverts it.
+// After an error the record says how far it is: Resume continues it, Cancel reverts it. Called again with the same Config,
+// Run continues the cutover that it has begun.
 func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, error) {
 	w, err := cfg.work(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if w.rec.Open() {
+	switch {
+	case w.rec != nil && w.rec.ID == cfg.id:
+		return cfg.again(ctx, w.rec)
+	case w.rec.Open():
 		return w.rec, fmt.Errorf("%w: %s", ErrUnderWay, w.rec)
 	}
 	if ended, err := cfg.over(ctx); err != nil || ended != nil {
@@ -116,8 +123,9 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 	if err := cfg.ready(ctx); err != nil { // nothing is recorded of a link that is not ready
 		return nil, &StepError{record.Check, err}
 	}
+	cfg.id = bson.NewObjectID().Hex()
 	r := &record.Record{
-		Link: cfg.Drain.Link, ID: bson.NewObjectID().Hex(), State: record.Running, By: cfg.Drain.By, Started: now(), Options: *o, Steps: []record.Taken{},
+		Link: cfg.Drain.Link, ID: cfg.id, State: record.Running, By: cfg.Drain.By, Started: now(), Options: *o, Steps: []record.Taken{},
 	}
 	r.Begin(record.Check, cfg.Drain.By, r.Started)
 	r.End(record.Check, "all preconditions are met or waived", r.Started)
@@ -127,6 +135,18 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 	w.rec = r
 	err = w.persist(ctx, w.carryOut)
 	return w.rec, err
+}
+
+// again continues a cutover that Run has begun with this Config.
+func (cfg *Config) again(ctx context.Context, r *record.Record) (*record.Record, error) {
+	switch r.State {
+	case record.Done: // the answer to the last change was lost
+		return r, nil
+	case record.Cancelled:
+		return r, record.ErrChanged
+	case record.Running, record.Cancelling:
+	}
+	return Resume(ctx, cfg)
 }
 
 // waited is the time after which the preconditions are checked again.

@@ -170,7 +170,7 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 	what := fmt.Errorf("cutover of link %s: %w", c.Link, err)
 	code, hint := cli.ExitUnexpected, ""
 	switch {
-	case is[*cutover.BusyError](err):
+	case is[*cutover.BusyError](err) && r == nil:
 		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "Nothing was done. replicator cutover --status says how far it is."}
 	case errors.Is(err, cutover.ErrNone), errors.Is(err, cutover.ErrCommitted) && !r.Open():
 		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "Nothing was done."}

@@ -79,8 +79,11 @@ func (c *promoteCommand) restore(ctx context.Context, out cli.Output, target *dr
 		if err != nil {
 			return err
 		}
-		o.cutover, o.left = ended != nil, left
-		o.restored, o.refused, err = cutover.Restore(ctx, &cutover.ConvertConfig{Target: target, MetaDB: c.MetadataDB, Link: c.Link, Said: said})
+		if ended != nil {
+			o.cutover, o.left = true, left
+		}
+		n, refused, err := cutover.Restore(ctx, &cutover.ConvertConfig{Target: target, MetaDB: c.MetadataDB, Link: c.Link, Said: said})
+		o.restored, o.refused = o.restored+n, refused
 		if err == nil {
 			o.unlisted = c.listRefused(ctx, out, target, c.MetadataDB, c.Link, o.refused)
 		}

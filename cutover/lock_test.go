@@ -1,0 +1,130 @@
+package cutover_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/jobs"
+	"github.com/oplogrep/replicator/lease/locks"
+	"github.com/oplogrep/replicator/lease/locks/mongostore"
+)
+
+var errNoPrimary = errors.New("no primary")
+
+// failover is a set that can be without a primary.
+type failover struct {
+	mongo.Caller
+	away atomic.Bool
+}
+
+// Call implements mongo.Caller.
+func (f *failover) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if f.away.Load() {
+		return nil, &mongo.LostError{Err: errNoPrimary}
+	}
+	return f.Caller.Call(ctx, cmd)
+}
+
+// pass makes the set have no primary until ctx is done, because its lock has ended.
+func (f *failover) pass(t *testing.T, ctx context.Context) {
+	t.Helper()
+	f.away.Store(true)
+	<-ctx.Done()
+	f.away.Store(false)
+	must.Fail(t, context.Cause(ctx), locks.ErrExpired)
+}
+
+func locked(t *testing.T, target mongo.Caller, do func(ctx context.Context) error) error {
+	t.Helper()
+	return cutover.Locked(t.Context(), target, "replicator", "dr", "me", "cutover", func(string) {}, do)
+}
+
+// TestFailoverLongerThanLock: a failover of the target that lasts longer than the lock of the process that works
+// on a cutover does not end the cutover. A set whose primary was killed has none for more than ten seconds.
+func TestFailoverLongerThanLock(t *testing.T) {
+	t.Parallel()
+	target := &failover{Caller: open(t, "7.0")}
+	m := newMoved(t, target, "dr")
+	cfg := m.config(target, m.source)
+	held := make(chan context.Context, 2)
+	cfg.Armed = func(context.Context) {
+		cfg.Armed = nil
+		target.pass(t, <-held) // the lease may end before the lock
+	}
+	var r *record.Record
+	must.Succeed(t, locked(t, target, func(ctx context.Context) (err error) {
+		held <- ctx
+		r, err = cutover.Run(ctx, cfg, byBlock)
+		return err
+	}))
+	if cfg.Armed != nil || r.State != record.Done {
+		t.Errorf("the record is %+v", r)
+	}
+	m.isDone("after a failover")
+}
+
+// TestLockEndsAfterwards: a call that has succeeded has succeeded, although the lock has ended before that.
+func TestLockEndsAfterwards(t *testing.T) {
+	t.Parallel()
+	target := &failover{Caller: open(t, "7.0")}
+	n := 0
+	must.Succeed(t, locked(t, target, func(ctx context.Context) error {
+		n++
+		target.pass(t, ctx)
+		return nil
+	}))
+	if n != 1 {
+		t.Errorf("it was done %d times", n)
+	}
+}
+
+// TestLockTakenMeanwhile: if another process has taken the lock meanwhile, it is that one's.
+func TestLockTakenMeanwhile(t *testing.T) {
+	t.Parallel()
+	inner := open(t, "7.0")
+	target := &failover{Caller: inner}
+	other := locks.NewElect(locks.ElectConfig{Store: mongostore.New(inner, "replicator"), Who: "another"})
+	defer other.Close()
+	n := 0
+	err := locked(t, target, func(ctx context.Context) error {
+		n++
+		target.pass(t, ctx)
+		has := make(chan struct{})
+		target.away.Store(true) // so that the lock is not released
+		go func() {
+			defer close(has)
+			for got := false; !got && t.Context().Err() == nil; {
+				got, _ = other.TryLock(t.Context(), jobs.Link("dr"), "cutover --resume", func(ctx context.Context) { <-ctx.Done() })
+				if !got {
+					_ = mongo.Pause(t.Context(), 100*time.Millisecond)
+				}
+			}
+			target.away.Store(false)
+		}()
+		<-has
+		return context.Cause(ctx)
+	})
+	if busy, is := errors.AsType[*cutover.BusyError](err); !is || busy.Record.Who != "another" || n != 1 {
+		t.Errorf("got %v after %d", err, n)
+	}
+}
+
+// TestLockWithoutTarget: that the target does not answer is not taken for another process with the lock.
+func TestLockWithoutTarget(t *testing.T) {
+	t.Parallel()
+	target := &failover{Caller: open(t, "7.0")}
+	target.away.Store(true)
+	err := locked(t, target, func(context.Context) error { return nil })
+	if !errors.Is(err, errNoPrimary) {
+		t.Errorf("got %v", err)
+	}
+}
