@@ -55,6 +55,9 @@ type Options struct {
 	// seconds, default 5 s: minSnapshotHistoryWindowInSeconds, which is 300 on a server. Members
 	// keep all versions of documents as long in memory.
 	SnapshotHistory time.Duration
+	// DefaultReadConcern is the level of reads that name none: "local" (default) or "majority", as an
+	// administrator can choose with setDefaultRWConcern.
+	DefaultReadConcern string
 	// TransactionLifetime is the age at which an open transaction is aborted, default
 	// 60 s.
 	TransactionLifetime time.Duration
@@ -186,6 +189,9 @@ func (o *Options) validate() error {
 	}
 	if o.ElectionTimeout < o.HeartbeatInterval {
 		faults = append(faults, fmt.Errorf("mongosim: election timeout %s is shorter than the heartbeat interval %s", o.ElectionTimeout, o.HeartbeatInterval))
+	}
+	if o.DefaultReadConcern != "" && o.DefaultReadConcern != "local" && o.DefaultReadConcern != "majority" {
+		faults = append(faults, fmt.Errorf("mongosim: default read concern %q is neither local nor majority", o.DefaultReadConcern))
 	}
 	if o.TransactionLifetime < 0 {
 		faults = append(faults, fmt.Errorf("mongosim: transaction lifetime %s is below 0", o.TransactionLifetime))

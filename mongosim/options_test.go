@@ -50,6 +50,7 @@ func TestOptionFaults(t *testing.T) {
 		"without":              {MemberOptions: []MemberOptions{{}, {NoIndexes: true}}},
 		"shorter than":         {HeartbeatInterval: time.Second, ElectionTimeout: 100 * time.Millisecond},
 		"lifetime":             {TransactionLifetime: -1},
+		"default read concern": {DefaultReadConcern: "snapshot"},
 		"set name":             {SetName: "a b/c"},
 		"name and a pass":      {Users: []User{{Name: "a"}}},
 		"keyfile of 1":         {Keyfile: "x"},

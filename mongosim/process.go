@@ -87,7 +87,7 @@ func (m *Member) newProcess() (_ *process, err error) {
 	p.server, err = command.New(dispatch.Config{
 		Host: m.Host(), Dialect: opts.dialect(), Store: m.disk(), Path: p.path, Node: p.node, Auth: m.set.auth,
 		Now: m.now, NewUUID: m.set.newUUID, Log: log,
-		TransactionLifetime: opts.TransactionLifetime, Seed: opts.Seed, Moods: m.set.temper,
+		DefaultReadConcern: opts.DefaultReadConcern, TransactionLifetime: opts.TransactionLifetime, Seed: opts.Seed, Moods: m.set.temper,
 	})
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -156,6 +157,25 @@ func TestListRefuses(t *testing.T) {
 		if _, _, err := s.list(c.after, func(cfg *Config) { cfg.From = c.from }); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
+	}
+}
+
+// TestListDefaultReadConcern: writes that no majority has are listed, also where reads are of what a majority has by
+// default.
+func TestListDefaultReadConcern(t *testing.T) {
+	t.Parallel()
+	alone := mongosim.NoMoods("what is durable decides")
+	source := mongosim.StartTest(t, mongosim.Options{Moods: alone, DefaultReadConcern: "majority", JournalDelay: 2 * time.Second})
+	s := newSides(t)
+	s.set, s.source = source, client.Open(t, driver.Config{URI: source.URI()})
+	s.insert(s.source, "shop", "x")
+	s.insert(s.target, "store", "x")
+	at := s.newest()
+	change := append(update("a", "x", bson.D{{Key: "v", Value: 2}}), bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}}})
+	s.run(s.source, "shop", change)
+	list, sum, err := s.list(at, nil)
+	if err != nil || len(list) != 1 || sum.Differ != 1 {
+		t.Errorf("%q, %+v, %v", list, sum, err)
 	}
 }
 

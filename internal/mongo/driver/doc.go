@@ -10,8 +10,9 @@
 // Set and Member implement [mongo.Caller]. In addition they guarantee:
 //
 //   - A command's body is sent unchanged. These are added: $db, the latest
-//     $clusterTime, and on a direct connection the read preference that lets a secondary answer. Never a session, a transaction
-//     number, a read or write concern, or a time limit.
+//     $clusterTime, on a direct connection the read preference that lets a secondary answer, and to a read outside of
+//     transactions that names no read concern the level local, in place of the set's own default. Never a session, a
+//     transaction number, a write concern, or a time limit.
 //   - A Call sends the command once. If no connection is available nothing is sent,
 //     and another server may be selected until the selection timeout. A command is
 //     sent twice only after the server refused it because the authentication has

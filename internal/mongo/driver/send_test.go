@@ -51,8 +51,11 @@ func TestWhatIsAdded(t *testing.T) {
 	}{
 		{"plain", false, driver.Config{}, bson.D{{Key: "insert", Value: "c"}}, "insert $db"},
 		{"with a session", false, driver.Config{}, bson.D{{Key: "insert", Value: "c"}, {Key: "lsid", Value: 1}, {Key: "txnNumber", Value: 2}}, "insert lsid txnNumber $db"},
-		{"direct", true, driver.Config{}, bson.D{{Key: "find", Value: "c"}}, "find $db $readPreference"},
-		{"direct with a preference", true, driver.Config{}, bson.D{{Key: "find", Value: "c"}, {Key: "$readPreference", Value: bson.D{}}}, "find $readPreference $db"},
+		{"direct", true, driver.Config{}, bson.D{{Key: "find", Value: "c"}}, "find $db readConcern $readPreference"},
+		{"a read", false, driver.Config{}, bson.D{{Key: "aggregate", Value: "c"}}, "aggregate $db readConcern"},
+		{"a read with a concern", false, driver.Config{}, bson.D{{Key: "find", Value: "c"}, {Key: "readConcern", Value: bson.D{}}}, "find readConcern $db"},
+		{"a read in a transaction", false, driver.Config{}, bson.D{{Key: "find", Value: "c"}, {Key: "autocommit", Value: false}}, "find autocommit $db"},
+		{"direct with a preference", true, driver.Config{}, bson.D{{Key: "find", Value: "c"}, {Key: "$readPreference", Value: bson.D{}}}, "find $readPreference $db readConcern"},
 		{"direct in a transaction", true, driver.Config{}, bson.D{{Key: "find", Value: "c"}, {Key: "autocommit", Value: false}}, "find autocommit $db"},
 		{"retries and concerns of the URI", false, driver.Config{URI: "?retryWrites=true&w=majority&readConcernLevel=majority&timeoutMS=1000&journal=true"}, bson.D{{Key: "insert", Value: "c"}}, "insert $db"},
 	}

@@ -55,7 +55,7 @@ type outline struct {
 	name string // a view
 	// inTransaction reports that the command has autocommit, hasPreference that it has a
 	// read preference, and so on.
-	inTransaction, hasPreference, hasTime bool
+	inTransaction, hasPreference, hasTime, hasConcern bool
 }
 
 func outlineOf(cmd *mongo.Command) (outline, error) {
@@ -71,6 +71,8 @@ func outlineOf(cmd *mongo.Command) (outline, error) {
 			o.hasPreference = true
 		case it.Is("$clusterTime"):
 			o.hasTime = true
+		case it.Is("readConcern"):
+			o.hasConcern = true
 		case it.Is("$db"):
 			return o, fmt.Errorf("run %s: its body has a $db", o.name)
 		}
@@ -93,7 +95,12 @@ func outlineOf(cmd *mongo.Command) (outline, error) {
 type additions struct {
 	clusterTime bson.Raw // {$clusterTime: …} or nil
 	preferred   bool     // $readPreference: {mode: "primaryPreferred"}
+	local       bool     // readConcern: {level: "local"}
 }
+
+// concerned are the commands to which a set's own default read concern (setDefaultRWConcern) applies where they name
+// none: under majority the primary would not return what it has just written.
+var concerned = []string{"find", "aggregate", "count", "distinct"}
 
 // sizeOf returns the size of a command's message, without additions, plus a margin.
 func sizeOf(cmd *mongo.Command) int {
@@ -119,6 +126,9 @@ func appendMessage(dst []byte, id int32, cmd *mongo.Command, add additions) ([]b
 	dst = bsoncore.AppendString(append(dst, "\x02$db\x00"...), cmd.DB)
 	if add.clusterTime != nil {
 		dst = append(dst, add.clusterTime[4:len(add.clusterTime)-1]...)
+	}
+	if add.local {
+		dst = append(dst, local...)
 	}
 	if add.preferred {
 		dst = append(dst, preferred...)
@@ -150,6 +160,10 @@ var errTooLarge = fmt.Errorf("it is larger than a message may be, %d bytes", max
 // answers.
 var preferred = bsoncore.AppendDocumentElement(nil, "$readPreference",
 	bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "mode", "primaryPreferred")))
+
+// local is the element that is added to a read without a read concern.
+var local = bsoncore.AppendDocumentElement(nil, "readConcern",
+	bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "level", "local")))
 
 // readMessage returns the document of the reply to message id, a view into wm
 // unless that was compressed.

@@ -40,6 +40,8 @@ type Config struct {
 	Seed int64
 	// Log may be nil.
 	Log *slog.Logger
+	// DefaultReadConcern is the level of reads that name none; empty means local.
+	DefaultReadConcern string
 	// TransactionLifetime is how long a transaction may be open; 0 means forever.
 	// The server's own default is 60 seconds.
 	TransactionLifetime time.Duration

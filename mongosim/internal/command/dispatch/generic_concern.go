@@ -141,6 +141,9 @@ func (r *Request) checkConcerns() error {
 		}
 	}
 	rc := &r.ReadConcern
+	if !rc.given && r.Spec.Concern && (!r.InTxn() || r.startTxn) {
+		rc.Level = r.Server.Config.DefaultReadConcern
+	}
 	if r.InTxn() {
 		if !r.startTxn {
 			if rc.given {
