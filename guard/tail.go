@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
-	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -113,9 +111,7 @@ func (g *Guard) primary(ctx context.Context) (string, error) {
 	if g.cfg.Target.Direct() {
 		return g.cfg.Target.Hosts()[0], nil
 	}
-	reply, err := g.cfg.Target.Call(ctx, mongo.Command{DB: "admin", Body: metadata.Document(func(dst []byte) []byte {
-		return bsoncore.AppendInt32Element(dst, "hello", 1)
-	})})
+	reply, err := mongo.Hello(ctx, g.cfg.Target)
 	if err != nil {
 		return "", err
 	}

@@ -34,9 +34,7 @@ func (l *Lease) mayRaise(ctx context.Context, found Record) error {
 // storeTime returns the time of the store's clock, which is what its primary means by
 // $$NOW.
 func storeTime(ctx context.Context, target mongo.Caller) (bson.DateTime, error) {
-	reply, err := target.Call(ctx, mongo.Command{DB: "admin", Body: metadata.Document(func(dst []byte) []byte {
-		return bsoncore.AppendInt32Element(dst, "hello", 1)
-	})})
+	reply, err := mongo.Hello(ctx, target)
 	if err != nil {
 		return 0, fmt.Errorf("ask for the time: %w", err)
 	}

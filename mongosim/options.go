@@ -37,6 +37,8 @@ type Options struct {
 	// Dialect is the server version whose replies and oplog the members imitate: "4.4",
 	// "5.0" (default), "6.0", "7.0" or "8.0".
 	Dialect string
+	// NoHello makes members of dialect 4.4 be 4.4.1, which knows hello as isMaster only.
+	NoHello bool
 	// FCV is the feature compatibility version, default that of the dialect. The command
 	// setFeatureCompatibilityVersion changes the version reported, and writes the oplog entry;
 	// the format of the oplog remains that of this option.
@@ -177,6 +179,9 @@ func (o *Options) validate() error {
 	if _, ok := dialects[o.Dialect]; !ok {
 		faults = append(faults, fmt.Errorf("mongosim: dialect %q is none of %v", o.Dialect, Dialects()))
 	}
+	if o.NoHello && o.Dialect != "4.4" {
+		faults = append(faults, fmt.Errorf("mongosim: dialect %s has hello", o.Dialect))
+	}
 	if o.Members > 50 {
 		faults = append(faults, fmt.Errorf("mongosim: %d members; a set has at most 50", o.Members))
 	}
@@ -259,5 +264,9 @@ func (o *Options) major() int {
 }
 
 func (o *Options) dialect() opwrite.Dialect {
-	return opwrite.Dialect{Version: dialects[o.Dialect], FCV: o.FCV}
+	version := dialects[o.Dialect]
+	if o.NoHello {
+		version = "4.4.1"
+	}
+	return opwrite.Dialect{Version: version, FCV: o.FCV}
 }

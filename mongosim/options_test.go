@@ -41,6 +41,7 @@ func TestOptionFaults(t *testing.T) {
 	t.Parallel()
 	for want, opts := range map[string]Options{
 		"dialect":              {Dialect: "3.6"},
+		"has hello":            {NoHello: true},
 		"at most 50":           {Members: 51},
 		"below 0":              {Members: -1},
 		"heartbeat interval":   {HeartbeatInterval: -time.Second},

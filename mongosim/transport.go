@@ -93,7 +93,7 @@ func (t *transport) shakeHands(ctx context.Context, client *wire.Client) error {
 	hello := marshal(bson.D{
 		{Key: "isMaster", Value: int32(1)},
 		{Key: "client", Value: bson.D{
-			{Key: "driver", Value: bson.D{{Key: "name", Value: "NetworkInterfaceTL"}, {Key: "version", Value: dialects[m.set.opts.Dialect]}}},
+			{Key: "driver", Value: bson.D{{Key: "name", Value: "NetworkInterfaceTL"}, {Key: "version", Value: m.set.opts.dialect().Version}}},
 		}},
 		{Key: "hostInfo", Value: m.Host()},
 		{Key: "internalClient", Value: bson.D{{Key: "minWireVersion", Value: version}, {Key: "maxWireVersion", Value: version}}},

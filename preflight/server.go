@@ -134,7 +134,7 @@ func (c *checker) topology(s *server, hello bson.Raw) {
 			hosts += len(values)
 		}
 	}
-	switch primary, _ := hello.Lookup("isWritablePrimary").BooleanOK(); {
+	switch primary := mongo.IsPrimary(hello); {
 	case primary:
 		c.ok(check, "replica set %s, %s, primary %s", s.name, members(hosts), s.me)
 	case s.side == "target":

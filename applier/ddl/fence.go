@@ -189,8 +189,8 @@ func (r readOnly) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 // takesUUID reports whether the target supports collectionUUID.
 func (g *gate) takesUUID(ctx context.Context) (bool, error) {
 	if g.uuids == nil {
-		reply, err := g.target.Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build())})
-		if err != nil && !says(err, servererr.IsNoCommand) { // before 4.4.2
+		reply, err := mongo.Hello(ctx, g.target)
+		if err != nil {
 			return false, fmt.Errorf("ask the target for its version: %w", err)
 		}
 		e, _ := rawbson.Lookup(reply, "maxWireVersion")

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -126,23 +124,21 @@ func (c *promoteCommand) ask(ctx context.Context, out cli.Output, p *plan) error
 // askMembers asks a source, and returns a sentence for each member that answers, and that of a
 // primary, if there is one.
 func askMembers(ctx context.Context, source *driver.Set, seeds []string) (answers []string, primary string) {
-	hello := bson.D{{Key: "hello", Value: 1}}
-	reply, err := order(ctx, source, "admin", hello)
-	is, _ := reply.Lookup("isWritablePrimary").BooleanOK()
+	reply, err := mongo.Hello(ctx, source)
 	if _, refused := errors.AsType[*driver.AuthError](err); refused {
 		return nil, "it answers, and refuses the login: " + err.Error()
 	}
-	if err == nil && is {
+	if err == nil && mongo.IsPrimary(reply) {
 		host, _ := reply.Lookup("me").StringValueOK()
 		return nil, "its primary " + host + " answers"
 	}
 	for _, host := range unique(append(source.Seeds(), seeds...)) {
-		reply, err := order(ctx, mongo.Bounded{Caller: source.Member(host), Limit: 2 * time.Second}, "admin", hello)
+		reply, err := mongo.Hello(ctx, mongo.Bounded{Caller: source.Member(host), Limit: 2 * time.Second})
 		if err != nil {
 			continue
 		}
 		answers = append(answers, "member "+host+" of the source answers")
-		if is, _ := reply.Lookup("isWritablePrimary").BooleanOK(); is {
+		if mongo.IsPrimary(reply) {
 			primary = "its primary " + host + " answers"
 		}
 	}

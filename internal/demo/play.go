@@ -141,9 +141,7 @@ func (d *Demo) catchUp(ctx context.Context) error {
 		return fmt.Errorf("demo: wait for the source's members: %w", err)
 	}
 	// All its members have it, so that it is committed.
-	reply, err := d.source.Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(
-		bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build(),
-	)})
+	reply, err := mongo.Hello(ctx, d.source)
 	if err != nil {
 		return fmt.Errorf("demo: ask the source for its newest entry: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
@@ -26,7 +25,7 @@ const majorityEvery, majorityWithin = 10 * time.Second, 10 * time.Second
 
 // reads are the commands that only read, writes those that write documents.
 var (
-	reads  = []string{"find", "listCollections", "listIndexes", "listDatabases", "hello", "getParameter"}
+	reads  = []string{"find", "listCollections", "listIndexes", "listDatabases", "hello", "isMaster", "getParameter"}
 	writes = []string{"insert", "update", "delete"}
 )
 
@@ -86,7 +85,7 @@ func awaitMajority(ctx context.Context, primary Caller) {
 func lastWrite(ctx context.Context, primary Caller) (newest, committed bson.Timestamp, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, majorityWithin)
 	defer cancel()
-	reply, err := primary.Call(ctx, Command{DB: "admin", Body: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build())})
+	reply, err := Hello(ctx, primary)
 	if err != nil {
 		return newest, committed, false
 	}

@@ -26,6 +26,7 @@ func TestAnswerWithin(t *testing.T) {
 		{"a read", "", `{"find": "c"}`, true},
 		{"a list", "", `{"listIndexes": "c", "cursor": {}}`, true},
 		{"a question about its state", "", `{"hello": 1}`, true},
+		{"a question about its state, by the old name", "", `{"isMaster": 1}`, true},
 		{"a question about its settings", "", `{"getParameter": 1, "x": 1}`, true},
 		{"a write without a session", "", `{"update": "c"}`, false},
 		{"a build", "", `{"createIndexes": "c"}`, false},

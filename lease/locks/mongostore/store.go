@@ -149,11 +149,7 @@ func (s *Store) find(ctx context.Context, collection string, filter bson.D) ([]b
 
 // Clock implements locks.Store.
 func (s *Store) Clock(ctx context.Context) (locks.Moment, error) {
-	body, err := bson.Marshal(bson.D{{Key: "hello", Value: 1}})
-	if err != nil {
-		return locks.Moment{}, failed(ctx, "ask for the time", err)
-	}
-	reply, err := s.target.Call(ctx, mongo.Command{DB: "admin", Body: body})
+	reply, err := mongo.Hello(ctx, s.target)
 	if err != nil {
 		return locks.Moment{}, failed(ctx, "ask for the time", err)
 	}

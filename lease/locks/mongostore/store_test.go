@@ -55,6 +55,16 @@ func TestLateRenewal(t *testing.T) {
 	lockstest.LateRenewal(t, New(client.Open(t, driver.Config{URI: sim.URI()}), "replicator"), sim.Primary().SkewClock)
 }
 
+// TestClockWithoutHello: servers before 4.4.2 know hello as isMaster.
+func TestClockWithoutHello(t *testing.T) {
+	t.Parallel()
+	sim := mongosim.StartTest(t, mongosim.Options{Dialect: "4.4", NoHello: true})
+	now := must.Get(New(client.Open(t, driver.Config{URI: sim.URI()}), "replicator").Clock(t.Context()))(t)
+	if now.Election == "" || now.Time.IsZero() {
+		t.Errorf("%+v", now)
+	}
+}
+
 // refusing refuses the first command with a duplicate key, and then has a record.
 type refusing struct {
 	has   bson.D

@@ -149,15 +149,11 @@ func (b *Board) members(ctx context.Context, group string) ([]share.Member, time
 
 // clock is the primary's.
 func (b *Board) clock(ctx context.Context) (time.Time, error) {
-	body, err := bson.Marshal(bson.D{{Key: "hello", Value: 1}})
-	if err != nil {
-		return time.Time{}, fmt.Errorf("build the command: %w", err)
-	}
-	reply, err := b.target.Call(ctx, mongo.Command{DB: "admin", Body: body})
+	reply, err := mongo.Hello(ctx, b.target)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("ask for the time: %w", err)
 	}
-	if primary, ok := reply.Lookup("isWritablePrimary").BooleanOK(); !ok || !primary {
+	if !mongo.IsPrimary(reply) {
 		return time.Time{}, errors.New("ask for the time: the server that answered is no primary")
 	}
 	r := metadata.NewReader(reply)

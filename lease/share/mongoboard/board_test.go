@@ -23,3 +23,12 @@ func TestConformance(t *testing.T) {
 	set := client.Open(t, driver.Config{URI: sim.URI()})
 	sharetest.Run(t, time.Second, func(t *testing.T) share.Board { return New(set, strings.ReplaceAll(t.Name(), "/", "_")) })
 }
+
+// TestClockWithoutHello: servers before 4.4.2 know hello as isMaster.
+func TestClockWithoutHello(t *testing.T) {
+	t.Parallel()
+	sim := mongosim.StartTest(t, mongosim.Options{Dialect: "4.4", NoHello: true})
+	if now, err := New(client.Open(t, driver.Config{URI: sim.URI()}), "replicator").clock(t.Context()); err != nil || now.IsZero() {
+		t.Errorf("%s, %v", now, err)
+	}
+}

@@ -43,7 +43,7 @@ func runHello(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) err
 		}
 	}
 	v := r.Server.Config.Node.View()
-	if _, ok := rawbson.Lookup(r.Cmd, "helloOk"); ok {
+	if _, ok := rawbson.Lookup(r.Cmd, "helloOk"); ok && r.Server.Commands["hello"] != nil {
 		out.Buf = bsoncore.AppendBooleanElement(out.Buf, "helloOk", true)
 	}
 	out.Buf = appendHello(out.Buf, &v, r.Spec.Name == "hello")

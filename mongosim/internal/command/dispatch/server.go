@@ -82,6 +82,9 @@ func New(cfg Config, more ...[]Spec) (*Server, error) {
 			}
 		}
 	}
+	if v := cfg.Dialect.Version; v == "4.4.0" || v == "4.4.1" {
+		delete(s.Commands, "hello") // new in 4.4.2
+	}
 	return s, nil
 }
 
