@@ -87,6 +87,8 @@ type work struct {
 	committed bool
 	// sent means that this process has sent, or is about to send, a command that blocks writes, and is to lift that.
 	sent bool
+	// began is when the last step was begun.
+	began time.Time
 	// late is when this process found that a command of its own that blocks writes may be executed later, zero if not.
 	late time.Time
 }
@@ -219,11 +221,26 @@ func (w *work) readyStill(ctx context.Context) error {
 // persistPause is the pause before a step is tried again.
 const persistPause = 250 * time.Millisecond
 
-// persist retries transient errors, such as those of a failover. do must be idempotent.
+// persist retries transient errors, such as those of a failover, each step from its first failure on; a drain, which waits
+// by itself, from its begin on. do must be idempotent.
 func (w *work) persist(ctx context.Context, do func(ctx context.Context) error) error {
-	for begun := time.Now(); ; {
+	since := map[record.Step]time.Time{}
+	for {
 		err := do(ctx)
-		if err == nil || ctx.Err() != nil || !passing(err) || time.Since(begun) > w.cfg.Drain.Within {
+		if err == nil || ctx.Err() != nil || !passing(err) {
+			return err
+		}
+		step := w.rec.Last().Step
+		if e, is := errors.AsType[*StepError](err); is {
+			step = e.Step
+		}
+		if since[step].IsZero() {
+			since[step] = time.Now()
+			if step == record.Drain {
+				since[step] = w.began
+			}
+		}
+		if time.Since(since[step]) > w.cfg.Drain.Within {
 			return err
 		}
 		w.cfg.Drain.say("trying again: " + err.Error())
@@ -278,6 +295,7 @@ func (w *work) step(ctx context.Context, s record.Step, do func(ctx context.Cont
 
 // begin records that a step begins.
 func (w *work) begin(ctx context.Context, s record.Step) error {
+	w.began = time.Now()
 	if err := w.change(ctx, func(r *record.Record) { r.Begin(s, w.cfg.Drain.By, now()) }); err != nil {
 		return &StepError{s, err}
 	}

@@ -211,11 +211,19 @@ func (pr *promotion) run(ctx context.Context) error {
 		stop(nil)
 		renewal.Wait()
 	}()
-	leading, over := pr.keeper.Lead(ctx)
-	err := pr.lead(leading)
-	over()
-	pr.release(ctx)
-	return err
+	for {
+		leading, over := pr.keeper.Lead(ctx)
+		err := pr.lead(leading)
+		expired := errors.Is(context.Cause(leading), lease.ErrExpired)
+		over()
+		if err != nil && expired && ctx.Err() == nil {
+			pr.say("the lease has ended, as the target did not answer: it is acquired again")
+			pr.claim.TakeOver = true
+			continue
+		}
+		pr.release(ctx)
+		return err
+	}
 }
 
 // release gives the lease back. If that fails it ends by itself.
