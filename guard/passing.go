@@ -93,11 +93,11 @@ func (p *Passing) Over(e *oplog.Entry) (bool, error) {
 	case e.NS.DB() == p.cfg.MetaDB:
 		return false, p.metadata(&e.Op)
 	}
-	if e.LSID != nil {
+	if lsid := e.Session().LSID; lsid != nil {
 		if len(p.own) == 0 {
 			return false, nil
 		}
-		session, ok := sessionOf(e.LSID)
+		session, ok := sessionOf(lsid)
 		return ok && p.own[session], nil
 	}
 	if len(p.live) == 0 {

@@ -92,8 +92,10 @@ func sessionOf(lsid bson.Raw) (id [16]byte, ok bool) {
 // lanes have written may be left out.
 func (w *Watch) See(ctx context.Context, e *oplog.Entry) ([]Write, error) {
 	s := seen{w: w, ctx: ctx, e: e}
-	if e.LSID != nil {
-		s.session, s.hasSession = sessionOf(e.LSID)
+	from := e.Session()
+	s.txn = from.TxnNumber
+	if from.LSID != nil {
+		s.session, s.hasSession = sessionOf(from.LSID)
 		s.own = s.hasSession && w.own[s.session]
 	}
 	if err := s.op(&e.Op, 0); err != nil {
@@ -125,6 +127,7 @@ type seen struct {
 	ctx context.Context //nolint:containedctx // It lives as long as the call that has it.
 	e   *oplog.Entry
 
+	txn             int64
 	session         [16]byte
 	hasSession, own bool
 	found           []Write
@@ -251,7 +254,7 @@ func (s *seen) command(op *oplog.Op) error {
 // add adds a foreign write.
 func (s *seen) add(kind string, ns, to oplog.Namespace, id bson.RawValue) {
 	f := Write{
-		OpTime: s.e.OpTime, Wall: s.e.WallTime().UTC(), Kind: kind, NS: ns.Series().Clone(), To: to.Series().Clone(), Txn: s.e.TxnNumber,
+		OpTime: s.e.OpTime, Wall: s.e.WallTime().UTC(), Kind: kind, NS: ns.Series().Clone(), To: to.Series().Clone(), Txn: s.txn,
 	}
 	if !id.IsZero() {
 		f.ID = strings.ToValidUTF8(bsontext.Value(id), "?")

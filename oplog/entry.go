@@ -12,30 +12,19 @@ import (
 // Entry is one entry of the oplog, as views into the bytes that it was parsed from.
 // Optimes of pre- and post-images, retry images, and fields of resharding and
 // sharding are not kept: following a replica set does not need them.
+//
+// A backlog has millions of entries in memory, so that each has only what all of them are
+// asked for. The rest is in Raw: see [Entry.Session].
 type Entry struct {
 	// Op is the entry's operation. Op.OpTime is the entry's own.
 	Op
 	// Wall is the primary's wall clock time when it wrote the entry, in milliseconds
 	// since the epoch.
 	Wall bson.DateTime
-	// LSID is the logical session, nil if there is none.
-	LSID bson.Raw
-	// TxnNumber is the number of the session's transaction or retryable write; see
-	// HasTxnNumber.
-	TxnNumber int64
-	// StmtID is the statement number, or an array of them, of a retryable write. Its
-	// type is zero if there is none.
-	StmtID bson.RawValue
-	// PrevOpTime is the previous entry of the same transaction, or the previous write
-	// of the session. It is null for the first; see HasPrevOpTime.
-	PrevOpTime OpTime
-	// MultiOpType is 1 for an applyOps that contains several retryable writes, and is
-	// not part of a transaction (since 7.0).
-	MultiOpType int32
-	// HasTxnNumber and HasPrevOpTime distinguish a zero from an absent field.
-	HasTxnNumber, HasPrevOpTime bool
 	// Raw is the whole entry.
 	Raw bson.Raw
+	// session has the fields of Session that the entry has.
+	session fields
 }
 
 // ParseEntry parses one entry.
@@ -66,11 +55,12 @@ func (e *Entry) Parse(raw bson.Raw) error {
 
 func (e *Entry) parse() error {
 	var seen fields
+	var s Session // only checked
 	it := rawbson.NewIter(e.Raw)
 	for it.Next() {
 		known, err := e.field(&it.Elem, &seen)
 		if !known {
-			err = e.ownField(&it.Elem, &seen)
+			err = e.ownField(&it.Elem, &seen, &s)
 		}
 		if err != nil {
 			return err
@@ -87,11 +77,12 @@ func (e *Entry) parse() error {
 	case e.OpTime.IsNull():
 		return e.bad("ts", "it is zero")
 	}
+	e.session = seen & fieldsOfSession
 	return e.check(seen)
 }
 
 // ownField reads the fields that only entries have, not elements of applyOps.
-func (e *Entry) ownField(f *rawbson.Elem, seen *fields) error {
+func (e *Entry) ownField(f *rawbson.Elem, seen *fields, s *Session) error {
 	var bit fields
 	var ok bool
 	switch f.Name() {
@@ -106,31 +97,13 @@ func (e *Entry) ownField(f *rawbson.Elem, seen *fields) error {
 		var ms int64
 		ms, ok = f.DateTime()
 		e.Wall = bson.DateTime(ms)
-	case "lsid":
-		bit = fieldLSID
-		e.LSID, ok = f.Document()
-	case "txnNumber":
-		bit = fieldTxnNumber
-		e.TxnNumber, ok = f.Int64()
-		e.HasTxnNumber = true
-	case "stmtId":
-		bit = fieldStmtID
-		e.StmtID = f.Raw()
-		ok = f.Type == bson.TypeInt32 || f.Type == bson.TypeArray
-	case "prevOpTime":
-		bit = fieldPrevOpTime
-		e.PrevOpTime, ok = opTimeOf(f)
-		e.HasPrevOpTime = true
-	case "multiOpType":
-		bit = fieldMultiOpType
-		var n int64
-		n, ok = f.Int64()
-		if ok && n != 0 && n != 1 {
+	default:
+		if bit, ok = s.field(f); bit == 0 {
+			return nil
+		}
+		if n := s.MultiOpType; ok && bit == fieldMultiOpType && n != 0 && n != 1 {
 			return e.Fault("multiOpType", fmt.Errorf("%w: a value of %d", ErrUnsupported, n))
 		}
-		e.MultiOpType = int32(n)
-	default:
-		return nil
 	}
 	if !ok {
 		return e.bad(f.Name(), "it is %s", describe(f))
@@ -140,19 +113,6 @@ func (e *Entry) ownField(f *rawbson.Elem, seen *fields) error {
 
 // WallTime returns Wall as a time.
 func (e *Entry) WallTime() time.Time { return e.Wall.Time() }
-
-// InTransaction reports whether the entry is part of a transaction, or of another
-// chain of entries that takes effect as a whole: its PrevOpTime links it to the
-// chain's other parts. A retryable write also has a PrevOpTime, but it links other
-// writes of its session; so does an applyOps of MultiOpType 1.
-func (e *Entry) InTransaction() bool {
-	switch e.Command {
-	case CommandApplyOps, CommandCommitTransaction, CommandAbortTransaction:
-		return e.HasPrevOpTime && e.MultiOpType != 1
-	default:
-		return false
-	}
-}
 
 func opTimeOf(f *rawbson.Elem) (OpTime, bool) {
 	doc, ok := f.Document()

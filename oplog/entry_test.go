@@ -60,15 +60,16 @@ func TestParseKeepsSessionFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := e.Session()
 	switch {
 	case !e.Upsert || !e.FromMigrate:
 		t.Error("b or fromMigrate is lost")
 	case e.UI.String() != "00010203-0405-0607-0809-0a0b0c0d0e0f":
 		t.Errorf("UUID is %s", e.UI)
-	case e.LSID == nil || !e.HasTxnNumber || e.TxnNumber != 9 || e.StmtID.AsInt64() != 4:
-		t.Errorf("session is %s %d %s", e.LSID, e.TxnNumber, e.StmtID)
-	case !e.HasPrevOpTime || e.PrevOpTime != oplog.NewOpTime(2, 1, 4):
-		t.Errorf("previous optime is %s", e.PrevOpTime)
+	case !e.HasSession() || s.LSID == nil || !s.HasTxnNumber || s.TxnNumber != 9 || s.StmtID.AsInt64() != 4:
+		t.Errorf("session is %s %d %s", s.LSID, s.TxnNumber, s.StmtID)
+	case !s.HasPrevOpTime || s.PrevOpTime != oplog.NewOpTime(2, 1, 4):
+		t.Errorf("previous optime is %s", s.PrevOpTime)
 	case e.InTransaction():
 		t.Error("a retryable write passes for a part of a transaction")
 	}
@@ -195,8 +196,8 @@ func TestParseForgetsThePreviousEntry(t *testing.T) {
 	if err := e.Parse(rich); err != nil {
 		t.Fatal(err)
 	}
-	if e.StmtID.Type != bson.TypeArray || e.PrevOpTime != oplog.NewOpTime(2, 1, oplog.UninitializedTerm) || e.MultiOpType != 1 {
-		t.Errorf("stmtId %s, previous optime %s, multiOpType %d", e.StmtID, e.PrevOpTime, e.MultiOpType)
+	if s := e.Session(); s.StmtID.Type != bson.TypeArray || s.PrevOpTime != oplog.NewOpTime(2, 1, oplog.UninitializedTerm) || s.MultiOpType != 1 {
+		t.Errorf("stmtId %s, previous optime %s, multiOpType %d", s.StmtID, s.PrevOpTime, s.MultiOpType)
 	}
 	if err := e.Parse(poor); err != nil {
 		t.Fatal(err)

@@ -231,7 +231,7 @@ func (o *openTxns) add(e *oplog.Entry) error {
 			return err
 		}
 	}
-	key := string(e.LSID)
+	key := string(e.Session().LSID)
 	if res.Dropped > 0 { // the session has moved on
 		delete(o.of, key)
 	}

@@ -220,7 +220,7 @@ func behindFirstPart(t *testing.T, log []byte) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.InTransaction() && !e.PrevOpTime.IsNull() {
+		if e.InTransaction() && !e.Session().PrevOpTime.IsNull() {
 			return log
 		}
 		log = log[n:]

@@ -126,8 +126,8 @@ func group(e *oplog.Entry) string {
 	case e.InTransaction():
 		text = fmt.Sprintf("transaction, %d operations", n)
 	}
-	if e.HasPrevOpTime && !e.PrevOpTime.IsNull() {
-		text += ", after " + e.PrevOpTime.String()
+	if s := e.Session(); s.HasPrevOpTime && !s.PrevOpTime.IsNull() {
+		text += ", after " + s.PrevOpTime.String()
 	}
 	return text
 }

@@ -68,11 +68,15 @@ func (h *history) add(e *oplog.Entry) error {
 // link returns the changes of the parts before an entry, and forgets them. Missing
 // parts belong to a transaction that ended before Begin.
 func (h *history) link(e *oplog.Entry) []change {
-	if !e.InTransaction() || e.PrevOpTime.IsNull() {
+	if !e.InTransaction() {
 		return nil
 	}
-	list := h.open[e.PrevOpTime]
-	delete(h.open, e.PrevOpTime)
+	prev := e.Session().PrevOpTime
+	if prev.IsNull() {
+		return nil
+	}
+	list := h.open[prev]
+	delete(h.open, prev)
 	return list
 }
 

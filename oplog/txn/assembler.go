@@ -230,8 +230,12 @@ func (a *Assembler) checkResume(at oplog.OpTime) error {
 // transactions by an abort. A prepared transaction is never dropped.
 func (a *Assembler) moveOn(e *oplog.Entry) (dropped int, err error) {
 	var old []*chain
-	for _, c := range a.sessionChains(e) {
-		if !c.prepared && c.txnNumber < e.TxnNumber {
+	if len(a.sessions) == 0 || !e.HasSession() {
+		return 0, nil
+	}
+	s := e.Session()
+	for _, c := range a.sessionChains(&s) {
+		if !c.prepared && c.txnNumber < s.TxnNumber {
 			old = append(old, c)
 		}
 	}
@@ -242,15 +246,15 @@ func (a *Assembler) moveOn(e *oplog.Entry) (dropped int, err error) {
 // find returns the chain that an entry continues by its link, which must not be
 // null. It is a ghost if the chain started before the first entry added and must
 // have ended up to Config.ApplyAfter.
-func (a *Assembler) find(e *oplog.Entry) (*chain, error) {
-	c := a.byLast[e.PrevOpTime.TS]
-	if c != nil && c.last.Equal(e.PrevOpTime) {
-		return c, c.belongs(e)
+func (a *Assembler) find(e *oplog.Entry, s *oplog.Session) (*chain, error) {
+	c := a.byLast[s.PrevOpTime.TS]
+	if c != nil && c.last.Equal(s.PrevOpTime) {
+		return c, c.belongs(e, s)
 	}
-	if !a.started && e.PrevOpTime.Before(a.first) {
-		return a.begin(e, true), nil
+	if !a.started && s.PrevOpTime.Before(a.first) {
+		return a.begin(e, s, true), nil
 	}
-	return nil, &BrokenChainError{OpTime: e.OpTime, Prev: e.PrevOpTime}
+	return nil, &BrokenChainError{OpTime: e.OpTime, Prev: s.PrevOpTime}
 }
 
 func (a *Assembler) applyOps(e *oplog.Entry) (Result, error) {
@@ -258,16 +262,17 @@ func (a *Assembler) applyOps(e *oplog.Entry) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	s := e.Session()
 	isPart := group.Prepare || group.PartialTxn
 	if !e.InTransaction() {
 		if isPart {
 			return Result{}, bad(e, "o", "a part of a transaction that does not link to the others")
 		}
-		return a.single(e, &group)
+		return a.single(e, &s, &group)
 	}
 	var c *chain
-	if !e.PrevOpTime.IsNull() {
-		if c, err = a.find(e); err != nil {
+	if !s.PrevOpTime.IsNull() {
+		if c, err = a.find(e, &s); err != nil {
 			return Result{}, err
 		}
 		if c.prepared {
@@ -277,24 +282,24 @@ func (a *Assembler) applyOps(e *oplog.Entry) (Result, error) {
 	switch {
 	case isPart:
 		if c == nil {
-			c = a.begin(e, false)
+			c = a.begin(e, &s, false)
 		}
 		return Result{Outcome: Partial}, a.extend(c, e, &group)
 	case c == nil:
-		return a.single(e, &group)
+		return a.single(e, &s, &group)
 	default:
 		return a.finish(c, e, &group)
 	}
 }
 
 // single processes a group that is one entry.
-func (a *Assembler) single(e *oplog.Entry, group *oplog.ApplyOps) (Result, error) {
+func (a *Assembler) single(e *oplog.Entry, s *oplog.Session, group *oplog.ApplyOps) (Result, error) {
 	if !a.started {
 		return Result{Outcome: Past}, nil
 	}
 	c := chain{
 		start: e.OpTime, flat: newFlattener(e),
-		lsid: e.LSID, txnNumber: e.TxnNumber, hasTxnNumber: e.HasTxnNumber,
+		lsid: s.LSID, txnNumber: s.TxnNumber, hasTxnNumber: s.HasTxnNumber,
 		store: store{budget: a.budget},
 	}
 	if err := c.take(group); err != nil {
@@ -333,17 +338,18 @@ func (a *Assembler) finish(c *chain, e *oplog.Entry, group *oplog.ApplyOps) (Res
 // commit ends a prepared chain.
 func (a *Assembler) commit(e *oplog.Entry) (Result, error) {
 	at, err := e.CommitTimestamp()
+	s := e.Session()
 	switch {
 	case err != nil:
 		return Result{}, err
-	case !e.HasPrevOpTime || e.PrevOpTime.IsNull():
+	case !s.HasPrevOpTime || s.PrevOpTime.IsNull():
 		return Result{}, bad(e, "prevOpTime", "a commit of no transaction")
 	case oplog.CompareTimestamps(at, e.OpTime.TS) > 0:
 		return Result{}, bad(e, "o.commitTimestamp", "it is %d:%d, later than its own entry", at.T, at.I)
-	case oplog.CompareTimestamps(at, e.PrevOpTime.TS) < 0:
-		return Result{}, bad(e, "o.commitTimestamp", "it is %d:%d, earlier than the prepared entry %s", at.T, at.I, e.PrevOpTime)
+	case oplog.CompareTimestamps(at, s.PrevOpTime.TS) < 0:
+		return Result{}, bad(e, "o.commitTimestamp", "it is %d:%d, earlier than the prepared entry %s", at.T, at.I, s.PrevOpTime)
 	}
-	c, err := a.find(e)
+	c, err := a.find(e, &s)
 	switch {
 	case err != nil:
 		return Result{}, err
@@ -364,8 +370,9 @@ func (a *Assembler) commit(e *oplog.Entry) (Result, error) {
 // case there is nothing to apply.
 func (a *Assembler) abort(e *oplog.Entry) (Result, error) {
 	r := Result{Outcome: Aborted}
-	if c := a.byLast[e.PrevOpTime.TS]; c != nil && e.HasPrevOpTime && c.last.Equal(e.PrevOpTime) {
-		err := c.belongs(e)
+	s := e.Session()
+	if c := a.byLast[s.PrevOpTime.TS]; c != nil && s.HasPrevOpTime && c.last.Equal(s.PrevOpTime) {
+		err := c.belongs(e, &s)
 		if err == nil {
 			r.Parts, err = a.drop(c)
 		}
@@ -374,11 +381,11 @@ func (a *Assembler) abort(e *oplog.Entry) (Result, error) {
 	// The link finds no chain; the session may: the server's applier drops the parts
 	// of the aborting session.
 	var same []*chain
-	for _, c := range a.sessionChains(e) {
+	for _, c := range a.sessionChains(&s) {
 		switch {
-		case c.txnNumber != e.TxnNumber:
+		case c.txnNumber != s.TxnNumber:
 		case c.prepared:
-			return r, bad(e, "prevOpTime", "the abort of %s, prepared, links to %s", c.last, e.PrevOpTime)
+			return r, bad(e, "prevOpTime", "the abort of %s, prepared, links to %s", c.last, s.PrevOpTime)
 		default:
 			same = append(same, c)
 		}

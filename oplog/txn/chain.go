@@ -40,8 +40,8 @@ func (c *chain) hasSession() bool { return c.hasTxnNumber && c.lsid != nil }
 
 // belongs checks that an entry has the chain's session. Links alone identify the
 // chain, so a different session means that the log cannot be trusted.
-func (c *chain) belongs(e *oplog.Entry) error {
-	if c.ghost || c.hasTxnNumber == e.HasTxnNumber && c.txnNumber == e.TxnNumber && bytes.Equal(c.lsid, e.LSID) {
+func (c *chain) belongs(e *oplog.Entry, s *oplog.Session) error {
+	if c.ghost || c.hasTxnNumber == s.HasTxnNumber && c.txnNumber == s.TxnNumber && bytes.Equal(c.lsid, s.LSID) {
 		return nil
 	}
 	return bad(e, "prevOpTime", "it links to %s of another session or transaction", c.last)
@@ -100,10 +100,10 @@ func (c *chain) transaction(e *oplog.Entry) *Transaction {
 }
 
 // begin returns a chain without parts.
-func (a *Assembler) begin(e *oplog.Entry, ghost bool) *chain {
+func (a *Assembler) begin(e *oplog.Entry, s *oplog.Session, ghost bool) *chain {
 	return &chain{
 		start: e.OpTime, ghost: ghost, flat: newFlattener(e), place: nowhere,
-		lsid: bytes.Clone(e.LSID), txnNumber: e.TxnNumber, hasTxnNumber: e.HasTxnNumber,
+		lsid: bytes.Clone(s.LSID), txnNumber: s.TxnNumber, hasTxnNumber: s.HasTxnNumber,
 		store: store{budget: a.budget, segments: a.segments, start: e.OpTime},
 	}
 }
@@ -199,11 +199,11 @@ func (a *Assembler) drop(c *chain) (parts int, err error) {
 }
 
 // sessionChains returns the open chains of an entry's session.
-func (a *Assembler) sessionChains(e *oplog.Entry) []*chain {
-	if len(a.sessions) == 0 || !e.HasTxnNumber || e.LSID == nil {
+func (a *Assembler) sessionChains(s *oplog.Session) []*chain {
+	if !s.HasTxnNumber || s.LSID == nil {
 		return nil
 	}
-	return a.sessions[string(e.LSID)]
+	return a.sessions[string(s.LSID)]
 }
 
 // dropAll drops chains and returns the number of their parts. The slice must not be

@@ -130,10 +130,10 @@ type flattener struct {
 
 func newFlattener(e *oplog.Entry) flattener {
 	kind := KindApplyOps
-	if e.InTransaction() && e.HasTxnNumber && e.LSID != nil {
+	if e.InTransaction() && e.HasSession() {
 		kind = KindTransaction
 	}
-	return flattener{kind: kind, upsert: !e.HasTxnNumber}
+	return flattener{kind: kind, upsert: !e.HasTxnNumber()}
 }
 
 // entry yields the operations of one applyOps, and reports whether to continue:

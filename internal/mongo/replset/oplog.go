@@ -139,10 +139,11 @@ func ChainStart(ctx context.Context, member mongo.Caller, prev oplog.OpTime) (op
 		if err != nil {
 			return oplog.OpTime{}, fmt.Errorf("follow a transaction back to %s: %w", prev, err)
 		}
-		if !e.HasPrevOpTime || e.PrevOpTime.IsNull() {
+		s := e.Session()
+		if !s.HasPrevOpTime || s.PrevOpTime.IsNull() {
 			return e.OpTime, nil
 		}
-		prev = e.PrevOpTime
+		prev = s.PrevOpTime
 	}
 }
 

@@ -60,10 +60,11 @@ func (r *recording) rebuild() error {
 
 func (b *rebuilder) readTxns() error {
 	for _, e := range b.r.entries {
-		if e.Command != oplog.CommandApplyOps || !e.HasTxnNumber || e.LSID == nil {
+		if e.Command != oplog.CommandApplyOps || !e.HasSession() {
 			continue
 		}
-		key := txnKey{sessionOf(e.LSID), e.TxnNumber}
+		s := e.Session()
+		key := txnKey{sessionOf(s.LSID), s.TxnNumber}
 		t := b.txns[key]
 		if t == nil {
 			t = &txnOps{}
@@ -144,8 +145,9 @@ func (b *rebuilder) rebuild(i int) error {
 			continue // the collection may have been made for it
 		}
 		insert.add(&e.Op)
-		if e.LSID != nil && e.HasTxnNumber {
-			insert.session, insert.number = sessionOf(e.LSID), e.TxnNumber
+		if e.HasSession() {
+			s := e.Session()
+			insert.session, insert.number = sessionOf(s.LSID), s.TxnNumber
 		}
 	}
 	if len(insert.docs) == 0 {

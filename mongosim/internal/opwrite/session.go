@@ -179,10 +179,11 @@ func (b *Batch) chain(s *Session, r *Record) (*stmtChain, error) {
 				c.entries[id] = at
 			}
 		}
-		if !e.HasPrevOpTime {
+		s := e.Session()
+		if !s.HasPrevOpTime {
 			break
 		}
-		at = e.PrevOpTime
+		at = s.PrevOpTime
 	}
 	if len(b.p.chains) >= maxChains {
 		clear(b.p.chains)
@@ -194,7 +195,7 @@ func (b *Batch) chain(s *Session, r *Record) (*stmtChain, error) {
 // stmtIDs are the statements that an entry has executed, by itself or by the
 // operations in it.
 func stmtIDs(e *oplog.Entry) []int32 {
-	ids := appendStmtIDs(nil, e.StmtID)
+	ids := appendStmtIDs(nil, e.Session().StmtID)
 	if e.Command != oplog.CommandApplyOps {
 		return ids
 	}

@@ -14,17 +14,18 @@ import (
 // writeRecord updates the record of an entry's session, as part of the entry's
 // unit. Records are not in the log: each member derives them from it.
 func writeRecord(u *storage.Unit, e *oplog.Entry) error {
-	if e.LSID == nil || !e.HasTxnNumber {
+	if !e.HasSession() {
 		return nil
 	}
-	r := opwrite.Record{TxnNumber: e.TxnNumber, LastWrite: e.OpTime, Wall: e.Wall}
+	s := e.Session()
+	r := opwrite.Record{TxnNumber: s.TxnNumber, LastWrite: e.OpTime, Wall: e.Wall}
 	switch e.Command {
 	case oplog.CommandCommitTransaction:
 		r.State = opwrite.StateCommitted
 	case oplog.CommandAbortTransaction:
 		r.State = opwrite.StateAborted
 	case oplog.CommandApplyOps:
-		if e.MultiOpType == 1 {
+		if s.MultiOpType == 1 {
 			break
 		}
 		group, err := e.ApplyOps()
@@ -32,14 +33,14 @@ func writeRecord(u *storage.Unit, e *oplog.Entry) error {
 			return err
 		}
 		switch {
-		case group.PartialTxn && !e.PrevOpTime.IsNull():
+		case group.PartialTxn && !s.PrevOpTime.IsNull():
 			return nil // set by the first part
 		case group.PartialTxn:
 			r.State, r.Start = opwrite.StateInProgress, e.OpTime
 		case group.Prepare:
 			r.State, r.Start = opwrite.StatePrepared, e.OpTime
-			if !e.PrevOpTime.IsNull() {
-				before, ok, err := opwrite.ReadRecord(u.View(), e.LSID)
+			if !s.PrevOpTime.IsNull() {
+				before, ok, err := opwrite.ReadRecord(u.View(), s.LSID)
 				if err != nil {
 					return err
 				}
@@ -52,13 +53,14 @@ func writeRecord(u *storage.Unit, e *oplog.Entry) error {
 		}
 	default:
 	}
-	return opwrite.WriteRecord(u, e.LSID, &r)
+	return opwrite.WriteRecord(u, s.LSID, &r)
 }
 
 // keepImage stores the document that a retry of a findAndModify will need, if the
 // entry says so (since 6.0).
 func keepImage(u *storage.Unit, e *oplog.Entry, pre, post bson.Raw) error {
-	if e.LSID == nil {
+	from := e.Session()
+	if from.LSID == nil {
 		return nil
 	}
 	wanted, ok := rawbson.Lookup(e.Raw, "needsRetryImage")
@@ -76,6 +78,6 @@ func keepImage(u *storage.Unit, e *oplog.Entry, pre, post bson.Raw) error {
 	if image == nil {
 		return nil // in a copy that is newer than the log
 	}
-	s := opwrite.Session{LSID: e.LSID, TxnNumber: e.TxnNumber}
+	s := opwrite.Session{LSID: from.LSID, TxnNumber: from.TxnNumber}
 	return opwrite.WriteImage(u, &s, e.OpTime.TS, kind, image)
 }

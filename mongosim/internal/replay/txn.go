@@ -21,13 +21,13 @@ func (a *Applier) applyGroup(w *storage.Writer, e *oplog.Entry) error {
 	if err != nil {
 		return err
 	}
-	chained := e.InTransaction()
+	chained, s := e.InTransaction(), e.Session()
 	switch {
 	case !chained && (group.Prepare || group.PartialTxn):
 		return fmt.Errorf("%w: a part of a transaction without prevOpTime", ErrBrokenChain)
 	case group.PartialTxn:
-		if !e.PrevOpTime.IsNull() {
-			if _, err := partAt(w, e.PrevOpTime, e); err != nil {
+		if !s.PrevOpTime.IsNull() {
+			if _, err := partAt(w, s.PrevOpTime, e); err != nil {
 				return err
 			}
 		} else {
@@ -51,7 +51,7 @@ func (a *Applier) applyGroup(w *storage.Writer, e *oplog.Entry) error {
 	}
 	// The log does not say what a user's applyOps found: it may have replaced or
 	// inserted. Transactions and grouped inserts do not.
-	r := rules{replace: a.opts.Tolerant || !chained && e.MultiOpType != 1}
+	r := rules{replace: a.opts.Tolerant || !chained && s.MultiOpType != 1}
 	if err := a.commit(w, e, func(u *storage.Unit) error { return a.all(u, ops, r) }); err != nil {
 		return err
 	}
@@ -95,16 +95,18 @@ func (a *Applier) prepare(w *storage.Writer, e *oplog.Entry) error {
 	u.Keep()
 	u.Prepare(e.OpTime.TS)
 	w.HoldOplog(first)
+	s := e.Session()
 	a.prepared[e.OpTime.TS] = opwrite.Prepared{
-		Session: opwrite.Session{LSID: e.LSID, TxnNumber: e.TxnNumber}, Unit: u, At: e.OpTime,
+		Session: opwrite.Session{LSID: s.LSID, TxnNumber: s.TxnNumber}, Unit: u, At: e.OpTime,
 	}
 	return nil
 }
 
 // decide executes commitTransaction and abortTransaction.
 func (a *Applier) decide(w *storage.Writer, e *oplog.Entry) error {
-	p, ok := a.prepared[e.PrevOpTime.TS]
-	ok = ok && p.At.Equal(e.PrevOpTime)
+	s := e.Session()
+	p, ok := a.prepared[s.PrevOpTime.TS]
+	ok = ok && p.At.Equal(s.PrevOpTime)
 	isCommit := e.Command == oplog.CommandCommitTransaction
 	var visible bson.Timestamp
 	if isCommit {
@@ -113,16 +115,16 @@ func (a *Applier) decide(w *storage.Writer, e *oplog.Entry) error {
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("%w: no transaction was prepared at %s", ErrBrokenChain, e.PrevOpTime)
+			return fmt.Errorf("%w: no transaction was prepared at %s", ErrBrokenChain, s.PrevOpTime)
 		}
 	}
 	if isCommit && (oplog.CompareTimestamps(visible, p.At.TS) < 0 || oplog.CompareTimestamps(visible, e.OpTime.TS) > 0) {
 		return fmt.Errorf("%w: the commit timestamp %d:%d is not between %s and the entry", ErrBrokenChain, visible.T, visible.I, p.At)
 	}
-	if ok && (p.Session.TxnNumber != e.TxnNumber || string(p.Session.LSID) != string(e.LSID)) {
-		return fmt.Errorf("%w: the transaction prepared at %s is of another session", ErrBrokenChain, e.PrevOpTime)
+	if ok && (p.Session.TxnNumber != s.TxnNumber || string(p.Session.LSID) != string(s.LSID)) {
+		return fmt.Errorf("%w: the transaction prepared at %s is of another session", ErrBrokenChain, s.PrevOpTime)
 	}
-	before, _, err := opwrite.ReadRecord(w.View(bson.Timestamp{}), e.LSID)
+	before, _, err := opwrite.ReadRecord(w.View(bson.Timestamp{}), s.LSID)
 	if err != nil {
 		return err
 	}
@@ -131,7 +133,7 @@ func (a *Applier) decide(w *storage.Writer, e *oplog.Entry) error {
 	}
 	w.ReleaseOplog(before.Start.TS, e.OpTime.TS)
 	if ok {
-		delete(a.prepared, e.PrevOpTime.TS)
+		delete(a.prepared, s.PrevOpTime.TS)
 		if isCommit {
 			p.Unit.CommitAt(visible, e.OpTime.TS)
 		} else {
@@ -162,7 +164,7 @@ func partAt(w *storage.Writer, at oplog.OpTime, e *oplog.Entry) (*oplog.Entry, e
 		if err != nil {
 			return nil, err
 		}
-		if group.PartialTxn && part.TxnNumber == e.TxnNumber && string(part.LSID) == string(e.LSID) {
+		if is, of := part.Session(), e.Session(); group.PartialTxn && is.TxnNumber == of.TxnNumber && string(is.LSID) == string(of.LSID) {
 			return part, nil
 		}
 	}
@@ -175,7 +177,7 @@ func partAt(w *storage.Writer, at oplog.OpTime, e *oplog.Entry) (*oplog.Entry, e
 func operations(w *storage.Writer, e *oplog.Entry) (ops []oplog.Op, first bson.Timestamp, err error) {
 	parts := []*oplog.Entry{e}
 	if e.InTransaction() {
-		for at := e.PrevOpTime; !at.IsNull(); at = parts[len(parts)-1].PrevOpTime {
+		for at := e.Session().PrevOpTime; !at.IsNull(); at = parts[len(parts)-1].Session().PrevOpTime {
 			part, err := partAt(w, at, e)
 			if err != nil {
 				return nil, first, err
