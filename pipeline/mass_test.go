@@ -262,9 +262,9 @@ func (m *massWorld) mishap() {
 	case 3:
 		before = side + " stepdown"
 	case 4:
-		before, after = side+" kill primary\n"+side+" await primary", side+" start down\n"+side+" await synced"
+		before, after = side+" await primary\n"+side+" kill primary\n"+side+" await primary", side+" start down\n"+side+" await synced"
 	case 5:
-		before = side + " isolate primary"
+		before = side + " await primary\n" + side + " isolate primary"
 		if side == "source" {
 			before += fmt.Sprintf("\nsource update db.wide %d..%d on=isolated w=1", 1, 50)
 		}

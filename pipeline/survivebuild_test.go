@@ -128,9 +128,9 @@ func (b *buildsWorld) mishap() {
 	case 2:
 		before = side + " stepdown"
 	case 3:
-		before, after = side+" kill primary\n"+side+" await primary", side+" start down\n"+side+" await synced"
+		before, after = side+" await primary\n"+side+" kill primary\n"+side+" await primary", side+" start down\n"+side+" await synced"
 	case 4:
-		before = side + " isolate primary"
+		before = side + " await primary\n" + side + " isolate primary"
 		if side == "source" {
 			before += fmt.Sprintf("\nsource update db.kept0 1..50 on=isolated w=1\nsource insert db.other %d..%d on=isolated w=1", b.next, b.next+50)
 			b.next += 51
