@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
@@ -135,9 +136,10 @@ func (x *exchanges) write(ctx, within context.Context) error {
 		size += n
 		to++
 	}
+	size += (to - from) * len(x.clock.GetClusterTime())
 	buf := bufferFor(size)
 	defer release(buf)
-	wm := (*buf)[:0]
+	wm := slices.Grow((*buf)[:0], size)
 	for i := from; i < to; i++ {
 		id := wiremessage.NextRequestID()
 		var err error
