@@ -202,7 +202,10 @@ func TestParseForgetsThePreviousEntry(t *testing.T) {
 	if err := e.Parse(poor); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, e, cmp.Comparer(func(a, b bson.RawValue) bool { return a.Equal(b) })); diff != "" {
+	if s := e.Session(); s.LSID != nil || s.HasTxnNumber || s.HasPrevOpTime || e.HasSession() || e.HasTxnNumber() {
+		t.Errorf("the session of an entry without one is %+v", s)
+	}
+	if diff := cmp.Diff(want, e, cmp.AllowUnexported(oplog.Entry{}), cmp.Comparer(func(a, b bson.RawValue) bool { return a.Equal(b) })); diff != "" {
 		t.Errorf("-fresh +used\n%s", diff)
 	}
 }
@@ -273,6 +276,20 @@ func TestCorruptEntryNamesOffsetAndOpTime(t *testing.T) {
 	deep[strings.Index(string(deep), "\x10y\x00")] = 0x55
 	if _, err := oplog.ParseEntry(deep); err != nil {
 		t.Errorf("Parse looks into the payload: %v", err)
+	}
+}
+
+// TestHasSession: an entry belongs to a session's transaction or retryable write only with both.
+func TestHasSession(t *testing.T) {
+	const op, lsid, number = `"op":"n","ns":"","o":{}`, `,"lsid":{"id":1}`, `,"txnNumber":{"$numberLong":"0"}`
+	for fields, want := range map[string]bool{op: false, op + lsid: false, op + number: false, op + lsid + number: true} {
+		e, err := oplog.ParseEntry(entry(t, fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.HasSession() != want {
+			t.Errorf("%s: %t, want %t", fields, e.HasSession(), want)
+		}
 	}
 }
 
