@@ -13,8 +13,12 @@ import (
 // Cancel takes a cutover back that has not passed its commit point: the source takes writes again, the
 // options are deferred again, and the link continues. The caller has the link's lock (Locked). It may be
 // called again after whatever interrupts it, also once it is done: it lifts a block that came only after that. The error wraps ErrCommitted if it is too late.
+// Called again with the same Config, it cancels no other one.
 func Cancel(ctx context.Context, cfg *Config) (*record.Record, error) {
 	w, err := cfg.work(ctx)
+	if err == nil {
+		err = cfg.same(w.rec)
+	}
 	if err != nil {
 		return nil, err
 	}

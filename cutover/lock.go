@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/jobs"
 	"github.com/oplogrep/replicator/lease/locks"
@@ -97,4 +98,27 @@ func holder(ctx context.Context, e *locks.Elect, link string) (locks.Record, boo
 		}
 	}
 	return locks.Record{}, false
+}
+
+// again continues a cutover that Run has begun with this Config.
+func (cfg *Config) again(ctx context.Context, r *record.Record) (*record.Record, error) {
+	switch r.State {
+	case record.Done: // the answer to the last change was lost
+		return r, nil
+	case record.Cancelled:
+		return r, record.ErrChanged
+	case record.Running, record.Cancelling:
+	}
+	return Resume(ctx, cfg)
+}
+
+// same returns an error if a record is not that of the cutover that this process has worked on before.
+func (cfg *Config) same(r *record.Record) error {
+	switch {
+	case cfg.id == "" && r.Open():
+		cfg.id = r.ID
+	case cfg.id != "" && (r == nil || r.ID != cfg.id):
+		return record.ErrChanged
+	}
+	return nil
 }

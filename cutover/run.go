@@ -70,7 +70,7 @@ type Config struct {
 	// Told, if not nil, is called with each step that has begun or ended.
 	Told func(record.Taken)
 
-	// id is that of the cutover that Run begins.
+	// id is that of the cutover that this process works on, empty before.
 	id string
 }
 
@@ -139,18 +139,6 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 	return w.rec, err
 }
 
-// again continues a cutover that Run has begun with this Config.
-func (cfg *Config) again(ctx context.Context, r *record.Record) (*record.Record, error) {
-	switch r.State {
-	case record.Done: // the answer to the last change was lost
-		return r, nil
-	case record.Cancelled:
-		return r, record.ErrChanged
-	case record.Running, record.Cancelling:
-	}
-	return Resume(ctx, cfg)
-}
-
 // waited is the time after which the preconditions are checked again.
 const waited = 2 * time.Second
 
@@ -183,9 +171,13 @@ func (cfg *Config) cuts(ctx context.Context) error {
 	return err
 }
 
-// Resume continues a cutover from its last step, on any machine.
+// Resume continues a cutover from its last step, on any machine. Called again with the same Config, it continues no other
+// one.
 func Resume(ctx context.Context, cfg *Config) (*record.Record, error) {
 	w, err := cfg.work(ctx)
+	if err == nil {
+		err = cfg.same(w.rec)
+	}
 	switch {
 	case err != nil:
 		return nil, err
