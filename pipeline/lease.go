@@ -39,7 +39,7 @@ func (p *Pipeline) newCandidate() *standby.Candidate {
 		Spooled: func(instance string, c *checkpoint.Copy, from oplog.OpTime) (oplog.OpTime, bool) {
 			return p.oplog.Log().Has(instance, c, from)
 		},
-		Look: p.look, Passes: p.retries, Observer: p.cfg.Observer,
+		Look: p.look, Passes: func(err error) bool { return p.retries(err) || p.unexplained.passes(err) }, Observer: p.cfg.Observer,
 		Other: func() {
 			if p.followed {
 				p.startOver()

@@ -76,6 +76,8 @@ type Pipeline struct {
 	cutNow chan struct{}
 	// guard watches the target for foreign writes, nil if nothing does.
 	guard *guard.Guard
+	// unexplained counts refusals of servers whose reason is not known.
+	unexplained unexplained
 	// followed means that this process has led, and no other one is known to have led since.
 	followed bool
 }
@@ -270,7 +272,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 				err = walk
 			}
 		}
-		if !p.retries(err) && !p.oplog.Overflow().ReadsElsewhere(err) {
+		if !p.retries(err) && !p.oplog.Overflow().ReadsElsewhere(err) && !p.unexplained.passes(err) {
 			return p.candidate.BeforeEnd(ctx, soft, err)
 		}
 		if broken := p.afterFailure(soft, err, before, began); broken != nil {

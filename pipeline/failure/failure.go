@@ -159,6 +159,9 @@ var rules = []struct {
 // Transient reports whether a run retries after an error.
 func Transient(err error) bool { return Classify(err).Action == Retry }
 
+// unexpected is the class of errors that no rule names.
+var unexpected = Class{Action: Exit, Code: ExitUnexpected, Hint: "Only what the checkpoint covers counts as applied. If the message makes no sense, report it."}
+
 // Classify returns the class of an error: how a run reacts to it. No other place decides this.
 func Classify(err error) Class {
 	for _, r := range rules {
@@ -166,7 +169,15 @@ func Classify(err error) Class {
 			return r.class
 		}
 	}
-	return Class{Action: Exit, Code: ExitUnexpected, Hint: "Only what the checkpoint covers counts as applied. If the message makes no sense, report it."}
+	return unexpected
+}
+
+// Unexplained reports whether a run that ends with err may make some more attempts: a server refused a command for a
+// reason that says nothing of it, and the next attempt examines what effect the command had. An operation of the
+// oplog that was refused alone will be refused again.
+func Unexplained(err error) bool {
+	_, refused := errors.AsType[*applier.OpError](err)
+	return !refused && servererr.IsUnexplained(err) && Classify(err) == unexpected
 }
 
 // Retries reports whether another attempt follows one that ended with err, of a process that was

@@ -182,6 +182,10 @@ the same one again after a second). It does not choose the failed member again f
 If no member has that entry, the run ends. If the copy is not consistent
 by then, it begins anew instead.
 
+A refusal that says nothing of the command (InternalError, UnknownError, OperationFailed, or a code that this release
+does not know) ends a run with the eighth in a row, each less than ten minutes after the one before: until then a new
+attempt starts, which examines what effect the command had. An operation of the oplog that is refused alone ends it at once.
+
 A refused login ends a run only before its first attempt. Later the link tries another member, or starts a new attempt: a
 server that cannot read its users (during a rollback, an initial sync or a shutdown) refuses valid logins as well.
 
@@ -264,7 +268,7 @@ func kindSample(k servererr.Kind) error {
 
 // kindRows are the reactions of each layer to a kind; tests of the layers check them.
 var kindRows = map[servererr.Kind]struct{ flush, command, own string }{
-	servererr.Isolate:     {"each operation alone; the run ends if one is refused", "the run ends", "the run ends"},
+	servererr.Isolate:     {"each operation alone; the run ends if one is refused", "the run ends", "the run ends"}, // see Unexplained
 	servererr.Transient:   {"again; with fewer operations if it lasts", "again", "again"},
 	servererr.Split:       {"in halves; a single operation again", "again", "again"},
 	servererr.Expired:     {"again; with fewer operations if it lasts", "new attempt", "again"},
@@ -305,6 +309,33 @@ func TestPassing(t *testing.T) {
 	}
 	if v := Classify(&mongo.CommitError{Err: servererr.New(servererr.OperationFailed, "no")}); v.Action != Retry {
 		t.Errorf("a commit of which nothing is known: %s, %d", v.Action, v.Code)
+	}
+}
+
+// TestUnexplained: some more attempts follow a refusal whose reason is not known, and none that names its reason.
+func TestUnexplained(t *testing.T) {
+	t.Parallel()
+	fault := servererr.New(servererr.UnknownError, "no")
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{fault, true},
+		{servererr.New(servererr.InternalError, "no"), true},
+		{servererr.New(servererr.OperationFailed, "no"), true},
+		{servererr.New(4_567_890, "no"), true},
+		{servererr.New(servererr.BadValue, "no"), false},
+		{servererr.New(servererr.CommandNotFound, "no"), false},
+		{servererr.New(servererr.Unauthorized, "no"), false},
+		{&applier.OpError{Err: fault}, false},
+		{&ddl.IndexError{Err: fault}, false},
+		{&clone.RefusedError{Err: fault}, false},
+		{errors.New("something else"), false},
+		{nil, false},
+	} {
+		if got := Unexplained(fmt.Errorf("in an attempt: %w", tt.err)); got != tt.want {
+			t.Errorf("%T %v: %t", tt.err, tt.err, got)
+		}
 	}
 }
 

@@ -102,6 +102,7 @@ const (
 	InvalidIndexSpecificationOption           Code = 197
 	CannotBuildIndexKeys                      Code = 201
 	NetworkInterfaceExceededTimeLimit         Code = 202
+	TimeProofMismatch                         Code = 204
 	ClusterTimeFailsRateLimiter               Code = 205
 	NoSuchSession                             Code = 206
 	InvalidUUID                               Code = 207
@@ -272,6 +273,7 @@ var names = map[Code]string{
 	InvalidIndexSpecificationOption:           "InvalidIndexSpecificationOption",
 	CannotBuildIndexKeys:                      "CannotBuildIndexKeys",
 	NetworkInterfaceExceededTimeLimit:         "NetworkInterfaceExceededTimeLimit",
+	TimeProofMismatch:                         "TimeProofMismatch",
 	ClusterTimeFailsRateLimiter:               "ClusterTimeFailsRateLimiter",
 	NoSuchSession:                             "NoSuchSession",
 	InvalidUUID:                               "InvalidUUID",

@@ -96,6 +96,8 @@ var kinds = map[Kind][]Code{
 		ResourceExhausted, AdmissionQueueOverflow, RateLimitExceeded, PooledConnectionAcquisitionRejected, IngressRequestRateLimitExceeded,
 		// A server that has just started has no keys to sign cluster times with.
 		KeyNotFound, CannotVerifyAndSignLogicalTime, ClusterTimeFailsRateLimiter,
+		// One with other keys refuses those of earlier ones, until its own time is later (LogicalTimeValidator::validate).
+		TimeProofMismatch,
 		ConfigurationInProgress, CurrentConfigNotCommittedYet,
 	},
 	Split: {

@@ -23,6 +23,7 @@ func TestKinds(t *testing.T) {
 		{365, "TemporarilyUnavailable", servererr.Transient},
 		{261, "TooManyLogicalSessions", servererr.Transient},
 		{211, "KeyNotFound", servererr.Transient},
+		{204, "TimeProofMismatch", servererr.Transient},
 		{371, "UserWritesBlocked", servererr.Transient},
 		{433, "AdmissionQueueOverflow", servererr.Transient},
 		{257, "TransactionTooLarge", servererr.Split},

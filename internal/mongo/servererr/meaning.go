@@ -135,6 +135,17 @@ func IsKept(err error) bool { return IsDenied(err) || refusedWith(err, IllegalOp
 
 // Commands.
 
+// IsUnexplained reports whether a refusal says nothing of the command: it is due to a fault of the server, or its
+// code has no name here.
+func IsUnexplained(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || Classify(err) != Isolate {
+		return false
+	}
+	_, named := names[e.Code]
+	return !named || refusedWith(err, InternalError, UnknownError, OperationFailed)
+}
+
 // IsNoCommand reports whether the server does not have the command.
 func IsNoCommand(err error) bool { return refusedWith(err, CommandNotFound) }
 
