@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
@@ -84,12 +83,12 @@ func (s *Store) intentID(intent string) func(dst []byte) []byte {
 type Unmade struct {
 	store   *Store
 	intent  string
-	session *mongo.Session
+	session *mongo.ClockSession
 }
 
 // Unmade returns the right under an intent.
 func (s *Store) Unmade(intent string) *Unmade {
-	return &Unmade{s, intent, mongo.NewSession(s.once, mongo.SessionID(s.cfg.DB, s.cfg.Link, "unmade"), time.Now().UnixMicro())}
+	return &Unmade{s, intent, mongo.NewClockSession(s.once, s.cfg.DB, s.cfg.Link, "unmade")}
 }
 
 // Check returns ErrWithdrawn if the intent is not the one any more.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -245,9 +244,7 @@ func (s *Store) createLink(ctx context.Context, first State, instead func(*mongo
 		return err
 	}
 	link := linkDoc{State: first, lease: lease.Record{Instance: rand.Text()}, of: s.cfg.Of}
-	// All processes that create the link use this session, with numbers that grow with
-	// the clock, so this aborts the open transaction of a process that crashed.
-	session := mongo.NewSession(s.once, mongo.SessionID(s.cfg.DB, s.cfg.Link, "create"), time.Now().UnixMicro())
+	session := mongo.NewClockSession(s.once, s.cfg.DB, s.cfg.Link, "create")
 	err := s.patience().Do(ctx, func() error {
 		return session.InTxn(ctx, true, func(txn *mongo.Txn) error {
 			least, err := instead(txn)

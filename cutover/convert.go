@@ -64,12 +64,11 @@ func Restore(ctx context.Context, cfg *ConvertConfig) (changes int, refused ddl.
 	return changes, refused, err
 }
 
-// ended is the configuration for a link that has ended. The number of its transactions grows, so that one that a
-// dead process has left open ends at once.
+// ended is the configuration for a link that has ended.
 func (cfg *ConvertConfig) ended() *ConvertConfig {
 	c := *cfg
 	c.over = true
-	c.Fence = over{mongo.NewSession(cfg.Target, mongo.SessionID("cutover", cfg.MetaDB, cfg.Link), time.Now().UnixMicro())}
+	c.Fence = over{mongo.NewClockSession(cfg.Target, "cutover", cfg.MetaDB, cfg.Link)}
 	return &c
 }
 
@@ -119,7 +118,7 @@ func converted(d ddl.Converted) string {
 }
 
 // over is the fence of a link that has ended: nothing is applied, and no process has its lease.
-type over struct{ session *mongo.Session }
+type over struct{ session *mongo.ClockSession }
 
 // Check implements ddl.Fence.
 func (over) Check(context.Context) error { return nil }
