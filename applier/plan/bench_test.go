@@ -34,7 +34,7 @@ func benchOps(tb testing.TB, kind oplog.Kind, o string, keys int, mass bool) []p
 		if kind == oplog.KindInsert {
 			op.O = withID(payload, id)
 		}
-		op.Target = oplog.Namespace(fmt.Sprintf("shop.orders%d", i/100%4))
+		op.Target = oplog.Namespace(fmt.Sprintf("shop.orders%d", i%4))
 		op.NS, op.Mode = op.Target, plan.ModeExact
 	}
 	return ops

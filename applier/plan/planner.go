@@ -44,6 +44,9 @@ type Planner struct {
 	nextOp []int32
 	stmts  []stmt
 	order  []uint64
+	// sorted and ends are memory for sorting order: ends are those of the namespaces.
+	sorted []uint64
+	ends   []int32
 	buf    []byte
 	// arena has the deltas of the current node, and those composed for nodes up to
 	// parsed.
