@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -224,6 +225,9 @@ func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Sto
 	return nil
 }
 
+// foundAtMost is how many writes to a target that does not stand still are counted: not all of its oplog is read.
+const foundAtMost = 1000
+
 // examine reads the target's oplog since the target stood still. It returns the optime up to which
 // it contains no write to a mirrored namespace, or ErrTouched.
 func (b *Back) examine(ctx context.Context, link string, names *scope.Scope) (guard.State, error) {
@@ -236,14 +240,18 @@ func (b *Back) examine(ctx context.Context, link string, names *scope.Scope) (gu
 		Sessions: func(string, string) []bson.Raw { return nil },
 		// Documents that have expired since then count as well.
 		Deletes: func(context.Context, oplog.Namespace) (bool, error) { return false, nil },
-	}, guard.State{At: b.over.Source}, newest.OpTime, nil)
+	}, guard.State{At: b.over.Source}, newest.OpTime, nil, func(found []guard.Write) bool { return len(found) >= foundAtMost })
 	switch {
 	case errors.Is(err, guard.ErrNotReached):
 		return st, fmt.Errorf("%w: the writes to it since %s cannot be known: %w", ErrTouched, b.over.Source, err)
 	case err != nil:
 		return st, err
 	case len(found) > 0:
-		return st, fmt.Errorf("%w: since %s it has %d writes that no link made, the first: %s", ErrTouched, b.over.Source, len(found), found[0].String())
+		many := strconv.Itoa(len(found))
+		if len(found) >= foundAtMost {
+			many += " or more"
+		}
+		return st, fmt.Errorf("%w: since %s it has %s writes that no link made, the first: %s", ErrTouched, b.over.Source, many, found[0].String())
 	}
 	if oplog.CompareTimestamps(st.At.TS, newest.OpTime.TS) < 0 {
 		st.At, st.Wall = newest.OpTime, newest.Wall

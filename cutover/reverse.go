@@ -125,14 +125,19 @@ func (cfg *ArmConfig) untouched(ctx context.Context, names *scope.Scope, upTo op
 	found, now, err := guard.Examine(ctx, cfg.Target, guard.WatchConfig{
 		Link: link.Link, Instance: cfg.Link.Instance(), MetaDB: link.DB, Scope: names, Sessions: sessions,
 		Deletes: func(ctx context.Context, ns oplog.Namespace) (bool, error) { return guard.Deletes(ctx, cfg.Target, ns) },
-	}, *from, upTo, guard.Flushes(link.DB, link.Link, lanes[:len(lanes)-1], oplog.OpTime{}))
+	}, *from, upTo, guard.Flushes(link.DB, link.Link, lanes[:len(lanes)-1], oplog.OpTime{}), cfg.touched)
 	if err != nil {
 		return fmt.Errorf("find out whether something else has written to the target since it was drained: %w", err)
 	}
 	for _, w := range append(found, now.Writes...) {
-		if oplog.CompareTimestamps(w.OpTime.TS, cfg.Cut.Target) > 0 {
+		if cfg.touched([]guard.Write{w}) {
 			return fmt.Errorf("%w: something else has written to the target: %s", ErrWritten, w.String())
 		}
 	}
 	return nil
+}
+
+// touched reports whether the last one of some writes was made after the cut.
+func (cfg *ArmConfig) touched(found []guard.Write) bool {
+	return oplog.CompareTimestamps(found[len(found)-1].OpTime.TS, cfg.Cut.Target) > 0
 }

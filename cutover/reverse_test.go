@@ -97,7 +97,7 @@ func written(t *testing.T, target mongo.Caller, after oplog.OpTime) []guard.Writ
 	newest := must.Get(replset.NewestEntry(t.Context(), target, replset.Majority))(t)
 	found, _, err := guard.Examine(t.Context(), target, guard.WatchConfig{
 		Link: "nobody", MetaDB: "replicator", Scope: everything{}, Sessions: func(string, string) []bson.Raw { return nil },
-	}, guard.State{At: after}, newest.OpTime, nil)
+	}, guard.State{At: after}, newest.OpTime, nil, func([]guard.Write) bool { return false })
 	must.Succeed(t, err)
 	return found
 }

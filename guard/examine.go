@@ -44,11 +44,14 @@ func Flushes(db, link string, lanes []bson.Raw, but oplog.OpTime) bson.Raw {
 		Build())
 }
 
-// Examine examines the oplog of a set after the entry from.At, up to an entry that a majority has, by
-// one read: for a time in which little but flushes was written. It returns the writes of that time
+// errEnough ends Examine.
+var errEnough = errors.New("enough is found")
+
+// Examine examines the oplog of a set after the entry from.At, up to an entry that a majority has: for a time in
+// which little but flushes was written. It returns the writes of that time
 // that are foreign, and the state then. Without is the filter of the entries that are not read, nil
-// for none. The error wraps ErrNotReached if the oplog does not reach back to from.At.
-func Examine(ctx context.Context, set mongo.Caller, cfg WatchConfig, from State, upTo oplog.OpTime, without bson.Raw) ([]Write, State, error) {
+// for none. It ends once enough returns true for the writes found. The error wraps ErrNotReached if the oplog does not reach back to from.At.
+func Examine(ctx context.Context, set mongo.Caller, cfg WatchConfig, from State, upTo oplog.OpTime, without bson.Raw, enough func(found []Write) bool) ([]Write, State, error) {
 	oldest, err := replset.OldestEntry(ctx, set)
 	if err == nil && oplog.CompareTimestamps(oldest.OpTime.TS, from.At.TS) > 0 {
 		err = fmt.Errorf("%w: it begins with %s", ErrNotReached, oldest.OpTime)
@@ -56,29 +59,44 @@ func Examine(ctx context.Context, set mongo.Caller, cfg WatchConfig, from State,
 	if err != nil {
 		return nil, from, fmt.Errorf("examine the oplog after %s: %w", from.At, err)
 	}
+	w := NewWatch(cfg, from)
+	var found []Write
+	var failed error
+	see := func(docs []bson.Raw) error {
+		for _, raw := range docs {
+			var e oplog.Entry
+			var writes []Write
+			if failed = e.Parse(raw); failed == nil {
+				writes, failed = w.See(ctx, &e)
+			}
+			if found = append(found, writes...); failed == nil && len(writes) > 0 && enough(found) {
+				failed = errEnough
+			}
+			if failed != nil {
+				return failed
+			}
+		}
+		return nil
+	}
+	for {
+		after := w.State().At
+		err := mongo.Retry{}.ReadEach(ctx, set, "local", examining(after, upTo, without), see)
+		switch {
+		case err == nil, errors.Is(failed, errEnough):
+			return found, w.State(), nil
+		case failed != nil || !mongo.PassesRead(err) || w.State().At.Equal(after): // otherwise it continues after the last entry
+			return nil, from, fmt.Errorf("examine the oplog after %s: %w", from.At, err)
+		}
+	}
+}
+
+// examining is the command that reads the entries after one, up to another one, without those that match a filter.
+func examining(after, upTo oplog.OpTime, without bson.Raw) bson.Raw {
 	doc := bsoncore.NewDocumentBuilder
-	filter := doc().AppendDocument("ts", doc().AppendTimestamp("$gt", from.At.TS.T, from.At.TS.I).AppendTimestamp("$lte", upTo.TS.T, upTo.TS.I).Build())
+	filter := doc().AppendDocument("ts", doc().AppendTimestamp("$gt", after.TS.T, after.TS.I).AppendTimestamp("$lte", upTo.TS.T, upTo.TS.I).Build())
 	if without != nil {
 		filter = filter.AppendArray("$nor", bsoncore.NewArrayBuilder().AppendDocument(bsoncore.Document(without)).Build())
 	}
-	body := doc().AppendString("find", "oplog.rs").AppendDocument("filter", filter.Build()).
-		AppendDocument("readConcern", doc().AppendString("level", "majority").Build()).Build()
-	docs, err := mongo.Retry{}.ReadAll(ctx, set, nil, "local", bson.Raw(body))
-	if err != nil {
-		return nil, from, fmt.Errorf("examine the oplog after %s: %w", from.At, err)
-	}
-	w := NewWatch(cfg, from)
-	var found []Write
-	for _, raw := range docs {
-		var e oplog.Entry
-		if err := e.Parse(raw); err != nil {
-			return nil, from, fmt.Errorf("examine the oplog after %s: %w", from.At, err)
-		}
-		writes, err := w.See(ctx, &e)
-		if err != nil {
-			return nil, from, err
-		}
-		found = append(found, writes...)
-	}
-	return found, w.State(), nil
+	return bson.Raw(doc().AppendString("find", "oplog.rs").AppendDocument("filter", filter.Build()).
+		AppendDocument("readConcern", doc().AppendString("level", "majority").Build()).Build())
 }

@@ -192,7 +192,11 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		return cli.Stopped(ctx, linkError{what})
 	}
 	if r.Blocks() && !errors.Is(err, cutover.ErrUncertain) {
-		hint = "Writes to the source are stopped. " + hint
+		stopped := "may be"
+		if r.Has(record.Freeze) {
+			stopped = "are"
+		}
+		hint = "Writes to the source " + stopped + " stopped. " + hint
 	}
 	next := nextOf(r)
 	if (errors.Is(err, cutover.ErrWritten) || errors.Is(err, cutover.ErrThawed)) && r.Began(record.Convert) && !r.Has(record.Commit) {
