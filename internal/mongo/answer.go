@@ -34,7 +34,8 @@ const oplogNamespace = "local.oplog.rs"
 
 // isAnswered reports whether a server answers the command within answerWithin, or so long after the command's own time
 // limit, or once a majority has its writes, if it can be reached. Other commands may wait for a lock, for
-// an index build or for a search of the oplog, for any time.
+// an index build or for a search of the oplog, for any time. They end with their connection, which the driver's
+// package limits: a network that has lost it acknowledges nothing.
 func (f *flight) isAnswered() bool {
 	isRead := slices.Contains(reads, f.command) && f.namespace != oplogNamespace
 	return f.inTxn || f.host == "" && (f.limit > 0 || isRead || f.majority && slices.Contains(writes, f.command))

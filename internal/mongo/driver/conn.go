@@ -2,6 +2,7 @@ package driver
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -26,9 +27,16 @@ const (
 	glance = 5 * time.Millisecond
 )
 
+// lostAfter is for how long the system of a server may acknowledge nothing, neither bytes sent nor, while a reply is
+// awaited, a keep-alive probe: the network has lost the connection. It does not limit how long a command takes. A proxy
+// acknowledges for a server that it has lost.
+const lostAfter = 3 * time.Minute
+
 // dialer makes the connections of a deployment.
 type dialer struct {
-	net.Dialer
+	net.Dialer // which sends keep-alive probes, from 15 s without traffic on
+	// lostAfter is that of connections, 0 for the default.
+	lostAfter time.Duration
 	// hosts maps names to the addresses to connect to: see Config.HostMap.
 	hosts map[string]string
 	// open are the open connections: the driver only exposes its own wrappers.
@@ -66,6 +74,7 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	if err != nil {
 		return nil, err
 	}
+	limitUnacknowledged(c, cmp.Or(d.lostAfter, lostAfter))
 	return d.add(c), nil
 }
 
