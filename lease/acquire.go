@@ -50,6 +50,10 @@ func Acquire(ctx context.Context, cfg Config, found Record, after int64) (*Lease
 		if err == nil && cfg.TTL > 0 {
 			doc, err = l.keep(ctx, sent)
 		}
+		raised, is := errors.AsType[*raisedError](err)
+		if is && cfg.TakeOver && raised.now.Instance == found.Instance && raised.now.Term >= l.term {
+			found, l.term, again = raised.now, raised.now.Term, true
+		}
 		if err != nil && (!again || l.term >= last+raiseTries) {
 			return nil, nil, fmt.Errorf("raise the term to %d: %w", l.term, err)
 		}
@@ -58,6 +62,16 @@ func Acquire(ctx context.Context, cfg Config, found Record, after int64) (*Lease
 		}
 	}
 }
+
+// raisedError reports that another process has raised the term at the same time. It is an ErrFenced.
+type raisedError struct{ now Record }
+
+func (e *raisedError) Error() string {
+	return fmt.Sprintf("another process raised it to %d: %v", e.now.Term, ErrFenced)
+}
+
+// Unwrap returns ErrFenced.
+func (*raisedError) Unwrap() error { return ErrFenced }
 
 // raise raises the term from the one in found to the lease's, and returns the document
 // after that. Again reports that the server has seen a newer number, so that the next term
@@ -90,7 +104,7 @@ func (l *Lease) raise(ctx context.Context, found Record) (doc bson.Raw, again bo
 	case now.Term == l.term && now.Holder == l.cfg.Holder && now.Instance == l.instance && now.Grant.ID == l.grant:
 		return doc, false, nil
 	case now.Term != found.Term || now.Holder != found.Holder || now.Instance != found.Instance:
-		return nil, false, fmt.Errorf("another process raised it to %d: %w", now.Term, ErrFenced)
+		return nil, false, &raisedError{now}
 	case refused == nil && l.cfg.TTL > 0 && now.Grant.isGranted() && now.Holder != l.cfg.Holder:
 		return nil, false, &HeldError{Record: now} // it was renewed meanwhile
 	case refused == nil:

@@ -34,6 +34,8 @@ const (
 	toolKilled  incident = "the tool is killed"
 	sourceFails incident = "the source fails over"
 	targetFails incident = "the target fails over"
+	sourceDies  incident = "the source's primary is killed"
+	targetDies  incident = "the target's primary is killed"
 )
 
 // cell is one of the table: what happens at the begin or the end of a step, and what the operator does if the cutover
@@ -52,7 +54,7 @@ func (c *cell) String() string {
 // tableCells returns the whole table.
 func tableCells() (list []cell) {
 	for _, step := range []record.Step{record.Freeze, record.Drain, record.Convert, record.Arm, record.Commit, record.Expire} {
-		for _, what := range []incident{toolKilled, sourceFails, targetFails} {
+		for _, what := range []incident{toolKilled, sourceFails, targetFails, sourceDies, targetDies} {
 			for n := range 4 {
 				list = append(list, cell{step, n&1 > 0, what, n&2 > 0})
 			}
@@ -106,8 +108,15 @@ type moved struct {
 func (m *moved) run(t *testing.T) {
 	t.Helper()
 	m.acked = map[int32]bool{}
-	m.source = mongosim.StartTest(t, mongosim.Options{Members: 3, Moods: oneRun, SetName: "src", Seed: 1, Dialect: "6.0"})
-	m.target = mongosim.StartTest(t, mongosim.Options{Members: 3, Moods: oneRun, SetName: "dst", Seed: 2, Dialect: "6.0"})
+	source, target := mongosim.Options{Members: 3, Moods: oneRun, SetName: "src", Seed: 1, Dialect: "6.0"}, mongosim.Options{Members: 3, Moods: oneRun, SetName: "dst", Seed: 2, Dialect: "6.0"}
+	switch m.incident { // as a server by default: longer than the lock and the lease of the tool last
+	case sourceDies:
+		source.HeartbeatInterval, source.ElectionTimeout = 2*time.Second, 10*time.Second
+	case targetDies:
+		target.HeartbeatInterval, target.ElectionTimeout = 2*time.Second, 10*time.Second
+	case toolKilled, sourceFails, targetFails:
+	}
+	m.source, m.target = mongosim.StartTest(t, source), mongosim.StartTest(t, target)
 	m.from, m.to = client.Open(t, driver.Config{URI: m.source.URI()}), client.Open(t, driver.Config{URI: m.target.URI()})
 	must.Get(m.from.Call(t.Context(), mongo.Command{DB: "shop", Body: must.Get(bson.Marshal(bson.D{
 		{Key: "createIndexes", Value: "c"},
@@ -204,15 +213,26 @@ func (m *moved) cutOver(t *testing.T) {
 			must.Succeed(t, m.source.StepDown(t.Context()))
 		case targetFails:
 			must.Succeed(t, m.target.StepDown(t.Context()))
+		case sourceDies:
+			must.Succeed(t, m.source.Primary().Kill())
+		case targetDies:
+			must.Succeed(t, m.target.Primary().Kill())
 		}
 	}
-	r, err := cutover.Run(t.Context(), cfg, &record.Options{Freeze: record.Block})
+	var r *record.Record
+	err := cutover.Locked(t.Context(), cfg.Target, "replicator", "dr", "me", "cutover", cfg.Drain.OnWait, func(ctx context.Context) (err error) {
+		r, err = cutover.Run(ctx, cfg, &record.Options{Freeze: record.Block})
+		return err
+	})
 	t.Logf("run: %v, %v", r, err)
 	if !happened {
 		t.Fatal("nothing has happened")
 	}
 	if killed.Load() && err == nil {
 		t.Fatal("it has ended although it was killed")
+	}
+	if err != nil && (m.incident == sourceDies || m.incident == targetDies) {
+		t.Fatal(err) // the operator has nothing to do
 	}
 }
 
