@@ -97,8 +97,11 @@ type OpError struct {
 	Err error
 }
 
-func (e *OpError) Error() string {
-	return fmt.Sprintf("apply entry %s: %s to %s, _id %s: %v", e.OpTime, e.Kind, e.NS, showID(e.ID), e.Err)
+func (e *OpError) Error() string { return fmt.Sprintf("apply %s: %v", e.Operation(), e.Err) }
+
+// Operation returns the operation's entry, namespace and _id as a text.
+func (e *OpError) Operation() string {
+	return fmt.Sprintf("entry %s: %s to %s, _id %s", e.OpTime, e.Kind, e.NS, showID(e.ID))
 }
 
 // Unwrap returns the server's error.
@@ -117,7 +120,7 @@ type StuckError struct {
 	Ops int
 	// Tried is how long it was retried.
 	Tried time.Duration
-	// Err is the error of the last try.
+	// Err is the error of the last try; of a single operation, an *OpError.
 	Err error
 }
 

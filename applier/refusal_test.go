@@ -375,6 +375,18 @@ func TestAloneIsTriedAgain(t *testing.T) {
 	}
 }
 
+// The error of an operation that is tried again for long names it.
+func TestStuckNamesOperation(t *testing.T) {
+	r := prepared(t, 1)
+	refuse(r.target, "insert", 1_000_000, servererr.New(servererr.TransactionTooLargeForCache, "no"))
+	err := r.fails(t, inserts(t, 1), func(c *Config) { c.RetryFor = time.Millisecond })
+	stuck, is := errors.AsType[*StuckError](err)
+	op, named := errors.AsType[*OpError](err)
+	if !is || !named || stuck.Ops != 1 || op.NS != "db.a" || op.OpTime != stuck.At.OpTime || len(op.ID.Value) == 0 {
+		t.Errorf("%v", err)
+	}
+}
+
 // A flush that meets repeated conflicts is split.
 func TestCrowdIsCut(t *testing.T) {
 	r := prepared(t, 1)

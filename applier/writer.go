@@ -325,11 +325,12 @@ type tries struct {
 	at       checkpoint.Position
 	ops      int
 	divided  bool // the span can be split in two
+	first    *plan.Op
 	attempts mongo.Tries
 }
 
 func (w *writer) tries(s *span) tries {
-	t := tries{w: w, at: s.ops[0].At, ops: len(s.ops)}
+	t := tries{w: w, at: s.ops[0].At, ops: len(s.ops), first: &s.ops[0]}
 	limit := w.cfg.RetryFor
 	if _, _, t.divided = s.split(); t.divided {
 		limit /= crowdedPart
@@ -361,6 +362,9 @@ func (t *tries) wait(ctx context.Context, err error) error {
 		return err
 	case t.divided:
 		return &crowdedError{stuck.Err}
+	}
+	if _, named := errors.AsType[*OpError](stuck.Err); t.ops == 1 && !named {
+		stuck.Err = opError(t.first, stuck.Err)
 	}
 	return t.w.stuck(stuck, t.at, t.ops)
 }

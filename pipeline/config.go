@@ -129,6 +129,10 @@ type Config struct {
 	// one to the next. Defaults 100 ms and 30 s.
 	RetryMin, RetryMax time.Duration
 
+	// TooLargeFor is how long the target may refuse an operation as too large for its storage
+	// cache before the run ends. Default 10 min.
+	TooLargeFor time.Duration
+
 	// SetLogLevel sets the level of the log: debug, info, warn or error, empty for that of the
 	// start. May be nil.
 	SetLogLevel func(level string)
@@ -181,6 +185,7 @@ func (c *Config) SetDefaults() {
 	c.Copy.SetDefaults()
 	def(&c.RetryMin, 100*time.Millisecond)
 	def(&c.RetryMax, 30*time.Second)
+	def(&c.TooLargeFor, 10*time.Minute)
 }
 
 // Validate returns the faults of the settings.

@@ -75,7 +75,8 @@ type Pipeline struct {
 	// for one request.
 	cutNow chan struct{}
 	// guard watches the target for foreign writes, nil if nothing does.
-	guard *guard.Guard
+	guard    *guard.Guard
+	tooLarge tooLarge
 	// unexplained counts refusals of servers whose reason is not known.
 	unexplained unexplained
 	// followed means that this process has led, and no other one is known to have led since.
@@ -272,6 +273,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 				err = walk
 			}
 		}
+		err = p.tooLarge.lasts(err, p.cfg.TooLargeFor)
 		if !p.retries(err) && !p.oplog.Overflow().ReadsElsewhere(err) && !p.unexplained.passes(err) {
 			return p.candidate.BeforeEnd(ctx, soft, err)
 		}

@@ -52,6 +52,9 @@ func IsTooLarge(err error) bool {
 	return refusedWith(err, updateTooLarge, upsertTooLarge, BSONObjectTooLarge)
 }
 
+// IsTooLargeForCache reports whether the server's storage cache is too small for a transaction.
+func IsTooLargeForCache(err error) bool { return refusedWith(err, TransactionTooLargeForCache) }
+
 // TooLarge returns the error of a server for a document that is too large.
 func TooLarge(format string, args ...any) *Error { return New(BSONObjectTooLarge, format, args...) }
 
