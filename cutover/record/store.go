@@ -76,7 +76,7 @@ func (s *Store) Open(ctx context.Context, link string) ([]*Record, error) {
 func (*Store) retry() mongo.Retry {
 	return mongo.Retry{For: tryFor, Again: func(err error) bool {
 		kind := servererr.Classify(err)
-		return mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary
+		return mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary || kind == servererr.Leaving
 	}}
 }
 
