@@ -35,7 +35,7 @@ func (f *failover) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 }
 
 // pass makes the set have no primary until ctx is done, because its lock has ended.
-func (f *failover) pass(t *testing.T, ctx context.Context) {
+func (f *failover) pass(ctx context.Context, t *testing.T) {
 	t.Helper()
 	f.away.Store(true)
 	<-ctx.Done()
@@ -58,7 +58,7 @@ func TestFailoverLongerThanLock(t *testing.T) {
 	held := make(chan context.Context, 2)
 	cfg.Armed = func(context.Context) {
 		cfg.Armed = nil
-		target.pass(t, <-held) // the lease may end before the lock
+		target.pass(<-held, t) //nolint:contextcheck // It waits for the lock's: the lease may end before that.
 	}
 	var r *record.Record
 	must.Succeed(t, locked(t, target, func(ctx context.Context) (err error) {
@@ -79,7 +79,7 @@ func TestLockEndsAfterwards(t *testing.T) {
 	n := 0
 	must.Succeed(t, locked(t, target, func(ctx context.Context) error {
 		n++
-		target.pass(t, ctx)
+		target.pass(ctx, t)
 		return nil
 	}))
 	if n != 1 {
@@ -97,10 +97,10 @@ func TestLockTakenMeanwhile(t *testing.T) {
 	n := 0
 	err := locked(t, target, func(ctx context.Context) error {
 		n++
-		target.pass(t, ctx)
+		target.pass(ctx, t)
 		has := make(chan struct{})
 		target.away.Store(true) // so that the lock is not released
-		go func() {
+		go func() {             //nolint:contextcheck // The lock's context has ended.
 			defer close(has)
 			for got := false; !got && t.Context().Err() == nil; {
 				got, _ = other.TryLock(t.Context(), jobs.Link("dr"), "cutover --resume", func(ctx context.Context) { <-ctx.Done() })
