@@ -28,7 +28,8 @@ const (
 )
 
 // lostAfter is for how long the system of a server may acknowledge nothing, neither bytes sent nor, while a reply is
-// awaited, a keep-alive probe: the network has lost the connection. It does not limit how long a command takes. A proxy
+// awaited, a keep-alive probe: the network has lost the connection. A server that takes no more bytes of a message for as
+// long, because it is frozen, loses the connection as well. It does not limit how long a command takes. A proxy
 // acknowledges for a server that it has lost.
 const lostAfter = 3 * time.Minute
 
