@@ -49,10 +49,16 @@ func TestClose(t *testing.T) {
 	hello := waiting.run(ctx, "admin", bson.D{{Key: "hello", Value: 1}})
 	ended := make(chan error, 1)
 	go func() {
-		_, err := waiting.call(ctx, "admin", bson.D{
-			{Key: "hello", Value: 1}, {Key: "topologyVersion", Value: hello.Lookup("topologyVersion")}, {Key: "maxAwaitTimeMS", Value: int64(600_000)},
-		})
-		ended <- err
+		for version := hello.Lookup("topologyVersion"); ; { // a change of the set answers it before
+			reply, err := waiting.call(ctx, "admin", bson.D{
+				{Key: "hello", Value: 1}, {Key: "topologyVersion", Value: version}, {Key: "maxAwaitTimeMS", Value: int64(600_000)},
+			})
+			if err != nil {
+				ended <- err
+				return
+			}
+			version = reply.Lookup("topologyVersion")
+		}
 	}()
 	s.Member(2).Freeze()
 	s.Cut(0, 1)

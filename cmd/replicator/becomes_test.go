@@ -184,6 +184,7 @@ var noFlag = map[string]string{
 	"Pipeline.ShareOps":            "tests change it",
 	"Pipeline.ShareRest":           "tests change it",
 	"Pipeline.RetryMin":            "tests change it",
+	"Pipeline.TooLargeFor":         "tests change it",
 	"Pipeline.RetryMax":            "tests change it",
 	"Pipeline.OnFlush":             "for bench",
 	"Pipeline.OnCut":               "for bench",
