@@ -37,6 +37,20 @@ func newRelayed(t *testing.T) *overflowing {
 	return o
 }
 
+// newBehind returns a link that has ended, with entries in its relay log, up to last, which the target does not have.
+func newBehind(t *testing.T) (o *overflowing, last oplog.OpTime) {
+	t.Helper()
+	o = newRelayed(t)
+	o.hang()
+	o.write(3)
+	o.stored("a")
+	last = o.newest()
+	o.links["a"].stop(failure.ErrStopped)
+	o.awaitEnd(o.links["a"])
+	o.goOn()
+	return o, last
+}
+
 // promote promotes the link.
 func (o *overflowing) promote(change func(*promote.Config)) (promote.Recovery, error) {
 	s := must.Get(scope.New(scope.Config{}))(o.t)
@@ -51,14 +65,7 @@ func (o *overflowing) promote(change func(*promote.Config)) (promote.Recovery, e
 // TestPromote: what the relay log has and the target does not is applied without the source.
 func TestPromote(t *testing.T) {
 	t.Parallel()
-	o := newRelayed(t)
-	o.hang()
-	o.write(3)
-	o.stored("a")
-	last := o.newest()
-	o.links["a"].stop(failure.ErrStopped)
-	o.awaitEnd(o.links["a"])
-	o.goOn()
+	o, last := newBehind(t)
 	would := must.Get(o.promote(func(c *promote.Config) { c.DryRun = true }))(t)
 	got := must.Get(o.promote(nil))(t)
 	again := must.Get(o.promote(nil))(t)
@@ -124,14 +131,7 @@ func TestPromoteLanesAhead(t *testing.T) {
 // applied without the source, which tells them. The link is promoted to what its lanes have.
 func TestPromoteWayBack(t *testing.T) {
 	t.Parallel()
-	o := newRelayed(t)
-	o.hang()
-	o.write(3)
-	o.stored("a")
-	last := o.newest()
-	o.links["a"].stop(failure.ErrStopped)
-	o.awaitEnd(o.links["a"])
-	o.goOn()
+	o, last := newBehind(t)
 	st, _, err := must.Get(o.metadata())(t).Load(t.Context())
 	must.Succeed(t, err)
 	back := bson.D{
