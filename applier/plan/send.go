@@ -333,26 +333,26 @@ func (p *Planner) skip(n *node) {
 // sort sorts the statements by their commands. They are in the order in which they were
 // placed, and most namespaces have them in order already: they are only to be taken apart.
 func (p *Planner) sort() {
-	if len(p.spaces) > 1 {
-		p.ends = slices.Grow(p.ends[:0], len(p.spaces))[:len(p.spaces)]
-		clear(p.ends)
-		for i := range p.stmts {
-			p.ends[p.stmts[i].space]++
-		}
-		n := int32(0)
-		for i, of := range p.ends {
-			p.ends[i], n = n, n+of // where it begins, for now
-		}
-		p.sorted = slices.Grow(p.sorted[:0], len(p.order))[:len(p.order)]
-		for i, key := range p.order {
-			end := &p.ends[p.stmts[i].space]
-			p.sorted[*end] = key
-			*end++
-		}
-		p.order, p.sorted = p.sorted, p.order
-	} else {
-		p.ends = append(p.ends[:0], int32(len(p.order)))
+	if len(p.spaces) < 2 {
+		slices.Sort(p.order)
+		return
 	}
+	p.ends = slices.Grow(p.ends[:0], len(p.spaces))[:len(p.spaces)]
+	clear(p.ends)
+	for i := range p.stmts {
+		p.ends[p.stmts[i].space]++
+	}
+	n := int32(0)
+	for i, of := range p.ends {
+		p.ends[i], n = n, n+of // where it begins, for now
+	}
+	p.sorted = slices.Grow(p.sorted[:0], len(p.order))[:len(p.order)]
+	for i, key := range p.order {
+		end := &p.ends[p.stmts[i].space]
+		p.sorted[*end] = key
+		*end++
+	}
+	p.order, p.sorted = p.sorted, p.order
 	from := int32(0)
 	for _, end := range p.ends {
 		slices.Sort(p.order[from:end])
