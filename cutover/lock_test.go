@@ -3,43 +3,25 @@ package cutover_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/jobs"
 	"github.com/oplogrep/replicator/lease/locks"
 	"github.com/oplogrep/replicator/lease/locks/mongostore"
 )
 
-var errNoPrimary = errors.New("no primary")
-
-// failover is a set that can be without a primary.
-type failover struct {
-	mongo.Caller
-	away atomic.Bool
-}
-
-// Call implements mongo.Caller.
-func (f *failover) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	if f.away.Load() {
-		return nil, &mongo.LostError{Err: errNoPrimary}
-	}
-	return f.Caller.Call(ctx, cmd)
-}
-
-// pass makes the set have no primary until ctx is done, because its lock has ended.
-func (f *failover) pass(ctx context.Context, t *testing.T) {
+// pass makes a set have no primary until ctx is done, because its lock has ended.
+func pass(ctx context.Context, t *testing.T, f *client.Failing) {
 	t.Helper()
-	f.away.Store(true)
+	f.Away.Store(true)
 	<-ctx.Done()
-	f.away.Store(false)
+	f.Away.Store(false)
 	must.Fail(t, context.Cause(ctx), locks.ErrExpired)
 }
 
@@ -52,13 +34,13 @@ func locked(t *testing.T, target mongo.Caller, do func(ctx context.Context) erro
 // on a cutover does not end the cutover. A set whose primary was killed has none for more than ten seconds.
 func TestFailoverLongerThanLock(t *testing.T) {
 	t.Parallel()
-	target := &failover{Caller: open(t, "7.0")}
+	target := &client.Failing{Caller: open(t, "7.0")}
 	m := newMoved(t, target, "dr")
 	cfg := m.config(target, m.source)
 	held := make(chan context.Context, 2)
 	cfg.Armed = func(context.Context) {
 		cfg.Armed = nil
-		target.pass(<-held, t) //nolint:contextcheck // It waits for the lock's: the lease may end before that.
+		pass(<-held, t, target) //nolint:contextcheck // It waits for the lock's: the lease may end before that.
 	}
 	var r *record.Record
 	must.Succeed(t, locked(t, target, func(ctx context.Context) (err error) {
@@ -75,11 +57,11 @@ func TestFailoverLongerThanLock(t *testing.T) {
 // TestLockEndsAfterwards: a call that has succeeded has succeeded, although the lock has ended before that.
 func TestLockEndsAfterwards(t *testing.T) {
 	t.Parallel()
-	target := &failover{Caller: open(t, "7.0")}
+	target := &client.Failing{Caller: open(t, "7.0")}
 	n := 0
 	must.Succeed(t, locked(t, target, func(ctx context.Context) error {
 		n++
-		target.pass(ctx, t)
+		pass(ctx, t, target)
 		return nil
 	}))
 	if n != 1 {
@@ -91,15 +73,15 @@ func TestLockEndsAfterwards(t *testing.T) {
 func TestLockTakenMeanwhile(t *testing.T) {
 	t.Parallel()
 	inner := open(t, "7.0")
-	target := &failover{Caller: inner}
+	target := &client.Failing{Caller: inner}
 	other := locks.NewElect(locks.ElectConfig{Store: mongostore.New(inner, "replicator"), Who: "another"})
 	defer other.Close()
 	n := 0
 	err := locked(t, target, func(ctx context.Context) error {
 		n++
-		target.pass(ctx, t)
+		pass(ctx, t, target)
 		has := make(chan struct{})
-		target.away.Store(true) // so that the lock is not released
+		target.Away.Store(true) // so that the lock is not released
 		go func() {             //nolint:contextcheck // The lock's context has ended.
 			defer close(has)
 			for got := false; !got && t.Context().Err() == nil; {
@@ -108,7 +90,7 @@ func TestLockTakenMeanwhile(t *testing.T) {
 					_ = mongo.Pause(t.Context(), 100*time.Millisecond)
 				}
 			}
-			target.away.Store(false)
+			target.Away.Store(false)
 		}()
 		<-has
 		return context.Cause(ctx)
@@ -121,10 +103,10 @@ func TestLockTakenMeanwhile(t *testing.T) {
 // TestLockWithoutTarget: that the target does not answer is not taken for another process with the lock.
 func TestLockWithoutTarget(t *testing.T) {
 	t.Parallel()
-	target := &failover{Caller: open(t, "7.0")}
-	target.away.Store(true)
+	target := &client.Failing{Caller: open(t, "7.0")}
+	target.Away.Store(true)
 	err := locked(t, target, func(context.Context) error { return nil })
-	if !errors.Is(err, errNoPrimary) {
+	if !errors.Is(err, client.ErrNoPrimary) {
 		t.Errorf("got %v", err)
 	}
 }
