@@ -9,11 +9,16 @@ import (
 	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
+// tooLargePause is how long the pause between two attempts counts as refused at most: for longer, the target was away.
+const tooLargePause = time.Minute
+
 // tooLarge is the operation that the target has refused last, alone, because it does not fit its storage cache. It may
 // have more room later. It belongs to Run.
 type tooLarge struct {
-	op    string
-	since time.Time
+	op   string
+	last time.Time
+	// refused is for how long, without the times when the target was away.
+	refused time.Duration
 }
 
 // lasts returns err, the end of an attempt, or a *failure.TooLargeError once it has been refused for a time.
@@ -22,15 +27,18 @@ func (t *tooLarge) lasts(err error, limit time.Duration) error {
 	if !is || !servererr.IsTooLargeForCache(err) {
 		return err // An election, for example, which says nothing of it.
 	}
-	began := time.Now()
+	var tried time.Duration
 	if stuck, ok := errors.AsType[*applier.StuckError](err); ok {
-		began = began.Add(-stuck.Tried)
+		tried = stuck.Tried
 	}
-	if is := op.Operation(); is != t.op {
-		t.op, t.since = is, began
+	if is := op.Operation(); is == t.op {
+		t.refused += min(time.Since(t.last), tried+tooLargePause)
+	} else {
+		t.op, t.refused = is, tried
 	}
-	if tried := time.Since(t.since); tried >= limit {
-		return &failure.TooLargeError{Tried: tried, Err: op}
+	t.last = time.Now()
+	if t.refused >= limit {
+		return &failure.TooLargeError{Tried: t.refused, Err: op}
 	}
 	return err
 }

@@ -22,27 +22,31 @@ func TestTooLargeLasts(t *testing.T) {
 		return fmt.Errorf("applier: %w", &applier.StuckError{Ops: 1, Tried: 30 * time.Second, Err: op})
 	}
 	synctest.Test(t, func(t *testing.T) {
+		const limit = 5 * time.Minute
 		var now tooLarge
-		lasts := func(err error) bool {
-			time.Sleep(30 * time.Second)
-			e, is := errors.AsType[*failure.TooLargeError](now.lasts(err, time.Minute))
-			return is && e.Tried >= time.Minute
-		}
 		cache := servererr.TransactionTooLargeForCache
 		for i, step := range []struct {
-			err  error
+			err error
+			// away is how long the target was away before.
+			away time.Duration
 			want bool
 		}{
-			{refused(1, cache), false},
-			{refused(2, cache), false}, // another operation
-			{errors.New("an election"), false},
-			{refused(2, servererr.ExceededMemoryLimit), false},
-			{refused(2, cache), true},
-			{refused(3, cache), false},
-			{refused(3, cache), true},
+			{err: refused(1, cache)},
+			{err: refused(2, cache)}, // another operation
+			{err: errors.New("an election")},
+			{err: refused(2, servererr.ExceededMemoryLimit)},
+			{err: refused(2, cache)}, // for 2 minutes
+			{err: refused(2, cache), away: 24 * time.Hour},
+			{err: refused(2, cache)},
+			{err: refused(2, cache)},
+			{err: refused(2, cache), want: true},
+			{err: refused(3, cache)},
+			{err: refused(3, cache), away: 24 * time.Hour},
 		} {
-			if got := lasts(step.err); got != step.want {
-				t.Errorf("step %d: %t", i, got)
+			time.Sleep(step.away + 30*time.Second)
+			e, is := errors.AsType[*failure.TooLargeError](now.lasts(step.err, limit))
+			if is != step.want || is && e.Tried != limit {
+				t.Errorf("step %d: %t, %+v", i, is, e)
 			}
 		}
 	})
