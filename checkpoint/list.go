@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -71,7 +72,8 @@ func Survey(ctx context.Context, target mongo.Caller, db string) ([]Listed, erro
 }
 
 // List returns the links of a metadata database of the target, by name. An empty
-// db means "replicator".
+// db means "replicator". Listed.Err is set for links whose documents are damaged, or of another release; an error of
+// the target is returned, so that a link that could not be read now is not taken for one that cannot be read at all.
 func List(ctx context.Context, target mongo.Caller, db string) ([]Listed, error) {
 	cfg := Config{Target: target, DB: db}
 	cfg.setDefaults()
@@ -95,7 +97,9 @@ func List(ctx context.Context, target mongo.Caller, db string) ([]Listed, error)
 		s := &Store{cfg: cfg}
 		link, err := readLink(cfg.Link, doc)
 		if err == nil {
-			err = s.readLanes(ctx, &link)
+			if err = s.readLanes(ctx, &link); err != nil && !isUnreadable(err) {
+				return nil, s.wrap(err, "read it")
+			}
 		}
 		if err != nil {
 			err = s.wrap(err, "read it")
@@ -104,4 +108,13 @@ func List(ctx context.Context, target mongo.Caller, db string) ([]Listed, error)
 	}
 	slices.SortFunc(list, func(a, b Listed) int { return cmp.Compare(a.Link, b.Link) })
 	return list, nil
+}
+
+// isUnreadable reports whether the documents of a link cannot be used, rather than read.
+func isUnreadable(err error) bool {
+	if _, ok := errors.AsType[*VersionError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*metadata.DamagedError](err)
+	return ok
 }
