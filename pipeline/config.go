@@ -129,7 +129,7 @@ type Config struct {
 	// one to the next. Defaults 100 ms and 30 s.
 	RetryMin, RetryMax time.Duration
 
-	// TooLargeFor is how long the target may refuse an operation as too large for its storage
+	// TooLargeFor is how long the target may refuse an operation, or a document of a copy, as too large for its storage
 	// cache before the run ends. Default 10 min.
 	TooLargeFor time.Duration
 

@@ -7,19 +7,29 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
-// TestTooLargeLasts: only an operation that is refused again and again for the size of the target's storage cache is
+// TestTooLargeLasts: only an operation, or a document of a copy, that is refused again and again for the size of the target's storage cache is
 // given up, whatever else ends attempts meanwhile.
 func TestTooLargeLasts(t *testing.T) {
 	t.Parallel()
 	refused := func(at uint32, code servererr.Code) error {
 		op := &applier.OpError{NS: "db.a", OpTime: oplog.NewOpTime(at, 1, 1), Kind: oplog.KindInsert, Err: servererr.New(code, "no")}
 		return fmt.Errorf("applier: %w", &applier.StuckError{Ops: 1, Tried: 30 * time.Second, Err: op})
+	}
+	copied := func(id int32) error {
+		_, value, _ := bson.MarshalValue(id)
+		doc := &clone.TooLargeError{
+			NS: "db.a", ID: bson.RawValue{Type: bson.TypeInt32, Value: value}, Tried: 30 * time.Second, Err: servererr.New(servererr.TransactionTooLargeForCache, "no"),
+		}
+		return fmt.Errorf("initialsync: %w", doc)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 5 * time.Minute
@@ -42,6 +52,15 @@ func TestTooLargeLasts(t *testing.T) {
 			{err: refused(2, cache), want: true},
 			{err: refused(3, cache)},
 			{err: refused(3, cache), away: 24 * time.Hour},
+			{err: copied(7)},
+			{err: copied(8)}, // another document, for 30 seconds
+			{err: errors.New("an election")},
+			{err: copied(8)}, // for 90 seconds
+			{err: copied(8), away: 24 * time.Hour},
+			{err: copied(8)},
+			{err: copied(8)},
+			{err: copied(8)},
+			{err: copied(8), want: true},
 		} {
 			time.Sleep(step.away + 30*time.Second)
 			e, is := errors.AsType[*failure.TooLargeError](now.lasts(step.err, limit))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -18,12 +20,7 @@ import (
 // are written again: upserts are idempotent, and documents that a capped collection
 // already has are looked up beforehand (align).
 func (w *writer) writeDirect(ctx context.Context, f flush) error {
-	var err error
-	if w.capped {
-		err = w.appendAll(ctx, f.docs)
-	} else {
-		err = w.upsertAll(ctx, f.docs)
-	}
+	err := w.retryLarge(ctx, f.docs)
 	if servererr.IsMixedBucket(err) && w.to.IsBuckets() {
 		series := w.to.Series()
 		if err = mongo.AllowMixedBuckets(ctx, w.cfg.Target, series.DB(), series.Collection()); err == nil {
@@ -39,6 +36,35 @@ func (w *writer) writeDirect(ctx context.Context, f flush) error {
 	}
 	w.moved(&f, next)
 	return nil
+}
+
+// retryLarge writes documents, again as long as one of them does not fit the storage cache of
+// the target. If that takes long it returns a *TooLargeError.
+func (w *writer) retryLarge(ctx context.Context, docs []*document) error {
+	err := mongo.Retry{For: w.cfg.RetryFor, Again: servererr.IsTooLargeForCache}.Do(ctx, func() error {
+		if w.capped {
+			return w.appendAll(ctx, docs)
+		}
+		return w.upsertAll(ctx, docs)
+	})
+	stuck, ok := errors.AsType[*mongo.StuckError](err)
+	if !ok || !servererr.IsTooLargeForCache(stuck.Err) {
+		return err
+	}
+	if large, ok := errors.AsType[*TooLargeError](err); ok {
+		large.Tried = stuck.Tried
+		return large
+	}
+	if len(docs) > 1 {
+		return err
+	}
+	return tooLarge(w.to, docs[0], stuck.Tried, stuck.Err)
+}
+
+func tooLarge(ns oplog.Namespace, d *document, tried time.Duration, err error) *TooLargeError {
+	e := &TooLargeError{NS: ns, ID: d.id(), Tried: tried, Err: err}
+	e.ID.Value = slices.Clone(e.ID.Value)
+	return e
 }
 
 // upsertAll inserts documents in any order, and replaces existing ones.

@@ -3,6 +3,7 @@ package clone
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -66,6 +67,27 @@ func (e *RefusedError) Error() string {
 
 // Unwrap returns the server's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
+
+// TooLargeError reports a document that does not fit the storage cache of the target, which may have more room later.
+type TooLargeError struct {
+	// NS is the collection as the target names it, ID the document's _id.
+	NS oplog.Namespace
+	ID bson.RawValue
+	// Tried is how long it was retried.
+	Tried time.Duration
+	// Err is the server's error.
+	Err error
+}
+
+func (e *TooLargeError) Error() string { return fmt.Sprintf("write %s: %v", e.Document(), e.Err) }
+
+// Document returns the document's _id and namespace as a text.
+func (e *TooLargeError) Document() string {
+	return "the document with _id " + printable.Text(bsontext.Value(e.ID)) + " to " + string(e.NS)
+}
+
+// Unwrap returns the server's error.
+func (e *TooLargeError) Unwrap() error { return e.Err }
 
 // crowdedError reports a flush that kept failing on conflicts, so that a smaller one
 // should be tried.

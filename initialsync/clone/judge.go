@@ -71,6 +71,9 @@ func refusal(ns oplog.Namespace, e *mongo.WriteError, doc *document) error {
 		return &spelledError{doc, &e.Error}
 	}
 	if !servererr.IsDuplicateKey(&e.Error) {
+		if doc != nil && servererr.IsTooLargeForCache(&e.Error) {
+			return tooLarge(ns, doc, 0, &e.Error)
+		}
 		if mongo.DispositionOf(&e.Error) != mongo.Other {
 			return &e.Error // about the server, not the document
 		}

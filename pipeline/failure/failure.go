@@ -84,19 +84,19 @@ const (
 		"--on-divergence=report continues and reports each case."
 )
 
-// TooLargeError reports an operation of the oplog that the target's storage cache is too small for.
+// TooLargeError reports an operation of the oplog, or a document of a copy, that the target's storage cache is too small for.
 type TooLargeError struct {
 	// Tried is how long it was refused.
 	Tried time.Duration
-	// Err names the operation.
-	Err *applier.OpError
+	// Err names it.
+	Err error
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("an operation is too large for the storage cache of the target, which has refused it for %s: %v", e.Tried.Round(time.Second), e.Err)
+	return fmt.Sprintf("a write is too large for the storage cache of the target, which has refused it for %s: %v", e.Tried.Round(time.Second), e.Err)
 }
 
-// Unwrap returns the *applier.OpError.
+// Unwrap returns the error of the last try.
 func (e *TooLargeError) Unwrap() error { return e.Err }
 
 // rules are tried in order; the first match decides.
@@ -167,7 +167,7 @@ var rules = []struct {
 	{"privilege missing", kind(servererr.Auth), Class{Action: Exit, Code: ExitConnect, Hint: "Grant what the message names; docs/privileges.md lists what each side needs."}},
 	{"no reply from a server", kind(servererr.Lost), Class{Action: Retry}},
 	{"outcome of a write unknown", kind(servererr.Unconfirmed), Class{Action: Retry}},
-	{"operation too large for the target's storage cache, for 10 min", as[*TooLargeError], Class{Action: Exit, Code: ExitUnsupported, Hint: "Give the target's members a larger storage cache, or raise their parameter transactionTooLargeForCacheThreshold, and start again: the link resumes with that operation."}},
+	{"operation or document too large for the target's storage cache, for 10 min", as[*TooLargeError], Class{Action: Exit, Code: ExitUnsupported, Hint: "Give the target's members a larger storage cache, or raise their parameter transactionTooLargeForCacheThreshold, and start again: the link, or its copy, resumes there."}},
 	{"conflict that lasts for 30 s", as[*applier.StuckError], Class{Action: Retry}},
 	{"document that the target refuses", as[*clone.RefusedError], Class{Action: Exit, Code: ExitUnsupported, Hint: "The message says why. Change that document at the source, or exclude its collection, and start again: the copy resumes."}},
 	{"temporary error of a server", passes, Class{Action: Retry}},
