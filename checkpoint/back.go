@@ -53,8 +53,9 @@ var errUsed = errors.New("it has been there already")
 // ended: a new instance, whose terms go on, in one transaction that removes the documents of the
 // earlier one. It begins after the earlier one's checkpoint, as only then its target is what the source
 // was there. If another process has created it meanwhile, it returns ErrExists. Without an earlier
-// link it is Create. It ends the intent: if that was withdrawn, it creates nothing and returns ErrWithdrawn.
-func (s *Store) CreateAgain(ctx context.Context, first State, intent string) error {
+// link it is Create. It ends the intent: if that was withdrawn, it creates nothing and returns ErrWithdrawn. The link exists
+// together with what also writes in its transaction; also is called again if that is retried.
+func (s *Store) CreateAgain(ctx context.Context, first State, intent string, also func(txn mongo.Caller, term int64) error) error {
 	was, err := s.readLink(ctx)
 	var instead func(*mongo.Txn) (int64, error)
 	switch {
@@ -82,7 +83,7 @@ func (s *Store) CreateAgain(ctx context.Context, first State, intent string) err
 			return 0, err
 		}
 		return instead(txn)
-	})
+	}, also)
 }
 
 // one runs a write that must match one document. Otherwise it returns none.

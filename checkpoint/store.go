@@ -202,7 +202,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 func (s *Store) prepare(ctx context.Context) error {
 	for _, name := range []string{
 		metadata.Links, metadata.Lanes, metadata.Deferred, metadata.Builds, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Missing, metadata.Cuts,
-		metadata.Begins,
+		metadata.Begins, metadata.Guard,
 	} {
 		if err := s.createCollection(ctx, name); err != nil {
 			return err
@@ -231,12 +231,12 @@ func (s *Store) createCollection(ctx context.Context, name string) error {
 // Create creates the link in the state first (except Term, Lanes, Barrier and Announced). If
 // the link exists, Create returns ErrExists.
 func (s *Store) Create(ctx context.Context, first State) error {
-	return s.createLink(ctx, first, func(*mongo.Txn) (int64, error) { return 0, nil })
+	return s.createLink(ctx, first, func(*mongo.Txn) (int64, error) { return 0, nil }, func(mongo.Caller, int64) error { return nil })
 }
 
 // createLink creates the link after what instead does in the same transaction. It returns the least
 // term.
-func (s *Store) createLink(ctx context.Context, first State, instead func(*mongo.Txn) (int64, error)) error {
+func (s *Store) createLink(ctx context.Context, first State, instead func(*mongo.Txn) (int64, error), also func(txn mongo.Caller, term int64) error) error {
 	if err := first.validate(); err != nil {
 		return s.wrap(err, "create it")
 	}
@@ -251,7 +251,10 @@ func (s *Store) createLink(ctx context.Context, first State, instead func(*mongo
 			if err != nil {
 				return err
 			}
-			return s.create(ctx, txn, &link, least)
+			if err := s.create(ctx, txn, &link, least); err != nil {
+				return err
+			}
+			return also(txn, link.Term)
 		})
 	})
 	if err != nil {

@@ -41,8 +41,26 @@ type Back struct {
 	back checkpoint.Back
 }
 
-// FindBack finds the end of a link from Target to Source that has a way back. Nothing is written.
-func FindBack(ctx context.Context, cfg *BackConfig) (*Back, error) {
+// FindBack finds the end of a link from Target to Source that has a way back. Nothing is written. It retries transient errors.
+func FindBack(ctx context.Context, cfg *BackConfig) (back *Back, err error) {
+	err = insist(ctx, func() error {
+		back, err = findBack(ctx, cfg)
+		return err
+	})
+	return back, err
+}
+
+// insist retries do, which must be idempotent, after transient errors such as those of a failover, for half a minute. It
+// returns the last one.
+func insist(ctx context.Context, do func() error) error {
+	err := mongo.Retry{Again: passing}.Do(ctx, do)
+	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
+		return stuck.Err
+	}
+	return err
+}
+
+func findBack(ctx context.Context, cfg *BackConfig) (*Back, error) {
 	source, err := replset.Identify(ctx, mongo.Reads(cfg.Source))
 	if err != nil {
 		return nil, fmt.Errorf("ask the source for its set: %w", err)
@@ -110,12 +128,18 @@ func (b *Back) String() string {
 //
 // A link of that name that has begun there before, and has ended since, is a *checkpoint.OverError: applications may use
 // the target. It may be interrupted, and called again, by several processes at a time: they have one intent
-// ([checkpoint.Store.Intend]), so that either the link is created, or expiration is restored.
+// ([checkpoint.Store.Intend]), so that either the link is created, or expiration is restored. Transient errors are retried.
 func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, names *scope.Scope) error {
 	store, err := checkpoint.New(checkpoint.Config{Target: b.cfg.Target, DB: b.cfg.MetaDB, Link: link})
 	if err != nil {
 		return err
 	}
+	return insist(ctx, func() error { return b.begin(ctx, store, state, names) })
+}
+
+// begin is one try of Begin.
+func (b *Back) begin(ctx context.Context, store *checkpoint.Store, state checkpoint.State, names *scope.Scope) error {
+	link := store.Link()
 	if begun, err := b.begun(ctx, store); err != nil || begun {
 		return err
 	}
@@ -150,18 +174,15 @@ func (b *Back) Begin(ctx context.Context, link string, state checkpoint.State, n
 	state.Source, state.Applied, state.AppliedWall, state.FetchFrom = b.set, b.back.Start, b.over.Reverse.Wall, b.back.Start
 	filters := b.Filters()
 	state.Filters, state.Back = &filters, &b.back
-	if err := store.CreateAgain(ctx, state, intent); err != nil {
-		return b.notCreated(ctx, store, err)
-	}
-	st, _, err := store.Load(ctx)
-	if err != nil {
-		return err
-	}
-	// The guard continues where the examination has ended.
+	// The guard continues where the examination has ended. It is told so in the same transaction: otherwise it would begin with
+	// the newest entry after a start that ended before it could tell it.
 	known := guard.Store{Target: b.cfg.Target, DB: b.cfg.MetaDB, Link: link}
-	upTo.Term = st.Term
-	if err := known.Write(ctx, &upTo, true); err != nil && !errors.Is(err, guard.ErrSuperseded) {
-		return err
+	err = store.CreateAgain(ctx, state, intent, func(txn mongo.Caller, term int64) error {
+		upTo.Term = term
+		return known.WriteWithin(ctx, txn, &upTo)
+	})
+	if err != nil {
+		return b.notCreated(ctx, store, err)
 	}
 	return nil
 }

@@ -60,7 +60,19 @@ func (s *Store) wrap(err error, what string) error {
 // replaces one of an earlier term, or of none, and returns [ErrSuperseded] for one of a later
 // term.
 func (s *Store) Write(ctx context.Context, st *State, majority bool) error {
-	cmd := metadata.Update(s.DB, metadata.Guard, metadata.Statement{
+	if majority {
+		return s.write(ctx, s.Target, metadata.Majority(s.update(st)))
+	}
+	return s.write(ctx, s.Target, metadata.PrimaryOnly(s.update(st)))
+}
+
+// WriteWithin stores a state as Write does, in a transaction.
+func (s *Store) WriteWithin(ctx context.Context, txn mongo.Caller, st *State) error {
+	return s.write(ctx, txn, s.update(st))
+}
+
+func (s *Store) update(st *State) mongo.Command {
+	return metadata.Update(s.DB, metadata.Guard, metadata.Statement{
 		Upsert: true,
 		Filter: func(dst []byte) []byte {
 			return metadata.AppendDoc(metadata.ByID(s.Link)(dst), "term", func(dst []byte) []byte {
@@ -69,12 +81,10 @@ func (s *Store) Write(ctx context.Context, st *State, majority bool) error {
 		},
 		Change: st.append,
 	})
-	if majority {
-		cmd = metadata.Majority(cmd)
-	} else {
-		cmd = metadata.PrimaryOnly(cmd)
-	}
-	err := metadata.Run(ctx, s.Target, cmd, -1)
+}
+
+func (s *Store) write(ctx context.Context, by mongo.Caller, cmd mongo.Command) error {
+	err := metadata.Run(ctx, by, cmd, -1)
 	switch {
 	case err != nil && servererr.IsDuplicateKey(err): // The document exists, and the filter does not match it.
 		return s.wrap(ErrSuperseded, "store")

@@ -11,8 +11,10 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -24,9 +26,9 @@ func (c *runCommand) wayBack(ctx context.Context, p *plan, source, target *drive
 	if err != nil {
 		return nil, err
 	}
-	st, found, err := store.Load(ctx)
+	st, found, err := loaded(ctx, store)
 	switch {
-	case err != nil && !c.StartAt.back:
+	case err != nil && !c.StartAt.back && !failure.Transient(err):
 		return nil, nil //nolint:nilnil // The startup checks report the error.
 	case err != nil:
 		return nil, err
@@ -44,6 +46,23 @@ func (c *runCommand) wayBack(ctx context.Context, p *plan, source, target *drive
 	}
 	p.back = back.String()
 	return back, c.takeFilters(p, back.Filters())
+}
+
+// loaded returns the state of a link, and whether it exists. It retries transient errors, unless no server could be
+// selected: the driver has waited for one already.
+func loaded(ctx context.Context, store *checkpoint.Store) (st checkpoint.State, found bool, err error) {
+	again := func(err error) bool {
+		lost, ok := errors.AsType[*mongo.LostError](err)
+		return failure.Transient(err) && (!ok || lost.Host != "")
+	}
+	err = mongo.Retry{Again: again}.Do(ctx, func() error {
+		st, found, err = store.Load(ctx)
+		return err
+	})
+	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
+		err = stuck.Err
+	}
+	return st, found, err
 }
 
 // takeFilters makes filters those of the link, unless flags give some.
