@@ -23,7 +23,7 @@ var states = []State{Waiting, Running, Draining, Retrying, Ended}
 func (a *Agent) Register(r prometheus.Registerer) error {
 	return errors.Join(
 		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "replicator_agent_ready", Help: "1 while the process takes part, 0 while it cannot reach the control plane.",
+			Name: "replicator_agent_ready", Help: "1 while the process takes part, 0 while it cannot reach the control plane, or cannot tell it how links end.",
 		}, func() float64 { return truth(a.ready() == nil) })),
 		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "replicator_agent_max_links", Help: "How many links the process runs at the most.",

@@ -158,13 +158,15 @@ type controlPlane struct {
 	store    locks.Store
 	failures *failureBoard
 
-	mu    sync.Mutex // guards the rest
-	heard time.Time
-	fault error
+	mu sync.Mutex // guards the rest
+	// heard is when it has answered last, told when it knew last how links have ended; fault and untold are
+	// why it has not since, nil if it has.
+	heard, told   time.Time
+	fault, untold error
 }
 
 func newControlPlane(store locks.Store) *controlPlane {
-	return &controlPlane{store: store, heard: time.Now()}
+	return &controlPlane{store: store, heard: time.Now(), told: time.Now()}
 }
 
 func (c *controlPlane) askLoop(ctx context.Context, a *agent.Agent) {
@@ -176,29 +178,43 @@ func (c *controlPlane) askLoop(ctx context.Context, a *agent.Agent) {
 			return
 		case <-tick.C:
 		}
-		limited, cancel := context.WithTimeout(ctx, askWithin)
-		_, err := c.store.Clock(limited)
-		if err == nil {
-			err = c.failures.update(limited, a.Status())
-		}
-		if err == nil {
-			err = c.failures.retries(limited, a.Retry)
-		}
-		cancel()
-		c.mu.Lock()
-		if c.fault = err; err == nil {
-			c.heard = time.Now()
-		}
-		c.mu.Unlock()
+		c.ask(ctx, a.Status(), a.Retry)
 	}
 }
 
-// ready returns why the process cannot take part.
+// ask asks the control plane for the time, tells it how links have ended, and asks it which of them are to be started again.
+func (c *controlPlane) ask(ctx context.Context, s agent.Status, retry func(link string) bool) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	_, err := c.store.Clock(ctx)
+	c.mu.Lock()
+	if c.fault = err; err == nil {
+		c.heard = time.Now()
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return
+	}
+	if err = c.failures.update(ctx, s); err == nil {
+		err = c.failures.retries(ctx, retry)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.untold = err; err == nil {
+		c.told = time.Now()
+	}
+}
+
+// ready returns why the process cannot take part, or the others do not know how its links end.
 func (c *controlPlane) ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if silent := time.Since(c.heard); c.fault != nil && silent > silentFor {
 		return fmt.Errorf("the control plane has not answered for %s: %w", silent.Round(time.Second), c.fault)
+	}
+	if since := time.Since(c.told); c.untold != nil && c.fault == nil && since > silentFor {
+		return fmt.Errorf("the control plane answers, but for %s could not be told how links end, nor asked which to start again; links run: %w",
+			since.Round(time.Second), c.untold)
 	}
 	return nil
 }
