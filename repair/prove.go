@@ -33,8 +33,8 @@ const (
 // the repair. The cut is majority-committed, so the result holds.
 func (j *job) prove(ctx context.Context, ids []bson.RawValue) error {
 	j.say(request.Working, "%s; waits for a later consistent cut to compare them", j.summary())
-	after := j.sum.Target
-	for n := 0; ; n++ {
+	after, left, pause := j.sum.Target, j.patience(), firstPause
+	for n := 0; ; {
 		cut, err := j.laterCut(ctx, after)
 		if err != nil {
 			return err
@@ -45,11 +45,23 @@ func (j *job) prove(ctx context.Context, ids []bson.RawValue) error {
 			return context.Cause(ctx)
 		case err == nil:
 			return j.proved(ctx, ids, different, &cut)
+		case isAway(err) && !left.over():
+			if err := mongo.Pause(ctx, pause); err != nil {
+				return err
+			}
+			pause = min(2*pause, longestPause)
+			continue
 		case n == staleCuts || !isStale(err):
 			return &failure{fmt.Sprintf("%s; but they could not be compared at a later cut: %v; run replicator verify", j.summary(), err)}
 		}
 		after = cut.Target
+		n++
 	}
+}
+
+// isAway reports whether a server does not answer at present, whatever the cut.
+func isAway(err error) bool {
+	return again(err) && !servererr.IsSnapshotTooOld(err) && !servererr.IsSnapshotUnavailable(err) && !servererr.IsGoneTransaction(err)
 }
 
 // isStale reports whether a comparison may succeed at a newer cut.

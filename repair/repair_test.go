@@ -205,6 +205,49 @@ func TestPatience(t *testing.T) {
 			}
 		})
 	})
+	for _, away := range []struct{ side, name string }{{"source", "find"}, {"target", "find"}, {"source", "listCollections"}, {"target", "listCollections"}} {
+		t.Run("a failover of the "+away.side+" before "+away.name, func(t *testing.T) {
+			scenario(t, func(t *testing.T) {
+				w := newWorld(nil)
+				w.source = docs(0, 1, "s")
+				var until time.Time
+				w.fail = func(side, name string) error {
+					if side == away.side && name == away.name && time.Now().Before(until) {
+						return servererr.New(servererr.PrimarySteppedDown, "planted")
+					}
+					return nil
+				}
+				state, outcome, took := w.run(t, of(0, 1), func(_ int, r *applier.Repair) (applier.Repaired, bool) {
+					out := w.write(t.Context(), r)
+					w.with(func() { until = time.Now().Add(30 * time.Second) })
+					return out, true
+				})
+				if state != request.Done || took < 30*time.Second || took > time.Minute {
+					t.Errorf("%s after %s: %s", state, took, outcome)
+				}
+			})
+		})
+	}
+	t.Run("a server that is away while documents are compared", func(t *testing.T) {
+		scenario(t, func(t *testing.T) {
+			w, written := newWorld(nil), false
+			w.source = docs(0, 1, "s")
+			w.fail = func(side, name string) error {
+				if side == "target" && name == "find" && written {
+					return servererr.New(servererr.PrimarySteppedDown, "planted")
+				}
+				return nil
+			}
+			state, outcome, took := w.run(t, of(0, 1), func(_ int, r *applier.Repair) (applier.Repaired, bool) {
+				out := w.write(t.Context(), r)
+				w.with(func() { written = true })
+				return out, true
+			})
+			if state != request.Failed || !strings.Contains(outcome, "could not be compared at a later cut") || took < 10*time.Minute || took > 11*time.Minute {
+				t.Errorf("%s after %s: %s", state, took, outcome)
+			}
+		})
+	})
 	t.Run("delayed", func(t *testing.T) {
 		scenario(t, func(t *testing.T) {
 			w := newWorld(func(c *Config) { c.Delay = time.Hour })
