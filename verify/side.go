@@ -75,7 +75,7 @@ func (s *side) call(ctx context.Context, db string, cmd *builder) (bson.Raw, err
 // again reports whether a read may succeed if it is repeated from its beginning.
 func again(err error) bool {
 	switch servererr.Classify(err) {
-	case servererr.Lost, servererr.NotPrimary:
+	case servererr.Lost, servererr.NotPrimary, servererr.Leaving:
 		return true
 	default:
 		return mongo.PassesRead(err)
