@@ -125,7 +125,7 @@ func (s *scan) displacedStill(ctx context.Context, found []Difference) ([]Differ
 			return nil, err
 		}
 		once := scan{v: s.v, p: s.p, order: s.order}
-		if err := once.onePiece(ctx, nil); err != nil {
+		if err := once.read(ctx); err != nil {
 			return nil, err
 		}
 		still := map[string]bool{}

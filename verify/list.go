@@ -108,13 +108,21 @@ func (c *choice) databases() []string {
 	return slices.Compact(dbs)
 }
 
-// filter returns the filter of listCollections for a database.
+// mostNames limits the filter of listCollections, in bytes. With more names a command may be larger than servers accept.
+const mostNames = 4 << 20
+
+// filter returns the filter of listCollections for a database, empty if it has to list everything.
 func (c *choice) filter(db string) bsoncore.Document {
 	var names []string
+	size := 0
 	for ns := range c.only {
 		if ns.DB() == db {
 			names = append(names, ns.Collection())
+			size += len(ns)
 		}
+	}
+	if size > mostNames || len(names) == 0 {
+		return document().Build()
 	}
 	slices.Sort(names)
 	if len(names) == 1 {
@@ -302,7 +310,7 @@ func (s *side) detail(ctx context.Context, l *listed) (gone bool, err error) {
 		docs, err = s.all(ctx, l.ns.DB(), command)
 	}
 	switch {
-	case servererr.IsNoNamespace(err):
+	case servererr.IsNoNamespace(err), servererr.IsOfView(err):
 		return true, nil
 	case err != nil:
 		return false, s.wrap(err, "list the indexes of %s", l.ns)

@@ -1,11 +1,18 @@
 package verify
 
 import (
+	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // TestPassing: what a server answers while its set changes, or while it is busy, does not end a comparison, whether it is
@@ -33,5 +40,121 @@ func TestPassing(t *testing.T) {
 				t.Errorf("code %d, at cuts %t: %+v, %+v", code, cuts != nil, found, summary.Collections)
 			}
 		}
+	}
+}
+
+// TestOverwritten: a capped collection whose documents are overwritten before they are read cannot be compared. All
+// others are.
+func TestOverwritten(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		run(t, c, "d", bson.D{{Key: "create", Value: "c"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+		insertRaw(t, c, "d.c", neighbours(t, 0, 10)...)
+		insertRaw(t, c, "d.other", neighbours(t, 0, 10)...)
+	}
+	lost := func(mongo.Command) error {
+		return servererr.New(servererr.CappedPositionLost, "planted")
+	}
+	summary, found := check(t, Config{Source: &hook{Caller: source, ns: "d.c", before: lost}, Target: target, Cuts: &rest{source: source, target: target}})
+	if len(found) > 0 || len(summary.Collections) != 2 || summary.Unchecked() != 1 || summary.Collections[0].Fault == "" || summary.Collections[1].EqualDocs != 10 {
+		t.Errorf("%+v, %+v", found, summary.Collections)
+	}
+}
+
+// TestBecomesView: a collection that is dropped while it is compared, and whose name a view has then, is compared as that.
+func TestBecomesView(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]error{
+		"read": nil, "refused": servererr.New(servererr.OptionNotSupportedOnView, "planted"), "unavailable": servererr.New(servererr.SnapshotUnavailable, "planted"),
+	} {
+		source, target := cluster(t), cluster(t)
+		for _, c := range []mongo.Caller{source, target} {
+			insertRaw(t, c, "d.c", neighbours(t, 0, 10)...)
+			insertRaw(t, c, "d.other", neighbours(t, 0, 10)...)
+		}
+		var once sync.Once
+		replace := func(mongo.Command) (err error) {
+			once.Do(func() {
+				for _, c := range []mongo.Caller{source, target} {
+					run(t, c, "d", bson.D{{Key: "drop", Value: "c"}})
+					run(t, c, "d", bson.D{{Key: "create", Value: "c"}, {Key: "viewOn", Value: "other"}, {Key: "pipeline", Value: bson.A{}}})
+				}
+				err = answer
+			})
+			return err
+		}
+		summary, found := check(t, Config{Source: &hook{Caller: source, ns: "d.c", before: replace}, Target: target, Cuts: &rest{source: source, target: target}})
+		if len(found) > 0 || len(summary.Collections) != 2 || summary.Unchecked() > 0 || summary.Collections[0].Type != typeView {
+			t.Errorf("%s: %+v, %+v", name, found, summary.Collections)
+		}
+	}
+}
+
+// TestOrderReadAgain: an error that passes does not end a comparison as it reads a collection again whose documents are at other
+// places.
+func TestOrderReadAgain(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	docs := neighbours(t, 0, 10)
+	for _, c := range []mongo.Caller{source, target} {
+		run(t, c, "d", bson.D{{Key: "create", Value: "c"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+		insertRaw(t, c, "d.c", docs...)
+		docs[1], docs[2] = docs[2], docs[1]
+	}
+	n := 0
+	second := func(mongo.Command) error {
+		if n++; n == 2 {
+			return servererr.New(servererr.PrimarySteppedDown, "planted")
+		}
+		return nil
+	}
+	summary, found := check(t, Config{Source: &hook{Caller: source, ns: "d.c", before: second}, Target: target, Cuts: &rest{source: source, target: target}})
+	if len(found) != 1 || found[0].Kind != Order || summary.Unchecked() > 0 || n < 3 {
+		t.Errorf("%+v, %+v, read %d times", found, summary.Collections, n)
+	}
+}
+
+// TestBecomesViewListed: a collection whose name a view has, as its indexes are listed, is gone.
+func TestBecomesViewListed(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		insertRaw(t, c, "d.c", neighbours(t, 0, 10)...)
+		insertRaw(t, c, "d.other", neighbours(t, 0, 10)...)
+	}
+	var once sync.Once
+	replacing := callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+		if it := rawbson.NewIter(cmd.Body); it.Next() && it.Is("listIndexes") {
+			if name, _ := it.Text(); name == "c" {
+				once.Do(func() {
+					for _, c := range []mongo.Caller{source, target} {
+						run(t, c, "d", bson.D{{Key: "drop", Value: "c"}})
+						run(t, c, "d", bson.D{{Key: "create", Value: "c"}, {Key: "viewOn", Value: "other"}, {Key: "pipeline", Value: bson.A{}}})
+					}
+				})
+			}
+		}
+		return source.Call(ctx, cmd)
+	})
+	summary, found := check(t, Config{Source: replacing, Target: target, Cuts: &rest{source: source, target: target}})
+	if len(found) > 0 || len(summary.Collections) != 2 || summary.Unchecked() > 0 || summary.Collections[0].Type != typeView {
+		t.Errorf("%+v, %+v", found, summary.Collections)
+	}
+}
+
+// TestManyNames: a listing of some collections does not name so many that the server refuses the command.
+func TestManyNames(t *testing.T) {
+	t.Parallel()
+	c := chosen(func(oplog.Namespace) bool { return true })
+	for i := range 400_000 {
+		c.only[oplog.Namespace(fmt.Sprintf("d.a collection with a name as applications give them %d", i))] = true
+	}
+	c.only["e.c"] = true
+	if size := len(c.filter("d")); size > 8<<20 {
+		t.Errorf("the filter of one database has %d bytes", size)
+	}
+	if got := bson.Raw(c.filter("e")).String(); got != `{"name": "c"}` {
+		t.Errorf("the filter of the other one: %s", got)
 	}
 }

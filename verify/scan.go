@@ -22,6 +22,9 @@ const (
 	mostJoined = 10_000
 	// staleCuts is how many cuts in a row may become too old before a range has made progress.
 	staleCuts = 5
+	// mostLost is how often a capped collection is read from its beginning because its oldest documents were overwritten
+	// before they were read.
+	mostLost = 5
 )
 
 var (
@@ -29,6 +32,8 @@ var (
 	errChanged = errors.New("the collection was dropped, made or renamed meanwhile")
 	// errStale reports a range that takes longer than cuts can be read.
 	errStale = errors.New("a cut can be read for too short a time (minSnapshotHistoryWindowInSeconds)")
+	// errOverwritten reports a capped collection that cannot be read to its end.
+	errOverwritten = errors.New("its oldest documents are overwritten before they are read")
 	// errOutsideTxn reports that a server does not read as of a time outside of transactions: it is to be asked again.
 	errOutsideTxn = errors.New("reads as of a time have to be in a transaction")
 )
@@ -73,14 +78,22 @@ func (u *span) add(c *Cut) {
 
 // run compares the range. When it returns nil all differences have been reported.
 func (s *scan) run(ctx context.Context) error {
+	if err := s.read(ctx); err != nil {
+		return err
+	}
+	return s.flush(ctx)
+}
+
+// read reads the range to its end, again after errors that pass.
+func (s *scan) read(ctx context.Context) error {
 	tries := mongo.Retry{Again: again}.Start()
-	for stale := 0; ; {
+	for stale, lost := 0, 0; ; {
 		before, whole := s.place(), s.pieces == nil && s.order == byID
 		err := s.attempt(ctx)
 		progress := s.place() != before
 		switch {
 		case err == nil:
-			return s.flush(ctx)
+			return nil
 		case errors.Is(err, errLongTxn):
 			stale = 0
 		case errors.Is(err, errOutsideTxn):
@@ -99,6 +112,11 @@ func (s *scan) run(ctx context.Context) error {
 		default:
 			if progress {
 				tries = mongo.Retry{Again: again}.Start()
+			}
+			if servererr.IsPositionLost(err) {
+				if lost++; lost == mostLost {
+					return fmt.Errorf("%w: %w", errOverwritten, err)
+				}
 			}
 			if err := tries.Wait(ctx, err); err != nil {
 				return err

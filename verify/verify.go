@@ -198,7 +198,7 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 // isFault reports whether an error is of one collection, and does not end the others.
 func isFault(err error) bool {
 	return errors.Is(err, errStale) || errors.Is(err, errCrowded) || errors.Is(err, errDisorder) ||
-		errors.Is(err, errUnsettled) || errors.Is(err, oplog.ErrUnsupported) || servererr.IsSnapshotUnavailable(err)
+		errors.Is(err, errUnsettled) || errors.Is(err, errOverwritten) || errors.Is(err, oplog.ErrUnsupported) || servererr.IsSnapshotUnavailable(err)
 }
 
 // once compares a collection as it was listed.
@@ -223,8 +223,20 @@ func (v *Verifier) once(ctx context.Context, s *settled, c *Collection) error {
 	return v.documents(ctx, &s.pair, c)
 }
 
-// documents compares the documents of a collection.
+// documents compares the documents of a collection. What a server refuses may be due to another collection, or a view, that
+// has the name by then.
 func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error {
+	err := v.documentsAsListed(ctx, p, c)
+	if servererr.IsRefusal(err) && !servererr.IsDenied(err) {
+		if now := v.unchanged(ctx, p); errors.Is(now, errChanged) {
+			return now
+		}
+	}
+	return err
+}
+
+// documentsAsListed compares the documents of a collection in one way after the other, until one is possible.
+func (v *Verifier) documentsAsListed(ctx context.Context, p *pair, c *Collection) error {
 	how := orderOf(p)
 	snapshots := v.cuts != nil && how != inserted
 	err := v.read(ctx, p, c, how, snapshots)

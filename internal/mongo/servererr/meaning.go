@@ -136,6 +136,11 @@ func IsInvalidView(err error) bool { return refusedWith(err, InvalidViewDefiniti
 // IsKept reports whether a system collection cannot be dropped.
 func IsKept(err error) bool { return IsDenied(err) || refusedWith(err, IllegalOperation) }
 
+// IsOfView reports whether a command, or an option of it, was refused because its namespace is a view.
+func IsOfView(err error) bool {
+	return refusedWith(err, CommandNotSupportedOnView, OptionNotSupportedOnView)
+}
+
 // Commands.
 
 // IsUnexplained reports whether a refusal says nothing of the command: it is due to a fault of the server, or its
@@ -185,6 +190,9 @@ func IsNoRecord(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == KeyNotFound && strings.Contains(e.Message, "resume")
 }
+
+// IsPositionLost reports whether the next documents of a capped collection were deleted before a cursor has come to them.
+func IsPositionLost(err error) bool { return refusedWith(err, CappedPositionLost) }
 
 // IsReadFailed reports whether a read failed but may succeed with another cursor.
 func IsReadFailed(err error) bool { return refusedWith(err, OperationFailed) }
