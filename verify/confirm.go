@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// confirmDocs is how many documents are read again at once.
-	confirmDocs = 100
+	// confirmDocs is how many documents are read again at once, and confirmBytes how many bytes of them if there is more than
+	// one: both sides are read, one of them twice.
+	confirmDocs, confirmBytes = 100, 4 << 20
 	// confirmTries is how often a document is read again that the source changes meanwhile.
 	confirmTries = 10
 )
@@ -37,17 +38,27 @@ func (v *Verifier) confirm(ctx context.Context, p *pair, found []Difference) ([]
 			return nil, fmt.Errorf("%d documents differ, and the source changed them each time that they were read: %w", len(open), errUnsettled)
 		}
 		var moving []Difference
-		for from := 0; from < len(open); from += confirmDocs {
-			part := open[from:min(len(open), from+confirmDocs)]
-			s, m, err := v.confirmPart(ctx, p, part)
+		for len(open) > 0 {
+			n := atOnce(open)
+			s, m, err := v.confirmPart(ctx, p, open[:n])
 			if err != nil {
 				return nil, err
 			}
-			sure, moving = append(sure, s...), append(moving, m...)
+			sure, moving, open = append(sure, s...), append(moving, m...), open[n:]
 		}
 		open = moving
 	}
 	return sure, nil
+}
+
+// atOnce returns how many documents are read again at once, of those that come first.
+func atOnce(open []Difference) (n int) {
+	for bytes := 0; n < min(len(open), confirmDocs); n++ {
+		if bytes += open[n].size; bytes > confirmBytes && n > 0 {
+			break
+		}
+	}
+	return n
 }
 
 // confirmPart reads documents again. Moving are those that the source has changed meanwhile.

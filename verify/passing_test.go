@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -156,5 +157,34 @@ func TestManyNames(t *testing.T) {
 	}
 	if got := bson.Raw(c.filter("e")).String(); got != `{"name": "c"}` {
 		t.Errorf("the filter of the other one: %s", got)
+	}
+}
+
+// TestConfirmLarge: as documents are read again, only a few large ones are in memory at the same time.
+func TestConfirmLarge(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		run(t, c, "d", bson.D{{Key: "create", Value: "c"}, {Key: "capped", Value: true}, {Key: "size", Value: 100 << 20}})
+	}
+	const docs, size = 20, 1 << 20
+	for i := range docs {
+		insertRaw(t, source, "d.c", doc(element(t, "_id", int32(i)), element(t, "x", strings.Repeat("x", size))))
+		insertRaw(t, target, "d.c", doc(element(t, "_id", int32(i)), element(t, "x", strings.Repeat("y", size))))
+	}
+	var mu sync.Mutex
+	reads, most := 0, 0
+	counted := func(cmd mongo.Command) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if list, err := cmd.Body.LookupErr("filter", "_id", "$in"); err == nil {
+			values, _ := list.Array().Values()
+			reads, most = reads+1, max(most, len(values))
+		}
+		return nil
+	}
+	summary, found := check(t, Config{Source: &hook{Caller: source, ns: "d.c", before: counted}, Target: target, Cuts: &rest{source: source, target: target}})
+	if len(found) != docs || summary.Collections[0].Differs != docs || reads == 0 || most*size > confirmBytes {
+		t.Errorf("%d differences, %+v: read again %d times, up to %d documents at once", len(found), summary.Collections, reads, most)
 	}
 }

@@ -56,6 +56,9 @@ type Difference struct {
 	MorePaths bool `json:"morePaths,omitempty"`
 	// Cut is the cut at which both were read; nil without one.
 	Cut *CutTimes `json:"cut,omitempty"`
+
+	// size is how many bytes the larger one of the documents had.
+	size int
 }
 
 func isOfDocument(k Kind) bool {

@@ -225,6 +225,7 @@ func (s *scan) both(a, b bson.Raw) {
 	s.tally.Bytes += int64(len(a))
 	s.last = idOf(a)
 	if d, differs := s.v.compare(s.p, a, b); differs {
+		d.size = max(len(a), len(b))
 		s.keep(d)
 		return
 	}
@@ -233,7 +234,9 @@ func (s *scan) both(a, b bson.Raw) {
 
 func (s *scan) add(kind Kind, doc bson.Raw) {
 	id := idOf(doc)
-	s.keep(ofDocument(s.p, kind, id))
+	d := ofDocument(s.p, kind, id)
+	d.size = len(doc)
+	s.keep(d)
 	s.last = id
 }
 
