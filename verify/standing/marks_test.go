@@ -111,3 +111,62 @@ func TestLostRound(t *testing.T) {
 	s.save(&round, "d.b", 201)
 	s.is("both are", 200, 2, 2, 0)
 }
+
+// TestOvertaken: what a comparison finds is not forgotten while a later round, which another one has begun, has not compared
+// the collection: not even if the later round begins as it is stored.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		// told stores a difference, with a Store, and begin begins another round.
+		run func(t *testing.T, s *book, told func(*Store), begin func(*Store))
+	}{
+		"after it has begun": {func(_ *testing.T, s *book, told func(*Store), begin func(*Store)) {
+			begin(s.Store)
+			told(s.Store)
+		}},
+		"it begins before the first write": {func(_ *testing.T, s *book, told func(*Store), begin func(*Store)) {
+			told(&Store{DB: s.DB, Link: s.Link, Target: &delayed{s.Target, func() { begin(s.Store) }}})
+		}},
+		"stored after it has read the results": {func(_ *testing.T, s *book, told func(*Store), begin func(*Store)) {
+			begin(&Store{DB: s.DB, Link: s.Link, Target: &delayed{s.Target, func() { told(s.Store) }}})
+		}},
+		"and has a pass": {func(t *testing.T, s *book, told func(*Store), begin func(*Store)) {
+			t.Helper()
+			begin(s.Store)
+			must.Succeed(t, s.SavePass(t.Context(), "d.a", &Pass{Made: bson.NewObjectID(), Round: 3, Source: uuid(id("d.a", 1)), Told: []Found{NewFound("missing", "9", "", "")}}))
+			told(s.Store)
+			if pass := must.Get(s.Pass(t.Context(), "d.a"))(t); pass.Round != 3 || len(pass.Told) != 1 || pass.Told[0].ID != "9" {
+				t.Errorf("the pass of the later round: %+v", pass)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newBook(t)
+			all := list("d.a", "d.b")
+			future := s.future
+			s.future = 0 // The first results are older than every mark.
+			round, _ := s.begin(90, all)
+			s.save(&round, "d.a", 100)
+			s.save(&round, "d.b", 100)
+			s.end(&round)
+			s.future = future
+			round, _ = s.begin(110, all)
+			told := func(by *Store) {
+				must.Succeed(t, by.SaveTold(t.Context(), "d.a", round.N, []Found{NewFound("missing", "1", "", "")}, 0))
+			}
+			var later Round
+			begin := func(by *Store) {
+				var err error
+				later, _, err = by.Begin(t.Context(), all, false, cutAt(120, s.future+120), time.Unix(5000, 0))
+				must.Succeed(t, err)
+			}
+			tt.run(t, s, told, begin)
+			if st := s.is("found", 0, 2, 1, 0); len(st.Unverified) != 1 || st.Unverified[0].NS != "td.a" || st.Unverified[0].Why != whyReplaced {
+				t.Errorf("%+v", st.Unverified)
+			}
+			s.save(&later, "d.a", 130)
+			s.is("compared later", 100, 2, 2, 0)
+		})
+	}
+}

@@ -134,6 +134,9 @@ func (s *Store) Begin(ctx context.Context, listed []Listed, resume bool, cut Cut
 		{Key: "at", Value: round.At},
 		{Key: "listed", Value: round.Listed},
 	})
+	if err == nil && !resume {
+		err = s.overtake(ctx, &round, heads, replaced)
+	}
 	return round, heads, err
 }
 
@@ -233,7 +236,8 @@ func (s *Store) SaveRange(ctx context.Context, sourceNS oplog.Namespace, made bs
 }
 
 // SaveTold stores differences that are about to be reported, in the pass of a round; more counts all those that are not listed. The
-// pass is a new one, without ranges, if the collection has none of the round.
+// pass is a new one, without ranges, if the collection has none of the round. If a later round has begun, whose pass may replace it,
+// the collection is marked.
 func (s *Store) SaveTold(ctx context.Context, sourceNS oplog.Namespace, round int64, told []Found, more int64) error {
 	if told == nil {
 		told = []Found{} // not null
@@ -243,22 +247,30 @@ func (s *Store) SaveTold(ctx context.Context, sourceNS oplog.Namespace, round in
 		return fmt.Errorf("store results of verifications: %w", err)
 	}
 	none, err := setting(func(dst []byte) []byte {
-		return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "pass.round", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$ne", round) })
+		return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "pass.round", func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gte", round) })
+		})
 	}, true, bson.D{{Key: "pass", Value: &Pass{Made: bson.NewObjectID(), Round: round, Done: map[string]Range{}, Found: []Found{}}}})
 	if err != nil {
 		return err
 	}
-	// It is upserted: with a pass of the round it would be a second document.
+	// It is upserted: with a pass of the round, or of a later one, it would be a second document.
 	if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, none)); err != nil && !servererr.IsDuplicateKey(err) {
 		return err
 	}
-	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, metadata.Statement{
-		Filter: metadata.ByID(s.id(sourceNS)),
+	err = s.write(ctx, metadata.Update(s.DB, metadata.Verified, metadata.Statement{
+		Filter: func(dst []byte) []byte {
+			return bsoncore.AppendInt64Element(metadata.ByID(s.id(sourceNS))(dst), "pass.round", round)
+		},
 		Change: func(dst []byte) []byte {
 			dst = bsoncore.AppendDocumentElement(dst, "$addToSet", doc)
 			return metadata.AppendDoc(dst, "$max", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "pass.toldMore", more) })
 		},
 	}))
+	if err != nil {
+		return err
+	}
+	return s.overtaken(ctx, sourceNS, round)
 }
 
 // SaveResult stores the result of a comparison, unless there is one of a newer cut. If the source's
