@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -238,6 +239,37 @@ func TestAskedUnstored(t *testing.T) {
 	if err := r.Ask(t.Context(), []oplog.Namespace{"s.a"}, "why"); err == nil || r.wasAsked() {
 		t.Error(err)
 	}
+}
+
+// TestWaits: while a round runs, the reason why it waits is that of the link's present state.
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		state := State{Leads: true, Steady: true}
+		var mu sync.Mutex
+		r := New(Config{State: func() State { mu.Lock(); defer mu.Unlock(); return state }, Watcher: NewWatcher(WatcherConfig{})})
+		r.set("of an earlier round")
+		followed := make(chan error, 1)
+		go func() { followed <- r.follow(t.Context()) }()
+		is := func(now State, want string) {
+			t.Helper()
+			mu.Lock()
+			state = now
+			mu.Unlock()
+			time.Sleep(time.Second)
+			if got := r.Why(); got != want {
+				t.Errorf("%+v: waits as %q, want %q", now, got, want)
+			}
+		}
+		is(State{Leads: true, Steady: true}, "")
+		is(State{Leads: true}, whyUnsteady)
+		is(State{Leads: true, Steady: true}, "")
+		is(State{Leads: true}, whyUnsteady)
+		is(State{}, whyUnsteady)
+		if err := <-followed; !errors.Is(err, errNotLeading) {
+			t.Error(err)
+		}
+	})
 }
 
 // TestAskedOnce: a request makes one round due, not each that follows.

@@ -115,6 +115,9 @@ func (r *Rounds) set(why string) {
 	r.why = why
 }
 
+// whyUnsteady is why a round waits, or none begins.
+const whyUnsteady = "the link is not steady"
+
 var (
 	errNotLeading = errors.New("this process does not lead any more")
 	errEnded      = errors.New("the round has ended")
@@ -135,6 +138,7 @@ func (r *Rounds) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
+			r.set("")
 			told, pause = "", tryAfter
 			_ = r.await(ctx, began) // The loop ends if it does.
 			continue
@@ -158,12 +162,30 @@ func (r *Rounds) awaitSteady(ctx context.Context) error {
 		case st.Steady:
 			return nil
 		case st.Leads:
-			r.set("the link is not steady")
+			r.set(whyUnsteady)
 		default:
 			r.set(errNotLeading.Error())
 		}
 		if err := mongo.Pause(ctx, steadyPoll); err != nil {
 			return err
+		}
+	}
+}
+
+// follow says while a round runs whether it waits, as it does while the link is not steady. It returns when the round has ended,
+// or with an error when this process does not lead any more.
+func (r *Rounds) follow(ctx context.Context) error {
+	for {
+		switch st := r.cfg.State(); {
+		case !st.Leads:
+			return errNotLeading
+		case st.Steady:
+			r.set("")
+		default:
+			r.set(whyUnsteady)
+		}
+		if mongo.Pause(ctx, steadyPoll) != nil {
+			return nil
 		}
 	}
 }
@@ -198,15 +220,7 @@ func (r *Rounds) round(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	g, within := errgroup.WithContext(ctx)
 	g.Go(func() error { _ = inner.Run(within); return nil }) // It ends when the round does.
-	g.Go(func() error {
-		for r.cfg.State().Leads && within.Err() == nil {
-			_ = mongo.Pause(within, steadyPoll) // The round may have ended.
-		}
-		if within.Err() == nil {
-			return errNotLeading
-		}
-		return nil
-	})
+	g.Go(func() error { return r.follow(within) })
 	g.Go(func() error {
 		defer end(errEnded)
 		_, err := v.Run(within)
