@@ -116,10 +116,13 @@ func resyncing(s *Snapshot) (string, time.Time) {
 }
 
 // some lists the first few names.
-func some(names []string) string {
+func some(names []string) string { return someOf(names, 0) }
+
+// someOf is some for more names than are listed.
+func someOf(names []string, more int) string {
 	const shown = 5
 	out := strings.Join(names[:min(shown, len(names))], ", ")
-	if n := len(names) - shown; n > 0 {
+	if n := more + max(0, len(names)-shown); n > 0 {
 		out += fmt.Sprintf(" and %d more", n)
 	}
 	return out

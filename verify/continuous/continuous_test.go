@@ -147,6 +147,7 @@ func TestAnnounce(t *testing.T) {
 		}
 		return d
 	}
+	var states map[oplog.Namespace]standing.State
 	look := func(what string, st *standing.Standing, want ...string) {
 		t.Helper()
 		got = nil
@@ -155,7 +156,7 @@ func TestAnnounce(t *testing.T) {
 		}
 		before := w.known
 		w.known = st
-		w.announce(before, st)
+		w.announce(before, st, states)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", what, diff)
 		}
@@ -181,6 +182,24 @@ func TestAnnounce(t *testing.T) {
 	failing.Unchecked = []standing.Collection{{NS: "t.b", SourceNS: "s.b", Why: "planted"}}
 	look("not compared", failing, "a collection could not be verified [ns=t.b cause=planted]")
 	look("again", &standing.Standing{Differing: failing.Differing, Unchecked: failing.Unchecked})
+	now := func(n int64, verified bool) {
+		states = map[oplog.Namespace]standing.State{"s.a": {Differences: n, Verified: verified}}
+	}
+	now(500, true)
+	look("others have more", of())
+	now(500, true)
+	look("listed again", of(a(500, ids...)))
+	now(0, false)
+	look("another comparison has begun", of())
+	look("it has not ended", of())
+	now(400, false)
+	look("a part is found again", of(a(400, ids[:10]...)))
+	now(3, true)
+	look("compared", of(a(3, ids[:3]...)), "differences between source and target are gone [ns=t.a differences=497 left=3]")
+	now(1, true)
+	look("others have more, and some are gone", of(), "differences between source and target are gone [ns=t.a differences=2 left=1]")
+	states = nil
+	look("dropped", of(), "differences between source and target are gone [ns=t.a differences=1 left=0]")
 	if w.Known() == nil {
 		t.Error("nothing is known")
 	}

@@ -225,7 +225,7 @@ func (w *Watcher) mark(ctx context.Context) (changed bool, err error) {
 // read reads the standing, and announces changes.
 func (w *Watcher) read(ctx context.Context) error {
 	s := &w.cfg.Store
-	now, err := standing.Read(ctx, s.Target, s.DB, s.Link)
+	now, of, err := standing.ReadOf(ctx, s.Target, s.DB, s.Link, slices.Collect(maps.Keys(w.told)))
 	if err != nil {
 		return err
 	}
@@ -233,13 +233,14 @@ func (w *Watcher) read(ctx context.Context) error {
 	w.mu.Lock()
 	w.known = &now
 	w.mu.Unlock()
-	w.announce(before, &now)
+	w.announce(before, &now, of)
 	return nil
 }
 
 // announce announces changes since the last call. Differences found before this process led were
-// announced by another one, and are only summed up.
-func (w *Watcher) announce(before, now *standing.Standing) {
+// announced by another one, and are only summed up. Of has the collections whose differences were announced, unless they are gone:
+// differences are gone if a comparison that counts has not found them, not if that of their collection has not ended.
+func (w *Watcher) announce(before, now *standing.Standing, of map[oplog.Namespace]standing.State) {
 	first := w.told == nil
 	told := make(map[oplog.Namespace]standing.Differing, len(now.Differing))
 	for i := range now.Differing {
@@ -250,13 +251,26 @@ func (w *Watcher) announce(before, now *standing.Standing) {
 		}
 	}
 	for _, ns := range slices.Sorted(maps.Keys(w.told)) {
-		if old := w.told[ns]; told[ns].Differences < old.Differences {
-			w.cfg.Observer.Tell(Cleared{NS: old.NS, Cleared: old.Differences - told[ns].Differences, Left: told[ns].Differences})
+		old, left, sure := w.told[ns], told[ns].Differences, true
+		if st, exists := of[ns]; exists {
+			left, sure = st.Differences, st.Verified
+		}
+		_, listed := told[ns]
+		switch {
+		case left < old.Differences && !sure:
+			told[ns] = old
+			continue
+		case left < old.Differences:
+			w.cfg.Observer.Tell(Cleared{NS: old.NS, Cleared: old.Differences - left, Left: left})
+		}
+		if !listed && left > 0 { // Others have more.
+			old.Differences = left
+			told[ns] = old
 		}
 	}
 	w.told = told
 	if first && now.Differences > 0 {
-		w.cfg.Observer.Tell(Known{Differences: now.Differences, Namespaces: len(now.Differing)})
+		w.cfg.Observer.Tell(Known{Differences: now.Differences, Namespaces: len(now.Differing) + now.MoreDiffering})
 	}
 	if before != nil && before.AsOf == nil && now.AsOf != nil {
 		w.cfg.Observer.Tell(Verified{AsOf: now.AsOf.Wall(), Collections: now.Verified, Differences: now.Differences})

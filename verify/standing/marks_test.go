@@ -2,9 +2,11 @@ package standing
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/metadata"
@@ -168,5 +170,30 @@ func TestOvertaken(t *testing.T) {
 			s.save(&later, "d.a", 130)
 			s.is("compared later", 100, 2, 2, 0)
 		})
+	}
+}
+
+// TestMoreThanListed: of collections that are not listed all are counted, and the states of those that are asked for are known: one
+// whose comparison has been replaced is not known to be equal.
+func TestMoreThanListed(t *testing.T) {
+	t.Parallel()
+	round := Round{N: 2, Complete: 1}
+	docs := map[oplog.Namespace]*document{}
+	for i := range mostListed + 20 {
+		ns := oplog.Namespace(fmt.Sprintf("d.c%d", i))
+		d := &document{NS: ns, Joined: 1, Is: result(1, cutAt(100, 100)), Fault: &Fault{Why: "planted"}}
+		d.Is.Tally.Missing = int64(i)
+		docs[ns] = d
+	}
+	docs["d.c0"].Mark = &Mark{Target: bson.Timestamp{T: 200}, Why: whyReplaced}
+	docs["d.c1"].Pass = &Pass{Round: 2, Found: []Found{NewFound("extra", "1", "", "")}}
+	st := sum(&round, docs, &since{})
+	if len(st.Unchecked) != mostListed || st.MoreUnchecked != 20 || len(st.Differing) != mostListed || st.MoreDiffering != 19 {
+		t.Errorf("%d unchecked and %d more, %d differing and %d more", len(st.Unchecked), st.MoreUnchecked, len(st.Differing), st.MoreDiffering)
+	}
+	got := states(docs, &since{}, []oplog.Namespace{"d.c0", "d.c1", "d.c2", "d.other"})
+	want := map[oplog.Namespace]State{"d.c0": {}, "d.c1": {Differences: 2, Verified: true}, "d.c2": {Differences: 2, Verified: true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

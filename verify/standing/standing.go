@@ -32,10 +32,10 @@ type Standing struct {
 	// made since the round began, and count from the next one on.
 	Collections, Verified, New int
 	// Unverified are those that count and are not, Unchecked those that could not be compared the last
-	// time, the first of each. Differing have differences.
-	Unverified, Unchecked []Collection
-	MoreUnverified        int
-	Differing             []Differing
+	// time, the first of each. Differing have differences, those with most first. The others are counted.
+	Unverified, Unchecked                        []Collection
+	Differing                                    []Differing
+	MoreUnverified, MoreUnchecked, MoreDiffering int
 	// Differences counts all that are known, Kinds by kind.
 	Differences int64
 	Kinds       map[string]int64
@@ -65,25 +65,53 @@ type Differing struct {
 // Read reads the verification state of a link from its metadata in a target, and what else
 // they have that says that something was changed since.
 func Read(ctx context.Context, target mongo.Caller, db, link string) (Standing, error) {
+	st, _, err := ReadOf(ctx, target, db, link, nil)
+	return st, err
+}
+
+// State is the state of one collection.
+type State struct {
+	// Differences counts those that are known. Verified is whether no other ones are possible: its last comparison counts.
+	Differences int64
+	Verified    bool
+}
+
+// ReadOf is Read, and returns the states of some collections, by their names at the source, of those that there are.
+func ReadOf(ctx context.Context, target mongo.Caller, db, link string, of []oplog.Namespace) (Standing, map[oplog.Namespace]State, error) {
 	s := Store{Target: target, DB: db, Link: link}
 	round, docs, err := s.load(ctx)
 	if err != nil {
-		return Standing{}, err
+		return Standing{}, nil, err
 	}
 	var since since
 	if err := since.foreign(ctx, target, db, link); err != nil {
-		return Standing{}, err
+		return Standing{}, nil, err
 	}
 	links, err := checkpoint.New(checkpoint.Config{Target: target, DB: db, Link: link})
 	if err != nil {
-		return Standing{}, err
+		return Standing{}, nil, err
 	}
 	state, _, err := links.Load(ctx)
 	if err != nil {
-		return Standing{}, err
+		return Standing{}, nil, err
 	}
 	since.of(&state)
-	return sum(&round, docs, &since), nil
+	st := sum(&round, docs, &since)
+	return st, states(docs, &since, of), nil
+}
+
+// states returns the states of some collections, once all are summed up.
+func states(docs map[oplog.Namespace]*document, changed *since, of []oplog.Namespace) map[oplog.Namespace]State {
+	out := make(map[oplog.Namespace]State, len(of))
+	for _, ns := range of {
+		if d := docs[ns]; d != nil {
+			one := Standing{Kinds: map[string]int64{}}
+			one.differences(ns, d)
+			why, _ := d.unverified(ns, changed)
+			out[ns] = State{Differences: one.Differences, Verified: why == ""}
+		}
+	}
+	return out
 }
 
 // since contains the changes after a comparison that other metadata record.
@@ -224,7 +252,9 @@ func (s *Standing) judge() {
 	}
 	s.Unverified = s.Unverified[:min(len(s.Unverified), mostListed)]
 	s.MoreUnverified -= len(s.Unverified)
+	s.MoreUnchecked = max(0, len(s.Unchecked)-mostListed)
 	s.Unchecked = s.Unchecked[:min(len(s.Unchecked), mostListed)]
+	s.MoreDiffering = max(0, len(s.Differing)-mostListed)
 	slices.SortStableFunc(s.Differing, func(a, b Differing) int { return cmp.Compare(b.Differences, a.Differences) })
 	s.Differing = s.Differing[:min(len(s.Differing), mostListed)]
 }
