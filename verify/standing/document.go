@@ -244,6 +244,18 @@ func (t *Tally) take(kind string) bool {
 	return true
 }
 
+// markAs takes over the mark of the time series whose buckets the collection has: what changes documents of a time series, or copies
+// it, is known by its name.
+func (d *document) markAs(ns oplog.Namespace, docs map[oplog.Namespace]*document) {
+	series := docs[ns.Series()]
+	if !ns.IsBuckets() || series == nil || series.Mark == nil {
+		return
+	}
+	if d.Mark == nil || oplog.CompareTimestamps(d.Mark.Target, series.Mark.Target) < 0 {
+		d.Mark = series.Mark
+	}
+}
+
 // marked reports whether the collection was marked after its result.
 func (d *document) marked() bool {
 	return d.Mark != nil && (d.Is == nil || oplog.CompareTimestamps(d.Is.First.Target, d.Mark.Target) <= 0)

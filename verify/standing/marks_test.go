@@ -197,3 +197,44 @@ func TestMoreThanListed(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestSeries: the buckets of a time series are not verified any more once something else has written to it, it is copied again, or a
+// comparison of it was asked for. It is named by its own name then.
+func TestSeries(t *testing.T) {
+	t.Parallel()
+	const series, buckets = oplog.Namespace("d.ts"), oplog.Namespace("d.system.buckets.ts")
+	s := newBook(t)
+	all := list(series, buckets, "d.a")
+	future := s.future
+	s.future = 0 // The first results are older than every mark.
+	round, _ := s.begin(90, all)
+	for _, l := range all {
+		s.save(&round, l.SourceNS, 100)
+	}
+	s.end(&round)
+	s.is("equal", 100, 3, 3, 0)
+	must.Succeed(t, s.Mark(t.Context(), "planted", series))
+	s.is("marked", 0, 3, 1, 0)
+	s.future = future
+	round, heads := s.begin(110, all)
+	if !heads[buckets].Marked || !heads[series].Marked || heads["d.a"].Marked {
+		t.Errorf("%+v", heads)
+	}
+	s.save(&round, series, 110)
+	if st := s.is("the buckets are not compared", 0, 3, 2, 0); len(st.Unverified) != 1 || st.Unverified[0].SourceNS != buckets {
+		t.Errorf("%+v", st.Unverified)
+	}
+	s.save(&round, buckets, 111)
+	s.is("compared", 100, 3, 3, 0)
+
+	_, docs, err := s.load(t.Context())
+	must.Succeed(t, err)
+	for what, changed := range map[string]*since{
+		"a foreign write": {touched: map[oplog.Namespace]Moment{series: {TS: bson.Timestamp{T: s.future + 200}}}},
+		"copied again":    {leftOut: map[oplog.Namespace]bool{series: true}},
+	} {
+		if st := sum(&round, docs, changed); st.Verified != 1 {
+			t.Errorf("%s: %+v", what, st)
+		}
+	}
+}

@@ -262,9 +262,9 @@ func (s *Standing) judge() {
 // unverified returns why a collection that counts is not verified, and since when as far as that is
 // known; empty if it is.
 func (d *document) unverified(ns oplog.Namespace, changed *since) (why string, at time.Time) {
-	touched := changed.touched[ns]
+	touched := changed.touched[ns.Series()]
 	switch {
-	case changed.copying || changed.leftOut[ns]:
+	case changed.copying || changed.leftOut[ns.Series()]:
 		return whyCopying, time.Time{}
 	case d.Is == nil && d.Fault != nil:
 		return d.Fault.Why, d.Fault.At

@@ -490,6 +490,9 @@ func (s *Store) load(ctx context.Context) (round Round, docs map[oplog.Namespace
 		d.repair()
 		docs[oplog.Namespace(strings.TrimPrefix(id, s.Link+"/"))] = &d
 	}
+	for ns, d := range docs {
+		d.markAs(ns, docs)
+	}
 	return round, docs, nil
 }
 
