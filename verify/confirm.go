@@ -135,7 +135,7 @@ func (s *scan) displacedStill(ctx context.Context, found []Difference) ([]Differ
 		if _, err := s.v.cuts.reach(ctx, s.v.source.heard.Time()); err != nil {
 			return nil, err
 		}
-		once := scan{v: s.v, p: s.p, order: s.order}
+		once := scan{v: s.v, p: s.p, order: s.order, onlyOrder: true}
 		if err := once.read(ctx); err != nil {
 			return nil, err
 		}

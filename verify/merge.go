@@ -28,6 +28,9 @@ const (
 	sorted order = "sorted by the servers"
 )
 
+// errDisplaced reports more documents at other places than can be looked for again.
+var errDisplaced = fmt.Errorf("more than %d documents are at other places among the others", mostJoined/2)
+
 // errCrowded reports too many documents without a counterpart.
 var errCrowded = errors.New("too many documents have no counterpart at their place")
 
@@ -186,8 +189,8 @@ func (s *scan) join(ctx context.Context, source, target *stream, ordered bool) e
 				fromTarget.put(key, b, target.count)
 			}
 		}
-		if fromSource.bytes+fromTarget.bytes > s.v.cfg.joinBytes() {
-			return errCrowded
+		if err := s.makeRoom(ctx, fromSource.bytes+fromTarget.bytes); err != nil {
+			return err
 		}
 		if a != nil {
 			source.advance()
@@ -201,6 +204,39 @@ func (s *scan) join(ctx context.Context, source, target *stream, ordered bool) e
 	}
 	for _, h := range fromTarget.rest() {
 		s.extra(h.doc)
+	}
+	return nil
+}
+
+// makeRoom reports differences of a range that is joined, so that not too many are kept. Those of order are kept until the end if
+// they are few: to confirm them the whole collection is read again. Documents of so many bytes wait for their counterpart.
+func (s *scan) makeRoom(ctx context.Context, waiting int) error {
+	if waiting > s.v.cfg.joinBytes() {
+		return errCrowded
+	}
+	if len(s.found) < s.holds() || s.onlyOrder {
+		return nil
+	}
+	var moved, others []Difference
+	for i := range s.found {
+		if s.found[i].Kind == Order {
+			moved = append(moved, s.found[i])
+		} else {
+			others = append(others, s.found[i])
+		}
+	}
+	if len(moved) <= mostJoined/2 {
+		s.found = others
+		err := s.flush(ctx)
+		s.found = append(moved, s.found...)
+		return err
+	}
+	before := s.tally.Order
+	if err := s.flush(ctx); err != nil {
+		return err
+	}
+	if s.tally.Order > before && s.confirms() {
+		return errDisplaced
 	}
 	return nil
 }

@@ -7,12 +7,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -186,5 +188,71 @@ func TestConfirmLarge(t *testing.T) {
 	summary, found := check(t, Config{Source: &hook{Caller: source, ns: "d.c", before: counted}, Target: target, Cuts: &rest{source: source, target: target}})
 	if len(found) != docs || summary.Collections[0].Differs != docs || reads == 0 || most*size > confirmBytes {
 		t.Errorf("%d differences, %+v: read again %d times, up to %d documents at once", len(found), summary.Collections, reads, most)
+	}
+}
+
+// noCuts are the cuts of servers that have no times.
+type noCuts struct{}
+
+func (noCuts) Newest(context.Context) (Cut, bool, error) { return Cut{}, false, nil }
+func (noCuts) Next(context.Context) (Cut, error) {
+	return Cut{Target: bson.Timestamp{T: 1}, At: time.Now()}, nil
+}
+
+// TestManyJoined: however many differences a collection has whose documents wait for each other, only so many of them are kept until
+// they are reported. Where documents at other places have to be looked for again, there may not be too many.
+func TestManyJoined(t *testing.T) {
+	t.Parallel()
+	const docs = 4 * mostJoined
+	capped, collated := bson.D{{Key: "capped", Value: true}}, bson.D{{Key: "collation", Value: bson.D{{Key: "locale", Value: "de"}}}}
+	for _, tt := range []struct {
+		name                  string
+		options               bson.D
+		link, swapped, differ bool
+		want                  int
+		fault                 error
+	}{
+		{"other places", capped, false, true, false, docs / 2, nil},
+		{"other places, of a link", capped, true, true, false, mostJoined, errDisplaced},
+		{"other values", capped, false, false, true, docs, nil},
+		{"other values, under a collation", collated, false, false, true, docs, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			source, target := &shelf{options: tt.options, batch: 1000}, &shelf{options: tt.options, batch: 1000}
+			for i := range docs {
+				value := 0
+				if tt.differ {
+					value = 1
+				}
+				source.docs = append(source.docs, doc(element(t, "_id", int32(i)), element(t, "v", 0)))
+				target.docs = append(target.docs, doc(element(t, "_id", int32(i)), element(t, "v", value)))
+			}
+			for i := 0; tt.swapped && i < docs; i += 2 {
+				target.docs[i], target.docs[i+1] = target.docs[i+1], target.docs[i]
+			}
+			read, first, n := 0, 0, 0
+			counted := func(mongo.Command) error { read++; return nil }
+			cfg := Config{
+				Source: &hook{Caller: source, ns: "d.c", before: counted}, Target: target, Scope: everything(t),
+				Found: func(*Difference) error {
+					if n++; n == 1 {
+						first = read
+					}
+					return nil
+				},
+			}
+			if tt.link {
+				cfg.Cuts = noCuts{}
+			}
+			summary := must.Get(must.Get(New(cfg))(t).Run(t.Context()))(t)
+			fault := summary.Collections[0].Fault
+			if n != tt.want || (fault != "") != (tt.fault != nil) || tt.fault != nil && !strings.Contains(fault, tt.fault.Error()) {
+				t.Errorf("%d differences, want %d: %+v", n, tt.want, summary.Collections)
+			}
+			if !tt.link && first > docs/1000-5 {
+				t.Errorf("the first one is reported after %d of %d replies", first, read)
+			}
+		})
 	}
 }

@@ -49,6 +49,8 @@ type scan struct {
 	snapshots bool
 	// most limits the documents of each side, for a sample; 0 for all.
 	most int64
+	// onlyOrder has it keep the first differences of order, and nothing else: it looks for those that were found before.
+	onlyOrder bool
 
 	// tally and found are the results up to the present place, which is the index of a piece and
 	// the last _id compared in it.
@@ -241,6 +243,9 @@ func (s *scan) add(kind Kind, doc bson.Raw) {
 }
 
 func (s *scan) keep(d Difference) {
+	if s.onlyOrder && (d.Kind != Order || len(s.found) == mostJoined) {
+		return
+	}
 	d.Cut = s.cut.Times()
 	s.found = append(s.found, d)
 }
@@ -270,7 +275,7 @@ func (s *scan) flush(ctx context.Context) error {
 		return err
 	}
 	found := s.found
-	if s.v.cfg.Cuts != nil && s.cut == nil && len(found) > 0 {
+	if s.confirms() && len(found) > 0 {
 		var err error
 		if found, err = s.v.confirm(ctx, s.p, found); err != nil {
 			return err
@@ -288,6 +293,9 @@ func (s *scan) flush(ctx context.Context) error {
 	s.found = s.found[:0]
 	return nil
 }
+
+// confirms reports whether documents that differ are read again: they were not read at a cut.
+func (s *scan) confirms() bool { return s.v.cfg.Cuts != nil && s.cut == nil }
 
 // unchanged returns errChanged if a side does not have the collection any more that was listed.
 func (v *Verifier) unchanged(ctx context.Context, p *pair) error {

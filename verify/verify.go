@@ -198,7 +198,8 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 // isFault reports whether an error is of one collection, and does not end the others.
 func isFault(err error) bool {
 	return errors.Is(err, errStale) || errors.Is(err, errCrowded) || errors.Is(err, errDisorder) ||
-		errors.Is(err, errUnsettled) || errors.Is(err, errOverwritten) || errors.Is(err, oplog.ErrUnsupported) || servererr.IsSnapshotUnavailable(err)
+		errors.Is(err, errUnsettled) || errors.Is(err, errOverwritten) || errors.Is(err, errDisplaced) ||
+		errors.Is(err, oplog.ErrUnsupported) || servererr.IsSnapshotUnavailable(err)
 }
 
 // once compares a collection as it was listed.
