@@ -125,6 +125,17 @@ func (c *cutter) next(ctx context.Context) (Cut, error) {
 	return Cut{}, fmt.Errorf("%d cuts were made, the last one as of %d:%d of the source, and none has reached %d:%d: the link does not keep up", mostCuts, cut.Source.T, cut.Source.I, c.source.T, c.source.I)
 }
 
+// last returns the cut that was in use last, nil for none: reads that begin after the call are not older.
+func (c *cutter) last() *Cut {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.has {
+		return nil
+	}
+	cut := c.newest
+	return &cut
+}
+
 func (c *cutter) use(cut Cut) Cut {
 	c.newest, c.has, c.taken = cut, true, time.Now()
 	return cut

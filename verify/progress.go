@@ -250,8 +250,8 @@ func (v *Verifier) compared(ctx context.Context, pl *plan, i int, s *scan) error
 		return nil
 	}
 	found, more := v.foundIn(s.p.sourceNS)
-	return v.cfg.Progress.store.SaveRange(ctx, s.p.sourceNS, pl.made, i,
-		&standing.Range{Tally: s.tally, First: saved(s.used.first), Last: saved(s.used.last)}, found, more)
+	first, last := s.span() // The process that goes on may do so much later.
+	return v.cfg.Progress.store.SaveRange(ctx, s.p.sourceNS, pl.made, i, &standing.Range{Tally: s.tally, First: saved(first), Last: saved(last)}, found, more)
 }
 
 // end completes the round.

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 // TestResume: a verification that is stopped after some ranges continues with the others. Compared
@@ -89,6 +90,43 @@ func TestResume(t *testing.T) {
 	c.Progress = progress(true)
 	if check(t, c); third < whole/2 {
 		t.Errorf("%d reads, want about %d", third, whole)
+	}
+}
+
+// TestResumeUncut: ranges that were compared without a cut, before a verification was stopped, count as of then, and not as of when it
+// was resumed.
+func TestResumeUncut(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	docs := neighbours(t, 0, 1000)
+	insertRaw(t, source, "d.c", docs...)
+	insertRaw(t, target, "d.c", docs...)
+	errKilled := errors.New("killed")
+	config := func(resume bool, most int) Config {
+		reads := 0
+		return Config{
+			Source: &hook{Caller: source, ns: "d.c", before: func(cmd mongo.Command) error {
+				if _, atCut := at(cmd); atCut {
+					return servererr.New(servererr.SnapshotUnavailable, "planted")
+				}
+				if reads++; reads > most {
+					return errKilled
+				}
+				return nil
+			}}, Target: target, Cuts: &rest{source: source, target: target}, RangeBytes: 10_000, Workers: 1, Scope: everything(t),
+			Found: func(*Difference) error { return nil }, Progress: &Progress{Target: target, DB: "replicator", Link: "l", Resume: resume},
+		}
+	}
+	if _, err := must.Get(New(config(false, 3)))(t).Run(t.Context()); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	stopped := must.Get(mongo.OperationTime(t.Context(), target))(t)
+	summary, _ := check(t, config(true, 1000))
+	if c := &summary.Collections[0]; c.EqualDocs != int64(len(docs)) || !strings.Contains(c.How, "read again") {
+		t.Fatalf("%+v", c)
+	}
+	if st := must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t); st.AsOf == nil || st.AsOf.Target.After(stopped) {
+		t.Errorf("verified as of %+v, %q; stopped at %v", st.AsOf, st.Why, stopped)
 	}
 }
 

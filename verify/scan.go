@@ -58,9 +58,19 @@ type scan struct {
 	found []Difference
 	piece int
 	last  bson.RawValue
-	// cut is the one at which it reads, nil for none; used includes all cuts so far.
-	cut  *Cut
-	used span
+	// cut is the one at which it reads, nil for none; used includes all cuts so far. since is one that is not newer than what it
+	// has read without a cut.
+	cut   *Cut
+	used  span
+	since *Cut
+}
+
+// span is the time at which the range was compared, nil for both without cuts.
+func (s *scan) span() (first, last *Cut) {
+	if s.used.first != nil {
+		return s.used.first, s.used.last
+	}
+	return s.since, s.since
 }
 
 // span is the time between two cuts.
@@ -143,6 +153,8 @@ func (s *scan) attempt(ctx context.Context) error {
 		}
 		s.cut = &cut
 		s.used.add(s.cut)
+	} else if s.v.cuts != nil && s.since == nil {
+		s.since = s.v.cuts.last()
 	}
 	if s.pieces == nil {
 		return s.onePiece(ctx, nil)
