@@ -1,0 +1,75 @@
+package fetcher
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// TestNextOfSameSet: each further member must be of the set of the first one, also if none is configured.
+func TestNextOfSameSet(t *testing.T) {
+	t.Parallel()
+	r := must.Get(NewReader(ReaderConfig{}))(t)
+	read := func(lines ...string) error {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		src := &fake{t: t, start: time.Now(), lines: lines, rbid: 1, cancel: func() { cancel(errOver) }}
+		src.commit = src.opTime("1")
+		_, err := r.Tail(ctx, host, src, src.opTime("1"), false, func(context.Context, oplog.Reply) error { return nil })
+		return err
+	}
+	if err := read("find 1 set=1"); !errors.Is(err, errOver) {
+		t.Errorf("the first one: %v", err)
+	}
+	if err := read("find 1 set=2"); !errors.Is(err, ErrForeignSet) {
+		t.Errorf("one of another set: %v", err)
+	}
+	if err := read("find 1 set=1"); !errors.Is(err, errOver) {
+		t.Errorf("one of the same set: %v", err)
+	}
+}
+
+// TestMissingForOnePosition: a member that did not have a position in its history may have later ones.
+func TestMissingForOnePosition(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	set := mongosim.StartTest(t, mongosim.Options{Seed: 4})
+	source := must.Get(driver.Open(ctx, must.Get(driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage}))(t)))(t)
+	t.Cleanup(source.Close)
+	watcher := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts(), HeartbeatInterval: 40 * time.Millisecond}, source))(t)
+	running, stop := context.WithCancelCause(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { _ = watcher.Run(running) })
+	t.Cleanup(func() { stop(errOver); group.Wait() })
+	must.Succeed(t, watcher.Ready(ctx))
+	resolver := must.Get(syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{AcceptEqual: true}}, watcher, source))(t)
+
+	f := must.Get(New(Config{From: newest(t, set.Primary()), Resolver: resolver, Watcher: watcher, MirrorMember: -1}))(t)
+	f.missing["db9:27017"] = true
+	reading, enough := context.WithCancelCause(ctx)
+	defer enough(nil)
+	out := make(chan oplog.Reply)
+	var err error
+	group.Go(func() { err = f.Run(reading, out) })
+	must.Succeed(t, insert(ctx, set.Primary(), 1, "majority"))
+	for r := range out {
+		if last := &r.Entries[len(r.Entries)-1]; strings.HasSuffix(string(last.NS), ".c") {
+			enough(errOver)
+		}
+	}
+	stop(errOver)
+	group.Wait()
+	if len(f.missing) > 0 || !errors.Is(err, errOver) {
+		t.Errorf("missing %v, %v", f.missing, err)
+	}
+}
