@@ -18,8 +18,12 @@ const (
 	// requested: after a cut for which a lane was idle for d, on average, the next one is made
 	// after n*d.
 	cutShare = 50
-	// cutAgain is the time after which a cut is tried again that could not be made.
-	cutAgain = time.Second
+	// cutRest is the longest such time, if the interval is not longer: a failover of the target, or a target that hangs,
+	// has lanes idle for long, and says nothing of the next cut.
+	cutRest = time.Minute
+	// cutAgain is the time after which a cut is tried again that could not be made, cutAskedAgain the longest time after which
+	// one is that was requested and refused: something waits for it.
+	cutAgain, cutAskedAgain = time.Second, 5 * time.Second
 )
 
 // cuts makes consistent cuts: see checkpoint.Cut. The dispatcher brings all lanes to the
@@ -77,7 +81,7 @@ func (d *dispatcher) restAfter(idle time.Duration) {
 		d.cuts.timer.Stop() // it would retry a cut that was requested once
 		return
 	}
-	d.cuts.timer.Reset(max(d.cfg.CutEvery, cutShare*idle))
+	d.cuts.timer.Reset(max(d.cfg.CutEvery, min(cutShare*idle, cutRest)))
 }
 
 // cutOrRest makes a cut, unless the target is not consistent at the last entry that was
@@ -138,8 +142,12 @@ func (d *dispatcher) leaveOutCut(ctx context.Context, err error, idle time.Durat
 		d.cfg.Observer.Log(slog.LevelWarn, "the target has refused a consistent cut, which is left out; it is tried again, and the link continues",
 			slog.String(keyOpTime, d.last.String()), slog.String(keyCause, err.Error()))
 	}
-	again := max(cutAgain, cutShare*idle)
-	d.cuts.notBefore = time.Now().Add(again) // it stays requested: there may be none when the timer fires
+	again := max(cutAgain, min(cutShare*idle, cutRest))
+	asked := min(again, cutAskedAgain)
+	d.cuts.notBefore = time.Now().Add(asked) // it stays requested: there may be none when the timer fires
+	if d.cuts.asked {
+		again = asked
+	}
 	d.cuts.timer.Reset(again)
 	return nil
 }
