@@ -18,11 +18,13 @@ import (
 )
 
 // tick is how often the Watcher checks for changes; readEvery is how often it reads the standing, unless
-// that would take more than a twentieth of the time.
+// that would take more than a twentieth of the time. After a read that a failover of the target has delayed it reads again
+// after readRest at the latest.
 const (
 	tick         = 500 * time.Millisecond
 	readEvery    = 5 * time.Second
 	readShare    = 20
+	readRest     = time.Minute
 	flushTimeout = 2 * time.Second
 )
 
@@ -139,7 +141,7 @@ func (w *Watcher) Run(ctx context.Context) {
 			if err == nil {
 				err = w.read(ctx)
 			}
-			next = time.Now().Add(max(readEvery, readShare*time.Since(began)))
+			next = time.Now().Add(max(readEvery, min(readShare*time.Since(began), readRest)))
 		}
 		w.said(ctx, err)
 	}
