@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metric"
@@ -367,17 +366,16 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 		return nil
 	}
 	o.op = routedOp{
-		Op: op, at: at, route: r, mode: plan.ModeExact, grouped: grouped, direct: r.collection != nil && r.collection.Direct,
+		Op: op, at: at, route: r, mode: plan.ModeExact, grouped: grouped, direct: r.direct,
 	}
 	if !d.cfg.CopiedUntil.IsNull() && !at.OpTime.After(d.cfg.CopiedUntil) {
 		o.op.mode = plan.ModeCopied
 	}
-	switch {
-	case r.collection == nil:
+	if !r.isCollection {
 		o.disposition, o.what = noCollection, "the collection does not exist"
-		return nil
-	case r.collection.Type != catalog.TypeCollection:
-		o.disposition, o.what = noCollection, "it is a view"
+		if r.collection != nil {
+			o.what = "it is a view"
+		}
 		return nil
 	}
 	h := r.seed
@@ -386,7 +384,7 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 	case !r.oneLane:
 		h = oplog.HashID(r.seed, op.ID)
 		o.hash, o.op.hash = h|1, h
-	case !r.collection.Ordered:
+	case !r.ordered:
 		// For the plan. Here the entries are read in their order in memory.
 		o.op.hash = oplog.HashID(r.seed, op.ID)
 	}

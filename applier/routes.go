@@ -34,7 +34,7 @@ type routes struct {
 	known map[oplog.Namespace]*route
 	last  *route
 	// emptied counts how often the cache was emptied.
-	emptied int
+	emptied uint32
 	// oneLane are the collections of the target with one lane, according to the record.
 	oneLane map[oplog.Namespace]bool
 	// thin are those of them that have one lane because they have few operations, not
@@ -51,21 +51,24 @@ type routes struct {
 	turn int
 }
 
+// route has the fields that the dispatcher reads for each operation in its first cache line,
+// the collection's among them.
 type route struct {
 	source     oplog.Namespace // not a view into other memory
-	inScope    bool
 	target     oplog.Namespace
 	collection *catalog.Collection // nil where it does not exist
 	seed       uint32              // for the hashes of its documents
-	oneLane    bool
+	// emptied is routes.emptied when it was looked up: as long as they are equal, it is the one
+	// in the cache.
+	emptied uint32
+	// isCollection: it exists, and is no view. ordered and direct are its own.
+	inScope, isCollection, ordered, direct bool
+	oneLane                                bool
 	// inTurn: the catalog requires one lane, and the frozen record has several.
 	inTurn bool
 	// kept: operations after since are kept back.
 	kept  bool
 	since checkpoint.Position
-	// emptied is routes.emptied when it was looked up: as long as they are equal, it is the one
-	// in the cache.
-	emptied int
 	// The fields below change with each operation, and lanes read those above: they have a
 	// cache line of their own.
 	_ [64]byte
@@ -157,7 +160,10 @@ func (r *routes) find(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*
 		return nil, fmt.Errorf("look up %s in the target's catalog: %w", target, err)
 	}
 	to.since, to.kept = r.kept[to.target]
-	if c := to.collection; c != nil && c.Type == catalog.TypeCollection && c.Ordered != r.oneLane[to.target] && !r.thin[to.target] {
+	if c := to.collection; c != nil {
+		to.isCollection, to.ordered, to.direct = c.Type == catalog.TypeCollection, c.Ordered, c.Direct
+	}
+	if c := to.collection; to.isCollection && c.Ordered != r.oneLane[to.target] && !r.thin[to.target] {
 		if r.frozen {
 			to.inTurn = c.Ordered
 		} else if to.kept {

@@ -235,7 +235,7 @@ func TestRoutingIsStable(t *testing.T) {
 		d := newDispatcher(a)
 		d.routes.oneLane = map[oplog.Namespace]bool{}
 		d.routes.known[tc.ns] = &route{
-			source: tc.ns, inScope: true, target: tc.ns, collection: coll, seed: oplog.HashNamespace(tc.ns), oneLane: tc.oneLane,
+			source: tc.ns, inScope: true, target: tc.ns, collection: coll, isCollection: true, seed: oplog.HashNamespace(tc.ns), oneLane: tc.oneLane,
 		}
 		raw := must.Get(bson.Marshal(append(bson.D{
 			{Key: "ts", Value: optimeOf(1).TS}, {Key: "t", Value: int64(1)}, {Key: "v", Value: int64(2)}, {Key: "wall", Value: bson.DateTime(1)},

@@ -39,10 +39,6 @@ func (t Type) String() string {
 type Collection struct {
 	NS   oplog.Namespace
 	Type Type
-	// UUID is the target's UUID, zero for a view.
-	UUID oplog.UUID
-	// Options are those of listCollections.
-	Options bson.Raw
 	// Ordered is set if operations should be applied in the log's order, all through one
 	// writer, if the record says so too (see package applier): the collection is capped,
 	// has a collation under which different _ids may be equal, or has a unique index
@@ -53,6 +49,10 @@ type Collection struct {
 	// Direct is set if transactions cannot write to it: capped collections, buckets of
 	// time-series collections, system collections.
 	Direct bool
+	// UUID is the target's UUID, zero for a view.
+	UUID oplog.UUID
+	// Options are those of listCollections.
+	Options bson.Raw
 }
 
 // read builds a Collection from a document of listCollections, and reads its indexes if

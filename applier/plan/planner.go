@@ -170,6 +170,9 @@ func (p *Planner) Build(ops []Op) (Plan, error) {
 	// Each node is folded and sent before the next one, while its parsed form is still
 	// available.
 	for i := range p.nodes {
+		if i%prefetchOps == 0 {
+			p.prefetched += prefetchDocs(p.nodes[i:min(i+prefetchOps, len(p.nodes))])
+		}
 		if err := p.fold(int32(i)); err != nil {
 			return Plan{}, err
 		}
@@ -186,19 +189,37 @@ func (p *Planner) Build(ops []Op) (Plan, error) {
 	return Plan{Writes: p.writes, Dropped: p.dropped}, nil
 }
 
-// prefetch reads a byte of each cache line of the operations' documents and _ids. A lane's
+// prefetch reads a byte of each cache line of what add reads of the operations. A lane's
 // operations are far apart in the replies that they are views into, and no cache has them any
 // more. A walk over a document waits for one line after the other; these reads wait for all of
 // them together. It returns the sum of what it has read, so that the compiler leaves it in.
 func prefetch(ops []Op) (sum byte) {
 	for i := range ops {
 		op := &ops[i]
-		for at := 0; at < min(len(op.O), prefetchBytes); at += cacheLine {
-			sum += op.O[at]
+		if op.Kind != oplog.KindInsert {
+			sum += prefetchDoc(op.O)
 		}
 		if id := op.ID.Value; len(id) > 0 {
 			sum += id[0]
 		}
+		if op.Collection != nil {
+			sum += byte(op.Collection.Type)
+		}
+	}
+	return sum
+}
+
+// prefetchDocs does the same with the documents that send reads.
+func prefetchDocs(nodes []node) (sum byte) {
+	for i := range nodes {
+		sum += prefetchDoc(nodes[i].doc)
+	}
+	return sum
+}
+
+func prefetchDoc(doc bson.Raw) (sum byte) {
+	for at := 0; at < min(len(doc), prefetchBytes); at += cacheLine {
+		sum += doc[at]
 	}
 	return sum
 }

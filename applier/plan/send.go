@@ -70,9 +70,12 @@ func (p *Planner) send(at int32) error {
 		}
 		p.skip(n)
 	case insert:
-		how, err := p.inspect(n)
-		if err != nil {
-			return err
+		how := whole{insert: isPlain(n.doc)}
+		if !how.insert {
+			var err error
+			if how, err = p.inspect(n); err != nil {
+				return err
+			}
 		}
 		if how.insert {
 			p.place(n, rankInsert, stmt{doc: n.doc, first: n.first, last: n.last})
