@@ -163,9 +163,9 @@ func (r *routes) find(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*
 	if c := to.collection; c != nil {
 		to.isCollection, to.ordered, to.direct = c.Type == catalog.TypeCollection, c.Ordered, c.Direct
 	}
-	if c := to.collection; to.isCollection && c.Ordered != r.oneLane[to.target] && !r.thin[to.target] {
+	if to.isCollection && to.ordered != r.oneLane[to.target] && !r.thin[to.target] {
 		if r.frozen {
-			to.inTurn = c.Ordered
+			to.inTurn = to.ordered
 		} else if to.kept {
 			// Its routing may change once it is not kept back any more.
 		} else if err := d.reroute(ctx, checkpoint.Position{}, r.differences()); err != nil {
