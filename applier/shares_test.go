@@ -1,8 +1,10 @@
 package applier
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -10,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -133,7 +136,18 @@ func TestSharesStay(t *testing.T) {
 	}}}))
 	insert("thin3", 10)
 	changes = 0
+	var barriers atomic.Int64
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+		if len(cmd.Docs) > 0 && bytes.Contains(cmd.Docs[0], []byte("barrier")) {
+			barriers.Add(1)
+		}
+		return nil, true
+	})
 	b := r.apply(t, l.after(at), reroutings(&changes))
+	// The two changes, and the barrier of the index. A change without contents would be 38 more.
+	if n := barriers.Load(); n > 10 {
+		t.Errorf("%d writes of the barrier", n)
+	}
 	if lanes := oneLane(t, b.link); len(lanes) != 20 || changes != 2 {
 		t.Fatalf("collections with one lane: %v, after %d changes, want db.thin3 spread and ordered again", lanes, changes)
 	}
