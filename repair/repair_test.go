@@ -118,6 +118,20 @@ func TestUnable(t *testing.T) {
 	}
 }
 
+// TestUnableInTheMiddle: a repair that becomes impossible after documents were written has failed, and was not refused.
+func TestUnableInTheMiddle(t *testing.T) {
+	scenario(t, func(t *testing.T) {
+		w := newWorld(nil)
+		w.source = docs(0, 2*groupDocs, "s")
+		state, outcome, _ := w.run(t, of(0, 2*groupDocs), func(n int, _ *applier.Repair) (applier.Repaired, bool) {
+			return applier.Repaired{State: applier.RepairImpossible, Why: "it is capped"}, n > 0
+		})
+		if state != request.Failed || !strings.Contains(outcome, "it is capped") {
+			t.Errorf("%s: %s", state, outcome)
+		}
+	})
+}
+
 // TestSmaller: a group that is too much is halved; a document that is refused alone is tried once more
 // after all others, and the outcome names it if it still differs. The others are noted.
 func TestSmaller(t *testing.T) {

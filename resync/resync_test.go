@@ -152,6 +152,22 @@ func TestMergeKeptBack(t *testing.T) {
 	}
 }
 
+// TestMergePaused: a part is not merged while the link is paused: neither of them may apply anything. It is merged later.
+func TestMergePaused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "paused")
+	w.ok(w.asks().Resync(t.Context(), "shop.a"))
+	p := w.start()
+	p.at.Paused = true
+	w.ok(w.resyncOnce(p, 120, 100))
+	if r := w.request("shop.a"); r.State != request.Copying || len(w.state().LeftOut) == 0 || p.merging != nil {
+		t.Fatalf("the request is %+v", r)
+	}
+	p.at.Paused = false
+	w.ok(w.resyncOnce(p, 150, 150))
+	w.isDone(p)
+}
+
 // TestMergePartKeptBack: a part that is to be merged finds an index build on its way to the
 // link's position. The link goes on without it, and it is merged later.
 func TestMergePartKeptBack(t *testing.T) {

@@ -32,3 +32,21 @@ func TestNotedOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexFlags: a flag of an index that is false is the same as none, and one that is true is a difference.
+func TestIndexFlags(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"unique", "sparse", "hidden", "prepareUnique"} {
+		for value, want := range map[string]int{"false": 0, "true": 1} {
+			with := bsongen.FromJSON(t, `{"v": 2, "key": {"a": 1}, "name": "a_1", "`+flag+`": `+value+`}`)
+			without := bsongen.FromJSON(t, `{"v": 2, "key": {"a": 1}, "name": "a_1"}`)
+			v := &Verifier{}
+			for _, side := range [][2]bson.Raw{{with, without}, {without, with}} {
+				p := &pair{ns: "d.c", want: &listed{indexes: []bson.Raw{side[0]}}}
+				if found := v.indexes(p, []bson.Raw{side[1]}); len(found) != want {
+					t.Errorf("%s: %s on one side: %d differences, want %d", flag, value, len(found), want)
+				}
+			}
+		}
+	}
+}

@@ -254,6 +254,25 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
+// TestTwiceTheSame: two documents with the same _id, as in a collection without an index on it, are not taken for one.
+func TestTwiceTheSame(t *testing.T) {
+	t.Parallel()
+	var docs []bson.Raw
+	for i := range 5 {
+		docs = append(docs, doc(element(t, "_id", int32(i/2)), element(t, "n", int32(i))))
+	}
+	source, target := &shelf{docs: docs, batch: 2}, &shelf{docs: docs, batch: 3}
+	summary, found := check(t, Config{Source: source, Target: target})
+	if c := &summary.Collections[0]; len(found) > 0 || c.EqualDocs != 5 || c.How != string(joined) {
+		t.Errorf("%+v, %+v", found, c)
+	}
+	target.docs = docs[1:]
+	summary, found = check(t, Config{Source: source, Target: target})
+	if c := &summary.Collections[0]; len(found) != 2 || c.SourceDocs != 5 || c.TargetDocs != 4 {
+		t.Errorf("%+v, %+v", found, c)
+	}
+}
+
 // TestCrowdedUnreadable: where the servers have to sort, and refuse that as of a cut, differences are read again.
 func TestCrowdedUnreadable(t *testing.T) {
 	t.Parallel()

@@ -130,6 +130,24 @@ func TestResumeUncut(t *testing.T) {
 	}
 }
 
+// TestStoredUncut: collections that are not read at a cut, and views, are verified as of one at which their catalogs were compared.
+func TestStoredUncut(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		run(t, c, "d", bson.D{{Key: "create", Value: "capped"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+		run(t, c, "d", bson.D{{Key: "create", Value: "view"}, {Key: "viewOn", Value: "capped"}, {Key: "pipeline", Value: bson.A{}}})
+		insertRaw(t, c, "d.capped", neighbours(t, 0, 10)...)
+	}
+	before := must.Get(mongo.OperationTime(t.Context(), target))(t)
+	check(t, Config{Source: source, Target: target, Cuts: &rest{source: source, target: target}, Progress: &Progress{Target: target, DB: "replicator", Link: "l"}})
+	after := must.Get(mongo.OperationTime(t.Context(), target))(t)
+	st := must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t)
+	if st.AsOf == nil || st.Verified != 2 || !st.AsOf.Target.After(before) || st.AsOf.Target.After(after) {
+		t.Errorf("%+v, between %v and %v", st, before, after)
+	}
+}
+
 // TestResumeAnother: the progress of an earlier collection of the same name is not used, nor is one that
 // cannot be parsed, and without privileges nothing is stored.
 func TestResumeAnother(t *testing.T) {

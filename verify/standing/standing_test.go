@@ -181,6 +181,16 @@ func TestResumed(t *testing.T) {
 	round, _ = s.begin(130, again)
 	s.end(&round)
 	s.is("the next round", 100, 2, 2, 0)
+
+	third := again[1]
+	third.Source = id("d.b", 3)
+	must.Succeed(t, s.Replace(t.Context(), third, round.N))
+	s.is("made again", 100, 1, 1, 1)
+	round, heads = s.begin(140, []Listed{again[0], third})
+	s.end(&round)
+	if s.is("the result of the collection before does not count", 0, 2, 1, 0); heads["d.b"].Result != nil {
+		t.Errorf("%+v", heads)
+	}
 }
 
 // TestMarks: a marked collection is not verified until it is compared at a later cut, and
