@@ -109,9 +109,13 @@ func foreign(s *Snapshot) (string, time.Time) {
 			since = t.First
 		}
 	}
-	out := fmt.Sprintf("Something else writes to the target: %d writes to %s", n, some(names))
+	to := some(names)
+	if len(names) == 0 {
+		to = "namespaces that are not listed"
+	}
+	out := fmt.Sprintf("Something else writes to the target: %d writes to %s", n, to)
 	if n == 1 {
-		out = "Something else writes to the target: 1 write to " + some(names)
+		out = "Something else writes to the target: 1 write to " + to
 	}
 	if len(g.Newest) > 0 {
 		w := &g.Newest[0]
@@ -129,7 +133,10 @@ func foreign(s *Snapshot) (string, time.Time) {
 func dealWithForeign(s *Snapshot) string {
 	g := s.Guard
 	i := slices.IndexFunc(g.Namespaces, func(t ForeignNamespace) bool { return !t.Copying })
-	if i < 0 {
+	switch {
+	case i < 0 && g.More > 0: // A resync of others does not tell what these are.
+		return "Stop what writes there. To find what else it has changed: " + s.verifies() + "; then: " + s.command("guard", "--clear")
+	case i < 0:
 		return "Wait until they are copied again."
 	}
 	return "Stop what writes there. To copy it again: " + s.command("resync", "--namespace", g.Namespaces[i].Source) +

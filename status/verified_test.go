@@ -33,3 +33,32 @@ func TestMoreThanListed(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// TestForeignUnlisted: foreign writes to namespaces that are not listed need an operator, although those that are listed are copied
+// again, or were.
+func TestForeignUnlisted(t *testing.T) {
+	t.Parallel()
+	copying := []ForeignNamespace{{Namespace: "d.c", Source: "d.c", Count: 2, Copying: true}}
+	for _, tt := range []struct {
+		listed         []ForeignNamespace
+		more           int64
+		sentence, next string
+	}{
+		{nil, 0, "", ""},
+		{copying, 0, "2 writes to d.c", "Wait until they are copied again."},
+		{copying, 7, "9 writes to d.c", "guard"},
+		{nil, 7, "7 writes to namespaces that are not listed", "guard"},
+	} {
+		s := &Snapshot{Link: "dr", Guard: &Guard{Mode: "alarm", Namespaces: tt.listed, More: tt.more}}
+		sentence, _ := foreign(s)
+		if (sentence == "") != (tt.sentence == "") || !strings.Contains(sentence, tt.sentence) {
+			t.Errorf("%+v: %q", tt, sentence)
+		}
+		if sentence == "" {
+			continue
+		}
+		if next := dealWithForeign(s); !strings.Contains(next, tt.next) {
+			t.Errorf("%+v: %q", tt, next)
+		}
+	}
+}
