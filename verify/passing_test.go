@@ -65,6 +65,23 @@ func TestOverwritten(t *testing.T) {
 	}
 }
 
+// TestRefused: a collection that a server does not read, as it is damaged, cannot be compared. All others are.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		insertRaw(t, c, "d.c", neighbours(t, 0, 10)...)
+		insertRaw(t, c, "d.other", neighbours(t, 0, 10)...)
+	}
+	refuse := func(mongo.Command) error { return servererr.New(servererr.InvalidBSON, "planted") }
+	for _, cuts := range []Cuts{nil, &rest{source: source, target: target}} {
+		summary, found := check(t, Config{Source: &hook{Caller: source, ns: "d.c", before: refuse}, Target: target, Cuts: cuts})
+		if len(found) > 0 || summary.Unchecked() != 1 || !strings.Contains(summary.Collections[0].Fault, "planted") || summary.Collections[1].EqualDocs != 10 {
+			t.Errorf("at cuts %t: %+v, %+v", cuts != nil, found, summary.Collections)
+		}
+	}
+}
+
 // TestBecomesView: a collection that is dropped while it is compared, and whose name a view has then, is compared as that.
 func TestBecomesView(t *testing.T) {
 	t.Parallel()

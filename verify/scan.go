@@ -34,6 +34,8 @@ var (
 	errStale = errors.New("a cut can be read for too short a time (minSnapshotHistoryWindowInSeconds)")
 	// errOverwritten reports a capped collection that cannot be read to its end.
 	errOverwritten = errors.New("its oldest documents are overwritten before they are read")
+	// errRefused reports a collection that a server does not read: it is damaged, for example.
+	errRefused = errors.New("its documents cannot be read")
 	// errOutsideTxn reports that a server does not read as of a time outside of transactions: it is to be asked again.
 	errOutsideTxn = errors.New("reads as of a time have to be in a transaction")
 )

@@ -198,7 +198,7 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 // isFault reports whether an error is of one collection, and does not end the others.
 func isFault(err error) bool {
 	return errors.Is(err, errStale) || errors.Is(err, errCrowded) || errors.Is(err, errDisorder) ||
-		errors.Is(err, errUnsettled) || errors.Is(err, errOverwritten) || errors.Is(err, errDisplaced) ||
+		errors.Is(err, errUnsettled) || errors.Is(err, errOverwritten) || errors.Is(err, errDisplaced) || errors.Is(err, errRefused) ||
 		errors.Is(err, oplog.ErrUnsupported) || servererr.IsSnapshotUnavailable(err)
 }
 
@@ -231,6 +231,9 @@ func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error 
 	if servererr.IsRefusal(err) && !servererr.IsDenied(err) {
 		if now := v.unchanged(ctx, p); errors.Is(now, errChanged) {
 			return now
+		}
+		if servererr.Classify(err) == servererr.Isolate {
+			return fmt.Errorf("%w: %w", errRefused, err)
 		}
 	}
 	return err
