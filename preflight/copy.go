@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/initialsync/progress"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // begins reports whether the link is a new one that begins with a copy, copying whether
@@ -147,7 +148,7 @@ func (c *checker) copyPrivileges(ctx context.Context, s *server) error {
 			continue
 		}
 		e, ok := refusal(err)
-		if !ok {
+		if !ok || failure.Transient(err) {
 			return err
 		}
 		good = false

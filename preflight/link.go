@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // link looks for the link's checkpoint.
@@ -34,7 +35,7 @@ func (c *checker) link(ctx context.Context, s *server) error {
 		c.hidden = true
 		c.denied(Fail, check, "Grant find on the database "+c.cfg.MetaDB+".", "%q cannot be looked up in %s", c.cfg.Link, c.cfg.MetaDB)
 		return nil
-	case refused, unreadable(err):
+	case refused && !failure.Transient(err), unreadable(err):
 		c.fail(check, "Use the release that wrote the link; or a new --link, with a new copy.", "%v", err)
 		return nil
 	case err != nil:

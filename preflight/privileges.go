@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 const seePrivileges = "docs/privileges.md lists what each side needs."
@@ -143,7 +144,7 @@ func (c *checker) sourcePrivileges(ctx context.Context, s *server) error {
 		if err != nil {
 			e, ok := refusal(err)
 			switch {
-			case !ok:
+			case !ok, check.needed && failure.Transient(err):
 				return err
 			case check.needed && isDenied(err):
 				c.denied(Fail, name, "Grant the role clusterMonitor, or find on it.", "%s", told(e))
