@@ -115,7 +115,10 @@ func (g *simTarget) send(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 			return nil, &mongo.LostError{Err: err}
 		}
 	}
-	return simcaller.Send(ctx, to, cmd)
+	if reply, err := simcaller.Send(ctx, to, cmd); err == nil || ctx.Err() == nil {
+		return reply, err
+	}
+	return nil, context.Cause(ctx) // as the driver; the server has an error of its own for that
 }
 
 // run sends a command that must succeed, without write errors.
