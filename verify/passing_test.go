@@ -147,7 +147,7 @@ func TestBecomesViewListed(t *testing.T) {
 	replacing := callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 		if it := rawbson.NewIter(cmd.Body); it.Next() && it.Is("listIndexes") {
 			if name, _ := it.Text(); name == "c" {
-				once.Do(func() {
+				once.Do(func() { //nolint:contextcheck // These commands are the test's own.
 					for _, c := range []mongo.Caller{source, target} {
 						run(t, c, "d", bson.D{{Key: "drop", Value: "c"}})
 						run(t, c, "d", bson.D{{Key: "create", Value: "c"}, {Key: "viewOn", Value: "other"}, {Key: "pipeline", Value: bson.A{}}})
@@ -167,7 +167,7 @@ func TestBecomesViewListed(t *testing.T) {
 func TestManyNames(t *testing.T) {
 	t.Parallel()
 	c := chosen(func(oplog.Namespace) bool { return true })
-	for i := range 400_000 {
+	for i := range 150_000 {
 		c.only[oplog.Namespace(fmt.Sprintf("d.a collection with a name as applications give them %d", i))] = true
 	}
 	c.only["e.c"] = true
@@ -220,7 +220,7 @@ func (noCuts) Next(context.Context) (Cut, error) {
 // they are reported. Where documents at other places have to be looked for again, there may not be too many.
 func TestManyJoined(t *testing.T) {
 	t.Parallel()
-	const docs = 4 * mostJoined
+	const docs = 2*mostJoined + 4000
 	capped, collated := bson.D{{Key: "capped", Value: true}}, bson.D{{Key: "collation", Value: bson.D{{Key: "locale", Value: "de"}}}}
 	for _, tt := range []struct {
 		name                  string
@@ -267,7 +267,7 @@ func TestManyJoined(t *testing.T) {
 			if n != tt.want || (fault != "") != (tt.fault != nil) || tt.fault != nil && !strings.Contains(fault, tt.fault.Error()) {
 				t.Errorf("%d differences, want %d: %+v", n, tt.want, summary.Collections)
 			}
-			if !tt.link && first > docs/1000-5 {
+			if !tt.link && first >= docs/1000 {
 				t.Errorf("the first one is reported after %d of %d replies", first, read)
 			}
 		})

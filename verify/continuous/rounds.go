@@ -185,7 +185,7 @@ func (r *Rounds) follow(ctx context.Context) error {
 			r.set(whyUnsteady)
 		}
 		if mongo.Pause(ctx, steadyPoll) != nil {
-			return nil
+			return nil //nolint:nilerr // The round has ended.
 		}
 	}
 }
