@@ -39,7 +39,7 @@ func TestReadAfterFailover(t *testing.T) {
 		w := NewWatcher(WatcherConfig{
 			Store: standing.Store{Target: h, DB: "replicator", Link: "l"}, State: func() State { return State{Leads: true, Steady: true} },
 		})
-		ctx, end := context.WithCancel(t.Context())
+		ctx, end := context.WithCancelCause(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -49,7 +49,7 @@ func TestReadAfterFailover(t *testing.T) {
 		if again := (<-h.asked).Sub(first) - failover; again > readRest+2*tick {
 			t.Errorf("it reads again after %s", again)
 		}
-		end()
+		end(nil)
 		<-ended
 	})
 }
