@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -33,7 +34,7 @@ func TestWayBackFailover(t *testing.T) {
 	for _, more := range [][]string{{"--start-at=cutover"}, nil} {
 		for _, set := range []*mongosim.Set{a, b} {
 			failsOver(t, set)
-			l := startLink(t, append(back[:len(back):len(back)], more...)...)
+			l := startLink(t, append(slices.Clip(back), more...)...)
 			awaitLink(l)
 			l.drain()
 			if code := l.end(); code != cli.ExitOK {
