@@ -260,6 +260,7 @@ func (w *Watcher) announce(before, now *standing.Standing, of map[oplog.Namespac
 		_, listed := told[ns]
 		switch {
 		case left < old.Differences && !sure:
+			old.Found = joined(told[ns].Found, old.Found)
 			told[ns] = old
 			continue
 		case left < old.Differences:
@@ -285,6 +286,17 @@ func (w *Watcher) announce(before, now *standing.Standing, of map[oplog.Namespac
 		}
 	}
 	w.faults = faults
+}
+
+// joined returns the differences that were announced of a collection, the newest first, and not all if they are very many.
+func joined(now, old []standing.Found) []standing.Found {
+	all := slices.Clone(now)
+	for _, f := range old {
+		if !slices.Contains(now, f) {
+			all = append(all, f)
+		}
+	}
+	return all[:min(len(all), 4*standing.MostFound)]
 }
 
 // differs announces the differences of a collection that were not known before.
