@@ -228,8 +228,19 @@ func TestBackHeldByEarlierRelease(t *testing.T) {
 	s.is("started again", expiresNever, 3600)
 }
 
+// written gives the documents of the link back the format of another release.
+func (s *sides) written(version int64) {
+	s.t.Helper()
+	must.Get(s.last.Call(s.t.Context(), mongo.Command{DB: "replicator", Body: must.Get(bson.Marshal(bson.D{
+		{Key: "update", Value: "links"},
+		{Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: "back"}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "version", Value: version}}}}},
+		}}},
+	}))(s.t)}))(s.t)
+}
+
 // TestResumeGoneBack: the remaining steps of a cutover are not taken once its way back was cut over, and wait while it
-// is being cut over; if applications use the target, a block that was set since stays.
+// is being cut over, or a later release may have done that; if applications use the target, a block that was set since stays.
 func TestResumeGoneBack(t *testing.T) {
 	t.Parallel()
 	records := func(c mongo.Caller) *record.Store { return &record.Store{Target: c, DB: "replicator"} }
@@ -242,8 +253,10 @@ func TestResumeGoneBack(t *testing.T) {
 		"under way": {before: func(s *sides) {
 			must.Succeed(t, records(s.last).Put(t.Context(), nil, &record.Record{Link: "back", ID: "2", State: record.Running, Steps: []record.Taken{}}))
 		}, begun: true, blocked: true, refused: true},
-		"goes on":             {before: func(*sides) {}, begun: true, blocked: true},
-		"goes on, not opened": {before: func(*sides) {}},
+		"of a later release":    {before: func(s *sides) { s.written(checkpoint.Version + 1) }, blocked: true, refused: true},
+		"of a release long ago": {before: func(s *sides) { s.written(0) }},
+		"goes on":               {before: func(*sides) {}, begun: true, blocked: true},
+		"goes on, not opened":   {before: func(*sides) {}},
 	} {
 		s := newSides(t)
 		must.Succeed(t, s.begin(s.last))

@@ -2,6 +2,7 @@ package cutover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/oplogrep/replicator/checkpoint"
@@ -44,7 +45,15 @@ func (w *work) goneBack(ctx context.Context) (string, error) {
 	}
 	for i := range links {
 		st, name := &links[i].State, links[i].Link
-		if links[i].Err != nil || st.Back == nil || st.Back.Link != w.rec.Link || st.Back.Instance != is.Instance {
+		if err := links[i].Err; err != nil {
+			if v, ok := errors.AsType[*checkpoint.VersionError](err); ok && v.Found > checkpoint.Version {
+				// That release may have cut over the way back.
+				return "", fmt.Errorf("whether the way back was cut over is not known: %w", err)
+			}
+			w.cfg.Drain.say("whether link " + name + " of the old source is the way back, and was cut over, is not known: " + err.Error())
+			continue
+		}
+		if st.Back == nil || st.Back.Link != w.rec.Link || st.Back.Instance != is.Instance {
 			continue
 		}
 		if st.Over != nil {
