@@ -13,13 +13,19 @@ import (
 // tooLargePause is how long the pause between two attempts counts as refused at most: for longer, the target was away.
 const tooLargePause = time.Minute
 
-// tooLarge is the operation, or the document of a copy, that the target has refused last, alone, because it does not fit
-// its storage cache. It may have more room later. It belongs to Run.
-type tooLarge struct {
-	what string
-	last time.Time
-	// refused is for how long, without the times when the target was away.
-	refused time.Duration
+// tooLargeMost limits the operations and documents that are kept.
+const tooLargeMost = 1000
+
+// tooLarge has the operations, and the documents of a copy, that the target has refused, each alone, because they do not
+// fit its storage cache. It may have more room later. Of several that lanes retry concurrently, each attempt names one.
+// It belongs to Run.
+type tooLarge map[string]refusals
+
+// refusals are those of one operation or document: the time of the last one, and for how long it was refused, without
+// the times when the target was away.
+type refusals struct {
+	last  time.Time
+	total time.Duration
 }
 
 // lasts returns err, the end of an attempt, or a *failure.TooLargeError once it has been refused for a time.
@@ -28,14 +34,19 @@ func (t *tooLarge) lasts(err error, limit time.Duration) error {
 	if what == "" || !servererr.IsTooLargeForCache(err) {
 		return err // An election, for example, which says nothing of it.
 	}
-	if what == t.what {
-		t.refused += min(time.Since(t.last), tried+tooLargePause)
+	r, again := (*t)[what]
+	if again {
+		r.total += min(time.Since(r.last), tried+tooLargePause)
 	} else {
-		t.what, t.refused = what, tried
+		r.total = tried
 	}
-	t.last = time.Now()
-	if t.refused >= limit {
-		return &failure.TooLargeError{Tried: t.refused, Err: err}
+	r.last = time.Now()
+	if *t == nil || len(*t) >= tooLargeMost {
+		*t = tooLarge{}
+	}
+	(*t)[what] = r
+	if r.total >= limit {
+		return &failure.TooLargeError{Tried: r.total, Err: err}
 	}
 	return err
 }
