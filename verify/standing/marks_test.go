@@ -238,3 +238,69 @@ func TestSeries(t *testing.T) {
 		}
 	}
 }
+
+// TestOvertakenKeeps: a comparison that a later round has overtaken does not delete what that has found, whether it begins with the
+// collection, ends, or cannot compare it.
+func TestOvertakenKeeps(t *testing.T) {
+	t.Parallel()
+	for name, earlier := range map[string]func(t *testing.T, s *book, r *Round){
+		"begins": func(t *testing.T, s *book, r *Round) {
+			t.Helper()
+			must.Succeed(t, s.SavePass(t.Context(), "d.a", &Pass{Made: bson.NewObjectID(), Round: r.N, Source: uuid(id("d.a", 1))}))
+		},
+		"ends": func(_ *testing.T, s *book, r *Round) { s.save(r, "d.a", 115) },
+		"cannot compare it": func(t *testing.T, s *book, r *Round) {
+			t.Helper()
+			must.Succeed(t, s.SaveFault(t.Context(), "d.a", &Fault{Why: "planted", Round: r.N}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newBook(t)
+			all := list("d.a")
+			round, _ := s.begin(90, all)
+			s.save(&round, "d.a", 100)
+			s.end(&round)
+			round, _ = s.begin(110, all)
+			later, _, err := s.Begin(t.Context(), all, false, cutAt(120, s.future+120), time.Unix(5000, 0))
+			must.Succeed(t, err)
+			must.Succeed(t, s.SaveTold(t.Context(), "d.a", later.N, []Found{NewFound("missing", "1", "", "")}, 0))
+			earlier(t, s, &round)
+			if st := read(t, s.Store); st.Differences != 1 {
+				t.Errorf("the later round has found one: %+v", st)
+			}
+			s.save(&later, "d.a", 130)
+			if st := s.is("compared later", 130, 1, 1, 0); st.Differences != 0 {
+				t.Errorf("%+v", st)
+			}
+			if pass := must.Get(s.Pass(t.Context(), "d.a"))(t); pass != nil {
+				t.Errorf("%+v", pass)
+			}
+		})
+	}
+}
+
+// TestLostRoundPass: once the document of the round is gone, a pass of a later round does not keep those of the rounds that begin
+// from the start from being stored.
+func TestLostRoundPass(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	all := list("d.a")
+	for range 3 {
+		round, _ := s.begin(90, all)
+		s.end(&round)
+	}
+	pass := func(round int64) {
+		must.Succeed(t, s.SavePass(t.Context(), "d.a", &Pass{Made: bson.NewObjectID(), Round: round, Source: uuid(id("d.a", 1))}))
+	}
+	pass(3)
+	must.Succeed(t, s.write(t.Context(), metadata.Delete(s.DB, metadata.Verified, metadata.ByID(s.roundID()))))
+	round, _ := s.begin(200, all)
+	pass(round.N)
+	if got := must.Get(s.Pass(t.Context(), "d.a"))(t); round.N != 1 || got.Round != 1 {
+		t.Errorf("round %d: %+v", round.N, got)
+	}
+	s.save(&round, "d.a", 200)
+	s.end(&round)
+	s.is("compared", 200, 1, 1, 0)
+}

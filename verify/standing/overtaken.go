@@ -8,12 +8,52 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // A comparison whose round another one has overtaken goes on, and what it finds counts at the latest with its result. Until
 // then the pass of the later round takes the place of its own. So either it marks the collection, as it reads the number of the
 // round after it has stored what it has found; or the later round does, as it looks for that after it has stored the number.
+
+// The earlier comparison neither replaces the pass of the later round nor deletes it.
+
+// upTo is a filter for collections that have no pass of a later round.
+func upTo(which func([]byte) []byte, round int64) func([]byte) []byte {
+	return func(dst []byte) []byte {
+		return metadata.AppendDoc(which(dst), "pass.round", func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gt", round) })
+		})
+	}
+}
+
+// SavePass stores the ranges of a collection, unless it has a pass of a later round.
+func (s *Store) SavePass(ctx context.Context, sourceNS oplog.Namespace, p *Pass) error {
+	err := s.set(ctx, upTo(metadata.ByID(s.id(sourceNS)), p.Round), true, bson.D{{Key: "pass", Value: p}})
+	if servererr.IsDuplicateKey(err) {
+		return nil // It has one.
+	}
+	return err
+}
+
+// SaveFault stores that a collection could not be compared. Earlier results stay.
+func (s *Store) SaveFault(ctx context.Context, sourceNS oplog.Namespace, f *Fault) error {
+	return s.ended(ctx, metadata.ByID(s.id(sourceNS)), f.Round, true, bson.D{{Key: "fault", Value: f}})
+}
+
+// ended stores how the comparison of a round has ended, and deletes its pass.
+func (s *Store) ended(ctx context.Context, filter func([]byte) []byte, round int64, upsert bool, fields bson.D, unset ...string) error {
+	st, err := setting(filter, upsert, fields, unset...)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, st, metadata.Statement{
+		Filter: upTo(filter, round),
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "pass", "") })
+		},
+	}))
+}
 
 // overtaken marks a collection in which a comparison of a round has found something, if a later round has begun.
 func (s *Store) overtaken(ctx context.Context, sourceNS oplog.Namespace, round int64) error {

@@ -151,13 +151,16 @@ func justBefore(ts bson.Timestamp) bson.Timestamp {
 // join returns the stored results of the listed collections, and the statements that record those that are
 // new, or were replaced by another collection of the name. Unless replaced is nil, it marks with that the
 // collections of which an uncompleted comparison has found new differences. If one has joined in a later round
-// than this one, the round's document was lost, and the collection joins again.
+// than this one, or has a pass of one, the round's document was lost, and the collection joins again.
 func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins int64, replaced *Mark) (map[oplog.Namespace]Head, []metadata.Statement, error) {
 	heads := make(map[oplog.Namespace]Head, len(listed))
 	var changes []metadata.Statement
 	for _, l := range listed {
 		d := docs[l.SourceNS]
 		id := uuid(l.Source)
+		if d != nil && d.Pass != nil && d.Pass.Round > joins {
+			d = nil
+		}
 		if d != nil && d.Joined > 0 && d.Joined <= joins && d.Source.Equal(id) && d.NS == l.NS {
 			head := Head{Result: d.Is, Marked: d.marked()}
 			if p := d.Pass; replaced != nil && p != nil && !d.Is.Knows(p.all(), max(p.More, p.ToldMore)) {
@@ -222,11 +225,6 @@ func (s *Store) Pass(ctx context.Context, sourceNS oplog.Namespace) (*Pass, erro
 	return d.Pass, nil
 }
 
-// SavePass stores the ranges of a collection.
-func (s *Store) SavePass(ctx context.Context, sourceNS oplog.Namespace, p *Pass) error {
-	return s.set(ctx, metadata.ByID(s.id(sourceNS)), true, bson.D{{Key: "pass", Value: p}})
-}
-
 // SaveRange stores that range i of the pass made is compared, with the differences so far, unless
 // another verification has stored other ranges.
 func (s *Store) SaveRange(ctx context.Context, sourceNS oplog.Namespace, made bson.ObjectID, i int, r *Range, found []Found, more int64) error {
@@ -276,7 +274,7 @@ func (s *Store) SaveTold(ctx context.Context, sourceNS oplog.Namespace, round in
 // SaveResult stores the result of a comparison, unless there is one of a newer cut. If the source's
 // collection is another one than the round had listed, it counts from the next round on.
 func (s *Store) SaveResult(ctx context.Context, l Listed, r *Result) error {
-	return s.set(ctx, func(dst []byte) []byte {
+	return s.ended(ctx, func(dst []byte) []byte {
 		dst = metadata.ByID(s.id(l.SourceNS))(dst)
 		dst = metadata.AppendDoc(dst, "is.first.target", func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte {
@@ -284,7 +282,7 @@ func (s *Store) SaveResult(ctx context.Context, l Listed, r *Result) error {
 			})
 		})
 		return bsoncore.AppendBinaryElement(dst, "source", bson.TypeBinaryUUID, l.Source[:])
-	}, false, bson.D{{Key: "is", Value: r}}, "fault", "pass")
+	}, r.Round, false, bson.D{{Key: "is", Value: r}}, "fault")
 }
 
 // Replace records that the source's collection is another one than the round had listed: it counts
@@ -292,11 +290,6 @@ func (s *Store) SaveResult(ctx context.Context, l Listed, r *Result) error {
 func (s *Store) Replace(ctx context.Context, l Listed, round int64) error {
 	return s.set(ctx, metadata.ByID(s.id(l.SourceNS)), true,
 		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
-}
-
-// SaveFault stores that a collection could not be compared. Earlier results stay.
-func (s *Store) SaveFault(ctx context.Context, sourceNS oplog.Namespace, f *Fault) error {
-	return s.set(ctx, metadata.ByID(s.id(sourceNS)), true, bson.D{{Key: "fault", Value: f}}, "pass")
 }
 
 // Mark marks collections as not verified, by their names at the source: until they are compared at a
