@@ -22,8 +22,8 @@ const (
 	mostJoined = 10_000
 	// staleCuts is how many cuts in a row may become too old before a range has made progress.
 	staleCuts = 5
-	// mostLost is how often a capped collection is read from its beginning because its oldest documents were overwritten
-	// before they were read.
+	// mostLost is how often a range that cannot be resumed is read from its beginning after a part of it was compared, however long
+	// that took, and a capped collection because its oldest documents were overwritten before they were read.
 	mostLost = 5
 )
 
@@ -60,6 +60,8 @@ type scan struct {
 	found []Difference
 	piece int
 	last  bson.RawValue
+	// lost is whether the last attempt has compared a part that is read again.
+	lost bool
 	// cut is the one at which it reads, nil for none; used includes all cuts so far. since is one that is not newer than what it
 	// has read without a cut.
 	cut   *Cut
@@ -124,13 +126,16 @@ func (s *scan) read(ctx context.Context) error {
 		case !again(err) || servererr.IsSnapshotUnavailable(err):
 			return err
 		default:
+			overwritten := servererr.IsPositionLost(err)
+			if s.lost || overwritten {
+				lost++
+				progress = progress || lost < mostLost
+			}
+			if overwritten && lost >= mostLost {
+				return fmt.Errorf("%w: %w", errOverwritten, err)
+			}
 			if progress {
 				tries = mongo.Retry{Again: again}.Start()
-			}
-			if servererr.IsPositionLost(err) {
-				if lost++; lost == mostLost {
-					return fmt.Errorf("%w: %w", errOverwritten, err)
-				}
 			}
 			if err := tries.Wait(ctx, err); err != nil {
 				return err
@@ -147,7 +152,7 @@ func (s *scan) place() string { return fmt.Sprint(s.piece, s.last.Type, string(s
 
 // attempt continues at a cut, as long as that can be read.
 func (s *scan) attempt(ctx context.Context) error {
-	s.cut = nil
+	s.cut, s.lost = nil, false
 	if s.snapshots {
 		cut, err := s.v.cuts.get(ctx)
 		if err != nil {
@@ -188,6 +193,7 @@ func (s *scan) onePiece(ctx context.Context, piece *idrange.Piece) (err error) {
 		return nil
 	}
 	if s.order != byID || piece == nil || !piece.Resumable() {
+		s.lost = s.tally != tally
 		s.tally, s.found, s.last = tally, s.found[:min(found, len(s.found))], bson.RawValue{}
 	}
 	s.last.Value = bytes.Clone(s.last.Value) // not a view of a reply any more
