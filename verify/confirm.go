@@ -139,6 +139,9 @@ func (s *scan) displacedStill(ctx context.Context, found []Difference) ([]Differ
 		if err := once.read(ctx); err != nil {
 			return nil, err
 		}
+		if len(once.found) == mostJoined { // There may be others, which are not kept.
+			return found, nil
+		}
 		still := map[string]bool{}
 		for i := range once.found {
 			if once.found[i].Kind == Order {

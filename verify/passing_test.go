@@ -273,3 +273,22 @@ func TestManyJoined(t *testing.T) {
 		})
 	}
 }
+
+// TestManyDisplaced: a document at another place stays one if so many others are found that it is not among those that are kept.
+func TestManyDisplaced(t *testing.T) {
+	t.Parallel()
+	const docs = 2*mostJoined + 4000
+	capped := bson.D{{Key: "capped", Value: true}}
+	source, target := &shelf{options: capped, batch: 1000}, &shelf{options: capped, batch: 1000}
+	for i := range docs {
+		source.docs = append(source.docs, doc(element(t, "_id", int32(i))))
+		target.docs = append(target.docs, doc(element(t, "_id", int32(i^1))))
+	}
+	v := must.Get(New(Config{Source: source, Target: target, Cuts: noCuts{}, Scope: everything(t), Found: func(*Difference) error { return nil }}))(t)
+	s := scan{v: v, p: &pair{"d.c", "d.c", &listed{ns: "d.c"}, &listed{ns: "d.c"}}, order: inserted}
+	of := func(n int) Difference { return ofDocument(s.p, Order, idOf(source.docs[n])) }
+	found := must.Get(s.displacedStill(t.Context(), []Difference{of(0), of(docs - 2)}))(t)
+	if len(found) != 2 {
+		t.Errorf("%d are left", len(found))
+	}
+}
