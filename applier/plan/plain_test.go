@@ -33,13 +33,13 @@ func TestIsPlain(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.SampledFrom([]any{zero, bson.Timestamp{T: 1}, int32(17), "_id", "\x11", bson.D{{Key: "_id", Value: zero}}, bson.A{zero}, 1.5})
-		var doc bson.D
+		doc := bson.D{} // nil is no document
 		for range rapid.IntRange(0, 4).Draw(t, "fields") {
 			doc = append(doc, bson.E{Key: rapid.SampledFrom([]string{"_id", "a", "my_id", "", "\x11", "$_id"}).Draw(t, "name"), Value: value.Draw(t, "value")})
 		}
 		raw, err := bson.Marshal(doc)
 		if err != nil {
-			t.Skip(err)
+			t.Fatal(err)
 		}
 		how, err := inspect(raw)
 		if err != nil {

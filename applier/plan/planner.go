@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -21,10 +22,8 @@ const (
 	// maxKept limits the memory for statements that is kept from one plan to the next, in
 	// bytes.
 	maxKept = 1 << 20
-	// prefetchOps is how many operations are read ahead of their planning, prefetchBytes how
-	// much of each document: after that, a processor itself reads ahead.
-	prefetchOps, prefetchBytes = 64, 512
-	cacheLine                  = 64
+	// prefetchOps is how many operations are read ahead of their planning.
+	prefetchOps = 64
 )
 
 // Planner plans operations in memory that it reuses. It is for one goroutine.
@@ -189,15 +188,13 @@ func (p *Planner) Build(ops []Op) (Plan, error) {
 	return Plan{Writes: p.writes, Dropped: p.dropped}, nil
 }
 
-// prefetch reads a byte of each cache line of what add reads of the operations. A lane's
-// operations are far apart in the replies that they are views into, and no cache has them any
-// more. A walk over a document waits for one line after the other; these reads wait for all of
-// them together. It returns the sum of what it has read, so that the compiler leaves it in.
+// prefetch prefetches what add reads of the operations. A lane's operations are far apart in the
+// replies that they are views into, and no cache has them any more.
 func prefetch(ops []Op) (sum byte) {
 	for i := range ops {
 		op := &ops[i]
 		if op.Kind != oplog.KindInsert {
-			sum += prefetchDoc(op.O)
+			sum += rawbson.Prefetch(op.O)
 		}
 		if id := op.ID.Value; len(id) > 0 {
 			sum += id[0]
@@ -209,17 +206,10 @@ func prefetch(ops []Op) (sum byte) {
 	return sum
 }
 
-// prefetchDocs does the same with the documents that send reads.
+// prefetchDocs prefetches the documents that send reads.
 func prefetchDocs(nodes []node) (sum byte) {
 	for i := range nodes {
-		sum += prefetchDoc(nodes[i].doc)
-	}
-	return sum
-}
-
-func prefetchDoc(doc bson.Raw) (sum byte) {
-	for at := 0; at < min(len(doc), prefetchBytes); at += cacheLine {
-		sum += doc[at]
+		sum += rawbson.Prefetch(nodes[i].doc)
 	}
 	return sum
 }

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/wiremessage"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
 const (
@@ -125,16 +126,12 @@ type exchanges struct {
 	prefetched byte
 }
 
-// prefetch reads a byte of each cache line of the first documents of a command, and returns the
-// sum, so that the compiler leaves it in. Of many commands with few documents each, one document
-// is far from the other, and no cache has them: to copy one into the message waits for its lines;
-// these reads wait for those of a round together.
+// prefetch prefetches the first documents of a command. Of many commands with few documents each,
+// one document is far from the other, and no cache has them when they are copied into the message.
 func prefetch(docs []bson.Raw) (sum byte) {
-	const cacheLine, mostDocs, mostBytes = 64, 32, 512
-	for _, doc := range docs[:min(mostDocs, len(docs))] {
-		for at := 0; at < min(len(doc), mostBytes); at += cacheLine {
-			sum += doc[at]
-		}
+	const most = 32
+	for _, doc := range docs[:min(most, len(docs))] {
+		sum += rawbson.Prefetch(doc)
 	}
 	return sum
 }
