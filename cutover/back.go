@@ -53,11 +53,7 @@ func FindBack(ctx context.Context, cfg *BackConfig) (back *Back, err error) {
 // insist retries do, which must be idempotent, after transient errors such as those of a failover, for half a minute. It
 // returns the last one.
 func insist(ctx context.Context, do func() error) error {
-	err := mongo.Retry{Again: passing}.Do(ctx, do)
-	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
-		return stuck.Err
-	}
-	return err
+	return mongo.Retry{Again: passing}.Last(ctx, do)
 }
 
 func findBack(ctx context.Context, cfg *BackConfig) (*Back, error) {

@@ -208,20 +208,7 @@ func ask(ctx context.Context, caller mongo.Caller, db string, cmd bson.D) (bson.
 
 // again retries do for askFor while it fails transiently.
 func again(ctx context.Context, do func() error) error {
-	err := mongo.Retry{For: askFor, Again: passing}.Do(ctx, do)
-	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
-		return stuck.Err
-	}
-	return err
-}
-
-// passing reports whether a retry may help. It does not if no server could be selected,
-// as the driver has waited for one already.
-func passing(err error) bool {
-	if lost, ok := errors.AsType[*mongo.LostError](err); ok && lost.Host == "" {
-		return false
-	}
-	return failure.Transient(err)
+	return mongo.Retry{For: askFor, Again: failure.Passing}.Last(ctx, do)
 }
 
 // refusal returns the error that a server returned, false if err is not one.

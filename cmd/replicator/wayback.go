@@ -51,17 +51,10 @@ func (c *runCommand) wayBack(ctx context.Context, p *plan, source, target *drive
 // loaded returns the state of a link, and whether it exists. It retries transient errors, unless no server could be
 // selected: the driver has waited for one already.
 func loaded(ctx context.Context, store *checkpoint.Store) (st checkpoint.State, found bool, err error) {
-	again := func(err error) bool {
-		lost, ok := errors.AsType[*mongo.LostError](err)
-		return failure.Transient(err) && (!ok || lost.Host != "")
-	}
-	err = mongo.Retry{Again: again}.Do(ctx, func() error {
+	err = mongo.Retry{Again: failure.Passing}.Last(ctx, func() error {
 		st, found, err = store.Load(ctx)
 		return err
 	})
-	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
-		err = stuck.Err
-	}
 	return st, found, err
 }
 

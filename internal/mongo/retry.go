@@ -80,6 +80,15 @@ func (r Retry) Do(ctx context.Context, try func() error) error {
 	}
 }
 
+// Last is Do, but returns the error of the last try where Do returns a *StuckError.
+func (r Retry) Last(ctx context.Context, try func() error) error {
+	err := r.Do(ctx, try)
+	if stuck, ok := err.(*StuckError); ok { //nolint:errorlint // Do's own, not one of try that is wrapped
+		return stuck.Err
+	}
+	return err
+}
+
 // Tries is Retry.Do for callers with a loop of their own.
 type Tries struct {
 	retry Retry

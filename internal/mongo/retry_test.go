@@ -3,6 +3,7 @@ package mongo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,21 @@ func TestRetry(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRetryLast: the last error takes the place of a *StuckError, unless that is a try's own.
+func TestRetryLast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		conflict := servererr.New(servererr.LockTimeout, "no")
+		for _, want := range []error{conflict, fmt.Errorf("read: %w", &StuckError{Err: conflict})} {
+			again := func(err error) bool { return errors.Is(err, conflict) }
+			start := time.Now()
+			if err := (Retry{Again: again}).Last(t.Context(), func() error { return want }); err != want || time.Since(start) < retryFor { //nolint:errorlint // that very one
+				t.Errorf("%v after %s", err, time.Since(start))
+			}
+		}
+	})
 }
 
 // TestRetryEnds: ctx ends a pause.

@@ -177,6 +177,13 @@ var rules = []struct {
 // Transient reports whether a run retries after an error.
 func Transient(err error) bool { return Classify(err).Action == Retry }
 
+// Passing reports whether an error is transient, and a retry may help at once: not if no server could be selected, as the
+// driver has waited for one already.
+func Passing(err error) bool {
+	lost, ok := errors.AsType[*mongo.LostError](err)
+	return (!ok || lost.Host != "") && Transient(err)
+}
+
 // unexpected is the class of errors that no rule names.
 var unexpected = Class{Action: Exit, Code: ExitUnexpected, Hint: "Only what the checkpoint covers counts as applied. If the message makes no sense, report it."}
 
