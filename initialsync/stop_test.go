@@ -19,11 +19,10 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// TestStopOfMost: a copy that was read from several members ends at an entry that is not
-// before what any of them can have shown, although the member that it is read from lags.
-func TestStopOfMost(t *testing.T) {
-	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1, TTLInterval: -1, Moods: mongosim.NoMoods("each answer counts")})
+// membersOf starts a set, and watches its members.
+func membersOf(t *testing.T, each ...mongosim.MemberOptions) (*mongosim.Set, *driver.Set, *initialsync.Members) {
+	t.Helper()
+	set := mongosim.StartTest(t, mongosim.Options{MemberOptions: each, Seed: 1, TTLInterval: -1, Moods: mongosim.NoMoods("each answer counts")})
 	conn := client.Open(t, driver.Config{URI: set.URI()})
 	w := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: conn.Hosts()}, conn))(t)
 	ctx, end := context.WithCancelCause(t.Context())
@@ -33,10 +32,16 @@ func TestStopOfMost(t *testing.T) {
 		end(nil)
 		<-watched //nolint:errcheck // it was told to end
 	})
-	if err := w.Ready(ctx); err != nil {
-		t.Fatal(err)
-	}
-	members := initialsync.NewMembers(initialsync.MembersConfig{Watcher: w, Dialer: conn})
+	must.Succeed(t, w.Ready(ctx))
+	return set, conn, initialsync.NewMembers(initialsync.MembersConfig{Watcher: w, Dialer: conn})
+}
+
+// TestStopOfMost: a copy that was read from several members ends at an entry that is not
+// before what any of them can have shown, although the member that it is read from lags.
+func TestStopOfMost(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	set, conn, members := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{}, mongosim.MemberOptions{})
 	primary := set.Primary()
 	lagging := set.Member((primary.ID() + 1) % 3)
 	id := must.Get(origin.Identify(ctx, conn.Member(lagging.Host()), lagging.Host()))(t)
@@ -98,4 +103,18 @@ func otherThan(set *mongosim.Set, two ...*mongosim.Member) *mongosim.Member {
 		}
 	}
 	return nil
+}
+
+// TestStopWithArbiter: an arbiter, which has no entries, does not count for the end of a copy that was read from several
+// members.
+func TestStopWithArbiter(t *testing.T) {
+	t.Parallel()
+	set, _, members := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{Arbiter: true})
+	primary := set.Primary()
+	newest := primary.Oplog(bson.Timestamp{})
+	ts, i := newest[len(newest)-1].Lookup("ts").Timestamp()
+	c := checkpoint.Copy{Host: primary.Host(), Moves: 1, Begin: oplog.NewOpTime(1, 1, 0)}
+	if stop, err := members.Stop(t.Context(), &c, oplog.OpTime{}); err != nil || oplog.CompareTimestamps(stop.TS, bson.Timestamp{T: ts, I: i}) < 0 {
+		t.Errorf("%s, %v", stop, err)
+	}
 }

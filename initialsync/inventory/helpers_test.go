@@ -91,6 +91,16 @@ func (l *setLog) Commands(ctx context.Context, after oplog.OpTime, until bson.Ti
 	if len(l.waits) == 0 || oplog.CompareTimestamps(l.waits[len(l.waits)-1], until) < 0 {
 		return errors.New("commands are read that were not waited for")
 	}
+	return l.read(ctx, after, until, func(e *oplog.Entry) error {
+		if e.Kind != oplog.KindCommand {
+			return nil
+		}
+		return yield(e)
+	})
+}
+
+// read reads entries. Each is valid until yield returns.
+func (l *setLog) read(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
 	cmd, err := bson.Marshal(bson.D{{Key: "find", Value: "oplog.rs"}, {Key: "batchSize", Value: 1 << 20}, {Key: "filter", Value: bson.D{
 		{Key: "ts", Value: bson.D{{Key: "$gt", Value: after.TS}, {Key: "$lte", Value: until}}},
 	}}})
@@ -103,7 +113,7 @@ func (l *setLog) Commands(ctx context.Context, after oplog.OpTime, until bson.Ti
 			return err
 		}
 		var e oplog.Entry
-		if err = e.Parse(doc); err == nil && e.Kind == oplog.KindCommand {
+		if err = e.Parse(doc); err == nil {
 			err = yield(&e)
 			clear(doc) // it was a view
 		}

@@ -8,7 +8,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/initialsync/inventory"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
@@ -20,24 +19,12 @@ type insertLog struct{ setLog }
 
 // Inserts implements inventory.InsertLog.
 func (l *insertLog) Inserts(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
-	cmd, err := bson.Marshal(bson.D{{Key: "find", Value: "oplog.rs"}, {Key: "batchSize", Value: 1 << 20}, {Key: "filter", Value: bson.D{
-		{Key: "ts", Value: bson.D{{Key: "$gt", Value: after.TS}, {Key: "$lte", Value: until}}},
-		{Key: "op", Value: bson.D{{Key: "$in", Value: bson.A{"i", "c"}}}},
-	}}})
-	if err != nil {
-		return err
-	}
-	docs, err := catalog.ReadAll(ctx, l, "local", cmd)
-	for _, doc := range docs {
-		if err != nil {
-			return err
+	return l.read(ctx, after, until, func(e *oplog.Entry) error {
+		if e.Kind != oplog.KindInsert && e.Kind != oplog.KindCommand {
+			return nil
 		}
-		var e oplog.Entry
-		if err = e.Parse(doc); err == nil {
-			err = yield(&e)
-		}
-	}
-	return err
+		return yield(e)
+	})
 }
 
 // TestInserted: of a collection, the documents count that the oplog inserts after the beginning, also within
