@@ -146,3 +146,9 @@ func (c *cutter) reach(ctx context.Context, source bson.Timestamp) (Cut, error) 
 	c.need(source, bson.Timestamp{})
 	return c.get(ctx)
 }
+
+// reachTarget waits for a cut that is not older than a time of the target.
+func (c *cutter) reachTarget(ctx context.Context, target bson.Timestamp) (Cut, error) {
+	c.need(bson.Timestamp{}, target)
+	return c.get(ctx)
+}

@@ -54,7 +54,7 @@ func (v *Verifier) sample(ctx context.Context, p *pair, c *Collection, snapshots
 	if snapshots && v.inTxn() {
 		c.How += inTxn
 	}
-	v.settleCuts(c, &used)
+	v.settleCuts(c, &used, nil)
 	return true, v.unchanged(ctx, p)
 }
 

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,10 +64,11 @@ type scan struct {
 	// lost is whether the last attempt has compared a part that is read again.
 	lost bool
 	// cut is the one at which it reads, nil for none; used includes all cuts so far. since is one that is not newer than what it
-	// has read without a cut.
+	// has read without a cut, until one that is not older than the differences that it has confirmed, nil if there are none.
 	cut   *Cut
 	used  span
 	since *Cut
+	until *Cut
 }
 
 // span is the time at which the range was compared, nil for both without cuts.
@@ -74,7 +76,7 @@ func (s *scan) span() (first, last *Cut) {
 	if s.used.first != nil {
 		return s.used.first, s.used.last
 	}
-	return s.since, s.since
+	return s.since, cmp.Or(s.until, s.since)
 }
 
 // span is the time between two cuts.
@@ -302,6 +304,14 @@ func (s *scan) flush(ctx context.Context) error {
 		}
 		if found, err = s.displacedStill(ctx, found); err != nil {
 			return err
+		}
+		if len(found) > 0 {
+			// Documents that a repair has found the same at an earlier cut differ again.
+			until, err := s.v.cuts.reachTarget(ctx, s.v.target.heard.Time())
+			if err != nil {
+				return err
+			}
+			s.until = &until
 		}
 	}
 	for i := range found {

@@ -218,7 +218,7 @@ func (v *Verifier) once(ctx context.Context, s *settled, c *Collection) error {
 	if r := v.already(&s.pair); r != nil {
 		v.hasFound(s.sourceNS, r.Found, 0)
 		c.How, c.Tally = r.How, r.Tally
-		v.settleCuts(c, &span{first: unsaved(&r.First), last: unsaved(&r.Last)})
+		v.settleCuts(c, &span{first: unsaved(&r.First), last: unsaved(&r.Last)}, nil)
 		return nil
 	}
 	return v.documents(ctx, &s.pair, c)
@@ -315,7 +315,7 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 		return err
 	}
 	var mu sync.Mutex
-	var used span
+	var used, confirmed span
 	g, within := errgroup.WithContext(ctx)
 	for i, pieces := range pl.ranges {
 		if r, done := pl.done[i]; done {
@@ -341,6 +341,7 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 			c.Add(&s.tally)
 			used.add(s.used.first)
 			used.add(s.used.last)
+			confirmed.add(s.until)
 			return err
 		})
 	}
@@ -353,13 +354,14 @@ func (v *Verifier) read(ctx context.Context, p *pair, c *Collection, how order, 
 	if snapshots && v.inTxn() {
 		c.How += inTxn
 	}
-	v.settleCuts(c, &used)
+	v.settleCuts(c, &used, confirmed.last)
 	return nil
 }
 
-// settleCuts records the cuts at which a collection was read.
-func (v *Verifier) settleCuts(c *Collection, used *span) {
+// settleCuts records the cuts at which a collection was read, and one after the differences that were confirmed without them, nil for none.
+func (v *Verifier) settleCuts(c *Collection, used *span, confirmed *Cut) {
 	c.First, c.Last, c.used = used.first.Times(), used.last.Times(), *used
+	c.used.add(confirmed)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.used.add(used.first)
