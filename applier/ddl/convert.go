@@ -417,6 +417,7 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		return "", nil
 	}
 	const what = "expires its documents"
+	after = expiry(after)
 	if h.Index == "" {
 		if age, does := split(coll.Options).get(optionExpire); does && age.IsNumber() {
 			return "", nil // it was changed since
@@ -445,6 +446,7 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 	} else if c.Ended && !h.Dropped {
 		return "", nil // applications have dropped it
 	}
+	h.Spec = split(h.Spec).set(optionExpire, after).document()
 	return what, c.build(ctx, coll, h)
 }
 

@@ -21,6 +21,15 @@ import (
 // one without expireAfterSeconds by collMod.
 const expireNever = math.MaxInt32
 
+// expiry returns an expireAfterSeconds as it is to be sent: expireNever for NaN, as servers since 5.0.14 and 6.0.2 store it.
+// Servers up to 4.4 expire nothing by it, but collMod stores it as 0, and 5.0 reads it as 0 (SERVER-68477).
+func expiry(v bson.RawValue) bson.RawValue {
+	if f, is := v.DoubleOK(); is && math.IsNaN(f) {
+		return bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, expireNever)}
+	}
+	return v
+}
+
 // ErrExpiryRestored reports that another process has restored options that HoldExpiry had deferred.
 var ErrExpiryRestored = errors.New("another start of the link was refused meanwhile, and has restored the options that this one had deferred: start it again")
 
@@ -153,6 +162,7 @@ func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) (
 	if was := reply.Lookup(optionExpire + "_old"); was.IsNumber() && was.AsInt64() != expireNever {
 		age = was // not that of a command that was sent again
 	}
+	age = expiry(age)
 	put := func(dst []byte) []byte {
 		return bsoncore.AppendValueElement(dst, optionExpire, bsoncore.Value{Type: bsoncore.Type(age.Type), Data: age.Value})
 	}

@@ -3,6 +3,8 @@ package ddl_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -221,6 +223,40 @@ func TestExpireAwaitsBuild(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestExpireNever: an index whose expireAfterSeconds is not a number expires nothing at a source up to 4.4, and is not made to
+// expire all documents at once on the target.
+func TestExpireNever(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"4.4", "5.0", "6.0"} {
+		for _, absent := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, absent %t", dialect, absent), func(t *testing.T) {
+				t.Parallel()
+				u := unfinishedOn(t, dialect)
+				op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": {"$numberDouble": "NaN"}}`)
+				must.Succeed(t, u.apply(op)(t.Context()))
+				if absent {
+					u.run("db", `{"dropIndexes": "a", "index": "x"}`)
+				}
+				c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
+				must.Succeed(t, c.Expire(t.Context(), nil, nil))
+				found := false
+				for _, spec := range must.Get(catalog.Indexes(t.Context(), u.target, "db.a"))(t) {
+					if spec.Lookup("name").StringValue() == "x" {
+						after, isNumber := spec.Lookup("expireAfterSeconds").AsInt64OK()
+						found = isNumber && after == math.MaxInt32
+						if !found {
+							t.Errorf("%s", spec)
+						}
+					}
+				}
+				if !found {
+					t.Error("the index expires documents, or is gone")
+				}
+			})
+		}
 	}
 }
 
