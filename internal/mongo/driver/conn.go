@@ -124,6 +124,8 @@ type conn struct {
 	heard atomic.Pointer[func()]
 	// passed is called whenever bytes arrive, or have been sent, if it is not nil.
 	passed atomic.Pointer[func()]
+	// asked is set while a command is on its way, or its reply is.
+	asked  atomic.Bool
 	closed func() // may be nil
 	// local replaces the connection's own local address, if it is not nil.
 	local net.Addr
@@ -194,10 +196,14 @@ func (c *conn) LocalAddr() net.Addr {
 	return c.Conn.LocalAddr()
 }
 
-// Close implements net.Conn.
+// Close implements net.Conn. Of a command that is given up nothing is sent any more: the system would transmit what
+// the network has lost until it arrives, and the server would execute it when another process leads.
 func (c *conn) Close() error {
 	if c.closed != nil {
 		c.closed()
+	}
+	if tcp, ok := c.Conn.(*net.TCPConn); ok && c.asked.Load() {
+		_ = tcp.SetLinger(0) // it may have ended by itself
 	}
 	return c.Conn.Close()
 }

@@ -68,3 +68,18 @@ func TestDeadConnection(t *testing.T) {
 		})
 	}
 }
+
+// Lose is lose for the tests of package driver_test; with found the connection loses nothing any more.
+func Lose(t *testing.T, c net.Conn) (found func()) {
+	t.Helper()
+	lose(t, c)
+	return func() {
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bad := raw.Control(func(fd uintptr) { err = syscall.DetachLsf(int(fd)) }); bad != nil || err != nil { //nolint:staticcheck // its successor is no part of the standard library
+			t.Fatal(bad, err)
+		}
+	}
+}

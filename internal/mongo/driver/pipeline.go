@@ -63,6 +63,7 @@ func (s *sender) sendAll(
 ) error {
 	defer conn.Close() //nolint:errcheck // Nothing is told by it that was not told before.
 	defer s.passing(ctx, conn)()
+	answered := s.asking(conn)
 	x := exchanges{
 		sender: s, srv: srv, conn: conn, under: s.streamOf(ctx, conn), cmds: cmds, direct: direct, ids: make([]int32, 0, len(cmds)), each: each,
 	}
@@ -92,12 +93,14 @@ func (s *sender) sendAll(
 	if x.broken && x.refused && ctx.Err() != nil {
 		x.first = context.Cause(ctx) // There was no time to authenticate again.
 	}
-	switch {
-	case x.broken:
+	if x.broken {
 		// The driver would keep a connection after a timeout, and read one reply from it,
 		// but several may be pending.
 		expire(conn)
-	case x.refused:
+		return x.first
+	}
+	answered()
+	if x.refused {
 		return x.again(ctx)
 	}
 	return x.first

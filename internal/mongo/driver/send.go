@@ -89,14 +89,26 @@ func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.
 		}
 	}
 	defer s.passing(ctx, conn)()
+	answered := s.asking(conn)
 	if err = conn.Write(within, wm); err == nil {
 		var answer []byte
 		if answer, err = conn.Read(within); err == nil {
+			answered()
 			return s.read(srv, conn, id, answer)
 		}
 	}
 	notice(ctx, srv, conn, err)
 	return nil, verdict{}, lost(ctx, host, err)
+}
+
+// asking tells a connection that a command is about to be sent, until answered is called.
+func (s *sender) asking(conn *mnet.Connection) (answered func()) {
+	under := s.dialer.of(conn)
+	if under == nil {
+		return func() {}
+	}
+	under.asked.Store(true)
+	return func() { under.asked.Store(false) }
 }
 
 // passing makes a connection tell the context of the bytes that pass, until stop is called.
