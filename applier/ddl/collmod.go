@@ -87,7 +87,7 @@ func (m *modification) change(ctx context.Context) error {
 			_, err = m.step.send(ctx, d)
 		}
 		if err == nil {
-			m.logRemoved(name, refused)
+			m.logRemoved(name, optionPreImages, refused)
 		}
 	}
 	if _, coarser := m.send.get("timeseries"); !coarser || m.mode != Copied || !says(err, servererr.IsOptionRefused) {

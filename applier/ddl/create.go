@@ -2,6 +2,7 @@ package ddl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -20,9 +21,14 @@ const (
 	optionExpire = "expireAfterSeconds"
 )
 
-// optionPreImages is an option that servers from 6.2 on do not have any more. It concerns change streams on the
-// server alone.
-const optionPreImages = "recordPreImages"
+// Options that newer servers do not have any more.
+const (
+	// optionPreImages concerns change streams on the server alone. Servers from 6.2 on do not have it.
+	optionPreImages = "recordPreImages"
+	// optionIDIndex, if false, is of a collection that a server before 4.0 has made without an index on _id. Later
+	// ones keep such a collection, which may have got the index since, but make none (create_command.cpp).
+	optionIDIndex = "autoIndexId"
+)
 
 // create creates a collection, or the time-series collection whose buckets the log
 // creates.
@@ -102,17 +108,25 @@ func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection) err
 	return nil
 }
 
-// createNow creates a collection, without an option that the target does not have any more.
+// createNow creates a collection, without the options that the target does not have any more.
 func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields, plain bool) error {
+	_, bare := options.get(optionIDIndex)
+	options = options.without(optionIDIndex)
 	refused := s.createWith(ctx, ns, options, plain)
-	if !hasRemoved(options, refused) {
-		return refused
+	err := refused
+	if hasRemoved(options, refused) {
+		err = s.createWith(ctx, ns, options.without(optionPreImages), plain)
 	}
-	err := s.createWith(ctx, ns, options.without(optionPreImages), plain)
-	if err == nil {
-		s.logRemoved(ns, refused)
+	if err != nil {
+		return err
 	}
-	return err
+	if refused != nil {
+		s.logRemoved(ns, optionPreImages, refused)
+	}
+	if bare {
+		s.logRemoved(ns, optionIDIndex, errIDIndex)
+	}
+	return nil
 }
 
 // hasRemoved reports whether a command was refused although only an option may be at fault that newer servers do not
@@ -122,10 +136,13 @@ func hasRemoved(options fields, err error) bool {
 	return given && says(err, servererr.IsNotUnderstood)
 }
 
-func (s *step) logRemoved(ns oplog.Namespace, refused error) {
+func (s *step) logRemoved(ns oplog.Namespace, option string, why error) {
 	s.log(slog.LevelWarn, "option that the target does not have is left out",
-		slog.String(keyNS, string(ns)), slog.String(keyOption, optionPreImages), slog.Any(keyError, refused))
+		slog.String(keyNS, string(ns)), slog.String(keyOption, option), slog.Any(keyError, why))
 }
+
+// errIDIndex is the reason why optionIDIndex is left out.
+var errIDIndex = errors.New("servers make no collection without an index on _id any more: the target's has one")
 
 // createWith creates a collection: in a transaction if that is possible, and if there are
 // not thousands to create, as for a copy.
@@ -186,11 +203,10 @@ func (s *step) collectionOptions(options fields, idIndex bson.Raw) fields {
 	if !send.truth("capped") {
 		send = send.without("capped", "size", "max")
 	}
-	if send.truth("autoIndexId") {
-		send = send.without("autoIndexId") // the default, which conflicts with idIndex
+	if send.truth(optionIDIndex) {
+		send = send.without(optionIDIndex) // the default, which conflicts with idIndex
 	}
-	_, clustered := send.get("clusteredIndex")
-	if _, none := send.get("autoIndexId"); !clustered && !none {
+	if _, clustered := send.get("clusteredIndex"); !clustered {
 		spec := s.idIndex(send, idIndex)
 		send = send.set("idIndex", documentValue(spec.document()))
 	}
