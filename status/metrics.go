@@ -187,7 +187,7 @@ func (c *collector) collectVerified(v *Verified, gauge func(*prometheus.Desc, fl
 	gauge(c.verifies, truth(v.Continuous))
 	gauge(c.verifiedColls, float64(v.Collections), "counted")
 	gauge(c.verifiedColls, float64(v.Verified), "verified")
-	gauge(c.verifiedColls, float64(len(v.Unchecked)+v.moreUnchecked), "unchecked")
+	gauge(c.verifiedColls, float64(len(v.Unchecked)+v.MoreUnchecked), "unchecked")
 	gauge(c.verifiedColls, float64(v.New), "new")
 	for _, kind := range differenceKinds {
 		gauge(c.differences, float64(v.Kinds[kind]), kind)

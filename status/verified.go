@@ -44,20 +44,20 @@ type Verified struct {
 	Collections int `json:"collections"`
 	Verified    int `json:"verified"`
 	New         int `json:"new"`
-	// Unverified are those that count and are not verified, MoreUnverified counts those that are not
-	// listed; Unchecked could not be compared the last time.
+	// Unverified are those that count and are not verified; Unchecked could not be compared the last time. At most a hundred of
+	// each are listed, and MoreUnverified and MoreUnchecked count the others.
 	Unverified     []UnverifiedNamespace `json:"unverified"`
 	MoreUnverified int                   `json:"moreUnverified"`
 	Unchecked      []UnverifiedNamespace `json:"unchecked"`
-
-	// moreUnchecked and moreDiffering count those that are not listed.
-	moreUnchecked, moreDiffering int
+	MoreUnchecked  int                   `json:"moreUnchecked"`
 
 	// Differences counts those of the last comparison of each collection, Kinds by kind: missing, extra,
-	// differs, order, catalog. Differing are the collections, those with most first.
-	Differences int64                `json:"differences"`
-	Kinds       map[string]int64     `json:"kinds"`
-	Differing   []DifferingNamespace `json:"differing"`
+	// differs, order, catalog. Differing are the collections, those with most first, at most a hundred; MoreDiffering counts the
+	// others.
+	Differences   int64                `json:"differences"`
+	Kinds         map[string]int64     `json:"kinds"`
+	Differing     []DifferingNamespace `json:"differing"`
+	MoreDiffering int                  `json:"moreDiffering"`
 
 	// Round is the newest comparison of everything, nil before the first one; LastRound is the newest
 	// one that is complete.
@@ -145,7 +145,7 @@ func NewVerified(st *standing.Standing, now time.Time) *Verified {
 		Oldest: string(st.Oldest), Why: st.Why, Collections: st.Collections, Verified: st.Verified, New: st.New,
 		Unverified: namespacesOf(st.Unverified), MoreUnverified: st.MoreUnverified, Unchecked: namespacesOf(st.Unchecked),
 		Differences: st.Differences, Kinds: st.Kinds, Differing: make([]DifferingNamespace, len(st.Differing)), Bytes: st.Bytes,
-		moreUnchecked: st.MoreUnchecked, moreDiffering: st.MoreDiffering,
+		MoreUnchecked: st.MoreUnchecked, MoreDiffering: st.MoreDiffering,
 	}
 	if v.Kinds == nil {
 		v.Kinds = map[string]int64{}
@@ -197,7 +197,7 @@ func verifiedReady(s *Snapshot, limits *ReadinessLimits) Precondition {
 	case v == nil:
 		return notKnown("Wait until the process has read it from the metadata.", "the verified collections are not known")
 	case v.Differences > 0:
-		return unmet(repairs(s), "%d differences in %s", v.Differences, someOf(v.differing(), v.moreDiffering)).aged(v.AgeSeconds)
+		return unmet(repairs(s), "%d differences in %s", v.Differences, someOf(v.differing(), v.MoreDiffering)).aged(v.AgeSeconds)
 	case v.At == nil:
 		return unmet(next, "%s", cmp.Or(v.Why, "not verified"))
 	case *v.AgeSeconds > limits.Verified.Seconds():
@@ -223,9 +223,9 @@ func differs(s *Snapshot) (string, time.Time) {
 	if v == nil || v.Differences == 0 {
 		return "", time.Time{}
 	}
-	text := fmt.Sprintf("The target differs from the source: %d differences in %s", v.Differences, someOf(v.differing(), v.moreDiffering))
+	text := fmt.Sprintf("The target differs from the source: %d differences in %s", v.Differences, someOf(v.differing(), v.MoreDiffering))
 	if v.Differences == 1 {
-		text = "The target differs from the source: 1 difference in " + someOf(v.differing(), v.moreDiffering)
+		text = "The target differs from the source: 1 difference in " + someOf(v.differing(), v.MoreDiffering)
 	}
 	if len(v.Differing) > 0 && len(v.Differing[0].Found) > 0 {
 		f := &v.Differing[0].Found[0]

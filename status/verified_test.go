@@ -1,6 +1,7 @@
 package status
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
@@ -20,6 +22,10 @@ func TestMoreThanListed(t *testing.T) {
 		st.Differing = append(st.Differing, standing.Differing{NS: "d.c", Differences: int64(i)})
 	}
 	s := &Snapshot{Verified: NewVerified(st, time.Now())}
+	text := string(must.Get(json.Marshal(s.Verified))(t))
+	if !strings.Contains(text, `"moreUnchecked":20`) || !strings.Contains(text, `"moreDiffering":150`) {
+		t.Error(text)
+	}
 	values := map[string]float64{}
 	gauge := func(_ *prometheus.Desc, value float64, labels ...string) { values[strings.Join(labels, " ")] = value }
 	(&collector{}).collectVerified(s.Verified, gauge, func(*prometheus.Desc, *float64) {})

@@ -61,7 +61,7 @@ func verifiedText(v *status.Verified) []string {
 	if v.New > 0 {
 		out = append(out, fmt.Sprintf("%d new ones", v.New))
 	}
-	if n := len(v.Unchecked); n > 0 {
+	if n := len(v.Unchecked) + v.MoreUnchecked; n > 0 {
 		out = append(out, fmt.Sprintf("%d could not be compared", n))
 	}
 	out = append(out, fmt.Sprintf("%d differences", v.Differences))

@@ -50,3 +50,13 @@ func TestStatusFigures(t *testing.T) {
 		t.Errorf("nothing is known, and it says\n%s", &got)
 	}
 }
+
+// TestVerifiedText: collections that could not be compared count although they are not listed.
+func TestVerifiedText(t *testing.T) {
+	t.Parallel()
+	v := &status.Verified{Collections: 300, Verified: 170, Unchecked: make([]status.UnverifiedNamespace, 100), MoreUnchecked: 20, Differences: 7}
+	const want = "not as a whole: nothing was compared, 170 of 300 collections, 120 could not be compared, 7 differences"
+	if got := strings.Join(verifiedText(v), ", "); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -74,6 +75,31 @@ func TestUpdates(t *testing.T) {
 	f.set(func() { f.state = state("lagSeconds", nil, "ageOfOldestUnappliedSeconds", missing) })
 	b.shown("tile-oldest", "lag unknown")
 	b.wait(`document.querySelector("#tile-oldest .big").textContent === "unknown"`)
+	b.quiet(f.URL)
+}
+
+// TestVerified: the page counts the collections that the status does not list, and says what could not be compared and what the
+// verification waits for.
+func TestVerified(t *testing.T) {
+	t.Parallel()
+	list := make([]any, 100)
+	for i := range list {
+		list[i] = object{"namespace": fmt.Sprint("shop.c", i), "source": fmt.Sprint("shop.c", i), "why": "planted", "differences": 2, "found": []any{}}
+	}
+	verified := object{
+		"at": nil, "ageSeconds": nil, "cut": nil, "why": "not verified: shop.c0: not compared yet", "continuous": true, "waiting": "the link is paused",
+		"collections": 300, "verified": 30, "new": 0, "unverified": []any{}, "moreUnverified": 0, "unchecked": list[:2], "moreUnchecked": 0,
+		"differences": 500, "kinds": object{}, "differing": list, "moreDiffering": 150, "round": object{"number": 2}, "lastRound": nil, "bytes": 0,
+	}
+	f := serve(t, state("verified", verified))
+	b := open(t, f.URL)
+	b.shown("tile-verified", "500 differences in shop.c0, shop.c1, shop.c2 and 247 more; could not be compared: shop.c0, shop.c1; not verified: shop.c0: not compared yet; waits: the link is paused")
+	f.set(func() {
+		verified["unchecked"], verified["moreUnchecked"], verified["differing"] = list, 20, list[:2]
+		delete(verified, "moreDiffering") // that of an earlier release
+		delete(verified, "waiting")
+	})
+	b.shown("tile-verified", "500 differences in shop.c0, shop.c1; could not be compared: shop.c0, shop.c1, shop.c2 and 117 more; not verified: shop.c0: not compared yet")
 	b.quiet(f.URL)
 }
 

@@ -100,7 +100,12 @@ function consistentSub(s) {
 	return (d && now ? "the target is what the source was, " + seconds(Math.max(0, (now - d) / 1000)) + " ago" : "what the target equals is not known") + cut(s);
 }
 
-const names = (list) => list.slice(0, 3).join(", ") + (list.length > 3 ? " and " + (list.length - 3) + " more" : "");
+// names names some of a list; unlisted are those that are only counted.
+function names(list, unlisted = 0) {
+	const more = Math.max(0, list.length - 3) + unlisted;
+	return list.slice(0, 3).join(", ") + (more > 0 ? " and " + more + " more" : "");
+}
+
 const stamp = (x) => (x ? x.t + ":" + x.i : "unknown");
 
 // A cut is read at T, and is the source as of S.
@@ -122,8 +127,10 @@ function verifiedSub(s) {
 	const more = known(met) ? "; " + count(met) + " divergences met while applying" : "";
 	if (!v || !v.round) return "no comparison is recorded" + more;
 	const age = known(v.ageSeconds) ? seconds(v.ageSeconds) + " ago; " : "";
-	const where = v.differences > 0 ? " in " + names(v.differing.map((d) => d.namespace)) : "";
-	return age + count(v.differences) + " differences" + where + (v.why ? "; " + v.why : "") + more;
+	const where = v.differences > 0 ? " in " + names(v.differing.map((d) => d.namespace), v.moreDiffering) : "";
+	const unchecked = (v.unchecked?.length ?? 0) + (v.moreUnchecked ?? 0);
+	const open = unchecked > 0 ? "; could not be compared: " + names(v.unchecked.map((x) => x.namespace), v.moreUnchecked) : "";
+	return age + count(v.differences) + " differences" + where + open + (v.why ? "; " + v.why : "") + (v.waiting ? "; waits: " + v.waiting : "") + more;
 }
 
 const order = ["syncsource", "fetcher", "buffer", "batcher", "applier", "feedback"];
