@@ -82,6 +82,30 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestRefusedMetadata: a collection whose progress cannot be stored cannot be compared, and is not one whose documents cannot be read.
+// All others are compared.
+func TestRefusedMetadata(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		insertRaw(t, c, "d.c", neighbours(t, 0, 10)...)
+		insertRaw(t, c, "d.other", neighbours(t, 0, 10)...)
+	}
+	metadata := callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+		for _, doc := range append(cmd.Docs, cmd.Body) {
+			if text := doc.String(); strings.Contains(text, "l/d.c") && strings.Contains(text, "ranges") {
+				return nil, servererr.New(servererr.BSONObjectTooLarge, "planted")
+			}
+		}
+		return target.Call(ctx, cmd)
+	})
+	summary, found := check(t, Config{Source: source, Target: target, Cuts: &rest{source: source, target: target}, Progress: &Progress{Target: metadata, DB: "replicator", Link: "l"}})
+	fault := summary.Collections[0].Fault
+	if len(found) > 0 || summary.Unchecked() != 1 || !strings.HasPrefix(fault, "its documents cannot be compared: store results") || summary.Collections[1].EqualDocs != 10 {
+		t.Errorf("%+v, %+v", found, summary.Collections)
+	}
+}
+
 // TestBecomesView: a collection that is dropped while it is compared, and whose name a view has then, is compared as that.
 func TestBecomesView(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,8 @@ var (
 	errOverwritten = errors.New("its oldest documents are overwritten before they are read")
 	// errRefused reports a collection that a server does not read: it is damaged, for example.
 	errRefused = errors.New("its documents cannot be read")
+	// errUnrecorded reports a collection whose comparison needs something else that a server refuses: a write to the metadata.
+	errUnrecorded = errors.New("its documents cannot be compared")
 	// errOutsideTxn reports that a server does not read as of a time outside of transactions: it is to be asked again.
 	errOutsideTxn = errors.New("reads as of a time have to be in a transaction")
 )

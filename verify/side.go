@@ -147,5 +147,10 @@ func (s *side) end(ctx context.Context) {
 }
 
 func (s *side) wrap(err error, format string, args ...any) error {
-	return fmt.Errorf("the %s: %s: %w", s.name, fmt.Sprintf(format, args...), err)
+	return &sideError{fmt.Errorf("the %s: %s: %w", s.name, fmt.Sprintf(format, args...), err)}
 }
+
+// sideError is an error of reading a side: all others are of cuts, or of the metadata.
+type sideError struct{ error }
+
+func (e *sideError) Unwrap() error { return e.error }

@@ -198,7 +198,7 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 // isFault reports whether an error is of one collection, and does not end the others.
 func isFault(err error) bool {
 	return errors.Is(err, errStale) || errors.Is(err, errCrowded) || errors.Is(err, errDisorder) ||
-		errors.Is(err, errUnsettled) || errors.Is(err, errOverwritten) || errors.Is(err, errDisplaced) || errors.Is(err, errRefused) ||
+		errors.Is(err, errUnsettled) || errors.Is(err, errOverwritten) || errors.Is(err, errDisplaced) || errors.Is(err, errRefused) || errors.Is(err, errUnrecorded) ||
 		errors.Is(err, oplog.ErrUnsupported) || servererr.IsSnapshotUnavailable(err)
 }
 
@@ -233,7 +233,11 @@ func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error 
 			return now
 		}
 		if servererr.Classify(err) == servererr.Isolate {
-			return fmt.Errorf("%w: %w", errRefused, err)
+			why := errUnrecorded
+			if _, ofSide := errors.AsType[*sideError](err); ofSide {
+				why = errRefused
+			}
+			return fmt.Errorf("%w: %w", why, err)
 		}
 	}
 	return err
