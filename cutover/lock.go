@@ -14,8 +14,12 @@ import (
 	"github.com/oplogrep/replicator/lease/locks/mongostore"
 )
 
-// lockWait is how long the lock is waited for: that of a process that has died ends within that time.
-const lockWait = 20 * time.Second
+const (
+	// lockWait is how long the lock is waited for: that of a process that has died ends within that time.
+	lockWait = 20 * time.Second
+	// retakeWait is how long a process that has lost the lock, as the target did not answer, waits until that answers again.
+	retakeWait = 10 * time.Minute
+)
 
 // BusyError reports that another process works on a cutover of the link, or on something else with it.
 type BusyError struct{ Record locks.Record }
@@ -27,21 +31,26 @@ func (e *BusyError) Error() string {
 // Locked runs do with the lock of a link as a whole ([jobs.Link]). The lock protects no data: it is for
 // people, so that two of them do not work on one cutover. It ends ten seconds after its process has
 // died. While another one has it, said is called, and the error is a *BusyError if that lasts. If the lock ends
-// because the target does not answer, as in a failover, the context of do ends, and do is called again with the lock.
+// because the target does not answer, as in a failover, the context of do ends, and do is called again with the lock, once
+// the target answers.
 func Locked(ctx context.Context, target mongo.Caller, metaDB, link, by, why string, said func(string), do func(ctx context.Context) error) error {
 	var failed atomic.Pointer[error]
 	e := locks.NewElect(locks.ElectConfig{Store: mongostore.New(target, metaDB), Who: by, Failed: func(err error) { failed.Store(&err) }})
 	defer e.Close()
+	var lost time.Time // when the lock had ended
 	for {
 		ended, err := lockedOnce(ctx, e, link, why, said, do)
 		switch last := failed.Load(); {
 		case err != nil && ended:
 			said("the lock has ended, as the target did not answer: it is taken again (" + err.Error() + ")")
-			continue
-		case errors.Is(err, errLockWait) && last != nil:
+			lost = time.Now()
+		case !errors.Is(err, errLockWait) || last == nil:
+			return err
+		case lost.IsZero() || time.Since(lost) > retakeWait:
 			return *last
+		default: // writes to the source may be stopped
+			said("waiting until the target answers: " + (*last).Error())
 		}
-		return err
 	}
 }
 

@@ -3,6 +3,7 @@ package cutover_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,34 @@ func TestFailoverLongerThanLock(t *testing.T) {
 		t.Errorf("the record is %+v", r)
 	}
 	m.isDone("after a failover")
+}
+
+// TestTargetAwayForLong: a target that does not answer for longer than the lock of another process would be waited for does
+// not end a cutover: writes to the source are stopped already.
+func TestTargetAwayForLong(t *testing.T) {
+	t.Parallel()
+	target := &client.Failing{Caller: open(t, "7.0")}
+	m := newMoved(t, target, "dr")
+	cfg := m.config(target, m.source)
+	cfg.Armed = func(context.Context) {
+		cfg.Armed = nil
+		target.Away.Store(true)
+	}
+	waits := 0
+	said := func(text string) {
+		if strings.HasPrefix(text, "waiting until the target answers") {
+			waits++
+			target.Away.Store(false)
+		}
+	}
+	must.Succeed(t, cutover.Locked(t.Context(), target, "replicator", "dr", "me", "cutover", said, func(ctx context.Context) error {
+		_, err := cutover.Run(ctx, cfg, byBlock)
+		return err
+	}))
+	if waits != 1 {
+		t.Errorf("it has waited %d times", waits)
+	}
+	m.isDone("the target was away")
 }
 
 // TestLockEndsAfterwards: a call that has succeeded has succeeded, although the lock has ended before that.
