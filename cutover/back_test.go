@@ -30,8 +30,13 @@ type sides struct {
 
 func newSides(t *testing.T) *sides {
 	t.Helper()
+	return sidesOn(t, "7.0")
+}
+
+func sidesOn(t *testing.T, version string) *sides {
+	t.Helper()
 	ctx := t.Context()
-	s := &sides{t, open(t, "7.0"), open(t, "7.0")}
+	s := &sides{t, open(t, version), open(t, version)}
 	insert(t, s.last, "shop", "c", 1)
 	s.run(`{"createIndexes": "c", "indexes": [{"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 3600}]}`)
 	frozen, armed := must.Get(replset.NewestEntry(ctx, s.last, replset.Majority))(t), must.Get(replset.NewestEntry(ctx, s.next, replset.Majority))(t)
@@ -85,7 +90,7 @@ func (s *sides) is(what string, age int64, deferred ...int64) {
 	}
 }
 
-const expiresNever = 1<<31 - 1
+const expiresNever = 1_600_000_000
 
 // meanwhile is a set to which something happens before a process sends a command that is recognised.
 type meanwhile struct {
@@ -124,17 +129,22 @@ func (s *sides) ended() {
 // ended, changes nothing: applications use that side.
 func TestBackBeganBefore(t *testing.T) {
 	t.Parallel()
-	s := newSides(t)
-	must.Succeed(t, s.begin(s.last))
-	s.is("begun", expiresNever, 3600)
-	must.Succeed(t, s.begin(s.last))
-	s.ended()
-	s.is("ended", 3600)
-	never := &meanwhile{Caller: s.last, before: ofC, do: func() { t.Error("the TTL index is changed") }}
-	if err := s.begin(never); !errors.As(err, new(*checkpoint.OverError)) {
-		t.Errorf("begun again: %v", err)
+	for _, version := range []string{"4.4", "5.0", "7.0"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			s := sidesOn(t, version)
+			must.Succeed(t, s.begin(s.last))
+			s.is("begun", expiresNever, 3600)
+			must.Succeed(t, s.begin(s.last))
+			s.ended()
+			s.is("ended", 3600)
+			never := &meanwhile{Caller: s.last, before: ofC, do: func() { t.Error("the TTL index is changed") }}
+			if err := s.begin(never); !errors.As(err, new(*checkpoint.OverError)) {
+				t.Errorf("begun again: %v", err)
+			}
+			s.is("begun again", 3600)
+		})
 	}
-	s.is("begun again", 3600)
 }
 
 // TestBackTouched: where the old side was written to, before or while what expires documents is held, that is as it
@@ -194,7 +204,7 @@ func TestBackHeldBefore(t *testing.T) {
 		"dropped": {func(s *sides) { s.run(`{"dropIndexes": "c", "index": "at_1"}`) }, -1},
 		"another one": {func(s *sides) {
 			s.run(`{"drop": "c"}`)
-			s.run(`{"createIndexes": "c", "indexes": [{"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 2147483647}]}`)
+			s.run(`{"createIndexes": "c", "indexes": [{"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 1600000000}]}`)
 		}, expiresNever},
 	} {
 		s := newSides(t)

@@ -413,11 +413,10 @@ func (c *Converter) revert(ctx context.Context, coll *catalog.Collection, h *Def
 // expire makes an index or a collection expire its documents.
 func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
 	after, expires := split(h.Spec).get(optionExpire)
-	if !expires || !slices.Contains(h.Fields, optionExpire) {
+	if !expires || isNaN(after) || !slices.Contains(h.Fields, optionExpire) {
 		return "", nil
 	}
 	const what = "expires its documents"
-	after = expiry(after)
 	if h.Index == "" {
 		if age, does := split(coll.Options).get(optionExpire); does && age.IsNumber() {
 			return "", nil // it was changed since
@@ -446,8 +445,12 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 	} else if c.Ended && !h.Dropped {
 		return "", nil // applications have dropped it
 	}
-	h.Spec = split(h.Spec).set(optionExpire, after).document()
-	return what, c.build(ctx, coll, h)
+	err = c.build(ctx, coll, h)
+	if n, ok := after.AsInt64OK(); ok && n > expireNever && says(err, servererr.IsDefinitionRefused) {
+		h.Spec = split(h.Spec).set(optionExpire, bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, expireNever)}).document()
+		err = c.build(ctx, coll, h)
+	}
+	return what, err
 }
 
 // build builds an index without some fields.

@@ -17,17 +17,16 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// expireNever is the expireAfterSeconds of an index that expires nothing: 68 years. An index cannot be made
-// one without expireAfterSeconds by collMod.
-const expireNever = math.MaxInt32
+// expireNever is the expireAfterSeconds of an index whose documents must not expire: 50 years. An index cannot be made one
+// without expireAfterSeconds by collMod, and servers up to 5.0.13 and 6.0.1 refuse more than the seconds since 1970
+// (index_key_validate.cpp, SERVER-68477).
+const expireNever = 1_600_000_000
 
-// expiry returns an expireAfterSeconds as it is to be sent: expireNever for NaN, as servers since 5.0.14 and 6.0.2 store it.
-// Servers up to 4.4 expire nothing by it, but collMod stores it as 0, and 5.0 reads it as 0 (SERVER-68477).
-func expiry(v bson.RawValue) bson.RawValue {
-	if f, is := v.DoubleOK(); is && math.IsNaN(f) {
-		return bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, expireNever)}
-	}
-	return v
+// isNaN reports whether an expireAfterSeconds is not a number. Servers up to 4.4 expire nothing by such an index. It must not be sent: collMod
+// stores 0 in its place, and 5.0 reads it as 0, so that all documents would expire.
+func isNaN(v bson.RawValue) bool {
+	f, is := v.DoubleOK()
+	return is && math.IsNaN(f)
 }
 
 // ErrExpiryRestored reports that another process has restored options that HoldExpiry had deferred.
@@ -105,7 +104,7 @@ func (h *holding) options(ctx context.Context, options bson.Raw) error {
 
 func (h *holding) index(ctx context.Context, spec bson.Raw) error {
 	age, found := split(spec).get(optionExpire)
-	if n, ok := age.AsInt64OK(); !found || ok && n == expireNever {
+	if n, ok := age.AsInt64OK(); !found || isNaN(age) || ok && n >= expireNever {
 		return nil
 	}
 	name := textOf(spec, "name")
@@ -162,7 +161,6 @@ func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) (
 	if was := reply.Lookup(optionExpire + "_old"); was.IsNumber() && was.AsInt64() != expireNever {
 		age = was // not that of a command that was sent again
 	}
-	age = expiry(age)
 	put := func(dst []byte) []byte {
 		return bsoncore.AppendValueElement(dst, optionExpire, bsoncore.Value{Type: bsoncore.Type(age.Type), Data: age.Value})
 	}

@@ -3,8 +3,6 @@ package ddl_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -226,37 +224,50 @@ func TestExpireAwaitsBuild(t *testing.T) {
 	}
 }
 
-// TestExpireNever: an index whose expireAfterSeconds is not a number expires nothing at a source up to 4.4, and is not made to
-// expire all documents at once on the target.
+// TestExpireNever: an index whose expireAfterSeconds is not a number expires nothing at a source up to 4.4, and nothing on the
+// target after a cutover.
 func TestExpireNever(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range []string{"4.4", "5.0", "6.0"} {
-		for _, absent := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, absent %t", dialect, absent), func(t *testing.T) {
-				t.Parallel()
-				u := unfinishedOn(t, dialect)
-				op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": {"$numberDouble": "NaN"}}`)
-				must.Succeed(t, u.apply(op)(t.Context()))
-				if absent {
-					u.run("db", `{"dropIndexes": "a", "index": "x"}`)
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			u := unfinishedOn(t, dialect)
+			op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": {"$numberDouble": "NaN"}}`)
+			must.Succeed(t, u.apply(op)(t.Context()))
+			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
+			must.Succeed(t, c.Convert(t.Context(), nil))
+			must.Succeed(t, c.Expire(t.Context(), nil, nil))
+			_, ready := u.inProgress("x")
+			for _, spec := range must.Get(catalog.Indexes(t.Context(), u.target, "db.a"))(t) {
+				if _, err := spec.LookupErr("expireAfterSeconds"); err == nil || !ready {
+					t.Errorf("the index is there: %t, %s", ready, spec)
 				}
-				c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
-				must.Succeed(t, c.Expire(t.Context(), nil, nil))
-				found := false
-				for _, spec := range must.Get(catalog.Indexes(t.Context(), u.target, "db.a"))(t) {
-					if spec.Lookup("name").StringValue() == "x" {
-						after, isNumber := spec.Lookup("expireAfterSeconds").AsInt64OK()
-						found = isNumber && after == math.MaxInt32
-						if !found {
-							t.Errorf("%s", spec)
-						}
-					}
+			}
+		})
+	}
+}
+
+// TestExpireFar: an age that only newer servers accept, of more than the time since 1970, becomes one that the target accepts.
+func TestExpireFar(t *testing.T) {
+	t.Parallel()
+	for dialect, want := range map[string]int64{"4.4": 1_600_000_000, "5.0": 1_600_000_000, "6.0": 1_600_000_000, "7.0": 2_147_483_647} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			u := unfinishedOn(t, dialect)
+			op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 2147483647}`)
+			must.Succeed(t, u.apply(op)(t.Context()))
+			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
+			must.Succeed(t, c.Expire(t.Context(), nil, nil))
+			var got int64
+			for _, spec := range must.Get(catalog.Indexes(t.Context(), u.target, "db.a"))(t) {
+				if age, ok := spec.Lookup("expireAfterSeconds").AsInt64OK(); ok {
+					got = age
 				}
-				if !found {
-					t.Error("the index expires documents, or is gone")
-				}
-			})
-		}
+			}
+			if got != want {
+				t.Errorf("documents expire after %d s, want %d", got, want)
+			}
+		})
 	}
 }
 

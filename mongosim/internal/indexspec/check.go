@@ -99,6 +99,15 @@ func (s *spec) checkKeyField(e rawbson.Elem, wildcard bool) *servererr.Error {
 	return nil
 }
 
+// MaxAge returns the largest expireAfterSeconds of an index: up to 5.0.13 and 6.0.1, the seconds since 1970 (SERVER-68477). Those are
+// a constant here, so that tests do not depend on the time.
+func MaxAge(v Version) int64 {
+	if v.atLeast(7, 0) {
+		return math.MaxInt32
+	}
+	return 1_790_000_000
+}
+
 // checkTTL checks expireAfterSeconds, whose refusals quote the specification.
 func (s *spec) checkTTL(v Version) error {
 	e, ok := rawbson.Lookup(s.given, "expireAfterSeconds")
@@ -114,7 +123,7 @@ func (s *spec) checkTTL(v Version) error {
 	const low = "TTL index 'expireAfterSeconds' option cannot be less than 0"
 	const high = "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number"
 	switch {
-	case n >= 0 && n <= math.MaxInt32:
+	case n >= 0 && n <= MaxAge(v):
 	case v.atLeast(6, 0) && n < 0:
 		return servererr.New(servererr.InvalidOptions, ". Index spec: %s :: caused by :: %s", text, low)
 	case v.atLeast(6, 0):

@@ -2,7 +2,6 @@ package ddl
 
 import (
 	"errors"
-	"math"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
+	"github.com/oplogrep/replicator/mongosim/internal/indexspec"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
@@ -45,7 +45,7 @@ func (m *modification) takeIndex(e rawbson.Elem) error {
 		case m.coll.CappedBytes > 0 && m.r.Server.AtLeast(5, 1):
 			return servererr.New(servererr.InvalidOptions, "TTL indexes are not supported for capped collections.")
 		}
-		if err := checkAge(*c.expire, math.MaxInt32); err != nil {
+		if err := checkAge(*c.expire, indexspec.MaxAge(m.r.Server.Version)); err != nil {
 			return err
 		}
 	}
