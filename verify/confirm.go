@@ -107,7 +107,7 @@ func (s *side) byIDs(ctx context.Context, coll *listed, part []Difference) (map[
 	}
 	in := list.Build()
 	docs, err := s.all(ctx, coll.ns.DB(), func() *builder {
-		return document().AppendString("find", coll.ns.Collection()).
+		return s.find(coll).
 			AppendDocument("filter", document().AppendDocument("_id", document().AppendArray("$in", in).Build()).Build()).
 			AppendDocument("readConcern", document().AppendString("level", "majority").Build())
 	})

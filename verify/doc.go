@@ -22,7 +22,9 @@
 //
 // A collection that is dropped, created or renamed meanwhile reads as empty as of a time at which
 // it had another UUID. So differences are reported only after both sides still have the
-// collections that were listed; otherwise that collection begins again.
+// collections that were listed; otherwise that collection begins again. Servers from 7.0 on look names up as of the time of a read,
+// so that a collection that had another name then, and has its own again, would read as empty: reads name its UUID, and are
+// refused.
 //
 // # In which order
 //

@@ -10,9 +10,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -46,6 +49,45 @@ func TestRenamed(t *testing.T) {
 			t.Errorf("at cuts %t: %+v", atCuts, summary.Collections)
 		}
 	}
+}
+
+// TestRenamedBack: a collection that had another name as of a cut, and has its own again, is not compared as an empty one.
+func TestRenamedBack(t *testing.T) {
+	t.Parallel()
+	open := func() mongo.Caller {
+		set := mongosim.StartTest(t, mongosim.Options{TTLInterval: -1, Dialect: "7.0"})
+		return client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
+	}
+	source, target := open(), open()
+	insertRaw(t, source, "d.a", neighbours(t, 0, 10)...)
+	insertRaw(t, target, "d.a", neighbours(t, 0, 9)...)
+	rename := func(from, to string) {
+		for _, c := range []mongo.Caller{source, target} {
+			run(t, c, "admin", bson.D{{Key: "renameCollection", Value: from}, {Key: "to", Value: to}})
+		}
+	}
+	cuts := &away{rest: rest{source: source, target: target}, rename: rename}
+	summary, found := check(t, Config{Source: source, Target: target, Cuts: cuts})
+	if len(found) != 1 || found[0].Kind != Missing || summary.Collections[0].EqualDocs != 9 || summary.Unchecked() > 0 {
+		t.Errorf("%+v, %+v", found, summary.Collections)
+	}
+}
+
+// away are cuts of which at the first one d.a has another name.
+type away struct {
+	rest
+	rename func(from, to string)
+}
+
+// Next implements Cuts.
+func (a *away) Next(ctx context.Context) (Cut, error) {
+	if a.made > 0 {
+		return a.rest.Next(ctx)
+	}
+	a.rename("d.a", "d.away")
+	cut, err := a.rest.Next(ctx)
+	a.rename("d.away", "d.a")
+	return cut, err
 }
 
 // TestStoppedWaiting: a verification that is stopped while a collection waits for its turn does not

@@ -33,6 +33,8 @@ type side struct {
 	heard mongo.Clock
 	// inTxn means that the server reads as of a time only in transactions, as before 5.0.
 	inTxn atomic.Bool
+	// uuids is whether reads name the UUID of their collection.
+	uuids bool
 
 	mu sync.Mutex
 	// sessions are those of transactions, idle the ones that no stream uses.
@@ -126,10 +128,22 @@ func (s *side) once(ctx context.Context, db string, cmd *builder) ([]bson.Raw, e
 
 // open makes sure that the side can be asked, without waiting for one that cannot be reached.
 func (s *side) open(ctx context.Context) error {
-	if _, err := s.call(ctx, "admin", document().AppendInt32("ping", 1)); err != nil {
+	reply, err := mongo.Hello(ctx, s.caller)
+	if err != nil {
 		return s.wrap(err, "connect")
 	}
+	s.heard.Reply(reply)
+	s.uuids = mongo.ExpectsUUIDs(reply)
 	return nil
+}
+
+// find begins a find on a collection.
+func (s *side) find(coll *listed) *builder {
+	cmd := document().AppendString("find", coll.ns.Collection())
+	if s.uuids {
+		cmd.AppendBinary("collectionUUID", bson.TypeBinaryUUID, coll.uuid[:])
+	}
+	return cmd
 }
 
 // end ends the sessions. Otherwise they would time out.

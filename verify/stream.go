@@ -100,7 +100,7 @@ func newStream(ctx context.Context, s *side, coll *listed, how reading, pace *pa
 
 // find returns the command that opens the cursor.
 func (st *stream) find() *builder {
-	cmd := document().AppendString("find", st.coll.ns.Collection())
+	cmd := st.side.find(st.coll)
 	if st.how.piece != nil {
 		body := bsoncore.Document(st.how.piece.AppendFilter(nil, st.how.last))
 		e, rest, ok := bsoncore.ReadElement(body)

@@ -228,6 +228,9 @@ func (v *Verifier) once(ctx context.Context, s *settled, c *Collection) error {
 // has the name by then.
 func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error {
 	err := v.documentsAsListed(ctx, p, c)
+	if servererr.IsOtherCollection(err) { // It had another name at that time.
+		return fmt.Errorf("%w: %w", errChanged, err)
+	}
 	if servererr.IsRefusal(err) && !servererr.IsDenied(err) {
 		if now := v.unchanged(ctx, p); errors.Is(now, errChanged) {
 			return now

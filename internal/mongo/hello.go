@@ -38,3 +38,15 @@ func IsPrimary(reply bson.Raw) bool {
 	}
 	return false
 }
+
+// uuidsWire is the wire version of 7.0: servers look up names in the catalog of the time as of which they read.
+const uuidsWire = 21
+
+// ExpectsUUIDs reports whether a reply to Hello is of a server whose finds take collectionUUID at any feature compatibility
+// version. It refuses them, see servererr.IsOtherCollection, if the name is that of another collection, or of none, as of the time
+// of the read: otherwise they would find no document of a collection that had another name then.
+func ExpectsUUIDs(reply bson.Raw) bool {
+	e, _ := rawbson.Lookup(reply, "maxWireVersion")
+	version, _ := e.Int64()
+	return version >= uuidsWire
+}

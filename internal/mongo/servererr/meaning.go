@@ -99,6 +99,9 @@ func ContradictsCatalog(err error) bool {
 	return refusedWith(err, NamespaceNotFound, NamespaceExists, IndexNotFound, CollectionUUIDMismatch)
 }
 
+// IsOtherCollection reports whether another collection than the command expects has the name, or none has.
+func IsOtherCollection(err error) bool { return refusedWith(err, CollectionUUIDMismatch) }
+
 // IsIndexConflict reports whether a different index has the same name or key.
 func IsIndexConflict(err error) bool {
 	return refusedWith(err, IndexOptionsConflict, IndexKeySpecsConflict)

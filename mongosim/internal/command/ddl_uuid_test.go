@@ -18,6 +18,7 @@ func TestCollectionUUID(t *testing.T) {
 		{"collMod", `{collMod: "c", validationLevel: "off", collectionUUID: %s, $db: "d"}`},
 		{"rename", `{renameCollection: "d.c", to: "d.new", collectionUUID: %s, $db: "admin"}`},
 		{"rename over", `{renameCollection: "d.other", to: "d.c", dropTarget: %s, $db: "admin"}`},
+		{"find", `{find: "c", collectionUUID: %s, $db: "d"}`},
 		{"delete", `{delete: "c", deletes: [{q: {}, limit: 0}], collectionUUID: %s, $db: "d"}`},
 	}
 	const other = `{$binary: {base64: "AAECAwQFBgcICQoLDA0ODw==", subType: "04"}}`

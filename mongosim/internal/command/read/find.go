@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/serverquery"
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // FindArgs are the arguments of find.
@@ -26,6 +27,8 @@ type FindArgs struct {
 	// the start.
 	after *rawbson.Elem
 	term  *int64
+	// uuid is that of the collection, zero if not given.
+	uuid oplog.UUID
 }
 
 var findFields = []string{
@@ -33,6 +36,7 @@ var findFields = []string{
 	"allowDiskUse", "min", "max", "returnKey", "showRecordId", "tailable", "oplogReplay", "noCursorTimeout", "awaitData",
 	"allowPartialResults", "let", "term", "readOnce", "allowSpeculativeMajorityRead", "$_requestResumeToken",
 	"$_resumeAfter", "$_use44SortKeys", "runtimeConstants", "legacyRuntimeConstants", "options",
+	"collectionUUID",
 }
 
 func parseFind(cmd bson.Raw) (FindArgs, error) {
@@ -83,6 +87,8 @@ func parseFind(cmd bson.Raw) (FindArgs, error) {
 		case "term":
 			a.term = new(int64)
 			err = read.Long(e, a.term)
+		case "collectionUUID":
+			err = a.expected(e)
 		default:
 			err = checkIgnored(e)
 		}
@@ -184,8 +190,8 @@ func runFind(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) erro
 			release()
 		}
 	}()
-	var t Target
-	if err := look(func(s dispatch.Sight) (err error) { t, err = namedTarget(r, s); return err }); err != nil {
+	t, err := a.target(r, look)
+	if err != nil {
 		return err
 	}
 	if err := sawTerm(r, t.NS, a.term); err != nil {
