@@ -80,14 +80,14 @@ func (m *modification) change(ctx context.Context) error {
 	name := coll.NS
 	d := change{db: name.DB(), name: "collMod", first: name.Collection(), rest: m.send, coll: coll}
 	_, err := m.step.send(ctx, d)
-	if hasRemoved(m.send, err) {
+	if option, is := unknownOption(m.send, err); is {
 		refused := err
-		m.send, err = m.send.without(optionPreImages), nil
+		m.send, err = m.send.without(option), nil
 		if d.rest = m.send; len(m.send) > 0 {
 			_, err = m.step.send(ctx, d)
 		}
 		if err == nil {
-			m.logRemoved(name, optionPreImages, refused)
+			m.logRemoved(name, option, refused)
 		}
 	}
 	if _, coarser := m.send.get("timeseries"); !coarser || m.mode != Copied || !says(err, servererr.IsOptionRefused) {

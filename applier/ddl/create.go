@@ -21,10 +21,11 @@ const (
 	optionExpire = "expireAfterSeconds"
 )
 
-// Options that newer servers do not have any more.
+// Options that some servers do not have.
 const (
-	// optionPreImages concerns change streams on the server alone. Servers from 6.2 on do not have it.
-	optionPreImages = "recordPreImages"
+	// optionPreImages concerns change streams on the server alone. Servers from 6.2 on do not have it, and those before
+	// 6.0 do not have its successor.
+	optionPreImages, optionImages = "recordPreImages", "changeStreamPreAndPostImages"
 	// optionIDIndex, if false, is of a collection that a server before 4.0 has made without an index on _id. Later
 	// ones keep such a collection, which may have got the index since, but make none (create_command.cpp).
 	optionIDIndex = "autoIndexId"
@@ -108,20 +109,21 @@ func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection) err
 	return nil
 }
 
-// createNow creates a collection, without the options that the target does not have any more.
+// createNow creates a collection, without the options that the target does not have.
 func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields, plain bool) error {
 	_, bare := options.get(optionIDIndex)
 	options = options.without(optionIDIndex)
 	refused := s.createWith(ctx, ns, options, plain)
 	err := refused
-	if hasRemoved(options, refused) {
-		err = s.createWith(ctx, ns, options.without(optionPreImages), plain)
+	option, has := unknownOption(options, refused)
+	if has {
+		err = s.createWith(ctx, ns, options.without(option), plain)
 	}
 	if err != nil {
 		return err
 	}
-	if refused != nil {
-		s.logRemoved(ns, optionPreImages, refused)
+	if has {
+		s.logRemoved(ns, option, refused)
 	}
 	if bare {
 		s.logRemoved(ns, optionIDIndex, errIDIndex)
@@ -129,11 +131,14 @@ func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields
 	return nil
 }
 
-// hasRemoved reports whether a command was refused although only an option may be at fault that newer servers do not
-// have any more.
-func hasRemoved(options fields, err error) bool {
-	_, given := options.get(optionPreImages)
-	return given && says(err, servererr.IsNotUnderstood)
+// unknownOption returns the option that a command was refused for, if only one that not all servers have may be at fault.
+func unknownOption(options fields, err error) (name string, is bool) {
+	for _, name := range []string{optionPreImages, optionImages} {
+		if _, given := options.get(name); given {
+			return name, says(err, servererr.IsNotUnderstood)
+		}
+	}
+	return "", false
 }
 
 func (s *step) logRemoved(ns oplog.Namespace, option string, why error) {
