@@ -242,7 +242,7 @@ func (j *job) offer(ctx context.Context, ids []bson.RawValue, left *patience) (a
 // sourceAt reads documents of the source's collection with a UUID as of a time at which it had the
 // name.
 func (j *job) sourceAt(ctx context.Context, id oplog.UUID, ids []bson.RawValue, at bson.Timestamp) ([]bson.Raw, error) {
-	docs, err := byIDs(ctx, j.m.cfg.Source, j.source, ids, at)
+	docs, err := byIDs(ctx, j.m.cfg.Source, j.source, oplog.UUID{}, ids, at)
 	if err != nil {
 		return nil, err
 	}

@@ -151,17 +151,27 @@ func (j *job) compare(ctx context.Context, ids []bson.RawValue, cut *checkpoint.
 	if err != nil {
 		return nil, err
 	}
+	expected, err := j.expected(ctx, before)
+	if err != nil {
+		return nil, err
+	}
+	atSource := func(ids []bson.RawValue) ([]bson.Raw, error) {
+		return byIDs(ctx, source, j.source, expected[0], ids, cut.Source.TS)
+	}
+	atTarget := func(ids []bson.RawValue) ([]bson.Raw, error) {
+		return byIDs(ctx, target, j.target, expected[1], ids, cut.Target)
+	}
 	for from := 0; from < len(ids); {
 		n := min(len(ids)-from, groupDocs)
-		want, err := smaller(&n, func(n int) ([]bson.Raw, error) { return byIDs(ctx, source, j.source, ids[from:from+n], cut.Source.TS) })
+		want, err := smaller(&n, func(n int) ([]bson.Raw, error) { return atSource(ids[from : from+n]) })
 		if err != nil {
 			return nil, err
 		}
-		got, err := byIDs(ctx, target, j.target, ids[from:from+n], cut.Target)
+		got, err := atTarget(ids[from : from+n])
 		if errors.Is(err, applier.ErrRepairSize) && n > 1 {
 			n = 1
-			if want, err = byIDs(ctx, source, j.source, ids[from:from+n], cut.Source.TS); err == nil {
-				got, err = byIDs(ctx, target, j.target, ids[from:from+n], cut.Target)
+			if want, err = atSource(ids[from : from+n]); err == nil {
+				got, err = atTarget(ids[from : from+n])
 			}
 		}
 		if err != nil {
@@ -198,6 +208,21 @@ func (j *job) uuids(ctx context.Context) (both [2]oplog.UUID, err error) {
 		err = errChanged
 	}
 	return both, err
+}
+
+// expected returns the UUIDs that reads of both sides name: a collection that had another name as of the cut, and has its own again, would
+// read as empty. Those of servers that look up a name in their newest catalog are zero.
+func (j *job) expected(ctx context.Context, are [2]oplog.UUID) (expected [2]oplog.UUID, err error) {
+	for i, c := range []mongo.Caller{j.m.cfg.Source, j.m.cfg.Target} {
+		reply, err := mongo.Hello(ctx, c)
+		if err != nil {
+			return expected, fmt.Errorf("ask for the version: %w", err)
+		}
+		if mongo.ExpectsUUIDs(reply) {
+			expected[i] = are[i]
+		}
+	}
+	return expected, nil
 }
 
 // unlike returns the _ids of documents that only one of the sides has, byte for byte.

@@ -73,21 +73,27 @@ func snapshot(at bson.Timestamp) bsoncore.Document {
 	return document().AppendString("level", "snapshot").AppendTimestamp("atClusterTime", at.T, at.I).Build()
 }
 
-// byIDs reads documents by their _ids, as of a time. The error is applier.ErrRepairSize if several of
+// byIDs reads documents by their _ids, as of a time, and errChanged if the name was not that of the expected collection then; zero is any.
+// The error is applier.ErrRepairSize if several of
 // them are too much for a group.
-func byIDs(ctx context.Context, c mongo.Caller, ns oplog.Namespace, ids []bson.RawValue, at bson.Timestamp) ([]bson.Raw, error) {
+func byIDs(ctx context.Context, c mongo.Caller, ns oplog.Namespace, expected oplog.UUID, ids []bson.RawValue, at bson.Timestamp) ([]bson.Raw, error) {
 	list := bsoncore.NewArrayBuilder()
 	for _, id := range ids {
 		list.AppendValue(coreValue(id))
 	}
 	in := document().AppendArray("$in", list.Build()).Build()
-	body := document().AppendString("find", ns.Collection()).
-		AppendDocument("filter", document().AppendDocument("_id", in).Build()).
+	body := document().AppendString("find", ns.Collection())
+	if !expected.IsZero() {
+		body.AppendBinary("collectionUUID", bson.TypeBinaryUUID, expected[:])
+	}
+	body.AppendDocument("filter", document().AppendDocument("_id", in).Build()).
 		AppendInt32("batchSize", int32(len(ids)+1)). //nolint:gosec // a group is small
-		AppendDocument("readConcern", snapshot(at)).Build()
-	find := mongo.Command{DB: ns.DB(), Body: bson.Raw(body)}
+		AppendDocument("readConcern", snapshot(at))
+	find := mongo.Command{DB: ns.DB(), Body: bson.Raw(body.Build())}
 	docs, open, err := readOn(ctx, c, find, len(ids) > 1)
 	switch {
+	case servererr.IsOtherCollection(err):
+		err = fmt.Errorf("%w: %w", errChanged, err)
 	case servererr.IsOptionRefused(err): // before 5.0
 		docs, err = inTxn(ctx, c, find, len(ids) > 1)
 	case open != 0:

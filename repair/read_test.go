@@ -9,11 +9,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // counted counts commands by their names.
@@ -60,7 +62,7 @@ func TestReadAsOf(t *testing.T) {
 
 			sent := &counted{Caller: c, of: map[string]int{}}
 			read := func(ids []bson.RawValue) ([]bson.Raw, error) {
-				return byIDs(t.Context(), sent, "d.a", ids, at)
+				return byIDs(t.Context(), sent, "d.a", oplog.UUID{}, ids, at)
 			}
 			if got := must.Get(read(ids))(t); len(got) != len(ids) || len(unlike(got, docs(0, 50, "before"))) > 0 {
 				t.Errorf("%d documents: %v", len(got), got)
@@ -75,5 +77,47 @@ func TestReadAsOf(t *testing.T) {
 				t.Errorf("%d transactions are begun, %d ended", begun, ended)
 			}
 		})
+	}
+}
+
+// TestRenamedBack: documents of a collection that had another name as of the cut, and has its own again, are not the same because
+// neither side has any under the name.
+func TestRenamedBack(t *testing.T) {
+	t.Parallel()
+	open := func() mongo.Caller {
+		set := mongosim.StartTest(t, mongosim.Options{Members: 1, Dialect: "7.0", TTLInterval: -1})
+		return client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
+	}
+	source, target := open(), open()
+	both := []mongo.Caller{source, target}
+	call := func(c mongo.Caller, db string, cmd bson.D) {
+		t.Helper()
+		cmd = append(cmd, bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}})
+		must.Get(mongo.Twice(c).Call(t.Context(), mongo.Command{DB: db, Body: must.Marshal(t, cmd)}))(t)
+	}
+	one := docs(0, 1, "s")
+	for _, c := range both {
+		call(c, "d", bson.D{{Key: "create", Value: "a"}})
+	}
+	call(source, "d", bson.D{{Key: "insert", Value: "a"}, {Key: "documents", Value: one}})
+	rename := func(from, to string) {
+		for _, c := range both {
+			call(c, "admin", bson.D{{Key: "renameCollection", Value: from}, {Key: "to", Value: to}})
+		}
+	}
+	cut := func() *checkpoint.Cut {
+		at := must.Get(mongo.OperationTime(t.Context(), source))(t)
+		return &checkpoint.Cut{Source: oplog.OpTime{TS: at, Term: 1}, Target: must.Get(mongo.OperationTime(t.Context(), target))(t)}
+	}
+	j := &job{m: New(Config{Source: mongo.Twice(source), Target: mongo.Twice(target)}), source: "d.a", target: "d.a"}
+	ids := []bson.RawValue{idOf(one[0])}
+	rename("d.a", "d.away")
+	at := cut()
+	rename("d.away", "d.a")
+	if different, err := j.compare(t.Context(), ids, at); !errors.Is(err, errChanged) {
+		t.Errorf("as of a time at which it had another name: %v, %v", different, err)
+	}
+	if different, err := j.compare(t.Context(), ids, cut()); err != nil || len(different) != 1 {
+		t.Errorf("%v, %v", different, err)
 	}
 }

@@ -176,6 +176,8 @@ func (s *side) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 		}
 		info := marshal(bson.D{{Key: "name", Value: "a"}, {Key: "info", Value: bson.D{{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: bytes.Repeat([]byte{id}, 16)}}}}})
 		return reply("d.$cmd", []bson.Raw{info})
+	case "hello":
+		return bson.Marshal(bson.D{{Key: "ok", Value: 1}})
 	case "find":
 		filter := cmd.Body.Lookup("filter", "_id").Document()
 		docs = slices.DeleteFunc(slices.Clone(docs), func(doc bson.Raw) bool {
