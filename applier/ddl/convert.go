@@ -424,6 +424,9 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		m := modification{step: c.step, coll: coll, send: fields{{optionExpire, after}}}
 		return what, m.change(ctx)
 	}
+	if coll.Capped {
+		return "", nil // it expires nothing at the source either, and newer servers refuse it (index_catalog_impl.cpp)
+	}
 	is, err := c.ready(ctx, coll, h)
 	if err != nil {
 		return "", err

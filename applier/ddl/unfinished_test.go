@@ -247,6 +247,27 @@ func TestExpireNever(t *testing.T) {
 	}
 }
 
+// TestExpireCapped: an index of a capped collection that expires nothing, as servers before 5.1 accept one, stays as it is.
+func TestExpireCapped(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"4.4", "5.0", "6.0", "7.0"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			u := unfinishedOn(t, dialect)
+			u.run("db", `{"drop": "a"}`)
+			u.run("db", `{"create": "a", "capped": true, "size": 4096}`)
+			op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 3600}`)
+			must.Succeed(t, u.apply(op)(t.Context()))
+			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
+			must.Succeed(t, c.Convert(t.Context(), nil))
+			must.Succeed(t, c.Expire(t.Context(), nil, nil))
+			if _, ready := u.inProgress("x"); !ready {
+				t.Error("the index is gone")
+			}
+		})
+	}
+}
+
 // TestExpireFar: an age that only newer servers accept, of more than the time since 1970, becomes one that the target accepts.
 func TestExpireFar(t *testing.T) {
 	t.Parallel()
