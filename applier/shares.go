@@ -109,8 +109,7 @@ func (r *routes) byShare(s *shares, lanes int) checkpoint.Rerouting {
 		}
 	}
 	for _, to := range s.met {
-		c := to.collection
-		if c == nil || c.Ordered || c.Direct || !r.isKnown(to) {
+		if to.collection == nil || to.ordered || to.direct || !r.isKnown(to) {
 			continue // its order requires a lane, or it was looked up again
 		}
 		ops := to.ops + earlier[to.source]
@@ -118,7 +117,7 @@ func (r *routes) byShare(s *shares, lanes int) checkpoint.Rerouting {
 		case !to.oneLane && ops <= few:
 			change.Thin = append(change.Thin, to.target)
 			thin += ops
-		case r.thin[to.target] && ops >= many:
+		case ops >= many && r.thin[to.target]:
 			change.ByID = append(change.ByID, to.target)
 		}
 	}
