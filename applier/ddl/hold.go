@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -66,6 +67,9 @@ func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db strin
 		options, _ := doc.Lookup("options").DocumentOK()
 		if err := h.options(ctx, options); err != nil {
 			return h.held, fmt.Errorf("hold what expires documents of %s: %w", ns, err)
+		}
+		if capped, _ := rawbson.Lookup(options, "capped"); capped.Truth() {
+			continue // its indexes expire nothing, and newer servers refuse to change that of one
 		}
 		specs, err := catalog.Indexes(ctx, target, ns)
 		if err != nil {

@@ -333,3 +333,33 @@ func TestRevertAwaitsBuild(t *testing.T) {
 		t.Errorf("building %v, ready %v", building, ready)
 	}
 }
+
+// agedIndex is a target whose indexes all have an expireAfterSeconds, as on capped collections only earlier servers accept
+// it.
+type agedIndex struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (a agedIndex) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if simcaller.Name(cmd) != "listIndexes" {
+		return a.Caller.Call(ctx, cmd)
+	}
+	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{
+		{Key: "id", Value: int64(0)}, {Key: "ns", Value: "db.a"}, {Key: "firstBatch", Value: bson.A{bson.D{
+			{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x"}, {Key: "expireAfterSeconds", Value: 3600},
+		}}},
+	}}})
+}
+
+// TestHoldCapped: an index of a capped collection, which expires nothing, does not keep a link from beginning.
+func TestHoldCapped(t *testing.T) {
+	t.Parallel()
+	u := unfinishedOn(t, "7.0")
+	u.run("db", `{"drop": "a"}`)
+	u.run("db", `{"create": "a", "capped": true, "size": 4096}`)
+	u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x"}]}`)
+	held, err := ddl.HoldExpiry(t.Context(), agedIndex{u.target}, "replicator", "link", "db",
+		func(oplog.Namespace) bool { return true }, func(context.Context) error { return nil })
+	if err != nil || len(held) != 0 {
+		t.Errorf("held %q: %v", held, err)
+	}
+}
