@@ -244,12 +244,6 @@ func (b *build) run(ctx context.Context) error {
 	return nil
 }
 
-// make builds indexes of a collection without their deferred parts.
-func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*DeferredSpec) error {
-	_, err := s.send(ctx, s.creation(coll, specs))
-	return err
-}
-
 // creation is the command that builds indexes.
 func (s *step) creation(coll *catalog.Collection, specs []*DeferredSpec) change {
 	list := bsoncore.NewArrayBuilder()

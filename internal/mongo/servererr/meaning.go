@@ -107,6 +107,9 @@ func IsIndexConflict(err error) bool {
 	return refusedWith(err, IndexOptionsConflict, IndexKeySpecsConflict)
 }
 
+// IsUnknownIndexOption reports whether a server does not know an option of an index.
+func IsUnknownIndexOption(err error) bool { return refusedWith(err, InvalidIndexSpecificationOption) }
+
 // IsNotUnique reports whether an index cannot become unique because of existing
 // documents.
 func IsNotUnique(err error) bool { return refusedWith(err, CannotConvertIndexToUnique) }

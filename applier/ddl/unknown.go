@@ -1,0 +1,44 @@
+package ddl
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+)
+
+// make builds indexes of a collection without their deferred parts, and without options that no server knows. Servers
+// before 3.4 stored any; later ones keep and list those of their indexes, and refuse them in a command
+// (validateIndexSpecFieldNames in index_key_validate.cpp).
+func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*DeferredSpec) error {
+	_, refused := s.send(ctx, s.creation(coll, specs))
+	if !says(refused, servererr.IsUnknownIndexOption) {
+		return refused
+	}
+	known := make([]*DeferredSpec, len(specs))
+	var unknown [][]slog.Attr
+	for i, h := range specs {
+		own := *h
+		spec := split(h.Spec)
+		for _, f := range spec {
+			if !slices.Contains(indexNames, f.name) {
+				spec = spec.without(f.name)
+				unknown = append(unknown, []slog.Attr{slog.String(keyNS, string(coll.NS)), slog.String(keyIndex, h.Index), slog.String(keyOption, f.name)})
+			}
+		}
+		own.Spec = spec.document()
+		known[i] = &own
+	}
+	if len(unknown) == 0 {
+		return refused
+	}
+	if _, err := s.send(ctx, s.creation(coll, known)); err != nil {
+		return err
+	}
+	for _, attrs := range unknown {
+		s.log(slog.LevelWarn, "option of an index that no server knows is left out", append(attrs, slog.Any(keyError, refused))...)
+	}
+	return nil
+}
