@@ -7,9 +7,6 @@ import (
 
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
-	"github.com/oplogrep/replicator/lease/locks/mongostore"
-	"github.com/oplogrep/replicator/lease/share"
-	"github.com/oplogrep/replicator/lease/share/mongoboard"
 )
 
 type agentRetryCommand struct {
@@ -24,15 +21,11 @@ func (c *agentRetryCommand) Run(ctx context.Context, out cli.Output, known *sett
 		return err
 	}
 	defer set.Close()
-	state, err := share.State(ctx, mongoboard.New(set, file.ControlDB), mongostore.New(set, file.ControlDB), file.Group)
+	f, err := readFleet(ctx, set, file)
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
-	failures, err := readFailures(ctx, set, file.ControlDB, file.Group)
-	if err != nil {
-		return cli.Stopped(ctx, err)
-	}
-	links := fleetOf(file, state, failures).Links
+	links := f.Links
 	i := slices.IndexFunc(links, func(l fleetLink) bool { return l.Link == c.Link })
 	if i < 0 {
 		return fmt.Errorf("start link %s again: the file does not have it, and no process has: replicator agent status lists the links", printable.Text(c.Link))

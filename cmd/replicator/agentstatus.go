@@ -75,15 +75,10 @@ func (c *agentStatusCommand) Run(ctx context.Context, out cli.Output, known *set
 		return err
 	}
 	defer set.Close()
-	state, err := share.State(ctx, mongoboard.New(set, file.ControlDB), mongostore.New(set, file.ControlDB), file.Group)
+	f, err := readFleet(ctx, set, file)
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
-	failures, err := readFailures(ctx, set, file.ControlDB, file.Group)
-	if err != nil {
-		return cli.Stopped(ctx, err)
-	}
-	f := fleetOf(file, state, failures)
 	if c.JSON {
 		to := json.NewEncoder(out.Results)
 		to.SetIndent("", "  ")
@@ -96,6 +91,19 @@ func (c *agentStatusCommand) Run(ctx context.Context, out cli.Output, known *set
 		return fmt.Errorf("print the status: %w", err)
 	}
 	return nil
+}
+
+// readFleet reads what the control plane and the processes say of the links of a file.
+func readFleet(ctx context.Context, set *driver.Set, file *linksFile) (*fleet, error) {
+	state, err := share.State(ctx, mongoboard.New(set, file.ControlDB), mongostore.New(set, file.ControlDB), file.Group)
+	if err != nil {
+		return nil, err
+	}
+	failures, err := readFailures(ctx, set, file.ControlDB, file.Group)
+	if err != nil {
+		return nil, err
+	}
+	return fleetOf(file, state, failures), nil
 }
 
 // fleetOf puts together what the file, the control plane and the processes say.
