@@ -91,40 +91,47 @@ func longs(list []int64) bsoncore.Array {
 
 var errNoOrder = errors.New("it has no known order")
 
-func parseSpec(doc bson.Raw) (spec, error) {
-	var s spec
-	err := func() error {
-		it := rawbson.NewIter(doc)
-		for it.Next() {
-			ok := true
-			switch it.Name() {
-			case "order":
-				s.order, ok = orderOf(&it.Elem)
-			case "from":
-				s.from, ok = it.Int64()
-			case "to":
-				s.to, ok = it.Int64()
-			case "before":
-				s.before, ok = parseLongs(&it.Elem)
-			case "pieces":
-				var err error
-				if s.pieces, err = idrange.Parse(&it.Elem); err != nil {
-					return err
-				}
-			}
-			if !ok {
-				return fmt.Errorf("field %q is not what it should be", it.Key)
-			}
+func parseSpec(doc bson.Raw) (s spec, err error) {
+	err = eachField(doc, func(e *rawbson.Elem) (ok bool, err error) {
+		switch e.Name() {
+		case "order":
+			s.order, ok = orderOf(e)
+		case "from":
+			s.from, ok = e.Int64()
+		case "to":
+			s.to, ok = e.Int64()
+		case "before":
+			s.before, ok = parseLongs(e)
+		case "pieces":
+			s.pieces, err = idrange.Parse(e)
+			ok = err == nil
+		default:
+			ok = true
 		}
-		if it.Err() == nil && s.order != natural && s.order != byID {
-			return errNoOrder
-		}
-		return it.Err()
-	}()
+		return ok, err
+	})
+	if err == nil && s.order == "" {
+		err = errNoOrder
+	}
 	if err != nil {
 		return spec{}, fmt.Errorf("read what the range is: %w", err)
 	}
 	return s, nil
+}
+
+// eachField calls set with the fields of a document, until it returns false or an error. Both
+// are errors of eachField.
+func eachField(doc bson.Raw, set func(e *rawbson.Elem) (ok bool, err error)) error {
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		switch ok, err := set(&it.Elem); {
+		case err != nil:
+			return err
+		case !ok:
+			return fmt.Errorf("field %q has a value that it cannot have", it.Key)
+		}
+	}
+	return it.Err()
 }
 
 func orderOf(e *rawbson.Elem) (order, bool) {
@@ -177,35 +184,30 @@ func parsePlace(doc bson.Raw) (place, error) {
 	if len(doc) == 0 {
 		return p, nil
 	}
-	err := func() error {
-		it := rawbson.NewIter(doc)
-		for it.Next() {
-			ok := true
-			switch it.Name() {
-			case "order":
-				p.order, ok = orderOf(&it.Elem)
-			case "record":
-				p.record, ok = it.Int64()
-			case "anchors":
-				var list []int64
-				list, ok = parseLongs(&it.Elem)
-				p.anchors = list
-			case "piece":
-				var n int64
-				n, ok = it.Int64()
-				p.piece = int(n)
-			case "last":
-				p.last = bson.RawValue{Type: it.Type, Value: slices.Clone(it.Value)}
-			}
-			if !ok {
-				return fmt.Errorf("field %q is not what it should be", it.Key)
-			}
+	err := eachField(doc, func(e *rawbson.Elem) (ok bool, err error) {
+		switch e.Name() {
+		case "order":
+			p.order, ok = orderOf(e)
+		case "record":
+			p.record, ok = e.Int64()
+		case "anchors":
+			var list []int64
+			list, ok = parseLongs(e)
+			p.anchors = list
+		case "piece":
+			var n int64
+			n, ok = e.Int64()
+			p.piece = int(n)
+		case "last":
+			p.last, ok = bson.RawValue{Type: e.Type, Value: slices.Clone(e.Value)}, true
+		default:
+			ok = true
 		}
-		if it.Err() == nil && p.order == "" {
-			return errNoOrder
-		}
-		return it.Err()
-	}()
+		return ok, nil
+	})
+	if err == nil && p.order == "" {
+		err = errNoOrder
+	}
 	if err != nil {
 		return place{}, fmt.Errorf("read how far the range is: %w", err)
 	}
