@@ -220,7 +220,7 @@ func (b *Back) hold(ctx context.Context, gate *guard.Gate, store *checkpoint.Sto
 	free := func(ctx context.Context) error {
 		begun, err := b.begun(ctx, store)
 		if err == nil && begun {
-			err = checkpoint.ErrExists
+			err = ddl.ErrLinkBegun
 		}
 		if err == nil {
 			err = store.Intended(ctx, intent)

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/scope"
@@ -307,23 +308,28 @@ func TestBackTogether(t *testing.T) {
 }
 
 // TestBackRefusedTogether: of two processes that start a way back together, one is refused, and lets go what both hold;
-// the collMod of the other comes after that, and does not leave the collection without its TTL.
+// the collMod of the other comes after that, and does not leave the collection without its TTL, also if its reply is lost.
 func TestBackRefusedTogether(t *testing.T) {
 	t.Parallel()
-	s := newSides(t)
-	late := &meanwhile{Caller: s.last, before: ofC, do: func() {
-		first := &meanwhile{Caller: s.last, before: ofC, do: func() { insert(t, s.last, "shop", "c", 2) }}
-		if err := s.begin(first); !errors.Is(err, cutover.ErrTouched) {
-			t.Errorf("the first one: %v", err)
+	for name, reach := range map[string]func(mongo.Caller) mongo.Caller{
+		"answered": func(c mongo.Caller) mongo.Caller { return c },
+		"lost":     func(c mongo.Caller) mongo.Caller { return &resent{Caller: c} },
+	} {
+		s := newSides(t)
+		late := &meanwhile{Caller: reach(s.last), before: ofC, do: func() {
+			first := &meanwhile{Caller: s.last, before: ofC, do: func() { insert(t, s.last, "shop", "c", 2) }}
+			if err := s.begin(first); !errors.Is(err, cutover.ErrTouched) {
+				t.Errorf("%s: the first one: %v", name, err)
+			}
+			s.is(name+": the first one was refused", 3600)
+		}}
+		if err := s.begin(late); !errors.Is(err, ddl.ErrExpiryRestored) {
+			t.Errorf("%s: the slower one: %v", name, err)
 		}
-		s.is("the first one was refused", 3600)
-	}}
-	if err := s.begin(late); !errors.Is(err, ddl.ErrExpiryRestored) {
-		t.Errorf("the slower one: %v", err)
-	}
-	s.is("the slower one was refused", 3600)
-	if err := s.begin(s.last); !errors.Is(err, cutover.ErrTouched) {
-		t.Errorf("started again: %v", err)
+		s.is(name+": the slower one was refused", 3600)
+		if err := s.begin(s.last); !errors.Is(err, cutover.ErrTouched) {
+			t.Errorf("%s: started again: %v", name, err)
+		}
 	}
 }
 
@@ -358,6 +364,13 @@ func (s *sides) dropped() {
 	s.tell(bson.D{{Key: "delete", Value: "deferred"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}}}}})
 }
 
+// madeAgain makes the index again without an age, as the link does.
+func (s *sides) madeAgain() {
+	s.t.Helper()
+	s.dropped()
+	s.run(`{"createIndexes": "c", "indexes": [{"v": 2, "key": {"at": 1}, "name": "at_1"}]}`)
+}
+
 // TestBackHeldLate: a process that is suspended while it holds what expires documents records nothing over what the
 // link has changed that another one has begun meanwhile; and if that link has ended since, documents expire.
 func TestBackHeldLate(t *testing.T) {
@@ -369,16 +382,19 @@ func TestBackHeldLate(t *testing.T) {
 		deferred []int64
 		over     bool
 	}{
-		"changed, before it reads":  {onDeferred("find"), (*sides).changed, expiresNever, []int64{7200}, false},
-		"changed":                   {onDeferred("insert"), (*sides).changed, expiresNever, []int64{7200}, false},
-		"changed, recorded":         {ofC, (*sides).changed, expiresNever, []int64{7200}, false},
-		"begun, before it records":  {onDeferred("insert"), func(*sides) {}, expiresNever, []int64{3600}, false},
-		"begun, before the collMod": {ofC, func(*sides) {}, expiresNever, []int64{3600}, false},
-		"dropped, before it reads":  {onDeferred("find"), (*sides).dropped, -1, nil, false},
-		"dropped":                   {onDeferred("insert"), (*sides).dropped, -1, nil, false},
-		"ended, before it reads":    {onDeferred("find"), (*sides).ended, 3600, nil, true},
-		"ended, before it records":  {onDeferred("insert"), (*sides).ended, 3600, nil, true},
-		"ended, before the collMod": {ofC, (*sides).ended, 3600, nil, true},
+		"changed, before it reads":       {onDeferred("find"), (*sides).changed, expiresNever, []int64{7200}, false},
+		"changed":                        {onDeferred("insert"), (*sides).changed, expiresNever, []int64{7200}, false},
+		"changed, recorded":              {ofC, (*sides).changed, expiresNever, []int64{7200}, false},
+		"begun, before it records":       {onDeferred("insert"), func(*sides) {}, expiresNever, []int64{3600}, false},
+		"begun, before the collMod":      {ofC, func(*sides) {}, expiresNever, []int64{3600}, false},
+		"dropped, before it reads":       {onDeferred("find"), (*sides).dropped, -1, nil, false},
+		"dropped":                        {onDeferred("insert"), (*sides).dropped, -1, nil, false},
+		"dropped, before the collMod":    {ofC, (*sides).dropped, -1, nil, false},
+		"made again, before the collMod": {ofC, (*sides).madeAgain, expiresNever, nil, false},
+		"and ended":                      {ofC, func(s *sides) { s.madeAgain(); s.ended() }, expiresNever, nil, true},
+		"ended, before it reads":         {onDeferred("find"), (*sides).ended, 3600, nil, true},
+		"ended, before it records":       {onDeferred("insert"), (*sides).ended, 3600, nil, true},
+		"ended, before the collMod":      {ofC, (*sides).ended, 3600, nil, true},
 	} {
 		s := newSides(t)
 		late := &meanwhile{Caller: s.last, before: tt.before, do: func() {
@@ -390,4 +406,32 @@ func TestBackHeldLate(t *testing.T) {
 		}
 		s.is(name, tt.age, tt.deferred...)
 	}
+}
+
+// resent is a set whose reply to the first collMod of c is lost, so that it is sent again.
+type resent struct {
+	mongo.Caller
+	once sync.Once
+}
+
+// Call implements mongo.Caller.
+func (r *resent) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := r.Caller.Call(ctx, cmd)
+	if err == nil && ofC(cmd) {
+		r.once.Do(func() { err = servererr.New(servererr.InterruptedDueToReplStateChange, "planted") })
+	}
+	return reply, err
+}
+
+// TestBackHeldTwice: a process whose collMod comes after the link of another one has made the index again without an age, and is
+// sent twice, does not give it one: the link runs.
+func TestBackHeldTwice(t *testing.T) {
+	t.Parallel()
+	s := newSides(t)
+	late := &meanwhile{Caller: &resent{Caller: s.last}, before: ofC, do: func() {
+		must.Succeed(t, s.begin(s.last))
+		s.madeAgain()
+	}}
+	must.Succeed(t, s.begin(late))
+	s.is("made again", expiresNever)
 }

@@ -33,6 +33,9 @@ func isNaN(v bson.RawValue) bool {
 // ErrExpiryRestored reports that another process has restored options that HoldExpiry had deferred.
 var ErrExpiryRestored = errors.New("another start of the link was refused meanwhile, and has restored the options that this one had deferred: start it again")
 
+// ErrLinkBegun reports that the link has begun, and has not ended.
+var ErrLinkBegun = errors.New("the link has begun")
+
 // HoldExpiry defers the expiration of documents in the collections of a database of the target, for a
 // link that is about to begin there: TTL indexes, and the ages of clustered collections and time series.
 // It records their values as deferred for the link, then sends collMod with write concern majority. It
@@ -41,7 +44,8 @@ var ErrExpiryRestored = errors.New("another start of the link was refused meanwh
 // The deferred options belong to the link once it has begun. So HoldExpiry calls free before and after it writes each
 // record: an error of free ends the call, and the record just written is deleted. It also calls free after each collMod. An
 // option that has no record any more after its collMod is restored, and the error is ErrExpiryRestored: a link has begun and ended
-// meanwhile, or another start was refused and has released the option.
+// meanwhile, or another start was refused and has released the option. While the link runs, which is ErrLinkBegun of free, it is not
+// restored: the link has applied that the source's documents expire no longer.
 func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db string, mirrored func(oplog.Namespace) bool, free func(context.Context) error) (held []string, err error) {
 	s := &step{Executor: &Executor{cfg: Config{MetaDB: metaDB, Link: link}}}
 	listed, err := catalog.List(ctx, target, db, "")
@@ -125,25 +129,22 @@ func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst 
 	if err := h.record(ctx, spec); err != nil {
 		return fmt.Errorf("record deferred options: %w", err)
 	}
-	reply, err := h.modify(ctx, change)
+	reply, once, err := h.modify(ctx, change)
 	if err != nil {
 		return err
 	}
 	h.held = append(h.held, string(h.ns)+" "+spec.Index)
-	begun := h.free(ctx)
-	gone, err := h.let(ctx, spec, reply)
-	if err == nil && begun == nil && gone {
-		err = ErrExpiryRestored
-	}
-	return errors.Join(begun, err)
+	return h.let(ctx, spec, func(dst []byte) []byte { return restoring(dst, spec, reply, once) })
 }
 
-// modify sends collMod for the collection.
-func (h *holding) modify(ctx context.Context, change func(dst []byte) []byte) (reply bson.Raw, err error) {
+// modify sends collMod for the collection. Once reports whether it was sent once.
+func (h *holding) modify(ctx context.Context, change func(dst []byte) []byte) (reply bson.Raw, once bool, err error) {
 	cmd := metadata.Majority(mongo.Command{DB: h.ns.DB(), Body: metadata.Document(func(dst []byte) []byte {
 		return change(bsoncore.AppendStringElement(dst, "collMod", h.ns.Collection()))
 	})})
+	tries := 0
 	err = holdRetry.Do(ctx, func() error {
+		tries++
 		got, err := h.target.Call(ctx, cmd)
 		if err == nil && mongo.ConcernError(got) != nil {
 			err = &mongo.UnconfirmedError{Err: mongo.ConcernError(got)}
@@ -151,35 +152,57 @@ func (h *holding) modify(ctx context.Context, change func(dst []byte) []byte) (r
 		reply = bytes.Clone(got)
 		return err
 	})
-	return reply, err
+	return reply, tries == 1, err
 }
 
-// let restores the option just held, and returns true, if its record is gone: the options were restored before the collMod
-// was executed, and no process would restore them again.
-func (h *holding) let(ctx context.Context, spec *DeferredSpec, reply bson.Raw) (gone bool, err error) {
-	is, err := metadata.FindOne(ctx, h.target, h.cfg.MetaDB, metadata.Deferred, h.deferredID(spec))
-	if err != nil || is != nil {
-		return false, err
+// let restores the option just held if its record is gone: the options were restored before the collMod was executed, and no
+// process would restore them again.
+func (h *holding) let(ctx context.Context, spec *DeferredSpec, restore func(dst []byte) []byte) error {
+	var is bson.Raw
+	err := holdRetry.Do(ctx, func() (err error) {
+		is, err = metadata.FindOne(ctx, h.target, h.cfg.MetaDB, metadata.Deferred, h.deferredID(spec))
+		return err
+	})
+	// In this order: a link that deletes the record has begun before.
+	begun := holdRetry.Do(ctx, func() error { return h.free(ctx) })
+	if err != nil || is != nil || errors.Is(begun, ErrLinkBegun) || outlived(begun) {
+		return errors.Join(begun, err)
 	}
+	_, _, err = h.modify(ctx, restore)
+	if err == nil && begun == nil {
+		err = ErrExpiryRestored
+	}
+	return errors.Join(begun, err)
+}
+
+// restoring appends the change of a collMod that restores an option: to the value that it had before the command with the
+// reply, if that is known. An index whose age the command, sent once, has not replaced expired nothing: another link, or an
+// application, has made it again.
+func restoring(dst []byte, spec *DeferredSpec, reply bson.Raw, once bool) []byte {
 	age, _ := split(spec.Spec).get(optionExpire)
-	if was := reply.Lookup(optionExpire + "_old"); was.IsNumber() && was.AsInt64() != expireNever {
+	was := reply.Lookup(optionExpire + "_old")
+	switch {
+	case was.IsNumber() && was.AsInt64() != expireNever:
 		age = was // not that of a command that was sent again
+	case spec.Index != "" && once && !was.IsNumber():
+		age = bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, expireNever)}
 	}
 	put := func(dst []byte) []byte {
 		return bsoncore.AppendValueElement(dst, optionExpire, bsoncore.Value{Type: bsoncore.Type(age.Type), Data: age.Value})
 	}
-	_, err = h.modify(ctx, func(dst []byte) []byte {
-		if spec.Index == "" {
-			return put(dst)
-		}
-		return metadata.AppendDoc(dst, "index", func(dst []byte) []byte {
-			return put(bsoncore.AppendStringElement(dst, "name", spec.Index))
-		})
+	if spec.Index == "" {
+		return put(dst)
+	}
+	return metadata.AppendDoc(dst, "index", func(dst []byte) []byte {
+		return put(bsoncore.AppendStringElement(dst, "name", spec.Index))
 	})
-	return true, err
 }
 
-var holdRetry = mongo.Retry{Again: mongo.Passes}
+// holdRetry repeats commands through a failover: all of them are idempotent, and after a collMod whose outcome is not known it has to be
+// known whether its record is there.
+var holdRetry = mongo.Retry{Again: outlived}
+
+func outlived(err error) bool { return servererr.Classify(err).Passes() }
 
 // record records a deferred option, unless the link has begun. In place of another record it puts the new one only if
 // that is as it was before the link was asked for: an index may have been changed since it was held. Each has an id of
