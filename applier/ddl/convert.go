@@ -449,7 +449,7 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		return "", nil // applications have dropped it
 	}
 	err = c.build(ctx, coll, h)
-	if n, ok := after.AsInt64OK(); ok && n > expireNever && says(err, servererr.IsDefinitionRefused) {
+	if n, ok := after.AsFloat64OK(); ok && n > expireNever && says(err, servererr.IsDefinitionRefused) {
 		h.Spec = split(h.Spec).set(optionExpire, bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, expireNever)}).document()
 		err = c.build(ctx, coll, h)
 	}

@@ -112,7 +112,7 @@ func (h *holding) options(ctx context.Context, options bson.Raw) error {
 
 func (h *holding) index(ctx context.Context, spec bson.Raw) error {
 	age, found := split(spec).get(optionExpire)
-	if n, ok := age.AsInt64OK(); !found || isNaN(age) || ok && n >= expireNever {
+	if n, ok := age.AsFloat64OK(); !found || isNaN(age) || ok && n >= expireNever {
 		return nil
 	}
 	name := textOf(spec, "name")

@@ -268,14 +268,22 @@ func TestExpireCapped(t *testing.T) {
 	}
 }
 
-// TestExpireFar: an age that only newer servers accept, of more than the time since 1970, becomes one that the target accepts.
+// TestExpireFar: an age that only other servers accept, as it is more than the time since 1970, becomes one that the target
+// accepts.
 func TestExpireFar(t *testing.T) {
 	t.Parallel()
-	for dialect, want := range map[string]int64{"4.4": 1_600_000_000, "5.0": 1_600_000_000, "6.0": 1_600_000_000, "7.0": 2_147_483_647} {
-		t.Run(dialect, func(t *testing.T) {
+	for name, tt := range map[string]struct {
+		dialect, age string
+		want         int64
+	}{
+		"4.4": {"4.4", "2147483647", 1_600_000_000}, "5.0": {"5.0", "2147483647", 1_600_000_000}, "6.0": {"6.0", "2147483647", 1_600_000_000},
+		"7.0":          {"7.0", "2147483647", 2_147_483_647},
+		"5.0 infinite": {"5.0", `{"$numberDouble": "Infinity"}`, 1_600_000_000}, "7.0 infinite": {"7.0", `{"$numberDouble": "Infinity"}`, 1_600_000_000},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u := unfinishedOn(t, dialect)
-			op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 2147483647}`)
+			u := unfinishedOn(t, tt.dialect)
+			op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": `+tt.age+`}`)
 			must.Succeed(t, u.apply(op)(t.Context()))
 			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
 			must.Succeed(t, c.Expire(t.Context(), nil, nil))
@@ -285,8 +293,8 @@ func TestExpireFar(t *testing.T) {
 					got = age
 				}
 			}
-			if got != want {
-				t.Errorf("documents expire after %d s, want %d", got, want)
+			if got != tt.want {
+				t.Errorf("documents expire after %d s, want %d", got, tt.want)
 			}
 		})
 	}
