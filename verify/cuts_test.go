@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -234,6 +236,31 @@ func TestNoSnapshots(t *testing.T) {
 		summary, found := check(t, Config{Source: source, Target: &hook{Caller: target, ns: "d.c", before: refuse}, Cuts: &rest{source: source, target: target}})
 		if len(found) != 2 || summary.Unchecked() > 0 || summary.Collections[0].How != string(byID)+", differences read again" {
 			t.Errorf("%+v %+v", found, summary.Collections)
+		}
+	}
+}
+
+// TestLongerThanCuts: a collection that cannot be read on after a document, and takes longer than a cut can be read, is read without one.
+func TestLongerThanCuts(t *testing.T) {
+	t.Parallel()
+	for how, locales := range map[order][2]string{joined: {"de", "de"}, sorted: {"de", "fr"}} {
+		source, target := cluster(t), cluster(t)
+		for i, c := range []mongo.Caller{source, target} {
+			run(t, c, "d", bson.D{{Key: "create", Value: "c"}, {Key: "collation", Value: bson.D{{Key: "locale", Value: locales[i]}}}})
+			insertRaw(t, c, "d.c", neighbours(t, i, 10+i)...)
+		}
+		var old atomic.Int64
+		refuse := func(cmd mongo.Command) error {
+			if _, ok := at(cmd); ok {
+				old.Add(1)
+				return servererr.New(servererr.SnapshotTooOld, "planted")
+			}
+			return nil
+		}
+		summary, found := check(t, Config{Source: source, Target: &hook{Caller: target, ns: "d.c", before: refuse}, Cuts: &rest{source: source, target: target}})
+		found = slices.DeleteFunc(found, func(d Difference) bool { return !isOfDocument(d.Kind) })
+		if c := &summary.Collections[0]; len(found) != 2 || c.Fault != "" || c.How != string(how)+", differences read again" || old.Load() > 2*brieflyStale {
+			t.Errorf("%s: %+v, %+v, %d reads at cuts", how, found, c, old.Load())
 		}
 	}
 }

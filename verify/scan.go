@@ -23,6 +23,8 @@ const (
 	mostJoined = 10_000
 	// staleCuts is how many cuts in a row may become too old before a range has made progress.
 	staleCuts = 5
+	// brieflyStale is the same for a collection that cannot be read on after a document, each time from its start.
+	brieflyStale = 3
 	// mostLost is how often a range that cannot be resumed is read from its beginning after a part of it was compared, however long
 	// that took, and a capped collection because its oldest documents were overwritten before they were read.
 	mostLost = 5
@@ -123,7 +125,7 @@ func (s *scan) read(ctx context.Context) error {
 			if stale++; progress {
 				stale = 0
 			}
-			if stale == staleCuts && !whole {
+			if !whole && (stale == staleCuts || stale == brieflyStale && s.order != byID) {
 				return fmt.Errorf("%w: %w", errStale, err)
 			}
 			s.v.cuts.leave(s.cut)

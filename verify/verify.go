@@ -261,7 +261,7 @@ func (v *Verifier) documentsAsListed(ctx context.Context, p *pair, c *Collection
 		v.again(c)
 		err = v.read(ctx, p, c, how, snapshots)
 	}
-	if snapshots && v.unreadable(err) {
+	if snapshots && (v.unreadable(err) || errors.Is(err, errStale) && how != byID) {
 		v.again(c)
 		return v.read(ctx, p, c, how, false)
 	}
