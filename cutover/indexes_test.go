@@ -120,6 +120,17 @@ func TestIndexes(t *testing.T) {
 	}
 }
 
+// TestIndexesInFailover: a failover of the target does not leave an index unchecked.
+func TestIndexesInFailover(t *testing.T) {
+	t.Parallel()
+	c := target(t)
+	must.Get(call(t, c, `{"insert":"c","documents":[{"_id":1,"a":1}]}`))(t)
+	stepsDown := &storm{Caller: c, at: 1, code: servererr.PrimarySteppedDown}
+	if p, _ := judge(t, stepsDown, cutNow(t, c), unique(t, "i", `"key":{"a":1}`)); p.Standing != status.Met || stepsDown.n <= stormLasts {
+		t.Errorf("%s after %d commands: %s", p.Standing, stepsDown.n, p.Value)
+	}
+}
+
 // TestIndexesWithoutCut: nothing is told of unique indexes as of no cut, or of one that the target
 // does not keep; indexes and options that refuse no document need none.
 func TestIndexesWithoutCut(t *testing.T) {

@@ -40,7 +40,11 @@ func violations(ctx context.Context, target mongo.Caller, spec *ddl.DeferredSpec
 	if err != nil {
 		return nil, fmt.Errorf("make the aggregation: %w", err)
 	}
-	docs, err := mongo.Retry{For: askFor}.ReadAll(ctx, target, nil, spec.NS.DB(), body)
+	var docs []bson.Raw
+	err = insist(ctx, func() error {
+		docs, err = mongo.Retry{For: askFor}.ReadAll(ctx, target, nil, spec.NS.DB(), body)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -69,8 +69,17 @@ func lineOfLink(link string, s lease.Sighting) leaseLine {
 	return l
 }
 
-// leaseLines reads all leases and locks.
-func leaseLines(ctx context.Context, target mongo.Caller, db string) ([]leaseLine, error) {
+// leaseLines returns all leases and locks.
+func leaseLines(ctx context.Context, target mongo.Caller, db string) (lines []leaseLine, err error) {
+	err = patiently(ctx, func() error {
+		lines, err = readLeases(ctx, target, db)
+		return err
+	})
+	return lines, err
+}
+
+// readLeases reads all leases and locks.
+func readLeases(ctx context.Context, target mongo.Caller, db string) ([]leaseLine, error) {
 	links, err := checkpoint.List(ctx, target, db)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func (c *linksCommand) Run(ctx context.Context, out cli.Output) error {
 		return err
 	}
 	defer set.Close()
-	links, err := checkpoint.List(ctx, set, c.MetadataDB)
+	links, err := listed(ctx, set, c.MetadataDB)
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
@@ -36,7 +36,11 @@ func (c *linksCommand) Run(ctx context.Context, out cli.Output) error {
 		out.Complain("There is no link in %s of the target.", c.MetadataDB)
 		return nil
 	}
-	under, err := status.Cutovers(ctx, set, c.MetadataDB, "")
+	var under map[string]status.Cutover
+	err = patiently(ctx, func() error {
+		under, err = status.Cutovers(ctx, set, c.MetadataDB, "")
+		return err
+	})
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}

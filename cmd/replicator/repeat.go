@@ -9,11 +9,18 @@ import (
 )
 
 // repeat looks at the target and prints what it has seen, once, or with on again and again until ctx
-// is done, also while the target cannot be read. It returns the last result.
+// is done, also while the target cannot be read. A single look is patient. It returns the last result.
 func repeat[T any](ctx context.Context, out cli.Output, on bool, every time.Duration, look func(context.Context) (T, error), show func(T) error) (seen T, err error) {
 	away := false
 	for {
-		seen, err = look(ctx)
+		if on {
+			seen, err = look(ctx)
+		} else {
+			err = patiently(ctx, func() error {
+				seen, err = look(ctx)
+				return err
+			})
+		}
 		switch {
 		case ctx.Err() != nil && on:
 			return seen, nil // as asked

@@ -9,7 +9,9 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
 // targetFlags say where the metadata of links is; run has the same flags.
@@ -67,11 +69,11 @@ func (f *linkFlags) find(ctx context.Context, set *driver.Set) (*checkpoint.Stor
 	if err != nil {
 		return nil, checkpoint.State{}, cli.Usage(err)
 	}
-	state, found, err := store.Load(ctx)
+	state, found, err := loaded(ctx, store)
 	if err != nil || found {
 		return store, state, err
 	}
-	links, err := checkpoint.List(ctx, set, f.MetadataDB)
+	links, err := listed(ctx, set, f.MetadataDB)
 	if err != nil {
 		return nil, checkpoint.State{}, err
 	}
@@ -84,4 +86,28 @@ func (f *linkFlags) find(ctx context.Context, set *driver.Set) (*checkpoint.Stor
 		there = "has " + strings.Join(names, ", ")
 	}
 	return nil, checkpoint.State{}, cli.Usage(fmt.Errorf("--link: there is no link %s in %s of the target, which %s", f.Link, f.MetadataDB, there))
+}
+
+// patiently does what may be repeated, such as a read of the metadata, again after a transient error, as in a failover of the
+// target, for half a minute; unless no server could be selected: the driver has waited for one already.
+func patiently(ctx context.Context, do func() error) error {
+	return mongo.Retry{Again: failure.Passing}.Last(ctx, do)
+}
+
+// loaded returns the state of a link, and whether it exists.
+func loaded(ctx context.Context, store *checkpoint.Store) (st checkpoint.State, found bool, err error) {
+	err = patiently(ctx, func() error {
+		st, found, err = store.Load(ctx)
+		return err
+	})
+	return st, found, err
+}
+
+// listed returns the links of a target.
+func listed(ctx context.Context, target mongo.Caller, db string) (links []checkpoint.Listed, err error) {
+	err = patiently(ctx, func() error {
+		links, err = checkpoint.List(ctx, target, db)
+		return err
+	})
+	return links, err
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/pipeline/failure"
@@ -46,16 +45,6 @@ func (c *runCommand) wayBack(ctx context.Context, p *plan, source, target *drive
 	}
 	p.back = back.String()
 	return back, c.takeFilters(p, back.Filters())
-}
-
-// loaded returns the state of a link, and whether it exists. It retries transient errors, unless no server could be
-// selected: the driver has waited for one already.
-func loaded(ctx context.Context, store *checkpoint.Store) (st checkpoint.State, found bool, err error) {
-	err = mongo.Retry{Again: failure.Passing}.Last(ctx, func() error {
-		st, found, err = store.Load(ctx)
-		return err
-	})
-	return st, found, err
 }
 
 // takeFilters makes filters those of the link, unless flags give some.

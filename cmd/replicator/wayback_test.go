@@ -113,7 +113,7 @@ func TestForthAndBack(t *testing.T) {
 		if text := l.log.String(); round > 0 && (strings.Contains(text, "copy") && strings.Contains(text, `"documents":`) || !strings.Contains(text, "the link begins as a way back")) {
 			t.Errorf("round %d: it began with a copy:\n%s", round, text)
 		}
-		if round == 1 && a.age(t) != 1<<31-1 {
+		if round == 1 && a.age(t) != 1_600_000_000 { // the most that a server of that version accepts, nearly
 			t.Errorf("the old side expires documents itself, after %d s", a.age(t))
 		}
 		for i := range 20 {

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+// TestToolsInFailover: a failover of the target does not end a command of an operator.
+func TestToolsInFailover(t *testing.T) {
+	c := startCutoverLink(t)
+	asked := func(set *mongosim.Set) string { return set.URI() + "&appName=tool" }
+	target := "--target=" + asked(c.target)
+	for _, tool := range [][]string{
+		{"links"},
+		{"status", "--link=test"},
+		{"pause", "--link=test"},
+		{"resume", "--link=test"},
+		{"throttle", "--link=test"},
+		{"events", "--link=test"},
+		{"guard", "--link=test"},
+		{"resync", "--link=test", "--list"},
+		{"cut", "--link=test", "--wait"},
+		{"lease", "list"},
+		{"lease", "show", "link/test"},
+		{"cutover", "--status", "--link=test", "--source=" + asked(c.source)},
+		{"cutover", "--drain", "--writes-stopped", "--link=test", "--source=" + asked(c.source)},
+	} {
+		for name, what := range map[string]bson.E{
+			"the primary has stepped down": {Key: "errorCode", Value: 10107},
+			"the connection ends":          {Key: "closeConnection", Value: true},
+		} {
+			t.Run(strings.Join(tool[:min(2, len(tool))], " ")+", "+name, func(t *testing.T) {
+				fail := func(mode any, data ...bson.E) {
+					must.Succeed(t, c.target.Primary().FailCommand(t.Context(), must.Get(bson.Marshal(bson.D{{Key: "mode", Value: mode}, {Key: "data", Value: data}}))(t)))
+				}
+				fail(bson.D{{Key: "times", Value: 2}}, what, bson.E{Key: "failCommands", Value: bson.A{"find"}}, bson.E{Key: "appName", Value: "tool"})
+				defer fail("off")
+				said(t, cli.ExitOK, "", nil, append(tool, target)...)
+			})
+		}
+	}
+}
