@@ -101,18 +101,14 @@ func foreign(s *Snapshot) (string, time.Time) {
 	if g == nil || len(g.Namespaces) == 0 && g.More == 0 {
 		return "", time.Time{}
 	}
-	names, n, since := make([]string, len(g.Namespaces)), g.More, time.Time{}
-	for i, t := range g.Namespaces {
-		names[i] = t.Namespace
+	n, since := g.More, time.Time{}
+	for _, t := range g.Namespaces {
 		n += t.Count
 		if since.IsZero() || t.First.Before(since) {
 			since = t.First
 		}
 	}
-	to := some(names)
-	if len(names) == 0 {
-		to = "namespaces that are not listed"
-	}
+	to := g.where()
 	out := fmt.Sprintf("Something else writes to the target: %d writes to %s", n, to)
 	if n == 1 {
 		out = "Something else writes to the target: 1 write to " + to
@@ -128,6 +124,22 @@ func foreign(s *Snapshot) (string, time.Time) {
 		}
 	}
 	return out + ".", since
+}
+
+// where names namespaces with foreign writes that are open.
+func (g *Guard) where() string {
+	const others = "namespaces that are not listed"
+	names := make([]string, len(g.Namespaces))
+	for i := range g.Namespaces {
+		names[i] = g.Namespaces[i].Namespace
+	}
+	switch {
+	case len(names) == 0:
+		return others
+	case g.More > 0:
+		return some(names) + ", and to " + others
+	}
+	return some(names)
 }
 
 func dealWithForeign(s *Snapshot) string {

@@ -169,11 +169,7 @@ func foreignReady(s *Snapshot, _ *ReadinessLimits) Precondition {
 	case g == nil:
 		return notKnown("Ask the process that leads.", "whether something else writes to the target is not known")
 	case len(g.Namespaces) > 0 || g.More > 0:
-		names := make([]string, len(g.Namespaces))
-		for i := range g.Namespaces {
-			names[i] = g.Namespaces[i].Namespace
-		}
-		return unmet("docs/foreign-writes.md says what to do; or waive it.", "something else has written to %s", some(names))
+		return unmet("docs/foreign-writes.md says what to do; or waive it.", "something else has written to %s", g.where())
 	case !g.Watching:
 		return notKnown("Watch the target (--guard=alarm), or waive it.", "foreign writes are not watched for: %s", cmp.Or(g.Why, g.Mode))
 	}

@@ -52,10 +52,14 @@ func TestForeignUnlisted(t *testing.T) {
 	}{
 		{nil, 0, "", ""},
 		{copying, 0, "2 writes to d.c", "Wait until they are copied again."},
-		{copying, 7, "9 writes to d.c", "guard"},
+		{copying, 7, "9 writes to d.c, and to namespaces that are not listed", "guard"},
 		{nil, 7, "7 writes to namespaces that are not listed", "guard"},
 	} {
 		s := &Snapshot{Link: "dr", Guard: &Guard{Mode: "alarm", Namespaces: tt.listed, More: tt.more}}
+		ready := foreignReady(s, &ReadinessLimits{})
+		if where := strings.TrimPrefix(ready.Value, "something else has written to "); tt.sentence != "" && !strings.HasSuffix(tt.sentence, where) {
+			t.Errorf("%+v: %+v", tt, ready)
+		}
 		sentence, _ := foreign(s)
 		if (sentence == "") != (tt.sentence == "") || !strings.Contains(sentence, tt.sentence) {
 			t.Errorf("%+v: %q", tt, sentence)

@@ -95,7 +95,7 @@ func TestAccessible(t *testing.T) {
 			b.wait(`document.querySelectorAll(".chart").length > 5`)
 			if g.gone {
 				f.stop()
-				b.shown("live", "disconnected since")
+				b.shown("live", "disconnected for")
 			}
 			b.look(form.dark, form.width)
 			b.accessible(script)

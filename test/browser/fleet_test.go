@@ -48,6 +48,6 @@ func TestFleet(t *testing.T) {
 	b.shown("none", "None of 6 links matches.")
 	b.quiet(f.URL)
 	f.stop()
-	b.shown("live", "disconnected since")
+	b.shown("live", "disconnected for")
 	b.wait(`document.body.classList.contains("stale") && document.title.startsWith("?")`)
 }

@@ -112,7 +112,7 @@ func TestRestart(t *testing.T) {
 	b.shown("level", "good")
 	address := f.Listener.Addr().String()
 	f.stop()
-	b.shown("live", "disconnected since")
+	b.shown("live", "disconnected for")
 	b.shown("level", "unknown")
 	b.shown("sentence", "has not answered this page since")
 	b.wait(`document.body.classList.contains("stale") && getComputedStyle(document.querySelector("#tiles")).filter === "grayscale(1)"`)
@@ -148,9 +148,9 @@ func TestSilent(t *testing.T) {
 			b := open(t, f.URL)
 			b.shown("level", "good")
 			f.set(func() { change(f) })
-			b.shown("live", "disconnected since")
+			b.shown("live", "disconnected for")
 			b.shown("level", "unknown")
-			if n := eval[int](b, `parseInt(document.getElementById("live").textContent.match(/since (\d+) s/)?.[1] ?? -1)`); n < 8 {
+			if n := eval[int](b, `parseInt(document.getElementById("live").textContent.match(/for (\d+) s/)?.[1] ?? -1)`); n < 8 {
 				t.Errorf("it is said after %d s", n) // not sooner than what a busy machine may take
 			}
 			f.set(func() { f.mute, f.still = false, time.Time{} })

@@ -204,7 +204,7 @@ func TestReal(t *testing.T) {
 	if err := first.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	a.shown("live", "disconnected since")
+	a.shown("live", "disconnected for")
 	a.shown("level", "unknown")
 	b.wait(`!document.getElementById("sentence").textContent.includes("Standing by")`)
 	b.shown("held", "Paused")

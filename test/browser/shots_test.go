@@ -29,7 +29,7 @@ func TestShots(t *testing.T) {
 			b.wait(`document.getElementById("link").textContent === "dr" && document.querySelectorAll(".chart").length > 5`)
 			if g.gone {
 				f.stop()
-				b.shown("live", "disconnected since")
+				b.shown("live", "disconnected for")
 			}
 			b.shoot(dir, g.name)
 		})

@@ -69,7 +69,7 @@ function render() {
 	const silent = Date.now() - (heard || began);
 	const stale = failed !== "" || silent > silentAfter;
 	document.body.classList.toggle("stale", stale);
-	text($("live"), stale ? "disconnected since " + seconds(Math.round(silent / 1000)) : heard ? "live" : "connecting");
+	text($("live"), stale ? "disconnected for " + seconds(Math.round(silent / 1000)) : heard ? "live" : "connecting");
 	if (list === null) {
 		if (failed) text($("summary"), "The links are unknown: " + failed);
 		return;

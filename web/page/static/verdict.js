@@ -19,7 +19,7 @@ export function showLive(silence) {
 	document.body.classList.toggle("stale", gone !== null);
 	const live = $("live");
 	if (!gone && last) parts(live, "live, as of ", ...at(last.at));
-	else text(live, gone?.since ? "disconnected since " + seconds(gone.seconds) : "connecting since " + seconds(gone?.seconds ?? 0));
+	else text(live, gone?.since ? "disconnected for " + seconds(gone.seconds) : "connecting for " + seconds(gone?.seconds ?? 0));
 	render();
 }
 
