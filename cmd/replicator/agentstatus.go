@@ -95,11 +95,14 @@ func (c *agentStatusCommand) Run(ctx context.Context, out cli.Output, known *set
 
 // readFleet reads what the control plane and the processes say of the links of a file.
 func readFleet(ctx context.Context, set *driver.Set, file *linksFile) (*fleet, error) {
-	state, err := share.State(ctx, mongoboard.New(set, file.ControlDB), mongostore.New(set, file.ControlDB), file.Group)
-	if err != nil {
-		return nil, err
-	}
-	failures, err := readFailures(ctx, set, file.ControlDB, file.Group)
+	var state *share.Status
+	var failures map[string]memberFailure
+	err := patiently(ctx, func() (err error) {
+		if state, err = share.State(ctx, mongoboard.New(set, file.ControlDB), mongostore.New(set, file.ControlDB), file.Group); err == nil {
+			failures, err = readFailures(ctx, set, file.ControlDB, file.Group)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -251,10 +254,13 @@ func (f *fileFlag) drain(ctx context.Context, out cli.Output, environ []string, 
 	if yes {
 		change, said = share.Drain, "%s is drained: the others take its links as far as they have room, and it gets none until agent undrain.\n"
 	}
-	if err := change(ctx, board, file.Group, member); err != nil {
-		return cli.Stopped(ctx, err)
-	}
-	members, _, err := board.Members(ctx, file.Group)
+	var members []share.Member
+	err = patiently(ctx, func() (err error) {
+		if err = change(ctx, board, file.Group, member); err == nil {
+			members, _, err = board.Members(ctx, file.Group)
+		}
+		return err
+	})
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,7 +18,9 @@ import (
 func TestToolsInFailover(t *testing.T) {
 	c := startCutoverLink(t)
 	asked := func(set *mongosim.Set) string { return set.URI() + "&appName=tool" }
-	target := "--target=" + asked(c.target)
+	target, file := "--target="+asked(c.target), filepath.Join(t.TempDir(), "links.yaml")
+	links := fmt.Sprintf("defaults:\n  source: %s\n  target: %s\n  spool-dir: %s\nlinks:\n  test:\n    include: [test]\n", asked(c.source), asked(c.target), filepath.Dir(file))
+	must.Succeed(t, os.WriteFile(file, []byte(links), 0o600))
 	for _, tool := range [][]string{
 		{"links"},
 		{"status", "--link=test"},
@@ -26,6 +31,9 @@ func TestToolsInFailover(t *testing.T) {
 		{"guard", "--link=test"},
 		{"resync", "--link=test", "--list"},
 		{"cut", "--link=test", "--wait"},
+		{"agent", "status"},
+		{"agent", "drain", "m"},
+		{"agent", "undrain", "m"},
 		{"lease", "list"},
 		{"lease", "show", "link/test"},
 		{"cutover", "--status", "--link=test", "--source=" + asked(c.source)},
@@ -39,9 +47,13 @@ func TestToolsInFailover(t *testing.T) {
 				fail := func(mode any, data ...bson.E) {
 					must.Succeed(t, c.target.Primary().FailCommand(t.Context(), must.Get(bson.Marshal(bson.D{{Key: "mode", Value: mode}, {Key: "data", Value: data}}))(t)))
 				}
-				fail(bson.D{{Key: "times", Value: 2}}, what, bson.E{Key: "failCommands", Value: bson.A{"find"}}, bson.E{Key: "appName", Value: "tool"})
+				fail(bson.D{{Key: "times", Value: 2}}, what, bson.E{Key: "failCommands", Value: bson.A{"find", "update", "delete", "findAndModify"}}, bson.E{Key: "appName", Value: "tool"})
 				defer fail("off")
-				said(t, cli.ExitOK, "", nil, append(tool, target)...)
+				to := target
+				if tool[0] == "agent" {
+					to = "--links=" + file
+				}
+				said(t, cli.ExitOK, "", nil, append(tool, to)...)
 			})
 		}
 	}
