@@ -331,29 +331,6 @@ func marking(filter func([]byte) []byte, mark *Mark) (metadata.Statement, error)
 	}}, nil
 }
 
-// Repaired records that documents were found the same on both sides at a cut: their differences that
-// are known from earlier cuts are gone. IDs are texts as of Found. Nothing is recorded of a collection that
-// was never compared.
-func (s *Store) Repaired(ctx context.Context, sourceNS oplog.Namespace, ids []string, target bson.Timestamp) error {
-	list := make([]Repaired, 0, len(ids))
-	for _, id := range ids {
-		if id = short(id); !IsCut(id) { // It may stand for another one.
-			list = append(list, Repaired{ID: id, Target: target})
-		}
-	}
-	list = list[max(0, len(list)-mostRepaired):]
-	doc, err := bson.Marshal(bson.D{{Key: "repaired", Value: bson.D{{Key: "$each", Value: list}, {Key: "$slice", Value: -mostRepaired}}}})
-	if err != nil {
-		return fmt.Errorf("store results of verifications: %w", err)
-	}
-	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, metadata.Statement{
-		Filter: func(dst []byte) []byte {
-			return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "is", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", true) })
-		},
-		Change: func(dst []byte) []byte { return bsoncore.AppendDocumentElement(dst, "$push", doc) },
-	}))
-}
-
 // Touched marks a collection that something else has written to, up to a moment, unless it was marked
 // later than that.
 func (s *Store) Touched(ctx context.Context, sourceNS oplog.Namespace, last Moment) error {
