@@ -432,7 +432,7 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		return "", err
 	}
 	if age, does := is.get(optionExpire); does {
-		if n, ok := age.AsInt64OK(); !ok || n != expireNever {
+		if n, ok := age.AsInt64OK(); !ok || !isNever(n) {
 			return "", nil
 		}
 	}

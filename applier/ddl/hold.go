@@ -23,6 +23,9 @@ import (
 // (index_key_validate.cpp, SERVER-68477).
 const expireNever = 1_600_000_000
 
+// isNever reports whether an expireAfterSeconds is that of an index that is held. Earlier versions used the largest one.
+func isNever(n int64) bool { return n == expireNever || n == math.MaxInt32 }
+
 // isNaN reports whether an expireAfterSeconds is not a number. Servers up to 4.4 expire nothing by such an index. It must not be sent: collMod
 // stores 0 in its place, and 5.0 reads it as 0, so that all documents would expire.
 func isNaN(v bson.RawValue) bool {
@@ -182,7 +185,7 @@ func restoring(dst []byte, spec *DeferredSpec, reply bson.Raw, once bool) []byte
 	age, _ := split(spec.Spec).get(optionExpire)
 	was := reply.Lookup(optionExpire + "_old")
 	switch {
-	case was.IsNumber() && was.AsInt64() != expireNever:
+	case was.IsNumber() && !isNever(was.AsInt64()):
 		age = was // not that of a command that was sent again
 	case spec.Index != "" && once && !was.IsNumber():
 		age = bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, expireNever)}

@@ -247,6 +247,27 @@ func TestExpireNever(t *testing.T) {
 	}
 }
 
+// TestExpireHeld: an index that is held expires its documents again, also one that an earlier version holds, by the largest age.
+func TestExpireHeld(t *testing.T) {
+	t.Parallel()
+	for _, held := range []string{"1600000000", "2147483647"} {
+		t.Run(held, func(t *testing.T) {
+			t.Parallel()
+			u := unfinishedOn(t, "7.0")
+			op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 3600}`)
+			must.Succeed(t, u.apply(op)(t.Context()))
+			u.run("db", `{"collMod": "a", "index": {"name": "x", "expireAfterSeconds": `+held+`}}`)
+			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
+			must.Succeed(t, c.Expire(t.Context(), nil, nil))
+			for _, spec := range must.Get(catalog.Indexes(t.Context(), u.target, "db.a"))(t) {
+				if age, ok := spec.Lookup("expireAfterSeconds").AsInt64OK(); ok && age != 3600 {
+					t.Errorf("documents expire after %d s", age)
+				}
+			}
+		})
+	}
+}
+
 // TestExpireCapped: an index of a capped collection that expires nothing, as servers before 5.1 accept one, stays as it is.
 func TestExpireCapped(t *testing.T) {
 	t.Parallel()
