@@ -259,7 +259,13 @@ func (w *repairWatch) closed(r *request.Record) error {
 func (w *repairWatch) verdict(others bool) error {
 	switch {
 	case w.different > 0:
-		return &cli.Error{Err: errors.New("some documents still differ"), Code: cli.ExitFailed, Hint: "The output says which, and why. All others are repaired."}
+		rest := "All others are repaired."
+		if n := w.failed - w.different; n > 0 {
+			rest = fmt.Sprintf("%d other requests were not carried out, or not verified. The same command again is safe.", n)
+		} else if others {
+			rest = "All other documents that can be are repaired."
+		}
+		return &cli.Error{Err: errors.New("some documents still differ"), Code: cli.ExitFailed, Hint: "The output says which, and why. " + rest}
 	case w.failed > 0:
 		return &cli.Error{Err: fmt.Errorf("%d requests were not carried out, or not verified", w.failed), Code: cli.ExitUnexpected, Hint: "The output says why. The same command again is safe."}
 	case others:

@@ -170,19 +170,25 @@ func TestRepairVerdict(t *testing.T) {
 		ends   []request.Record
 		others bool
 		want   int
+		hint   string
 	}{
-		{[]request.Record{done, done}, false, cli.ExitOK},
-		{[]request.Record{done, done}, true, cli.ExitFailed},
-		{[]request.Record{failed, differs, done}, false, cli.ExitFailed},
-		{[]request.Record{failed, done}, true, cli.ExitUnexpected},
-		{[]request.Record{refused}, false, cli.ExitUnexpected},
+		{[]request.Record{done, done}, false, cli.ExitOK, ""},
+		{[]request.Record{done, done}, true, cli.ExitFailed, "which command does"},
+		{[]request.Record{differs, done}, false, cli.ExitFailed, "All others are repaired."},
+		{[]request.Record{differs, done}, true, cli.ExitFailed, "All other documents that can be are repaired."},
+		{[]request.Record{failed, differs, done}, false, cli.ExitFailed, "1 other requests were not carried out, or not verified."},
+		{[]request.Record{failed, done}, true, cli.ExitUnexpected, "safe"},
+		{[]request.Record{refused}, false, cli.ExitUnexpected, "safe"},
 	} {
 		var out bytes.Buffer
 		w := repairWatch{board: &answers{ends: tt.ends}, link: "l", out: cli.Output{Results: &out}}
 		err := w.run(t.Context(), make([]request.RepairArgs, len(tt.ends)), tt.others)
-		got := cli.ExitOK
+		got, hint := cli.ExitOK, ""
 		if e, ok := errors.AsType[*cli.Error](err); ok {
-			got = e.Code
+			got, hint = e.Code, e.Hint
+		}
+		if !strings.Contains(hint, tt.hint) {
+			t.Errorf("%v: the hint %q, want %q", tt.ends, hint, tt.hint)
 		}
 		if got != tt.want || strings.Count(out.String(), "\n") != len(tt.ends) {
 			t.Errorf("%v: %d, want %d: %s", tt.ends, got, tt.want, out.String())
