@@ -268,10 +268,8 @@ func asked(coll *catalog.Collection, h *DeferredSpec) fields {
 	if !collated || given || isIDIndex(h.Spec) {
 		return spec
 	}
-	if v, ok := spec.get("v"); ok {
-		if n, isNumber := (&rawbson.Elem{Type: v.Type, Value: v.Value}).Int64(); isNumber && n < 2 {
-			return spec
-		}
+	if isOld(spec) {
+		return spec
 	}
 	simple := bsoncore.NewDocumentBuilder().AppendString("locale", "simple").Build()
 	return spec.set("collation", documentValue(bson.Raw(simple)))

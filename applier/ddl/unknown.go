@@ -7,11 +7,12 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// make builds indexes of a collection without their deferred parts, and without options that no server knows. Servers
-// before 3.4 stored any; later ones keep and list those of their indexes, and refuse them in a command
-// (validateIndexSpecFieldNames in index_key_validate.cpp).
+// make builds indexes of a collection without their deferred parts, and those of version 1 without options that no server
+// knows. Servers before 3.4 stored any; later ones keep and list those of their indexes, and refuse them in a command
+// (validateIndexSpecFieldNames in index_key_validate.cpp). An unknown option of version 2 is a new one, and an error.
 func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*DeferredSpec) error {
 	_, refused := s.send(ctx, s.creation(coll, specs))
 	if !says(refused, servererr.IsUnknownIndexOption) {
@@ -23,7 +24,7 @@ func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*Defe
 		own := *h
 		spec := split(h.Spec)
 		for _, f := range spec {
-			if !slices.Contains(indexNames, f.name) {
+			if isOld(spec) && !slices.Contains(indexNames, f.name) {
 				spec = spec.without(f.name)
 				unknown = append(unknown, []slog.Attr{slog.String(keyNS, string(coll.NS)), slog.String(keyIndex, h.Index), slog.String(keyOption, f.name)})
 			}
@@ -41,4 +42,11 @@ func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*Defe
 		s.log(slog.LevelWarn, "option of an index that no server knows is left out", append(attrs, slog.Any(keyError, refused))...)
 	}
 	return nil
+}
+
+// isOld reports whether an index is of a version before 2, which 3.4 has introduced.
+func isOld(spec fields) bool {
+	v, ok := spec.get("v")
+	n, isNumber := (&rawbson.Elem{Type: v.Type, Value: v.Value}).Int64()
+	return ok && isNumber && n < 2
 }
