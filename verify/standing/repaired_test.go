@@ -1,7 +1,7 @@
 package standing
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -32,7 +32,7 @@ func TestRepairedMany(t *testing.T) {
 	differ("one", 2)
 	many := make([]string, 2*mostRepaired)
 	for i := range many {
-		many[i] = fmt.Sprint(i)
+		many[i] = strconv.Itoa(i)
 	}
 	must.Succeed(t, s.Repaired(t.Context(), "d.a", many, at))
 	differ("a range", 1)
