@@ -137,7 +137,7 @@ func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst 
 		return err
 	}
 	h.held = append(h.held, string(h.ns)+" "+spec.Index)
-	return h.let(ctx, spec, func(dst []byte) []byte { return restoring(dst, spec, reply, once) })
+	return h.let(ctx, spec, func(dst []byte, linked bool) []byte { return restoring(dst, spec, reply, once && linked) })
 }
 
 // modify sends collMod for the collection. Once reports whether it was sent once.
@@ -159,8 +159,8 @@ func (h *holding) modify(ctx context.Context, change func(dst []byte) []byte) (r
 }
 
 // let restores the option just held if its record is gone: the options were restored before the collMod was executed, and no
-// process would restore them again.
-func (h *holding) let(ctx context.Context, spec *DeferredSpec, restore func(dst []byte) []byte) error {
+// process would restore them again. Linked is whether a link may have been there meanwhile.
+func (h *holding) let(ctx context.Context, spec *DeferredSpec, restore func(dst []byte, linked bool) []byte) error {
 	var is bson.Raw
 	err := holdRetry.Do(ctx, func() (err error) {
 		is, err = metadata.FindOne(ctx, h.target, h.cfg.MetaDB, metadata.Deferred, h.deferredID(spec))
@@ -171,7 +171,8 @@ func (h *holding) let(ctx context.Context, spec *DeferredSpec, restore func(dst 
 	if err != nil || is != nil || errors.Is(begun, ErrLinkBegun) || outlived(begun) {
 		return errors.Join(begun, err)
 	}
-	_, _, err = h.modify(ctx, restore)
+	linked := begun != nil && !errors.Is(begun, ErrExpiryRestored)
+	_, _, err = h.modify(ctx, func(dst []byte) []byte { return restore(dst, linked) })
 	if err == nil && begun == nil {
 		err = ErrExpiryRestored
 	}
@@ -179,15 +180,15 @@ func (h *holding) let(ctx context.Context, spec *DeferredSpec, restore func(dst 
 }
 
 // restoring appends the change of a collMod that restores an option: to the value that it had before the command with the
-// reply, if that is known. An index whose age the command, sent once, has not replaced expired nothing: another link, or an
+// reply, if that is known. Remade means that an index whose age the command has not replaced expired nothing: a link, or an
 // application, has made it again.
-func restoring(dst []byte, spec *DeferredSpec, reply bson.Raw, once bool) []byte {
+func restoring(dst []byte, spec *DeferredSpec, reply bson.Raw, remade bool) []byte {
 	age, _ := split(spec.Spec).get(optionExpire)
 	was := reply.Lookup(optionExpire + "_old")
 	switch {
 	case was.IsNumber() && !isNever(was.AsInt64()):
 		age = was // not that of a command that was sent again
-	case spec.Index != "" && once && !was.IsNumber():
+	case spec.Index != "" && remade && !was.IsNumber():
 		age = bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, expireNever)}
 	}
 	put := func(dst []byte) []byte {
