@@ -29,6 +29,8 @@ type job struct {
 	sum applier.Repaired
 	// refused are documents that the target has refused.
 	refused []refusal
+	// stored are the _ids of the documents that were compared last, by keyOf: those of the request may be numbers of another type.
+	stored map[string]bson.RawValue
 	// proof says as of when the documents were found the same, empty before that.
 	proof string
 

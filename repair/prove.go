@@ -91,6 +91,9 @@ func (j *job) note(ctx context.Context, ids, different []bson.RawValue, cut *che
 	}
 	var same []bson.RawValue
 	for _, id := range ids {
+		if stored, is := j.stored[keyOf(id)]; is {
+			id = stored
+		}
 		if !still[keyOf(id)] {
 			same = append(same, id)
 		}
@@ -147,6 +150,7 @@ func (j *job) laterCut(ctx context.Context, after bson.Timestamp) (checkpoint.Cu
 // compare returns which documents differ at a cut.
 func (j *job) compare(ctx context.Context, ids []bson.RawValue, cut *checkpoint.Cut) (different []bson.RawValue, err error) {
 	source, target := j.m.cfg.Source, j.m.cfg.Target
+	j.stored = map[string]bson.RawValue{}
 	before, err := j.uuids(ctx)
 	if err != nil {
 		return nil, err
@@ -178,6 +182,10 @@ func (j *job) compare(ctx context.Context, ids []bson.RawValue, cut *checkpoint.
 			return nil, err
 		}
 		different = append(different, unlike(want, got)...)
+		for _, doc := range slices.Concat(want, got) {
+			id := idOf(doc)
+			j.stored[keyOf(id)] = bson.RawValue{Type: id.Type, Value: bytes.Clone(id.Value)}
+		}
 		from += n
 	}
 	// A collection dropped since the cut has read as empty.

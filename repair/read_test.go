@@ -121,3 +121,35 @@ func TestRenamedBack(t *testing.T) {
 		t.Errorf("%v, %v", different, err)
 	}
 }
+
+// TestProvedAsStored: documents that are found the same are noted by the _ids that they have, and not by those of the request, which
+// may be numbers of another type: differences are known by them.
+func TestProvedAsStored(t *testing.T) {
+	t.Parallel()
+	open := func() mongo.Caller {
+		c := client.Open(t, driver.Config{URI: mongosim.StartTest(t, mongosim.Options{Members: 1, TTLInterval: -1}).URI(), AppName: mongosim.Stage})
+		must.Get(mongo.Twice(c).Call(t.Context(), mongo.Command{DB: "d", Body: must.Marshal(t, bson.D{
+			{Key: "insert", Value: "a"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: int64(7)}}}}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
+		})}))(t)
+		return mongo.Twice(c)
+	}
+	source, target := open(), open()
+	var proved []bson.RawValue
+	j := &job{m: New(Config{Source: source, Target: target, Proved: func(_ context.Context, _ oplog.Namespace, ids []bson.RawValue, _ *checkpoint.Cut) error {
+		proved = ids
+		return nil
+	}}), source: "d.a", target: "d.a"}
+	at := must.Get(mongo.OperationTime(t.Context(), source))(t)
+	cut := &checkpoint.Cut{Source: oplog.OpTime{TS: at, Term: 1}, Target: must.Get(mongo.OperationTime(t.Context(), target))(t)}
+	var ids []bson.RawValue
+	for _, id := range []any{float64(7), int32(8)} {
+		ids = append(ids, must.Marshal(t, bson.D{{Key: "_id", Value: id}}).Lookup("_id"))
+	}
+	different := must.Get(j.compare(t.Context(), ids, cut))(t)
+	if note := j.note(t.Context(), ids, different, cut); note != "" || len(different) > 0 {
+		t.Fatal(note, different)
+	}
+	if len(proved) != 2 || proved[0].Type != bson.TypeInt64 || proved[1].Type != bson.TypeInt32 {
+		t.Errorf("noted %v", proved)
+	}
+}
