@@ -453,6 +453,10 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		h.Spec = split(h.Spec).set(optionExpire, bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, expireNever)}).document()
 		err = c.build(ctx, coll, h)
 	}
+	if says(err, servererr.IsDefinitionRefused) && !says(err, servererr.IsDuplicateKey) {
+		// The source has it of a server that accepted it, and expires nothing by it.
+		return fmt.Sprintf("does not expire its documents, as the server refuses that: %v", err), c.build(ctx, coll, h, optionExpire)
+	}
 	return what, err
 }
 

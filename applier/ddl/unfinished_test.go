@@ -3,6 +3,7 @@ package ddl_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -284,6 +285,26 @@ func TestExpireCapped(t *testing.T) {
 			must.Succeed(t, c.Expire(t.Context(), nil, nil))
 			if _, ready := u.inProgress("x"); !ready {
 				t.Error("the index is gone")
+			}
+		})
+	}
+}
+
+// TestExpireRefused: an index that the target does not make expire its documents, as one on two fields that only very old
+// servers accept, is there all the same afterwards, and that is said.
+func TestExpireRefused(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"5.0", "7.0"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			u := unfinishedOn(t, dialect)
+			op := (&bench{}).operation(t, `c db.$cmd {"createIndexes": "a", "v": 1, "key": {"x": 1, "y": 1}, "name": "x", "expireAfterSeconds": 3600}`)
+			must.Succeed(t, u.apply(op)(t.Context()))
+			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
+			var said string
+			must.Succeed(t, c.Expire(t.Context(), nil, func(is ddl.Converted) { said = is.What }))
+			if _, ready := u.inProgress("x"); !ready || !strings.Contains(said, "does not expire its documents") {
+				t.Errorf("the index is there: %t; said: %s", ready, said)
 			}
 		})
 	}
