@@ -203,7 +203,14 @@ func verifiedReady(s *Snapshot, limits *ReadinessLimits) Precondition {
 	case *v.AgeSeconds > limits.Verified.Seconds():
 		return unmet(next, "verified as of %s UTC, longer ago than %s", v.At.Format(time.DateTime), limits.Verified).aged(v.AgeSeconds)
 	}
-	return met("%d collections, no difference, as of %s UTC", v.Verified, v.At.Format(time.DateTime)).aged(v.AgeSeconds)
+	but := ""
+	if v.New > 0 {
+		but = fmt.Sprintf("; %d new ones are not compared yet", v.New)
+	}
+	if n := len(v.Unchecked) + v.MoreUnchecked; n > 0 {
+		but += fmt.Sprintf("; %d could not be compared since", n)
+	}
+	return met("%d collections, no difference, as of %s UTC%s", v.Verified, v.At.Format(time.DateTime), but).aged(v.AgeSeconds)
 }
 
 // verifies is the command that compares. It needs the source, too.

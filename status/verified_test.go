@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/verify/standing"
@@ -37,6 +38,27 @@ func TestMoreThanListed(t *testing.T) {
 	}
 	if p := verifiedReady(s, &ReadinessLimits{}); !strings.Contains(fmt.Sprint(p), "and 245 more") {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestVerifiedNew: the readiness says how many collections are not compared yet, as they are new, or could not be the last time.
+func TestVerifiedNew(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	cut := standing.Cut{Source: bson.Timestamp{T: uint32(at.Unix())}, At: at} //nolint:gosec // a time of this century
+	for _, tt := range []struct {
+		isNew, unchecked int
+		want             string
+	}{
+		{0, 0, "7 collections, no difference, as of 2026-01-02 03:04:05 UTC"},
+		{2, 0, "7 collections, no difference, as of 2026-01-02 03:04:05 UTC; 2 new ones are not compared yet"},
+		{2, 1, "7 collections, no difference, as of 2026-01-02 03:04:05 UTC; 2 new ones are not compared yet; 1 could not be compared since"},
+	} {
+		st := &standing.Standing{AsOf: &cut, Verified: 7, Collections: 7, New: tt.isNew, Unchecked: make([]standing.Collection, tt.unchecked)}
+		s := &Snapshot{Verified: NewVerified(st, at.Add(time.Minute))}
+		if p := verifiedReady(s, &ReadinessLimits{Verified: time.Hour}); p.Standing != Met || p.Value != tt.want {
+			t.Errorf("%+v, want %q", p, tt.want)
+		}
 	}
 }
 
