@@ -131,7 +131,7 @@ func readOn(ctx context.Context, c mongo.Caller, find mongo.Command, limited boo
 		case batch.Cursor == 0:
 			return docs, 0, nil
 		}
-		cmd = mongo.Command{DB: find.DB, Body: bson.Raw(document().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection).Build())}
+		cmd = mongo.Command{DB: find.DB, Body: bson.Raw(batch.GetMore().Build())}
 	}
 }
 

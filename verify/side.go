@@ -113,17 +113,7 @@ func (s *side) once(ctx context.Context, db string, cmd *builder) ([]bson.Raw, e
 	if err != nil {
 		return nil, err
 	}
-	batch, err := mongo.ReadBatch(reply)
-	docs := batch.Docs
-	for err == nil && batch.Cursor != 0 {
-		more := document().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection)
-		if reply, err = s.call(ctx, batch.DB, more); err != nil {
-			return nil, err
-		}
-		batch, err = mongo.ReadBatch(reply)
-		docs = append(docs, batch.Docs...)
-	}
-	return docs, err
+	return mongo.ReadAll(reply, func(db string, more *builder) (bson.Raw, error) { return s.call(ctx, db, more) })
 }
 
 // open makes sure that the side can be asked, without waiting for one that cannot be reached.

@@ -91,17 +91,7 @@ func (s *source) all(ctx context.Context, db string, cmd *builder) ([]bson.Raw, 
 	if err != nil {
 		return nil, err
 	}
-	batch, err := mongo.ReadBatch(reply)
-	docs := batch.Docs
-	for err == nil && batch.Cursor != 0 {
-		more := document().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection)
-		if reply, err = s.run(ctx, batch.DB, more); err != nil {
-			return nil, err
-		}
-		batch, err = mongo.ReadBatch(reply)
-		docs = append(docs, batch.Docs...)
-	}
-	return docs, err
+	return mongo.ReadAll(reply, func(db string, more *builder) (bson.Raw, error) { return s.run(ctx, db, more) })
 }
 
 // end ends the session. Otherwise it would time out.

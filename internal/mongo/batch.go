@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
@@ -54,4 +55,24 @@ func ReadBatch(reply bson.Raw) (Batch, error) {
 		b.Docs = append(b.Docs, doc)
 	}
 	return b, it.Err()
+}
+
+// GetMore returns the command that asks for the next batch, to run on b.DB.
+func (b Batch) GetMore() *bsoncore.DocumentBuilder {
+	return bsoncore.NewDocumentBuilder().AppendInt64("getMore", b.Cursor).AppendString("collection", b.Collection)
+}
+
+// ReadAll returns all documents of a cursor, as views into the replies, from the reply that opened
+// it on. Run runs a getMore.
+func ReadAll(reply bson.Raw, run func(db string, getMore *bsoncore.DocumentBuilder) (bson.Raw, error)) ([]bson.Raw, error) {
+	batch, err := ReadBatch(reply)
+	docs := batch.Docs
+	for err == nil && batch.Cursor != 0 {
+		if reply, err = run(batch.DB, batch.GetMore()); err != nil {
+			return nil, err
+		}
+		batch, err = ReadBatch(reply)
+		docs = append(docs, batch.Docs...)
+	}
+	return docs, err
 }

@@ -80,8 +80,7 @@ func eachOnce(ctx context.Context, c Caller, lsid bson.Raw, db string, body bson
 		if batch.Cursor == 0 {
 			return nil
 		}
-		more := bsoncore.NewDocumentBuilder().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection).Build()
-		cmd = Command{DB: batch.DB, Body: within(bson.Raw(more), lsid)}
+		cmd = Command{DB: batch.DB, Body: within(bson.Raw(batch.GetMore().Build()), lsid)}
 	}
 }
 
