@@ -1,0 +1,148 @@
+package cutover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+)
+
+// suspension is the command at which a process is suspended: nothing it sends arrives, and it reads no reply, until it
+// continues.
+type suspension struct {
+	side, at int
+	executed bool
+	reached  chan struct{}
+	goOn     chan struct{}
+
+	mu sync.Mutex // guards the rest
+	n  [2]int
+}
+
+func newSuspension(side, at int, executed bool) *suspension {
+	return &suspension{side: side, at: at, executed: executed, reached: make(chan struct{}), goOn: make(chan struct{})}
+}
+
+// suspended are the calls of a process to one of its sets.
+type suspended struct {
+	mongo.Caller
+	side int
+	in   *suspension
+}
+
+// Call implements mongo.Caller.
+func (s suspended) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	p := s.in
+	p.mu.Lock()
+	p.n[s.side]++
+	here := s.side == p.side && p.n[s.side] == p.at
+	p.mu.Unlock()
+	switch {
+	case here && p.executed:
+		reply, err := s.Caller.Call(ctx, cmd)
+		close(p.reached)
+		<-p.goOn
+		return reply, err
+	case here:
+		close(p.reached)
+	}
+	select {
+	case <-p.reached:
+		<-p.goOn
+	default:
+	}
+	return s.Caller.Call(ctx, cmd)
+}
+
+// TestSuspended: a process that is suspended at any command changes nothing, once it continues, of a cutover that another
+// process has meanwhile resumed, cancelled, or cancelled and begun again; or it says that a command of it was late.
+func TestSuspended(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	whole, count := newMoved(t, target, "whole"), newSuspension(0, never, false)
+	must.Get(cutover.Run(t.Context(), whole.config(suspended{target, 0, count}, suspended{whole.source, 1, count}), byBlock))(t)
+	var all sync.WaitGroup
+	few := make(chan struct{}, 8)
+	for side, n := range count.n {
+		for at := 1; at <= n; at++ {
+			for i, how := range []string{"resumed", "cancelled", "begun again"} {
+				m, p := newMoved(t, target, fmt.Sprintf("dr%d-%d-%d", side, at, i)), newSuspension(side, at, (at+i)%2 == 0)
+				few <- struct{}{}
+				all.Go(func() {
+					defer func() { <-few }()
+					m.overtake(p, fmt.Sprintf("side %d, command %d, executed %t, %s", side, at, p.executed, how), how)
+				})
+			}
+		}
+	}
+	all.Wait()
+}
+
+// overtake has another process carry on while the first one is suspended.
+func (m *moved) overtake(p *suspension, what, how string) {
+	m.t.Helper()
+	first := make(chan error, 1)
+	go func() {
+		_, err := cutover.Run(m.t.Context(), m.config(suspended{m.target, 0, p}, suspended{m.source, 1, p}), byBlock)
+		first <- err
+	}()
+	select {
+	case <-p.reached:
+	case err := <-first:
+		if err != nil {
+			m.t.Errorf("%s: %v", what, err)
+		}
+		return // the keeper of the lease has sent less
+	}
+	if err := m.carryOn(how); err != nil && !errors.Is(err, cutover.ErrNone) && !errors.Is(err, cutover.ErrCommitted) {
+		m.t.Errorf("%s: the other process: %v", what, err)
+	}
+	close(p.goOn)
+	err := <-first
+	if errors.As(err, new(*ddl.LateError)) {
+		return // it was on its way
+	}
+	switch r := must.Get(m.records.Get(m.t.Context(), m.link))(m.t); {
+	case r != nil && r.State == record.Done:
+		m.isDone(what)
+	case r != nil && r.State == record.Cancelled && err != nil:
+		m.isBack(what)
+	case r.Open() && m.carryOn("resumed") == nil:
+		m.isDone(what) // the end had been reached before the other process came
+	default:
+		m.t.Errorf("%s: the first process: %v; the record is %+v", what, err, r)
+	}
+}
+
+// carryOn is what another process does.
+func (m *moved) carryOn(how string) error {
+	ctx := m.t.Context()
+	other := func() *cutover.Config {
+		cfg := m.whole()
+		cfg.Process, cfg.Drain.By = "another's", "another"
+		return cfg
+	}
+	r, err := m.records.Get(ctx, m.link)
+	switch {
+	case err != nil:
+		return err
+	case r == nil:
+		_, err = cutover.Run(ctx, other(), byBlock)
+	case how == "resumed":
+		_, err = cutover.Resume(ctx, other())
+	default:
+		if _, err = cutover.Cancel(ctx, other()); err == nil && how == "begun again" {
+			_, err = cutover.Run(ctx, other(), byBlock)
+		}
+	}
+	return err
+}
