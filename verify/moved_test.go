@@ -51,14 +51,16 @@ func TestRenamed(t *testing.T) {
 	}
 }
 
+// of70 returns a set whose reads look up names in the catalog of their time.
+func of70(t *testing.T) mongo.Caller {
+	set := mongosim.StartTest(t, mongosim.Options{TTLInterval: -1, Dialect: "7.0"})
+	return client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
+}
+
 // TestRenamedBack: a collection that had another name as of a cut, and has its own again, is not compared as an empty one.
 func TestRenamedBack(t *testing.T) {
 	t.Parallel()
-	open := func() mongo.Caller {
-		set := mongosim.StartTest(t, mongosim.Options{TTLInterval: -1, Dialect: "7.0"})
-		return client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
-	}
-	source, target := open(), open()
+	source, target := of70(t), of70(t)
 	insertRaw(t, source, "d.a", neighbours(t, 0, 10)...)
 	insertRaw(t, target, "d.a", neighbours(t, 0, 9)...)
 	rename := func(from, to string) {
@@ -87,6 +89,44 @@ func (a *away) Next(ctx context.Context) (Cut, error) {
 	a.rename("d.a", "d.away")
 	cut, err := a.rest.Next(ctx)
 	a.rename("d.away", "d.a")
+	return cut, err
+}
+
+// TestReplacedAtTarget: a collection that the target has had under another name as of the newest cut, as one that was copied again, is
+// read at a later one, although the source has written nothing since.
+func TestReplacedAtTarget(t *testing.T) {
+	t.Parallel()
+	source, target := of70(t), of70(t)
+	insertRaw(t, source, "d.a", neighbours(t, 0, 10)...)
+	insertRaw(t, target, "d.copy", neighbours(t, 0, 9)...)
+	cuts := &still{rest: rest{source: source, target: target}, first: func() {
+		run(t, target, "admin", bson.D{{Key: "renameCollection", Value: "d.copy"}, {Key: "to", Value: "d.a"}})
+	}}
+	summary, found := check(t, Config{Source: source, Target: target, Cuts: cuts})
+	if len(found) != 1 || found[0].Kind != Missing || len(summary.Collections) != 1 || summary.Collections[0].EqualDocs != 9 || summary.Unchecked() > 0 {
+		t.Errorf("%+v, %+v", found, summary.Collections)
+	}
+}
+
+// still are cuts of a source that writes nothing. The first one is followed by something else.
+type still struct {
+	rest
+	first func()
+}
+
+// Next implements Cuts.
+func (s *still) Next(ctx context.Context) (Cut, error) {
+	isFirst := s.made == 0
+	s.made++
+	at, err := mongo.OperationTime(ctx, s.source)
+	if err != nil {
+		return Cut{}, err
+	}
+	cut, err := (&rest{source: s.target, target: s.target}).Next(ctx)
+	cut.Source = at
+	if isFirst {
+		s.first()
+	}
 	return cut, err
 }
 

@@ -229,6 +229,9 @@ func (v *Verifier) once(ctx context.Context, s *settled, c *Collection) error {
 func (v *Verifier) documents(ctx context.Context, p *pair, c *Collection) error {
 	err := v.documentsAsListed(ctx, p, c)
 	if servererr.IsOtherCollection(err) { // It had another name at that time.
+		if v.cuts != nil { // both sides have it since they were listed
+			v.cuts.need(v.source.heard.Time(), v.target.heard.Time())
+		}
 		return fmt.Errorf("%w: %w", errChanged, err)
 	}
 	if servererr.IsRefusal(err) && !servererr.IsDenied(err) {
