@@ -276,15 +276,11 @@ func (d *dispatcher) checkOversized(ctx context.Context) error {
 
 // named finds the collection of the target with a UUID.
 func (d *dispatcher) named(ctx context.Context, id oplog.UUID) (oplog.Namespace, bool, error) {
-	list := bsoncore.NewDocumentBuilder().AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).Build()
-	reply, err := mongo.Reads(d.cfg.Target).Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(list)})
+	names, err := mongo.Databases(ctx, d.cfg.Target)
 	if err != nil {
-		return "", false, fmt.Errorf("list the databases: %w", err)
+		return "", false, err
 	}
-	array, _ := reply.Lookup("databases").ArrayOK()
-	for it := rawbson.NewIter(array); it.Next(); {
-		doc, _ := it.Document()
-		name, _ := doc.Lookup("name").StringValueOK()
+	for _, name := range names {
 		docs, err := catalog.List(ctx, d.cfg.Target, name, "")
 		if err != nil {
 			return "", false, err

@@ -169,7 +169,7 @@ var dbName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
 func checkDB(name string) error {
 	switch {
-	case name == "admin" || name == "local" || name == "config":
+	case oplog.IsServerDB(name):
 		return fmt.Errorf("metadata database %q: it belongs to the server", name)
 	case !dbName.MatchString(name):
 		return fmt.Errorf("metadata database %q: want letters, digits, _ and -, 63 at most", name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -278,29 +279,6 @@ func (b *Back) examine(ctx context.Context, link string, names *scope.Scope) (gu
 
 // databases returns the databases of a set that have data of users.
 func databases(ctx context.Context, set mongo.Caller) ([]string, error) {
-	body, err := bson.Marshal(bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
-	if err != nil {
-		return nil, err
-	}
-	reply, err := mongo.Reads(set).Call(ctx, mongo.Command{DB: "admin", Body: body})
-	if err != nil {
-		return nil, fmt.Errorf("list the target's databases: %w", err)
-	}
-	var list struct {
-		Databases []struct {
-			Name string `bson:"name"`
-		} `bson:"databases"`
-	}
-	if err := bson.Unmarshal(reply, &list); err != nil {
-		return nil, fmt.Errorf("list the target's databases: %w", err)
-	}
-	var names []string
-	for _, db := range list.Databases {
-		switch db.Name {
-		case "admin", "config", "local":
-		default:
-			names = append(names, db.Name)
-		}
-	}
-	return names, nil
+	names, err := mongo.Databases(ctx, set)
+	return slices.DeleteFunc(names, oplog.IsServerDB), err
 }

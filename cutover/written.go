@@ -116,11 +116,8 @@ func deletesOf(ctx context.Context, source mongo.Caller) func(ns oplog.Namespace
 
 // ofUsers reports whether a namespace is one that a write block covers.
 func ofUsers(ns string) bool {
-	switch oplog.Namespace(ns).DB() {
-	case "", "admin", "config", "local":
-		return false
-	}
-	return true
+	db := oplog.Namespace(ns).DB()
+	return db != "" && !oplog.IsServerDB(db)
 }
 
 // ofUsersAndRoles reports whether a namespace is one of those that users and roles are in.

@@ -176,8 +176,7 @@ func (s *seen) applyOps(op *oplog.Op, depth int) error {
 // source returns the source's name of a namespace of the target, false if nothing is mirrored
 // there. What belongs to a time series has its name.
 func (w *Watch) source(ns oplog.Namespace) (oplog.Namespace, bool) {
-	switch ns.DB() {
-	case "", "admin", "config", "local", w.cfg.MetaDB:
+	if db := ns.DB(); db == "" || oplog.IsServerDB(db) || db == w.cfg.MetaDB {
 		return "", false
 	}
 	return w.cfg.Scope.Source(ns.Series())

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -73,12 +74,12 @@ func dropDatabaseOp(db string, at oplog.OpTime) *oplog.Op {
 // leftover lists existing collections and views of the target under those names.
 func (c *Copier) leftover(ctx context.Context) (leftover, error) {
 	left := leftover{dbs: map[string]bool{}}
-	dbs, err := databases(ctx, c.cfg.Target)
+	dbs, err := mongo.Databases(ctx, c.cfg.Target)
 	if err != nil {
-		return left, err
+		return left, fmt.Errorf("look at the target: %w", err)
 	}
 	for _, db := range dbs {
-		if db == "admin" || db == "config" || db == "local" || db == c.cfg.MetaDB {
+		if oplog.IsServerDB(db) || db == c.cfg.MetaDB {
 			continue
 		}
 		listed, err := listCollections(ctx, c.cfg.Target, db)

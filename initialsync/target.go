@@ -16,31 +16,6 @@ import (
 
 var errReply = errors.New("a reply of another form")
 
-// databases lists the databases of the target.
-func databases(ctx context.Context, target mongo.Caller) ([]string, error) {
-	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).Build()
-	reply, err := mongo.Reads(target).Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(cmd)})
-	if err != nil {
-		return nil, fmt.Errorf("list the target's databases: %w", err)
-	}
-	e, _ := rawbson.Lookup(reply, "databases")
-	array, ok := e.Array()
-	if !ok {
-		return nil, fmt.Errorf("list the target's databases: %w", errReply)
-	}
-	var names []string
-	it := rawbson.NewIter(array)
-	for it.Next() {
-		doc, _ := it.Document()
-		name, ok := textOf(doc, "name")
-		if !ok {
-			return nil, fmt.Errorf("list the target's databases: %w", errReply)
-		}
-		names = append(names, name)
-	}
-	return names, it.Err()
-}
-
 // listed is a collection, time series or view of the target.
 type listed struct {
 	ns oplog.Namespace

@@ -37,6 +37,9 @@ func (n Namespace) IsCollection() bool {
 // IsCommand reports whether n is the namespace of a database's commands.
 func (n Namespace) IsCommand() bool { return n.ends(".$cmd") && n[0] != '.' }
 
+// IsServerDB reports whether a database belongs to the server: admin, config or local.
+func IsServerDB(db string) bool { return db == "admin" || db == "config" || db == "local" }
+
 // IsSystemViews reports whether n holds a database's view definitions. A write to
 // it creates, changes or drops a view.
 func (n Namespace) IsSystemViews() bool { return n.ends(".system.views") }

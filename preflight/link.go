@@ -210,7 +210,7 @@ func (c *checker) uncopied(ctx context.Context, s *server) error {
 	var names []string
 	for _, doc := range documents(reply, "databases") {
 		db, _ := doc.Lookup("name").StringValueOK()
-		if db != "admin" && db != "local" && db != "config" && len(c.cfg.Scope.TargetDBs(db)) > 0 {
+		if !oplog.IsServerDB(db) && len(c.cfg.Scope.TargetDBs(db)) > 0 {
 			names = append(names, db)
 		}
 	}
@@ -319,7 +319,7 @@ func (c *checker) mirrored(ctx context.Context, s *server) ([]string, error) {
 	var names []string
 	for _, doc := range documents(reply, "databases") {
 		db, _ := doc.Lookup("name").StringValueOK()
-		if db == "admin" || db == "local" || db == "config" || db == c.cfg.MetaDB {
+		if oplog.IsServerDB(db) || db == c.cfg.MetaDB {
 			continue
 		}
 		var list []bson.Raw

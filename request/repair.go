@@ -115,7 +115,7 @@ func checkNamespace(ns string) error {
 	switch {
 	case db == "" || coll == "":
 		return fmt.Errorf("%q is not of the form DB.COLLECTION", ns)
-	case db == "admin" || db == "local" || db == "config":
+	case oplog.IsServerDB(db):
 		return fmt.Errorf("%q belongs to the server", ns)
 	}
 	return nil

@@ -185,28 +185,11 @@ func (s *side) databases(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, s.wrap(err, "list the databases")
 	}
-	e, _ := rawbson.Lookup(reply, "databases")
-	array, ok := e.Array()
-	if !ok {
-		return nil, s.wrap(errors.New("a reply without them"), "list the databases")
-	}
-	var names []string
-	it := rawbson.NewIter(array)
-	for it.Next() {
-		doc, _ := it.Document()
-		name, _ := rawbson.Lookup(doc, "name")
-		text, ok := name.Text()
-		if !ok {
-			return nil, s.wrap(errors.New("one without a name"), "list the databases")
-		}
-		if text != "admin" && text != "config" && text != "local" {
-			names = append(names, strings.Clone(text))
-		}
-	}
-	if err := it.Err(); err != nil {
+	names, err := mongo.DatabaseNames(reply)
+	if err != nil {
 		return nil, s.wrap(err, "list the databases")
 	}
-	return names, nil
+	return slices.DeleteFunc(names, oplog.IsServerDB), nil
 }
 
 // listDB lists the collections of a database that are compared.

@@ -113,7 +113,7 @@ func (s *side) once(ctx context.Context, db string, cmd *builder) ([]bson.Raw, e
 	if err != nil {
 		return nil, err
 	}
-	return mongo.ReadAll(reply, func(db string, more *builder) (bson.Raw, error) { return s.call(ctx, db, more) })
+	return mongo.ReadCursor(reply, func(db string, more *builder) (bson.Raw, error) { return s.call(ctx, db, more) })
 }
 
 // open makes sure that the side can be asked, without waiting for one that cannot be reached.

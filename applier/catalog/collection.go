@@ -143,11 +143,7 @@ func collated(options bson.Raw) bool {
 
 // system reports whether the name of a collection excludes it from transactions.
 func system(ns oplog.Namespace) bool {
-	switch ns.DB() {
-	case "admin", "config", "local":
-		return true
-	}
-	return strings.HasPrefix(ns.Collection(), "system.")
+	return oplog.IsServerDB(ns.DB()) || strings.HasPrefix(ns.Collection(), "system.")
 }
 
 // constrains reports whether an index makes the server refuse documents because of

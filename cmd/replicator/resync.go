@@ -82,7 +82,7 @@ func checkResync(name string) error {
 		return errors.New("--namespace is missing: DB.COLLECTION, as named on the source")
 	case db == "" || coll == "":
 		return fmt.Errorf("--namespace: %q is not of the form DB.COLLECTION", name)
-	case db == "admin" || db == "local" || db == "config":
+	case oplog.IsServerDB(db):
 		return fmt.Errorf("--namespace: %s belongs to the server", name)
 	}
 	return nil

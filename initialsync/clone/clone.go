@@ -234,9 +234,5 @@ func isClustered(coll *progress.Collection) bool {
 
 // isDirect reports whether transactions cannot write to a collection.
 func isDirect(coll *progress.Collection, to oplog.Namespace) bool {
-	switch to.DB() {
-	case "admin", "config", "local":
-		return true
-	}
-	return isCapped(coll) || strings.HasPrefix(to.Collection(), "system.")
+	return oplog.IsServerDB(to.DB()) || isCapped(coll) || strings.HasPrefix(to.Collection(), "system.")
 }

@@ -87,26 +87,7 @@ func (s *source) databases(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the databases: %w", err)
 	}
-	e, _ := rawbson.Lookup(reply, "databases")
-	array, ok := e.Array()
-	if !ok {
-		return nil, errors.New("list the databases: a reply without them")
-	}
-	var names []string
-	it := rawbson.NewIter(array)
-	for it.Next() {
-		doc, _ := it.Document()
-		name, _ := rawbson.Lookup(doc, "name")
-		text, ok := name.Text()
-		if !ok {
-			return nil, errors.New("list the databases: one without a name")
-		}
-		names = append(names, string([]byte(text))) // not a view
-	}
-	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("list the databases: %w", err)
-	}
-	return names, nil
+	return mongo.DatabaseNames(reply)
 }
 
 // listDB lists the collections and views of a database that may be copied.

@@ -91,7 +91,7 @@ func (s *source) all(ctx context.Context, db string, cmd *builder) ([]bson.Raw, 
 	if err != nil {
 		return nil, err
 	}
-	return mongo.ReadAll(reply, func(db string, more *builder) (bson.Raw, error) { return s.run(ctx, db, more) })
+	return mongo.ReadCursor(reply, func(db string, more *builder) (bson.Raw, error) { return s.run(ctx, db, more) })
 }
 
 // end ends the session. Otherwise it would time out.

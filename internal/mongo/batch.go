@@ -62,9 +62,9 @@ func (b Batch) GetMore() *bsoncore.DocumentBuilder {
 	return bsoncore.NewDocumentBuilder().AppendInt64("getMore", b.Cursor).AppendString("collection", b.Collection)
 }
 
-// ReadAll returns all documents of a cursor, as views into the replies, from the reply that opened
+// ReadCursor returns all documents of a cursor, as views into the replies, from the reply that opened
 // it on. Run runs a getMore.
-func ReadAll(reply bson.Raw, run func(db string, getMore *bsoncore.DocumentBuilder) (bson.Raw, error)) ([]bson.Raw, error) {
+func ReadCursor(reply bson.Raw, run func(db string, getMore *bsoncore.DocumentBuilder) (bson.Raw, error)) ([]bson.Raw, error) {
 	batch, err := ReadBatch(reply)
 	docs := batch.Docs
 	for err == nil && batch.Cursor != 0 {
