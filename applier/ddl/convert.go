@@ -449,12 +449,9 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		return "", nil // applications have dropped it
 	}
 	err = c.build(ctx, coll, h)
-	if n, ok := after.AsFloat64OK(); ok && n > expireNever && says(err, servererr.IsDefinitionRefused) {
-		h.Spec = split(h.Spec).set(optionExpire, bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, expireNever)}).document()
-		err = c.build(ctx, coll, h)
-	}
 	if says(err, servererr.IsDefinitionRefused) && !says(err, servererr.IsDuplicateKey) {
-		// The source has it of a server that accepted it, and expires nothing by it.
+		// The source has it of a server that accepted it, and expires nothing by it, or no document since 1970 yet: a lesser
+		// age would expire those that have the date 0.
 		return fmt.Sprintf("does not expire its documents, as the server refuses that: %v", err), c.build(ctx, coll, h, optionExpire)
 	}
 	return what, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -18,13 +19,13 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// expireNever is the expireAfterSeconds of an index whose documents must not expire: 50 years. An index cannot be made one
-// without expireAfterSeconds by collMod, and servers up to 5.0.13 and 6.0.1 refuse more than the seconds since 1970
-// (index_key_validate.cpp, SERVER-68477).
-const expireNever = 1_600_000_000
+// nevers are the expireAfterSeconds of indexes whose documents must not expire, as an index cannot be made one without
+// expireAfterSeconds by collMod. The first that the server accepts is used: 68 years, so that documents with the date 0 do not
+// expire before 2038. Servers from 5.0.0 to 5.0.13, 6.0.0 and 6.0.1 refuse more than the seconds since 1970 (SERVER-68477): 50 years.
+var nevers = []int64{math.MaxInt32, 1_600_000_000}
 
-// isNever reports whether an expireAfterSeconds is that of an index that is held. Earlier versions used the largest one.
-func isNever(n int64) bool { return n == expireNever || n == math.MaxInt32 }
+// isNever reports whether an expireAfterSeconds is that of an index that is held.
+func isNever(n int64) bool { return slices.Contains(nevers, n) }
 
 // isNaN reports whether an expireAfterSeconds is not a number. Servers up to 4.4 expire nothing by such an index. It must not be sent: collMod
 // stores 0 in its place, and 5.0 reads it as 0, so that all documents would expire.
@@ -108,36 +109,56 @@ func (h *holding) options(ctx context.Context, options bson.Raw) error {
 		return nil
 	}
 	spec := fields{{name: optionExpire, value: age}}
-	return h.hold(ctx, &DeferredSpec{NS: h.of.Clone(), UUID: h.uuid, Fields: []string{optionExpire}, Spec: bytes.Clone(spec.document())}, func(dst []byte) []byte {
+	return h.hold(ctx, &DeferredSpec{NS: h.of.Clone(), UUID: h.uuid, Fields: []string{optionExpire}, Spec: bytes.Clone(spec.document())}, func(dst []byte, _ int64) []byte {
 		return bsoncore.AppendStringElement(dst, optionExpire, "off")
 	})
 }
 
 func (h *holding) index(ctx context.Context, spec bson.Raw) error {
 	age, found := split(spec).get(optionExpire)
-	if n, ok := age.AsFloat64OK(); !found || isNaN(age) || ok && n >= expireNever {
+	if n, ok := age.AsFloat64OK(); !found || isNaN(age) || ok && (n >= math.MaxInt32 || isNever(int64(n))) {
 		return nil
 	}
 	name := textOf(spec, "name")
-	return h.hold(ctx, &DeferredSpec{NS: h.ns.Clone(), UUID: h.uuid, Index: name, Fields: []string{optionExpire}, Spec: bytes.Clone(spec)}, func(dst []byte) []byte {
-		return metadata.AppendDoc(dst, "index", func(dst []byte) []byte {
-			dst = bsoncore.AppendStringElement(dst, "name", name)
-			return bsoncore.AppendInt64Element(dst, optionExpire, expireNever)
-		})
+	return h.hold(ctx, &DeferredSpec{NS: h.ns.Clone(), UUID: h.uuid, Index: name, Fields: []string{optionExpire}, Spec: bytes.Clone(spec)}, func(dst []byte, never int64) []byte {
+		if n, ok := age.AsInt64OK(); ok {
+			never = max(n, never) // not less than before
+		}
+		return appendIndexAge(dst, name, never)
 	})
 }
 
 // hold records the options as deferred, then changes them.
-func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst []byte) []byte) error {
+func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst []byte, never int64) []byte) error {
 	if err := h.record(ctx, spec); err != nil {
 		return fmt.Errorf("record deferred options: %w", err)
 	}
-	reply, once, err := h.modify(ctx, change)
+	never := nevers[0]
+	modify := func() (bson.Raw, bool, error) {
+		return h.modify(ctx, func(dst []byte) []byte { return change(dst, never) })
+	}
+	reply, once, err := modify()
+	if says(err, servererr.IsOptionRefused) {
+		never = nevers[1]
+		reply, once, err = modify()
+	}
 	if err != nil {
 		return err
 	}
 	h.held = append(h.held, string(h.ns)+" "+spec.Index)
-	return h.let(ctx, spec, func(dst []byte, linked bool) []byte { return restoring(dst, spec, reply, once && linked) })
+	return h.let(ctx, spec, func(dst []byte, linked bool) []byte {
+		if remade := once && linked && spec.Index != "" && !reply.Lookup(optionExpire+"_old").IsNumber(); remade {
+			return appendIndexAge(dst, spec.Index, never) // it expired nothing before: a link, or an application, has made it again
+		}
+		return restoring(dst, spec, reply)
+	})
+}
+
+// appendIndexAge appends the change of an index's age to a collMod.
+func appendIndexAge(dst []byte, index string, age int64) []byte {
+	return metadata.AppendDoc(dst, "index", func(dst []byte) []byte {
+		return bsoncore.AppendInt64Element(bsoncore.AppendStringElement(dst, "name", index), optionExpire, age)
+	})
 }
 
 // modify sends collMod for the collection. Once reports whether it was sent once.
@@ -180,16 +201,11 @@ func (h *holding) let(ctx context.Context, spec *DeferredSpec, restore func(dst 
 }
 
 // restoring appends the change of a collMod that restores an option: to the value that it had before the command with the
-// reply, if that is known. Remade means that an index whose age the command has not replaced expired nothing: a link, or an
-// application, has made it again.
-func restoring(dst []byte, spec *DeferredSpec, reply bson.Raw, remade bool) []byte {
+// reply, if that is known.
+func restoring(dst []byte, spec *DeferredSpec, reply bson.Raw) []byte {
 	age, _ := split(spec.Spec).get(optionExpire)
-	was := reply.Lookup(optionExpire + "_old")
-	switch {
-	case was.IsNumber() && !isNever(was.AsInt64()):
+	if was := reply.Lookup(optionExpire + "_old"); was.IsNumber() && !isNever(was.AsInt64()) {
 		age = was // not that of a command that was sent again
-	case spec.Index != "" && remade && !was.IsNumber():
-		age = bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, expireNever)}
 	}
 	put := func(dst []byte) []byte {
 		return bsoncore.AppendValueElement(dst, optionExpire, bsoncore.Value{Type: bsoncore.Type(age.Type), Data: age.Value})

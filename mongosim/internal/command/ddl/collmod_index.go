@@ -45,8 +45,10 @@ func (m *modification) takeIndex(e rawbson.Elem) error {
 		case m.coll.CappedBytes > 0 && m.r.Server.AtLeast(5, 1):
 			return servererr.New(servererr.InvalidOptions, "TTL indexes are not supported for capped collections.")
 		}
-		if err := checkAge(*c.expire, indexspec.MaxAge(m.r.Server.Version)); err != nil {
-			return err
+		if m.r.Server.AtLeast(5, 0) { // earlier, collMod took any number
+			if err := checkAge(*c.expire, indexspec.MaxAge(m.r.Server.Version)); err != nil {
+				return err
+			}
 		}
 	}
 	if c.index, err = indexFor(m.coll, name, key); err != nil {
