@@ -3,6 +3,8 @@ package cutover_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -406,6 +408,20 @@ func TestBackHeldLate(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		s.is(name, tt.age, tt.deferred...)
+	}
+}
+
+// TestBackLongAge: an index that a server has held with its own age, as it accepts no longer one, gets the age that the link has
+// recorded for it since.
+func TestBackLongAge(t *testing.T) {
+	t.Parallel()
+	for _, age := range []int64{1_700_000_000, math.MaxInt32} {
+		s := newSides(t)
+		must.Succeed(t, s.begin(s.last))
+		s.run(fmt.Sprintf(`{"collMod": "c", "index": {"name": "at_1", "expireAfterSeconds": %d}}`, age))
+		s.is("held", age, 3600)
+		s.ended()
+		s.is(fmt.Sprint("ended, of ", age), 3600)
 	}
 }
 

@@ -432,7 +432,7 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		return "", err
 	}
 	if age, does := is.get(optionExpire); does {
-		if n, ok := age.AsInt64OK(); !ok || !isNever(n) {
+		if n, ok := age.AsFloat64OK(); !ok || n < float64(nevers[1]) { // of longer, it was held with its own, or is not a number
 			return "", nil
 		}
 	}
