@@ -91,17 +91,36 @@ func (j *job) note(ctx context.Context, ids, different []bson.RawValue, cut *che
 	}
 	var same []bson.RawValue
 	for _, id := range ids {
-		if stored, is := j.stored[keyOf(id)]; is {
-			id = stored
-		}
-		if !still[keyOf(id)] {
-			same = append(same, id)
+		key := keyOf(id)
+		stored, is := j.stored[key]
+		switch {
+		case still[key]:
+		case is:
+			same = append(same, stored)
+		default: // one that was deleted may have been another type of number
+			same = append(same, alike(id)...)
 		}
 	}
 	if err := j.m.cfg.Proved(ctx, j.source, same, cut); err != nil {
 		return fmt.Sprintf(" (differences that were known of them remain until the next verification: %v)", err)
 	}
 	return ""
+}
+
+// alike returns an _id and, of an integer, the other types of number that a server takes for equal.
+func alike(id bson.RawValue) []bson.RawValue {
+	all := []bson.RawValue{id}
+	n, ok := id.AsInt64OK()
+	if !ok {
+		return all
+	}
+	for _, v := range []any{int32(n), n, float64(n)} { //nolint:gosec // one that it does not fit is not equal
+		t, data, err := bson.MarshalValue(v)
+		if other := (bson.RawValue{Type: t, Value: data}); err == nil && t != id.Type && keyOf(other) == keyOf(id) {
+			all = append(all, other)
+		}
+	}
+	return all
 }
 
 // named names some of the documents.
