@@ -56,3 +56,35 @@ func TestRepairedBefore(t *testing.T) {
 	repaired()
 	is("repaired after that", 0)
 }
+
+// TestCutsOfDifferences: differences that are found without a cut need one more for each range, and not for each group that is
+// reported.
+func TestCutsOfDifferences(t *testing.T) {
+	t.Parallel()
+	const groups, ranges = 12, 3
+	source, target := cluster(t), cluster(t)
+	docs := neighbours(t, 0, groups*mostFound)
+	insertRaw(t, source, "d.c", docs...)
+	run(t, target, "d", bson.D{{Key: "create", Value: "c"}})
+	refuse := func(cmd mongo.Command) error {
+		if _, atCut := at(cmd); atCut {
+			return servererr.New(servererr.SnapshotUnavailable, "planted")
+		}
+		return nil
+	}
+	made := func(to mongo.Caller) int {
+		cuts := &rest{source: source, target: target}
+		_, found := check(t, Config{
+			Source: source, Target: to, Cuts: cuts, Progress: &Progress{Target: target, DB: "replicator", Link: "l"},
+			Workers: 1, RangeBytes: int64(len(docs) * len(docs[0]) / ranges),
+		})
+		if len(found) < len(docs) {
+			t.Fatalf("%d differences", len(found))
+		}
+		return cuts.made
+	}
+	atCuts := made(target)
+	if without := made(&hook{Caller: target, ns: "d.c", before: refuse}); without > atCuts+ranges {
+		t.Errorf("%d cuts, and %d where the collection is read at one", without, atCuts)
+	}
+}

@@ -68,11 +68,12 @@ type scan struct {
 	// lost is whether the last attempt has compared a part that is read again.
 	lost bool
 	// cut is the one at which it reads, nil for none; used includes all cuts so far. since is one that is not newer than what it
-	// has read without a cut, until one that is not older than the differences that it has confirmed, nil if there are none.
-	cut   *Cut
-	used  span
-	since *Cut
-	until *Cut
+	// has read without a cut, until one that is not older than the differences that it has confirmed, if any.
+	cut       *Cut
+	used      span
+	since     *Cut
+	until     *Cut
+	confirmed bool
 }
 
 // span is the time at which the range was compared, nil for both without cuts.
@@ -103,7 +104,13 @@ func (s *scan) run(ctx context.Context) error {
 	if err := s.read(ctx); err != nil {
 		return err
 	}
-	return s.flush(ctx)
+	if err := s.flush(ctx); err != nil || !s.confirmed || !s.v.stores() {
+		return err
+	}
+	// Documents that a repair has found the same at an earlier cut differ again.
+	until, err := s.v.cuts.reachTarget(ctx, s.v.target.heard.Time())
+	s.until = &until
+	return err
 }
 
 // read reads the range to its end, again after errors that pass.
@@ -309,14 +316,7 @@ func (s *scan) flush(ctx context.Context) error {
 		if found, err = s.displacedStill(ctx, found); err != nil {
 			return err
 		}
-		if len(found) > 0 {
-			// Documents that a repair has found the same at an earlier cut differ again.
-			until, err := s.v.cuts.reachTarget(ctx, s.v.target.heard.Time())
-			if err != nil {
-				return err
-			}
-			s.until = &until
-		}
+		s.confirmed = s.confirmed || len(found) > 0
 	}
 	for i := range found {
 		count(&s.tally, found[i].Kind)
