@@ -424,17 +424,16 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		m := modification{step: c.step, coll: coll, send: fields{{optionExpire, after}}}
 		return what, m.change(ctx)
 	}
-	if coll.Capped {
-		return "", nil // it expires nothing at the source either, and newer servers refuse it (index_catalog_impl.cpp)
-	}
 	is, err := c.ready(ctx, coll, h)
 	if err != nil {
 		return "", err
 	}
-	if age, does := is.get(optionExpire); does {
-		if n, ok := age.AsFloat64OK(); !ok || n < float64(nevers[1]) { // of longer, it was held with its own, or is not a number
-			return "", nil
-		}
+	age, does := is.get(optionExpire)
+	if n, ok := age.AsFloat64OK(); does && (!ok || n < float64(nevers[1])) { // of longer, it was held with its own, or is not a number
+		return "", nil
+	}
+	if coll.Capped && !does {
+		return "does not expire its documents, as servers before 7.1 expire none of a capped collection: if the source does, use collMod", nil
 	}
 	if is != nil {
 		err := c.modify(ctx, coll, h, field{optionExpire, after})

@@ -76,9 +76,8 @@ func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db strin
 		if err := h.options(ctx, options); err != nil {
 			return h.held, fmt.Errorf("hold what expires documents of %s: %w", ns, err)
 		}
-		if capped, _ := rawbson.Lookup(options, "capped"); capped.Truth() {
-			continue // its indexes expire nothing, and newer servers refuse to change that of one
-		}
+		capped, _ := rawbson.Lookup(options, "capped")
+		h.capped = capped.Truth()
 		specs, err := catalog.Indexes(ctx, target, ns)
 		if err != nil {
 			return h.held, fmt.Errorf("hold what expires documents of %s: %w", ns, err)
@@ -99,6 +98,7 @@ type holding struct {
 	target mongo.Caller
 	ns, of oplog.Namespace // of is that whose options are deferred
 	uuid   oplog.UUID
+	capped bool
 	free   func(context.Context) error
 	held   []string
 }
@@ -130,7 +130,8 @@ func (h *holding) index(ctx context.Context, spec bson.Raw) error {
 
 // hold records the options as deferred, then changes them.
 func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst []byte, never int64) []byte) error {
-	if err := h.record(ctx, spec); err != nil {
+	doc, err := h.record(ctx, spec)
+	if err != nil {
 		return fmt.Errorf("record deferred options: %w", err)
 	}
 	never := nevers[0]
@@ -141,6 +142,9 @@ func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst 
 	if says(err, servererr.IsOptionRefused) {
 		never = nevers[1]
 		reply, once, err = modify()
+	}
+	if h.capped && says(err, servererr.IsOptionRefused) {
+		return h.replace(ctx, doc, nil) // servers from 5.1 to 7.0 expire nothing of a capped collection (SERVER-77586)
 	}
 	if err != nil {
 		return err
@@ -227,25 +231,25 @@ func outlived(err error) bool { return servererr.Classify(err).Passes() }
 // record records a deferred option, unless the link has begun. In place of another record it puts the new one only if
 // that is as it was before the link was asked for: an index may have been changed since it was held. Each has an id of
 // its own: that of another process, which may belong to the link by now, is never deleted as this one's.
-func (h *holding) record(ctx context.Context, spec *DeferredSpec) error {
-	doc := metadata.Document(func(dst []byte) []byte {
+func (h *holding) record(ctx context.Context, spec *DeferredSpec) (doc bson.Raw, err error) {
+	doc = metadata.Document(func(dst []byte) []byte {
 		return bsoncore.AppendObjectIDElement(appendDeferred(h.deferredID(spec)(dst), spec), "held", bson.NewObjectID())
 	})
 	was, err := metadata.FindOne(ctx, h.target, h.cfg.MetaDB, metadata.Deferred, h.deferredID(spec))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	was = bytes.Clone(was)
 	if err := h.free(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := h.replace(ctx, was, doc); err != nil {
-		return err
+		return nil, err
 	}
 	if err := h.free(ctx); err != nil {
-		return errors.Join(err, h.replace(ctx, doc, was))
+		return nil, errors.Join(err, h.replace(ctx, doc, was))
 	}
-	return nil
+	return doc, nil
 }
 
 // replace puts a record in place of exactly another one. Each is nil for none. It does nothing if another process was

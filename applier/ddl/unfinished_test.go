@@ -269,10 +269,10 @@ func TestExpireHeld(t *testing.T) {
 	}
 }
 
-// TestExpireCapped: an index of a capped collection that expires nothing, as servers before 5.1 accept one, stays as it is.
+// TestExpireCapped: an index of a capped collection, which expires nothing at a source before 7.1, stays as it is, and that is said.
 func TestExpireCapped(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"4.4", "5.0", "6.0", "7.0"} {
+	for _, dialect := range []string{"4.4", "5.0", "6.0", "7.0", "8.0"} {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			u := unfinishedOn(t, dialect)
@@ -282,9 +282,10 @@ func TestExpireCapped(t *testing.T) {
 			must.Succeed(t, u.apply(op)(t.Context()))
 			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
 			must.Succeed(t, c.Convert(t.Context(), nil))
-			must.Succeed(t, c.Expire(t.Context(), nil, nil))
-			if _, ready := u.inProgress("x"); !ready {
-				t.Error("the index is gone")
+			var said string
+			must.Succeed(t, c.Expire(t.Context(), nil, func(is ddl.Converted) { said = is.What }))
+			if age, there := u.age("x"); !there || age >= 0 || !strings.Contains(said, "does not expire its documents") {
+				t.Errorf("the index is there: %t; documents expire after %d s; said: %s", there, age, said)
 			}
 		})
 	}
@@ -410,7 +411,7 @@ func (a agedIndex) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	}}})
 }
 
-// TestHoldCapped: an index of a capped collection, which expires nothing, does not keep a link from beginning.
+// TestHoldCapped: an index of a capped collection that expires nothing does not keep a link from beginning.
 func TestHoldCapped(t *testing.T) {
 	t.Parallel()
 	u := unfinishedOn(t, "7.0")
@@ -421,5 +422,32 @@ func TestHoldCapped(t *testing.T) {
 		func(oplog.Namespace) bool { return true }, func(context.Context) error { return nil })
 	if err != nil || len(held) != 0 {
 		t.Errorf("held %q: %v", held, err)
+	}
+	if left := must.Get(ddl.ReadDeferred(t.Context(), u.target, "replicator", "link"))(t); len(left) != 0 {
+		t.Errorf("deferred: %v", left)
+	}
+}
+
+// TestHoldCappedExpires: an index of a capped collection that expires documents, as from 7.1 on, is held, and expires them again.
+func TestHoldCappedExpires(t *testing.T) {
+	t.Parallel()
+	for dialect, held := range map[string]int64{"4.4": 1<<31 - 1, "5.0": 1_600_000_000, "8.0": 1<<31 - 1} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			u := unfinishedOn(t, dialect)
+			u.run("db", `{"drop": "a"}`)
+			u.run("db", `{"create": "a", "capped": true, "size": 4096}`)
+			u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 3600}]}`)
+			must.Get(ddl.HoldExpiry(t.Context(), u.target, "replicator", "link", "db",
+				func(oplog.Namespace) bool { return true }, func(context.Context) error { return nil }))(t)
+			if age, _ := u.age("x"); age != held {
+				t.Errorf("held: documents expire after %d s, want %d", age, held)
+			}
+			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
+			must.Succeed(t, c.Expire(t.Context(), nil, nil))
+			if age, _ := u.age("x"); age != 3600 {
+				t.Errorf("expires: documents expire after %d s", age)
+			}
+		})
 	}
 }

@@ -157,7 +157,6 @@ func TestIndexesAreRefused(t *testing.T) {
 		{`{drop: "new", $db: "d"}`, 26, "ns not found"},
 		{`{createIndexes: "fr", indexes: [{key: {_id: 1}, name: "x", collation: {locale: "en"}}], $db: "d"}`, 2, "The _id index must have the same collation as the collection."},
 		{`{createIndexes: "fr", indexes: [{key: {x: "text"}, name: "x"}], $db: "d"}`, 67, "…Index type 'text' does not support collation"},
-		{`{createIndexes: "cap", indexes: [{key: {x: 1}, name: "x", expireAfterSeconds: 1}], $db: "d"}`, 67, "Cannot create TTL index on a capped collection"},
 		{`{createIndexes: "c", $db: "d"}`, 40414, "…createIndexes.indexes' is missing"},
 		{`{createIndexes: "c", indexes: {}, $db: "d"}`, 14, "…expected type 'array'"},
 		{`{createIndexes: "c", indexes: [1], $db: "d"}`, 14, "…'createIndexes.indexes.0' is the wrong type 'int'"},

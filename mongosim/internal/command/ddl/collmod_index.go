@@ -42,7 +42,7 @@ func (m *modification) takeIndex(e rawbson.Elem) error {
 		case m.series:
 			return servererr.New(servererr.InvalidOptions, "TTL indexes are not supported for time-series collections. "+
 				"Please refer to the documentation and use the top-level 'expireAfterSeconds' option instead")
-		case m.coll.CappedBytes > 0 && m.r.Server.AtLeast(5, 1):
+		case m.coll.CappedBytes > 0 && m.r.Server.AtLeast(5, 1) && !m.r.Server.AtLeast(7, 1):
 			return servererr.New(servererr.InvalidOptions, "TTL indexes are not supported for capped collections.")
 		}
 		if m.r.Server.AtLeast(5, 0) { // earlier, collMod took any number

@@ -228,7 +228,7 @@ func createIndexes(r *dispatch.Request, ops opwrite.Ops, ns oplog.Namespace, giv
 	if err != nil {
 		return err
 	}
-	if err := checkTogether(coll, added); err != nil {
+	if err := checkTogether(r.Server, coll, added); err != nil {
 		return err
 	}
 	out.Buf = bsoncore.AppendInt32Element(out.Buf, "numIndexesBefore", int32(before))
@@ -309,7 +309,7 @@ func indexOptions(r *dispatch.Request) (ignore bool, quorum bsoncore.Value, err 
 }
 
 // checkTogether refuses indexes that conflict with the collection's other ones.
-func checkTogether(coll *storage.Collection, added []bson.Raw) error {
+func checkTogether(s *dispatch.Server, coll *storage.Collection, added []bson.Raw) error {
 	if len(coll.Indexes)+len(added) > MaxIndexes {
 		key, _ := rawbson.Lookup(added[len(added)-1], "key")
 		return servererr.New(servererr.CannotCreateIndex, "add index fails, too many indexes for %s key:%s", coll.NS, bsontext.Value(key.Raw()))
@@ -328,7 +328,7 @@ func checkTogether(coll *storage.Collection, added []bson.Raw) error {
 				"only one text index per collection allowed, found existing text index \"%s\"", text)
 		case arg.Has(spec, "textIndexVersion"):
 			text = name
-		case arg.Has(spec, "expireAfterSeconds") && coll.CappedBytes > 0:
+		case arg.Has(spec, "expireAfterSeconds") && coll.CappedBytes > 0 && s.AtLeast(5, 1) && !s.AtLeast(7, 1):
 			return servererr.New(servererr.CannotCreateIndex, "Cannot create TTL index on a capped collection")
 		}
 	}

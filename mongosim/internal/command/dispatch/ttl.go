@@ -37,7 +37,7 @@ func (s *Server) RemoveExpired(ctx context.Context) (removed int, err error) {
 	err = s.Config.Store.Read(func(r *storage.Reader) error {
 		for _, c := range r.View(bson.Timestamp{}).Collections("") {
 			if c.NS.DB() != "local" {
-				rules = append(rules, expiries(c, s.Config.Now())...)
+				rules = append(rules, s.expiries(c, s.Config.Now())...)
 			}
 		}
 		return nil
@@ -109,8 +109,8 @@ func (s *Server) expire(rule expiry, after storage.RecordID) (n int, last storag
 	return n, last, more, err
 }
 
-// expiries are the rules of a collection.
-func expiries(c *storage.Collection, now time.Time) []expiry {
+// expiries are the rules of a collection. Indexes of capped ones expire nothing before 7.1.
+func (s *Server) expiries(c *storage.Collection, now time.Time) []expiry {
 	var rules []expiry
 	add := func(filter bson.Raw) {
 		if m, err := serverquery.Compile(filter, serverquery.Options{}); err == nil {
@@ -118,6 +118,9 @@ func expiries(c *storage.Collection, now time.Time) []expiry {
 		}
 	}
 	for _, index := range c.Indexes {
+		if c.CappedBytes > 0 && !s.AtLeast(7, 1) {
+			break
+		}
 		seconds, ok := lookupSeconds(index.Spec)
 		key, _ := rawbson.Lookup(index.Spec, "key")
 		fields, _ := key.Document()
