@@ -76,6 +76,11 @@ type Config struct {
 	Sample float64
 	// ShowValues has values in differences.
 	ShowValues bool
+	// Patience is for how long a side that does not answer is asked again. Zero means a minute.
+	Patience time.Duration
+	// Waits is called with the error when a side has been asked again for 10 s, and every 30 s
+	// after that; it may be nil. Several goroutines may call it.
+	Waits func(err error)
 	// Observer receives events.
 	Observer event.Observer
 	// Found is called with each difference, one at a time. An error of it ends the
@@ -90,7 +95,8 @@ const (
 	defaultRangeBytes = 64 << 20
 	defaultMemory     = 256 << 20
 	// LeastMemory is the minimum of Config.Memory: two replies of each side, and what waits.
-	LeastMemory = 80 << 20
+	LeastMemory     = 80 << 20
+	defaultPatience = time.Minute
 	// joinPart is the part (1/n) of a worker's memory for documents that wait for their
 	// counterpart.
 	joinPart = 8
@@ -105,6 +111,12 @@ func (c *Config) setDefaults() {
 	}
 	if c.Memory == 0 {
 		c.Memory = defaultMemory
+	}
+	if c.Patience == 0 {
+		c.Patience = defaultPatience
+	}
+	if c.Waits == nil {
+		c.Waits = func(error) {}
 	}
 	if c.Checked == nil {
 		c.Checked = func(*Collection) {}

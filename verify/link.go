@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type LinkCuts struct {
 	Links *checkpoint.Store
 	// By is the operator that asks for cuts.
 	By string
+	// Patience is for how long a target that does not answer is asked again. Zero means a minute.
+	Patience time.Duration
 	// Wait is for how long Next waits. Zero means 2 minutes.
 	Wait time.Duration
 }
@@ -37,7 +40,7 @@ var _ Cuts = (*LinkCuts)(nil)
 // Newest implements Cuts.
 func (l *LinkCuts) Newest(ctx context.Context) (Cut, bool, error) {
 	var list []checkpoint.Cut
-	err := mongo.Retry{For: time.Minute, Again: again}.Do(ctx, func() (err error) {
+	err := l.retry().Do(ctx, func() (err error) {
 		list, err = l.Links.Cuts(ctx)
 		return err
 	})
@@ -45,6 +48,10 @@ func (l *LinkCuts) Newest(ctx context.Context) (Cut, bool, error) {
 		return Cut{}, false, err
 	}
 	return ofLink(&list[0]), true, nil
+}
+
+func (l *LinkCuts) retry() mongo.Retry {
+	return mongo.Retry{For: cmp.Or(l.Patience, defaultPatience), Again: again}
 }
 
 func ofLink(c *checkpoint.Cut) Cut {
@@ -74,7 +81,7 @@ func (l *LinkCuts) await(ctx context.Context, wait time.Duration) (Cut, error) {
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var after bson.Timestamp
-	err := mongo.Retry{For: time.Minute, Again: again}.Do(ctx, func() (err error) {
+	err := l.retry().Do(ctx, func() (err error) {
 		after, err = mongo.OperationTime(ctx, l.Links.Target())
 		return err
 	})

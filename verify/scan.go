@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/idrange"
-	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
@@ -115,7 +114,7 @@ func (s *scan) run(ctx context.Context) error {
 
 // read reads the range to its end, again after errors that pass.
 func (s *scan) read(ctx context.Context) error {
-	tries := mongo.Retry{Again: again}.Start()
+	tries := s.v.cfg.retry().Start()
 	for stale, lost := 0, 0; ; {
 		before, whole := s.place(), s.pieces == nil && s.order == byID
 		err := s.attempt(ctx)
@@ -148,7 +147,7 @@ func (s *scan) read(ctx context.Context) error {
 				return fmt.Errorf("%w: %w", errOverwritten, err)
 			}
 			if progress {
-				tries = mongo.Retry{Again: again}.Start()
+				tries = s.v.cfg.retry().Start()
 			}
 			if err := tries.Wait(ctx, err); err != nil {
 				return err

@@ -60,7 +60,7 @@ func New(cfg Config) (*Verifier, error) {
 		return nil, err
 	}
 	v := &Verifier{
-		cfg: cfg, found: map[oplog.Namespace]*foundList{}, source: newSide(clone.Source, cfg.Source), target: newSide(clone.Target, cfg.Target),
+		cfg: cfg, found: map[oplog.Namespace]*foundList{}, source: newSide(&cfg, clone.Source, cfg.Source), target: newSide(&cfg, clone.Target, cfg.Target),
 		pace: pacing{cfg.Pacer}, ended: func() error { return nil }, ranges: semaphore.NewWeighted(int64(cfg.workers())),
 		moves: moves{left: map[oplog.UUID]bool{}, compared: map[oplog.UUID]bool{}},
 	}

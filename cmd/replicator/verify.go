@@ -87,6 +87,7 @@ func (c *verifyCommand) Run(ctx context.Context, out cli.Output) error {
 	r := verifyReport{out: out.Results, json: c.JSON}
 	cfg := verify.Config{
 		Source: sides.source, Target: sides.target, Scope: names, Workers: c.Workers, RangeBytes: int64(c.RangeBytes), Memory: int64(c.Memory),
+		Patience: verifyPatience, Waits: func(err error) { out.Complain("waiting until both clusters answer: %v", err) },
 		AnyFieldOrder: c.IgnoreFieldOrder, Sample: float64(c.Sample), ShowValues: c.ShowValues, Found: r.found,
 	}
 	if c.Link != "" {
@@ -115,6 +116,10 @@ func (c *verifyCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	return verdict(summary)
 }
+
+// verifyPatience is for how long a cluster may not answer: a comparison may have taken hours by then, and without a link it
+// cannot be resumed.
+const verifyPatience = 10 * time.Minute
 
 // paced compares while the pacer watches both sides.
 func paced(ctx context.Context, pacer *pace.Pacer, v *verify.Verifier) (*verify.Summary, error) {
@@ -186,7 +191,7 @@ func (c *verifyCommand) ofLink(ctx context.Context, target *driver.Set, names *s
 	if mine := names.Fingerprint(); !strings.HasPrefix(state.Fingerprint, mine+";") {
 		return cli.Usage(fmt.Errorf("link %s mirrors other namespaces than these (%s): give --include, --exclude, --map and --users-and-roles as for replicator run", c.Link, names.Describe()))
 	}
-	cfg.Cuts = &verify.LinkCuts{Links: store, By: operator()}
+	cfg.Cuts = &verify.LinkCuts{Links: store, By: operator(), Patience: verifyPatience}
 	cfg.Progress = &verify.Progress{Target: target, DB: c.MetadataDB, Link: c.Link, Resume: c.Resume}
 	cfg.Deferred = func(ctx context.Context) (verify.Overlay, error) {
 		specs, err := ddl.ReadDeferred(ctx, mongo.Reads(target), c.MetadataDB, c.Link)
