@@ -59,11 +59,17 @@ func TestInTransactions(t *testing.T) {
 		insertRaw(t, target, "d.c", b...)
 		var mu sync.Mutex
 		reads, gone := 0, 0
+		// at is the cut at which a session reads; lost are those of transactions that are gone, which two may share.
+		at, lost := map[string]string{}, map[string]bool{}
 		before := func(cmd mongo.Command) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if _, in := rawbson.Lookup(cmd.Body, "autocommit"); !in {
 				return nil
+			}
+			session, _ := rawbson.Lookup(cmd.Body, "lsid")
+			if concern, begins := rawbson.Lookup(cmd.Body, "readConcern"); begins {
+				at[string(session.Value)] = string(concern.Value)
 			}
 			reads++
 			switch {
@@ -74,6 +80,7 @@ func TestInTransactions(t *testing.T) {
 				insertRaw(t, source, "d.c", more...)
 			case reads%5 == 0 && gone < 3:
 				gone++
+				lost[at[string(session.Value)]] = true
 				return servererr.New(servererr.NoSuchTransaction, "planted")
 			}
 			return nil
@@ -85,8 +92,8 @@ func TestInTransactions(t *testing.T) {
 		if len(found) != len(want) || c.Fault != "" || c.How != string(byID)+", in transactions" || c.First == nil {
 			t.Errorf("ranges of %d: %d differences, want %d: %+v", rangeBytes, len(found), len(want), c)
 		}
-		if cuts.made <= gone {
-			t.Errorf("%d cuts, and %d transactions are gone", cuts.made, gone)
+		if cuts.made <= len(lost) || lost[""] {
+			t.Errorf("%d cuts, and %d transactions are gone, of %d cuts", cuts.made, gone, len(lost))
 		}
 		if rangeBytes > 0 && gone == 0 || from.begun == 0 || to.begun == 0 || from.begun != from.ended || to.begun != to.ended {
 			t.Errorf("ranges of %d: %d are gone; of the source %d begun, %d ended; of the target %d and %d", rangeBytes, gone, from.begun, from.ended, to.begun, to.ended)
