@@ -8,10 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // TestPatience: a side may not answer for as long as Config.Patience, whatever is read of it.
