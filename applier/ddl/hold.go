@@ -116,7 +116,7 @@ func (h *holding) options(ctx context.Context, options bson.Raw) error {
 
 func (h *holding) index(ctx context.Context, spec bson.Raw) error {
 	age, found := split(spec).get(optionExpire)
-	if n, ok := age.AsFloat64OK(); !found || isNaN(age) || ok && (n >= math.MaxInt32 || isNever(int64(n))) {
+	if n, ok := age.AsFloat64OK(); !found || ok && (n >= math.MaxInt32 || isNever(int64(n))) {
 		return nil
 	}
 	name := textOf(spec, "name")
@@ -151,7 +151,8 @@ func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst 
 	}
 	h.held = append(h.held, string(h.ns)+" "+spec.Index)
 	return h.let(ctx, spec, func(dst []byte, linked bool) []byte {
-		if remade := once && linked && spec.Index != "" && !reply.Lookup(optionExpire+"_old").IsNumber(); remade {
+		age, _ := split(spec.Spec).get(optionExpire)
+		if remade := once && linked && spec.Index != "" && !reply.Lookup(optionExpire+"_old").IsNumber(); remade || isNaN(age) {
 			return appendIndexAge(dst, spec.Index, never) // it expired nothing before: a link, or an application, has made it again
 		}
 		return restoring(dst, spec, reply)

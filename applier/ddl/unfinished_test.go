@@ -3,6 +3,7 @@ package ddl_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -397,7 +398,10 @@ func TestRevertAwaitsBuild(t *testing.T) {
 
 // agedIndex is a target whose indexes all have an expireAfterSeconds, as on capped collections only earlier servers accept
 // it.
-type agedIndex struct{ mongo.Caller }
+type agedIndex struct {
+	mongo.Caller
+	age any
+}
 
 // Call implements mongo.Caller.
 func (a agedIndex) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
@@ -406,7 +410,7 @@ func (a agedIndex) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	}
 	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{
 		{Key: "id", Value: int64(0)}, {Key: "ns", Value: "db.a"}, {Key: "firstBatch", Value: bson.A{bson.D{
-			{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x"}, {Key: "expireAfterSeconds", Value: 3600},
+			{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x"}, {Key: "expireAfterSeconds", Value: a.age},
 		}}},
 	}}})
 }
@@ -418,7 +422,7 @@ func TestHoldCapped(t *testing.T) {
 	u.run("db", `{"drop": "a"}`)
 	u.run("db", `{"create": "a", "capped": true, "size": 4096}`)
 	u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x"}]}`)
-	held, err := ddl.HoldExpiry(t.Context(), agedIndex{u.target}, "replicator", "link", "db",
+	held, err := ddl.HoldExpiry(t.Context(), agedIndex{u.target, 3600}, "replicator", "link", "db",
 		func(oplog.Namespace) bool { return true }, func(context.Context) error { return nil })
 	if err != nil || len(held) != 0 {
 		t.Errorf("held %q: %v", held, err)
@@ -448,6 +452,46 @@ func TestHoldCappedExpires(t *testing.T) {
 			if age, _ := u.age("x"); age != 3600 {
 				t.Errorf("expires: documents expire after %d s", age)
 			}
+		})
+	}
+}
+
+// TestHoldNotANumber: an index whose expireAfterSeconds is not a number, by which 5.0 expires all documents, is held, and does not
+// get that again.
+func TestHoldNotANumber(t *testing.T) {
+	t.Parallel()
+	for dialect, held := range map[string]int64{"4.4": 1<<31 - 1, "5.0": 1_600_000_000} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			u := unfinishedOn(t, dialect)
+			u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 3600}]}`)
+			is := func(what string) {
+				t.Helper()
+				if age, _ := u.age("x"); age != held {
+					t.Errorf("%s: documents expire after %d s, want %d", what, age, held)
+				}
+			}
+			hold := func(free func() error) error {
+				_, err := ddl.HoldExpiry(t.Context(), agedIndex{u.target, math.NaN()}, "replicator", "link", "db",
+					func(oplog.Namespace) bool { return true }, func(context.Context) error { return free() })
+				return err
+			}
+			must.Succeed(t, hold(func() error { return nil }))
+			is("held")
+			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
+			must.Succeed(t, c.Expire(t.Context(), nil, nil))
+			is("the link has ended")
+			checks := 0
+			err := hold(func() error {
+				if checks++; checks == 2 { // once it is recorded
+					u.run("replicator", `{"delete": "deferred", "deletes": [{"q": {}, "limit": 0}]}`)
+				}
+				return nil
+			})
+			if !errors.Is(err, ddl.ErrExpiryRestored) {
+				t.Errorf("restored meanwhile: %v", err)
+			}
+			is("restored meanwhile")
 		})
 	}
 }
