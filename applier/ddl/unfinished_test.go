@@ -285,7 +285,7 @@ func TestExpireCapped(t *testing.T) {
 			must.Succeed(t, c.Convert(t.Context(), nil))
 			var said string
 			must.Succeed(t, c.Expire(t.Context(), nil, func(is ddl.Converted) { said = is.What }))
-			if age, there := u.age("x"); !there || age >= 0 || !strings.Contains(said, "does not expire its documents") {
+			if age, there := u.age(); !there || age >= 0 || !strings.Contains(said, "does not expire its documents") {
 				t.Errorf("the index is there: %t; documents expire after %d s; said: %s", there, age, said)
 			}
 		})
@@ -332,18 +332,18 @@ func TestExpireFar(t *testing.T) {
 			must.Succeed(t, u.apply(op)(t.Context()))
 			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
 			must.Succeed(t, c.Expire(t.Context(), nil, nil))
-			if got, there := u.age("x"); got != tt.want || !there {
+			if got, there := u.age(); got != tt.want || !there {
 				t.Errorf("the index is there: %t; documents expire after %d s, want %d", there, got, tt.want)
 			}
 		})
 	}
 }
 
-// age returns the expireAfterSeconds of an index of db.a, -1 for none, and whether the index is there.
-func (u *unfinished) age(index string) (age int64, there bool) {
+// age returns the expireAfterSeconds of the index x of db.a, -1 for none, and whether the index is there.
+func (u *unfinished) age() (age int64, there bool) {
 	u.t.Helper()
 	for _, spec := range must.Get(catalog.Indexes(u.t.Context(), u.target, "db.a"))(u.t) {
-		if spec.Lookup("name").StringValue() != index {
+		if spec.Lookup("name").StringValue() != "x" {
 			continue
 		}
 		if n, ok := spec.Lookup("expireAfterSeconds").AsInt64OK(); ok {
@@ -444,12 +444,12 @@ func TestHoldCappedExpires(t *testing.T) {
 			u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 3600}]}`)
 			must.Get(ddl.HoldExpiry(t.Context(), u.target, "replicator", "link", "db",
 				func(oplog.Namespace) bool { return true }, func(context.Context) error { return nil }))(t)
-			if age, _ := u.age("x"); age != held {
+			if age, _ := u.age(); age != held {
 				t.Errorf("held: documents expire after %d s, want %d", age, held)
 			}
 			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
 			must.Succeed(t, c.Expire(t.Context(), nil, nil))
-			if age, _ := u.age("x"); age != 3600 {
+			if age, _ := u.age(); age != 3600 {
 				t.Errorf("expires: documents expire after %d s", age)
 			}
 		})
@@ -467,7 +467,7 @@ func TestHoldNotANumber(t *testing.T) {
 			u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 3600}]}`)
 			is := func(what string) {
 				t.Helper()
-				if age, _ := u.age("x"); age != held {
+				if age, _ := u.age(); age != held {
 					t.Errorf("%s: documents expire after %d s, want %d", what, age, held)
 				}
 			}
