@@ -87,7 +87,11 @@ func (s *source) databases(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the databases: %w", err)
 	}
-	return mongo.DatabaseNames(reply)
+	names, err := mongo.DatabaseNames(reply)
+	if err != nil {
+		return nil, fmt.Errorf("list the databases: %w", err)
+	}
+	return names, nil
 }
 
 // listDB lists the collections and views of a database that may be copied.

@@ -20,7 +20,11 @@ func Databases(ctx context.Context, set Caller) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the databases: %w", err)
 	}
-	return DatabaseNames(reply)
+	names, err := DatabaseNames(reply)
+	if err != nil {
+		return nil, fmt.Errorf("list the databases: %w", err)
+	}
+	return names, nil
 }
 
 // DatabaseNames returns the names in a reply to listDatabases. They are no views into it.
@@ -28,7 +32,7 @@ func DatabaseNames(reply bson.Raw) ([]string, error) {
 	e, _ := rawbson.Lookup(reply, "databases")
 	array, ok := e.Array()
 	if !ok {
-		return nil, errors.New("list the databases: a reply without them")
+		return nil, errors.New("a reply without them")
 	}
 	var names []string
 	it := rawbson.NewIter(array)
@@ -37,12 +41,9 @@ func DatabaseNames(reply bson.Raw) ([]string, error) {
 		name, _ := rawbson.Lookup(doc, "name")
 		text, ok := name.Text()
 		if !ok {
-			return nil, errors.New("list the databases: one without a name")
+			return nil, errors.New("one without a name")
 		}
 		names = append(names, strings.Clone(text))
 	}
-	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("list the databases: %w", err)
-	}
-	return names, nil
+	return names, it.Err()
 }
