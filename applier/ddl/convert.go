@@ -429,7 +429,7 @@ func (c *Converter) expire(ctx context.Context, coll *catalog.Collection, h *Def
 		return "", err
 	}
 	age, does := is.get(optionExpire)
-	if n, ok := age.AsFloat64OK(); does && (!ok || n < float64(nevers[1])) { // of longer, it was held with its own, or is not a number
+	if n, ok := age.AsFloat64OK(); does && (!ok || n < float64(heldAges[1])) { // of longer, it was held with its own, or is not a number
 		return "", nil
 	}
 	if coll.Capped && !does {

@@ -19,13 +19,13 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// nevers are the expireAfterSeconds of indexes whose documents must not expire, as an index cannot be made one without
+// heldAges are the expireAfterSeconds of indexes whose documents must not expire, as an index cannot be made one without
 // expireAfterSeconds by collMod. The first that the server accepts is used: 68 years, so that documents with the date 0 do not
 // expire before 2038. Servers from 5.0.0 to 5.0.13, 6.0.0 and 6.0.1 refuse more than the seconds since 1970 (SERVER-68477): 50 years.
-var nevers = []int64{math.MaxInt32, 1_600_000_000}
+var heldAges = []int64{math.MaxInt32, 1_600_000_000}
 
-// isNever reports whether an expireAfterSeconds is that of an index that is held.
-func isNever(n int64) bool { return slices.Contains(nevers, n) }
+// isHeldAge reports whether an expireAfterSeconds is that of an index that is held.
+func isHeldAge(n int64) bool { return slices.Contains(heldAges, n) }
 
 // isNaN reports whether an expireAfterSeconds is not a number. Servers up to 4.4 expire nothing by such an index. It must not be sent: collMod
 // stores 0 in its place, and 5.0 reads it as 0, so that all documents would expire.
@@ -116,31 +116,31 @@ func (h *holding) options(ctx context.Context, options bson.Raw) error {
 
 func (h *holding) index(ctx context.Context, spec bson.Raw) error {
 	age, found := split(spec).get(optionExpire)
-	if n, ok := age.AsFloat64OK(); !found || ok && (n >= math.MaxInt32 || isNever(int64(n))) {
+	if n, ok := age.AsFloat64OK(); !found || ok && (n >= math.MaxInt32 || isHeldAge(int64(n))) {
 		return nil
 	}
 	name := textOf(spec, "name")
-	return h.hold(ctx, &DeferredSpec{NS: h.ns.Clone(), UUID: h.uuid, Index: name, Fields: []string{optionExpire}, Spec: bytes.Clone(spec)}, func(dst []byte, never int64) []byte {
+	return h.hold(ctx, &DeferredSpec{NS: h.ns.Clone(), UUID: h.uuid, Index: name, Fields: []string{optionExpire}, Spec: bytes.Clone(spec)}, func(dst []byte, heldAge int64) []byte {
 		if n, ok := age.AsInt64OK(); ok {
-			never = max(n, never) // not less than before
+			heldAge = max(n, heldAge) // not less than before
 		}
-		return appendIndexAge(dst, name, never)
+		return appendIndexAge(dst, name, heldAge)
 	})
 }
 
 // hold records the options as deferred, then changes them.
-func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst []byte, never int64) []byte) error {
+func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst []byte, heldAge int64) []byte) error {
 	doc, err := h.record(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("record deferred options: %w", err)
 	}
-	never := nevers[0]
+	heldAge := heldAges[0]
 	modify := func() (bson.Raw, bool, error) {
-		return h.modify(ctx, func(dst []byte) []byte { return change(dst, never) })
+		return h.modify(ctx, func(dst []byte) []byte { return change(dst, heldAge) })
 	}
 	reply, once, err := modify()
 	if says(err, servererr.IsOptionRefused) {
-		never = nevers[1]
+		heldAge = heldAges[1]
 		reply, once, err = modify()
 	}
 	if h.capped && says(err, servererr.IsOptionRefused) {
@@ -153,7 +153,7 @@ func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst 
 	return h.let(ctx, spec, func(dst []byte, linked bool) []byte {
 		age, _ := split(spec.Spec).get(optionExpire)
 		if remade := once && linked && spec.Index != "" && !reply.Lookup(optionExpire+"_old").IsNumber(); remade || isNaN(age) {
-			return appendIndexAge(dst, spec.Index, never) // it expired nothing before: a link, or an application, has made it again
+			return appendIndexAge(dst, spec.Index, heldAge) // it expired nothing before: a link, or an application, has made it again
 		}
 		return restoring(dst, spec, reply)
 	})
@@ -209,7 +209,7 @@ func (h *holding) let(ctx context.Context, spec *DeferredSpec, restore func(dst 
 // reply, if that is known.
 func restoring(dst []byte, spec *DeferredSpec, reply bson.Raw) []byte {
 	age, _ := split(spec.Spec).get(optionExpire)
-	if was := reply.Lookup(optionExpire + "_old"); was.IsNumber() && !isNever(was.AsInt64()) {
+	if was := reply.Lookup(optionExpire + "_old"); was.IsNumber() && !isHeldAge(was.AsInt64()) {
 		age = was // not that of a command that was sent again
 	}
 	put := func(dst []byte) []byte {
