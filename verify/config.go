@@ -78,8 +78,8 @@ type Config struct {
 	ShowValues bool
 	// Patience is for how long a side that does not answer is asked again. Zero means a minute.
 	Patience time.Duration
-	// Waits is called with the error when a side has been asked again for 10 s, and every 30 s
-	// after that; it may be nil. Several goroutines may call it.
+	// Waits is called with the error when a side has been asked again for 10 s, and at most every
+	// 30 s, whatever is read; it may be nil.
 	Waits func(err error)
 	// Observer receives events.
 	Observer event.Observer

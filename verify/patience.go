@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"sync"
 	"time"
 
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -12,13 +13,30 @@ const (
 	waitsEvery = 30 * time.Second
 )
 
+// retrier retries what is read of both sides, and tells once of all that waits.
+type retrier struct {
+	limit time.Duration
+	waits func(err error)
+
+	mu   sync.Mutex
+	told time.Time // the last time
+}
+
 // retry returns how a read is retried that begins now.
-func (c *Config) retry() mongo.Retry {
-	next := time.Now().Add(waitsAfter)
-	return mongo.Retry{For: c.Patience, Again: again, Failed: func(err error) {
-		if now := time.Now(); now.After(next) {
-			next = now.Add(waitsEvery)
-			c.Waits(err)
+func (r *retrier) retry() mongo.Retry {
+	began := time.Now()
+	return mongo.Retry{For: r.limit, Again: again, Failed: func(err error) {
+		if time.Since(began) > waitsAfter {
+			r.tell(err)
 		}
 	}}
+}
+
+func (r *retrier) tell(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.told) > waitsEvery {
+		r.told = time.Now()
+		r.waits(err)
+	}
 }

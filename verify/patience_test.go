@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -49,22 +50,28 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestWaitsTold: that a side does not answer is told after a while, and from time to time.
+// TestWaitsTold: that a side does not answer is told after a while, and from time to time, however many reads wait.
 func TestWaitsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration
 		began := time.Now()
-		cfg := Config{Patience: 2 * time.Minute, Waits: func(error) { told = append(told, time.Since(began)) }}
-		err := cfg.retry().Do(t.Context(), func() error { return &mongo.LostError{Host: "a:1", Err: errors.New("planted")} })
-		if servererr.Classify(err) != servererr.Stuck || time.Since(began) < cfg.Patience {
-			t.Errorf("after %s: %v", time.Since(began), err)
+		r := retrier{limit: 2 * time.Minute, waits: func(error) { told = append(told, time.Since(began)) }}
+		var reads sync.WaitGroup
+		for range 4 {
+			reads.Go(func() {
+				err := r.retry().Do(t.Context(), func() error { return &mongo.LostError{Host: "a:1", Err: errors.New("planted")} })
+				if servererr.Classify(err) != servererr.Stuck || time.Since(began) < r.limit {
+					t.Errorf("after %s: %v", time.Since(began), err)
+				}
+			})
 		}
+		reads.Wait()
 		if len(told) < 3 || len(told) > 4 || told[0] < waitsAfter || told[0] > waitsAfter+waitsEvery {
 			t.Errorf("told after %s", told)
 		}
 		told = nil
-		if err := cfg.retry().Do(t.Context(), func() error { return nil }); err != nil || told != nil {
+		if err := r.retry().Do(t.Context(), func() error { return nil }); err != nil || told != nil {
 			t.Errorf("told without need after %s: %v", told, err)
 		}
 	})

@@ -114,7 +114,7 @@ func (s *scan) run(ctx context.Context) error {
 
 // read reads the range to its end, again after errors that pass.
 func (s *scan) read(ctx context.Context) error {
-	tries := s.v.cfg.retry().Start()
+	tries := s.v.retrier.retry().Start()
 	for stale, lost := 0, 0; ; {
 		before, whole := s.place(), s.pieces == nil && s.order == byID
 		err := s.attempt(ctx)
@@ -147,7 +147,7 @@ func (s *scan) read(ctx context.Context) error {
 				return fmt.Errorf("%w: %w", errOverwritten, err)
 			}
 			if progress {
-				tries = s.v.cfg.retry().Start()
+				tries = s.v.retrier.retry().Start()
 			}
 			if err := tries.Wait(ctx, err); err != nil {
 				return err

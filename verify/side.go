@@ -24,9 +24,9 @@ func document() *builder { return bsoncore.NewDocumentBuilder() }
 
 // side is one of the two clusters.
 type side struct {
-	cfg    *Config
-	name   clone.Side
-	caller mongo.Caller
+	retrier *retrier
+	name    clone.Side
+	caller  mongo.Caller
 	// lsid is a session of our own: a cursor can be used only in the session that created it,
 	// and does not time out in one that is used.
 	lsid bsoncore.Document
@@ -42,8 +42,8 @@ type side struct {
 	sessions, idle []*mongo.Session
 }
 
-func newSide(cfg *Config, name clone.Side, c mongo.Caller) *side {
-	return &side{cfg: cfg, name: name, caller: c, lsid: bsoncore.Document(mongo.NewSessionID())}
+func newSide(r *retrier, name clone.Side, c mongo.Caller) *side {
+	return &side{retrier: r, name: name, caller: c, lsid: bsoncore.Document(mongo.NewSessionID())}
 }
 
 // takeSession returns a session for the transaction of one stream, which gives it back.
@@ -87,7 +87,7 @@ func again(err error) bool {
 
 // retry repeats a read after transient errors. Make builds the command for each try.
 func (s *side) retry(ctx context.Context, try func() error) error {
-	return s.cfg.retry().Do(ctx, try)
+	return s.retrier.retry().Do(ctx, try)
 }
 
 // run runs a read with a single reply, again after transient errors.

@@ -32,6 +32,7 @@ const mostRestarts = 5
 // Verifier compares two clusters. Create one with New.
 type Verifier struct {
 	cfg            Config
+	retrier        *retrier
 	source, target *side
 	cuts           *cutter // nil without cuts
 	pace           pacing
@@ -59,8 +60,9 @@ func New(cfg Config) (*Verifier, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	r := &retrier{limit: cfg.Patience, waits: cfg.Waits}
 	v := &Verifier{
-		cfg: cfg, found: map[oplog.Namespace]*foundList{}, source: newSide(&cfg, clone.Source, cfg.Source), target: newSide(&cfg, clone.Target, cfg.Target),
+		cfg: cfg, found: map[oplog.Namespace]*foundList{}, retrier: r, source: newSide(r, clone.Source, cfg.Source), target: newSide(r, clone.Target, cfg.Target),
 		pace: pacing{cfg.Pacer}, ended: func() error { return nil }, ranges: semaphore.NewWeighted(int64(cfg.workers())),
 		moves: moves{left: map[oplog.UUID]bool{}, compared: map[oplog.UUID]bool{}},
 	}
