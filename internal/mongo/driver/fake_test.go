@@ -28,6 +28,7 @@ type fake struct {
 	mu      sync.Mutex
 	got     []received // under mu, without hello and the like
 	conns   []net.Conn // under mu
+	ends    []error    // of connections, under mu
 	stopped bool       // under mu
 	group   sync.WaitGroup
 }
@@ -104,6 +105,13 @@ func (f *fake) last() received {
 	return f.got[len(f.got)-1]
 }
 
+// allEnded reports whether all connections have ended.
+func (f *fake) allEnded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.ends) == len(f.conns)
+}
+
 func (f *fake) sent() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,6 +123,9 @@ func (f *fake) serve(conn net.Conn) {
 	for {
 		var size [4]byte
 		if _, err := io.ReadFull(conn, size[:]); err != nil {
+			f.mu.Lock()
+			f.ends = append(f.ends, err)
+			f.mu.Unlock()
 			return
 		}
 		frame := make([]byte, binary.LittleEndian.Uint32(size[:]))

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -58,6 +59,29 @@ func TestGivenUpIsNotSent(t *testing.T) {
 				t.Errorf("%d commands have arrived, want the one that was not given up", n)
 			}
 		})
+	}
+}
+
+// TestAnsweredIsNotReset: a connection whose commands are answered ends in order.
+func TestAnsweredIsNotReset(t *testing.T) {
+	t.Parallel()
+	for _, many := range []bool{false, true} {
+		f := newFake(t)
+		f.start()
+		s := open(t, driver.Config{URI: f.uri()})
+		ping := command(t, "ping", 1)
+		if !many {
+			must(t, s, "ping", 1)
+		} else if err := s.CallAll(within(t), []mongo.Command{ping, ping}, func(int, bson.Raw) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		await(t, "all connections have ended", f.allEnded)
+		for _, err := range f.ends {
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("many %t: a connection has ended with %v", many, err)
+			}
+		}
 	}
 }
 
