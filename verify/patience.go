@@ -13,7 +13,7 @@ const (
 	waitsEvery = 30 * time.Second
 )
 
-// retrier retries what is read of both sides, and tells once of all that waits.
+// retrier retries reads of both sides, and tells once of all that wait.
 type retrier struct {
 	limit time.Duration
 	waits func(err error)
