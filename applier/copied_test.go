@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -179,5 +180,78 @@ func TestIndexesOfCopyHeld(t *testing.T) {
 	}
 	if n := len(r.target.documents(t, "db.c")); n != 1 {
 		t.Errorf("%d documents after it", n)
+	}
+}
+
+// ending records the ends of copies, and fails those that are to fail.
+type ending struct {
+	*commands
+	fails error
+	ends  []oplog.OpTime
+}
+
+func (e *ending) EndCopy(_ context.Context, at oplog.OpTime) error {
+	e.ends = append(e.ends, at)
+	return e.fails
+}
+
+// A copy ends once the log has passed its end, even if nothing that is to be applied follows, and
+// the end itself is not in the log, as it was rolled back or is a time. No watermark reaches it
+// before.
+func TestCopyEndsWithoutOperations(t *testing.T) {
+	t.Parallel()
+	noop := bson.D{{Key: "op", Value: "n"}, {Key: "ns", Value: ""}, {Key: "o", Value: bson.D{{Key: "msg", Value: "periodic noop"}}}}
+	logs := map[string]func(l *sourceLog) (until oplog.OpTime){
+		"within a batch": func(l *sourceLog) oplog.OpTime {
+			l.add(noop)
+			until := l.optime()
+			l.add(noop)
+			return until
+		},
+		"a time": func(l *sourceLog) oplog.OpTime {
+			until := oplog.OpTime{TS: bson.Timestamp{T: l.optime().TS.T, I: math.MaxUint32}, Term: oplog.UninitializedTerm}
+			l.end()
+			l.add(noop)
+			return until
+		},
+		"rolled back": func(l *sourceLog) oplog.OpTime {
+			until := oplog.OpTime{TS: bson.Timestamp{T: l.optime().TS.T, I: 7}, Term: 1}
+			l.add(noop)
+			l.add(noop)
+			return until
+		},
+	}
+	for name, more := range logs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 2, mongosim.Options{Members: 1})
+			r.target.run(t, "db", bson.D{{Key: "create", Value: "c"}})
+			l := newLog(t)
+			l.add(insertOp("db.c", doc(1, 0)))
+			until := more(l)
+			run := func(fails error) (*ending, *attempt, error) {
+				e := &ending{fails: fails}
+				a := must.Get(r.begin(t.Context(), func(c *Config) {
+					e.commands = c.Commands.(*commands)
+					c.Commands, c.CopiedUntil = e, until
+				}))(t)
+				return e, a, a.run(t.Context(), l.batches(), 0)
+			}
+			no := errors.New("a collection was not copied")
+			_, a, err := run(no)
+			if !errors.Is(err, no) {
+				t.Errorf("%v, want the error of the copy's end", err)
+			}
+			for _, w := range a.seen {
+				if !w.Applied.Before(until) {
+					t.Errorf("watermark %s, and the copy, which ends at %s, has not ended", w.Applied, until)
+				}
+			}
+			e, _, err := run(nil)
+			must.Succeed(t, err)
+			if diff := cmp.Diff([]oplog.OpTime{until}, e.ends); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

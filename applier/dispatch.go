@@ -242,7 +242,9 @@ func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 	d.handOver()
 	d.pass(b.Last)
 	d.last, d.lastWall, d.inDoubt = b.Last, int64(b.Wall), b.InDoubt
-	if b.Last == d.cfg.CopiedUntil {
+	if !b.Last.Before(d.cfg.CopiedUntil) {
+		// Nothing that follows the copy's end has been handed out if it has not ended yet: the rest
+		// of the batch are entries without operations.
 		if err := d.endCopy(ctx); err != nil {
 			return err
 		}
