@@ -73,6 +73,9 @@ func findBack(ctx context.Context, cfg *BackConfig) (*Back, error) {
 	var names []string
 	for i := range links {
 		st := &links[i].State
+		if err := links[i].Err; err != nil && (links[i].Link == cfg.Of || cfg.Of == "" && isLater(err)) {
+			return nil, fmt.Errorf("whether link %s was cut over is not known: %w", links[i].Link, err)
+		}
 		if links[i].Err == nil && st.Over != nil && st.Over.Reverse != nil && (cfg.Of == "" || cfg.Of == links[i].Link) &&
 			!target.ReplicaSetID.IsZero() && st.Source.ReplicaSetID.Equal(target.ReplicaSetID) && st.Over.Reverse.Target.ReplicaSetID.Equal(source.ReplicaSetID) {
 			names = append(names, links[i].Link)

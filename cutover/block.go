@@ -125,7 +125,7 @@ func (w *work) lift(ctx context.Context) error {
 			}
 		default: // the one before it was ended
 			cancelled = true
-			if r.Options.Freeze == record.Block && (r.State == record.Running || r.State == record.Done) {
+			if r.Options.Freeze == record.Block && r.State != record.Cancelling && r.State != record.Cancelled {
 				return false, &strayError{r}
 			}
 		}

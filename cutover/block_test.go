@@ -149,6 +149,7 @@ func TestBlockOfAnother(t *testing.T) {
 	}{
 		{record.Block, record.Running, true},
 		{record.Block, record.Done, true},
+		{record.Block, "paused", true}, // of a later release
 		{record.Block, record.Cancelled, false},
 		{record.Stopped, record.Running, false},
 		{record.Stopped, record.Done, false},

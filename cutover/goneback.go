@@ -46,7 +46,7 @@ func (w *work) goneBack(ctx context.Context) (string, error) {
 	for i := range links {
 		st, name := &links[i].State, links[i].Link
 		if err := links[i].Err; err != nil {
-			if v, ok := errors.AsType[*checkpoint.VersionError](err); ok && v.Found > checkpoint.Version {
+			if isLater(err) {
 				// That release may have cut over the way back.
 				return "", fmt.Errorf("whether the way back was cut over is not known: %w", err)
 			}
@@ -68,6 +68,12 @@ func (w *work) goneBack(ctx context.Context) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// isLater reports whether a link cannot be read because a later release has written it.
+func isLater(err error) bool {
+	v, ok := errors.AsType[*checkpoint.VersionError](err)
+	return ok && v.Found > checkpoint.Version
 }
 
 // leave ends a cutover whose way back was cut over: the rest of it must not be done any more.

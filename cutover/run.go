@@ -96,7 +96,9 @@ type work struct {
 func (cfg *Config) work(ctx context.Context) (*work, error) {
 	w := &work{cfg: cfg, records: &record.Store{Target: cfg.Target, DB: cfg.MetaDB}}
 	var err error
-	w.rec, err = w.records.Get(ctx, cfg.Drain.Link)
+	if w.rec, err = w.records.Get(ctx, cfg.Drain.Link); err == nil {
+		err = w.rec.Known()
+	}
 	return w, err
 }
 

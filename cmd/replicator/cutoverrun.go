@@ -172,6 +172,8 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 	switch {
 	case is[*cutover.BusyError](err) && r == nil:
 		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "Nothing was done. replicator cutover --status says how far it is."}
+	case is[*record.StateError](err):
+		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitCheck, Hint: "Nothing was done. Use the release that has begun the cutover, or a newer one."}
 	case errors.Is(err, cutover.ErrNone), errors.Is(err, cutover.ErrCommitted) && !r.Open():
 		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "Nothing was done."}
 	case errors.Is(err, request.ErrNoCut) && !r.Open():

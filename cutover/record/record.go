@@ -124,8 +124,27 @@ type Drained struct {
 	Cut  bson.Timestamp `bson:"cut"  json:"cut"`
 }
 
-// Open reports whether it is neither done nor cancelled.
-func (r *Record) Open() bool { return r != nil && (r.State == Running || r.State == Cancelling) }
+// Open reports whether it is neither done nor cancelled. In a state that this release does not know it is open.
+func (r *Record) Open() bool { return r != nil && r.State != Done && r.State != Cancelled }
+
+// StateError reports a cutover in a state that this release does not know: a later one has written it.
+type StateError struct {
+	Link  string
+	State State
+}
+
+// Error implements error.
+func (e *StateError) Error() string {
+	return fmt.Sprintf("the cutover of link %s is in the state %q, which this release does not know: go on with the release that has begun it", e.Link, e.State)
+}
+
+// Known returns a *StateError if this release does not know the state: it must not change such a record.
+func (r *Record) Known() error {
+	if !r.Open() || r.State == Running || r.State == Cancelling {
+		return nil
+	}
+	return &StateError{Link: r.Link, State: r.State}
+}
 
 // Last returns the step that was begun last.
 func (r *Record) Last() Taken {

@@ -47,7 +47,7 @@ func (s *Store) Get(ctx context.Context, link string) (*Record, error) {
 	return r, nil
 }
 
-// Open returns the records of cutovers that are neither done nor cancelled: of one link, or of all of
+// Open returns the records of cutovers that are neither done nor cancelled (see Record.Open): of one link, or of all of
 // them if link is empty. They are majority-committed. It asks once.
 func (s *Store) Open(ctx context.Context, link string) ([]*Record, error) {
 	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.Target, nil, s.DB, metadata.Cutovers, "majority", func(dst []byte) []byte {
@@ -55,7 +55,7 @@ func (s *Store) Open(ctx context.Context, link string) ([]*Record, error) {
 			dst = metadata.ByID(link)(dst)
 		}
 		return metadata.AppendDoc(dst, "state", func(dst []byte) []byte {
-			return metadata.AppendIn(dst, string(Running), string(Cancelling))
+			return metadata.AppendNotIn(dst, string(Done), string(Cancelled))
 		})
 	})
 	if err != nil {

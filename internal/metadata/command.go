@@ -185,8 +185,13 @@ func AnyOf(ids []string) func(dst []byte) []byte {
 }
 
 // AppendIn appends {$in: values}.
-func AppendIn(dst []byte, values ...string) []byte {
-	i, dst := bsoncore.AppendArrayElementStart(dst, "$in")
+func AppendIn(dst []byte, values ...string) []byte { return appendList(dst, "$in", values) }
+
+// AppendNotIn appends {$nin: values}.
+func AppendNotIn(dst []byte, values ...string) []byte { return appendList(dst, "$nin", values) }
+
+func appendList(dst []byte, operator string, values []string) []byte {
+	i, dst := bsoncore.AppendArrayElementStart(dst, operator)
 	for j, v := range values {
 		dst = bsoncore.AppendStringElement(dst, strconv.Itoa(j), v)
 	}
