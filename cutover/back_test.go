@@ -38,8 +38,13 @@ func newSides(t *testing.T) *sides {
 
 func sidesOn(t *testing.T, version string) *sides {
 	t.Helper()
+	return sidesOf(t, open(t, version), open(t, version))
+}
+
+func sidesOf(t *testing.T, last, next mongo.Caller) *sides {
+	t.Helper()
 	ctx := t.Context()
-	s := &sides{t, open(t, version), open(t, version)}
+	s := &sides{t, last, next}
 	insert(t, s.last, "shop", "c", 1)
 	s.run(`{"createIndexes": "c", "indexes": [{"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 3600}]}`)
 	frozen, armed := must.Get(replset.NewestEntry(ctx, s.last, replset.Majority))(t), must.Get(replset.NewestEntry(ctx, s.next, replset.Majority))(t)

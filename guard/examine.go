@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -52,11 +53,7 @@ var errEnough = errors.New("enough is found")
 // that are foreign, and the state then. Without is the filter of the entries that are not read, nil
 // for none. It ends once enough returns true for the writes found. The error wraps ErrNotReached if the oplog does not reach back to from.At.
 func Examine(ctx context.Context, set mongo.Caller, cfg WatchConfig, from State, upTo oplog.OpTime, without bson.Raw, enough func(found []Write) bool) ([]Write, State, error) {
-	oldest, err := replset.OldestEntry(ctx, set)
-	if err == nil && oplog.CompareTimestamps(oldest.OpTime.TS, from.At.TS) > 0 {
-		err = fmt.Errorf("%w: it begins with %s", ErrNotReached, oldest.OpTime)
-	}
-	if err != nil {
+	if err := reaches(ctx, set, from.At); err != nil {
 		return nil, from, fmt.Errorf("examine the oplog after %s: %w", from.At, err)
 	}
 	w := NewWatch(cfg, from)
@@ -80,7 +77,7 @@ func Examine(ctx context.Context, set mongo.Caller, cfg WatchConfig, from State,
 	}
 	for {
 		after := w.State().At
-		err := mongo.Retry{}.ReadEach(ctx, set, "local", examining(after, upTo, without), see)
+		err := mongo.Retry{}.ReadEach(ctx, opening{set, after}, "local", examining(after, upTo, without), see)
 		switch {
 		case err == nil, errors.Is(failed, errEnough):
 			return found, w.State(), nil
@@ -88,6 +85,31 @@ func Examine(ctx context.Context, set mongo.Caller, cfg WatchConfig, from State,
 			return nil, from, fmt.Errorf("examine the oplog after %s: %w", from.At, err)
 		}
 	}
+}
+
+// reaches returns ErrNotReached if an oplog does not reach back to an entry.
+func reaches(ctx context.Context, set mongo.Caller, at oplog.OpTime) error {
+	oldest, err := replset.OldestEntry(ctx, set)
+	if err == nil && oplog.CompareTimestamps(oldest.OpTime.TS, at.TS) > 0 {
+		err = fmt.Errorf("%w: it begins with %s", ErrNotReached, oldest.OpTime)
+	}
+	return err
+}
+
+// opening is a set whose oplog is read after an entry: once a cursor is open, the oplog must still reach back to it. What was
+// overwritten before that would be passed over. What is overwritten later ends the cursor.
+type opening struct {
+	mongo.Caller
+	after oplog.OpTime
+}
+
+// Call implements mongo.Caller.
+func (o opening) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := o.Caller.Call(ctx, cmd)
+	if it := rawbson.NewIter(cmd.Body); err == nil && it.Next() && it.Is("find") {
+		err = reaches(ctx, o.Caller, o.after)
+	}
+	return reply, err
 }
 
 // examining is the command that reads the entries after one, up to another one, without those that match a filter.
