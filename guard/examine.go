@@ -96,8 +96,8 @@ func reaches(ctx context.Context, set mongo.Caller, at oplog.OpTime) error {
 	return err
 }
 
-// opening is a set whose oplog is read after an entry: once a cursor is open, the oplog must still reach back to it. What was
-// overwritten before that would be passed over. What is overwritten later ends the cursor.
+// opening is a set whose oplog is read after an entry: once a cursor is open, the oplog must still reach back to it. Entries
+// that were overwritten before that would be passed over. If entries are overwritten later, the cursor ends.
 type opening struct {
 	mongo.Caller
 	after oplog.OpTime
