@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
@@ -27,4 +29,27 @@ func TestCutoverSaysWhetherFrozen(t *testing.T) {
 	says("Writes to the source may be stopped. ")
 	r.End(record.Freeze, "writes of users are blocked", time.Now())
 	says("Writes to the source are stopped. ")
+}
+
+// TestCancelledTooLate: a cutover that cannot be cancelled any more is not said to be one that --cancel takes back, also if its
+// process was killed before it recorded that the link has ended.
+func TestCancelledTooLate(t *testing.T) {
+	t.Parallel()
+	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
+	r := &record.Record{Link: "dr", State: record.Running, Options: record.Options{Freeze: record.Block}}
+	r.Begin(record.Commit, "me", time.Now())
+	_, hint := explain(c.unmoved(t.Context(), r, fmt.Errorf("cancel: %w", cutover.ErrCommitted)))
+	if want := "replicator cutover --resume --link dr … does the rest."; hint != want {
+		t.Errorf("got %s, want %s", hint, want)
+	}
+}
+
+// TestStateOfLaterReleaseIsTold: the error of a cutover that only a later release knows says which release to use.
+func TestStateOfLaterReleaseIsTold(t *testing.T) {
+	t.Parallel()
+	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
+	code, hint := explain(c.unmoved(t.Context(), nil, &record.StateError{Link: "dr", State: "paused"}))
+	if want := "Nothing was done. Use the release that has begun the cutover, or a newer one."; hint != want || code != cli.ExitCheck {
+		t.Errorf("got %d %s, want %s", code, hint, want)
+	}
 }

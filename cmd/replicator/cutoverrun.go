@@ -201,6 +201,9 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		hint = "Writes to the source " + stopped + " stopped. " + hint
 	}
 	next := nextOf(r)
+	if errors.Is(err, cutover.ErrCommitted) { // the record may not say so yet
+		code, next = cli.ExitFailed, restOf(r)
+	}
 	if (errors.Is(err, cutover.ErrWritten) || errors.Is(err, cutover.ErrThawed)) && r.Began(record.Convert) && !r.Has(record.Commit) {
 		// It does not drain again once it has begun to convert: to resume it would find the same.
 		next = "replicator cutover --cancel --link " + r.Link + " … takes it back; then begin again."
@@ -212,12 +215,17 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 func nextOf(r *record.Record) string {
 	resume, cancel := "replicator cutover --resume --link "+r.Link+" …", "replicator cutover --cancel --link "+r.Link+" …"
 	if r.Has(record.Commit) {
-		return resume + " does the rest."
+		return restOf(r)
 	}
 	if r.State == record.Cancelling {
 		return cancel + " goes on with taking it back."
 	}
 	return resume + " goes on; " + cancel + " takes it back."
+}
+
+// restOf says how to continue with a cutover that cannot be cancelled any more.
+func restOf(r *record.Record) string {
+	return "replicator cutover --resume --link " + r.Link + " … does the rest."
 }
 
 // printMoved prints how a cutover has ended; was is the link that this one is the way back of, nil for none.

@@ -127,6 +127,9 @@ func progressLoop(ctx context.Context, log *slog.Logger, snapshot func() monitor
 			continue
 		}
 		ops := s.Progress.Ops - last.Progress.Ops
+		if ops < 0 { // it is counted from zero again once the process stands by
+			ops = s.Progress.Ops
+		}
 		if ops == 0 && s.State == last.State && s.Lag.Round(time.Second) == last.Lag.Round(time.Second) {
 			if quiet++; quiet < quietFor {
 				last, at = s, now
