@@ -28,6 +28,7 @@ func (c *checker) members(ctx context.Context, _ *server) error {
 		return err
 	}
 	rules := c.cfg.Rules
+	rules.AcceptEqual = true // as a link does: a source that is idle has nothing newer
 	if c.cfg.Members.Direct() {
 		rules.Pinned = c.cfg.Members.Hosts()[0]
 	}

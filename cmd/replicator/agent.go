@@ -91,6 +91,7 @@ func (c *agentStartCommand) memory(environ []string) (m processMemory, perLink i
 
 // Run runs links until ctx is done.
 func (c *agentStartCommand) Run(e cli.Ends, out cli.Output, known *settings) error {
+	e.Reloads()
 	file, err := c.load(known.environ)
 	if err != nil {
 		return err

@@ -55,6 +55,8 @@ func TestPauseCommand(t *testing.T) {
 		t.Errorf("%v: %s", err, body)
 	}
 	said(t, cli.ExitOK, `"kind":"pause","request":\{"id":"[^"]+","kind":"pause","by":"[^"]+@[^"]+","why":"new disks","at":"[^"]+","args":\{\},"state":"done"`, environ, "events", "--json")
+	// It is said since when the process leads, not when that was read.
+	said(t, cli.ExitOK, `^\S+ +leader +term \d+: .*\n(.*\n)*\S+ +pause +done: paused`, environ, "events")
 
 	// Entries not applied are not lost, and the next process applies nothing either.
 	l.drain()

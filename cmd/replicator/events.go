@@ -45,10 +45,10 @@ type eventSource struct {
 	watch *lease.Watch
 }
 
-// Leader returns the term of the link, and the process that has it; false if there is no link.
-func (s eventSource) Leader(ctx context.Context) (term int64, holder string, found bool, err error) {
+// Leader returns the lease of the link; false if there is no link.
+func (s eventSource) Leader(ctx context.Context) (record lease.Record, found bool, err error) {
 	seen, found, err := s.link.Look(ctx, s.watch)
-	return seen.Lease.Record.Term, seen.Lease.Record.Holder, found, err
+	return seen.Lease.Record, found, err
 }
 
 // Run prints the events.
@@ -80,7 +80,7 @@ func (w *eventWatch) look(ctx context.Context, from eventSource) ([]linkEvent, e
 	if err != nil {
 		return nil, err
 	}
-	term, holder, found, err := from.Leader(ctx)
+	now, found, err := from.Leader(ctx)
 	switch {
 	case err != nil:
 		return nil, err
@@ -90,20 +90,29 @@ func (w *eventWatch) look(ctx context.Context, from eventSource) ([]linkEvent, e
 	var events []linkEvent
 	for i := range list {
 		r := &list[i]
-		now := r.State + " " + r.Outcome
-		if w.states[r.ID] == now {
+		state := r.State + " " + r.Outcome
+		if w.states[r.ID] == state {
 			continue
 		}
-		w.states[r.ID] = now
+		w.states[r.ID] = state
 		events = append(events, linkEvent{At: r.ChangedAt, Kind: string(r.Kind), Request: r})
 	}
-	slices.SortStableFunc(events, func(a, b linkEvent) int { return a.At.Compare(b.At) })
 	// Each attempt of a process has a term of its own.
-	if term != 0 && holder != w.holder {
-		w.holder = holder
-		events = append(events, linkEvent{At: time.Now().UTC(), Kind: "leader", Term: term, Leader: holder})
+	if now.Term != 0 && now.Holder != w.holder {
+		w.holder = now.Holder
+		events = append(events, linkEvent{At: leaderSince(now), Kind: "leader", Term: now.Term, Leader: now.Holder})
 	}
+	slices.SortStableFunc(events, func(a, b linkEvent) int { return a.At.Compare(b.At) })
 	return events, nil
+}
+
+// leaderSince is since when the process of the record leads. An earlier release does not say: it is
+// when that was noticed then.
+func leaderSince(r lease.Record) time.Time {
+	if r.Grant.Granted == 0 {
+		return time.Now().UTC()
+	}
+	return r.Grant.Granted.Time().UTC()
 }
 
 // print prints events, the oldest first.

@@ -28,7 +28,7 @@ func (*runCommand) Help() string {
 	return "Every flag can also be set by an environment variable (REPLICATOR_SPOOL_BYTES for --spool-bytes) " +
 		"or a line of a YAML file (spool-bytes: 1GiB, see --config). A flag overrides the environment, which overrides the file. " +
 		"Keep passwords out of the command line: every user of the machine can read it. See docs/configuration.md.\n\n" +
-		"The first SIGTERM or SIGINT drains, the second stops at once; neither loses anything."
+		"The first SIGTERM, SIGINT or SIGHUP drains, a second SIGTERM or SIGINT stops at once; neither loses anything."
 }
 
 // Run mirrors the source into the target until ctx is done or an error ends the

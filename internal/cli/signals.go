@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -13,19 +14,33 @@ import (
 
 // Ends says when a command must end: when Soft is done it drains, when Hard is
 // done it stops at once.
-type Ends struct{ Soft, Hard context.Context }
+type Ends struct {
+	Soft, Hard context.Context
+	reloads    *atomic.Bool
+}
+
+// Reloads makes SIGHUP end nothing from now on: the command has another meaning for it.
+func (e Ends) Reloads() {
+	if e.reloads != nil {
+		e.reloads.Store(true)
+	}
+}
 
 // SameSignal is how long after a signal another one counts as the same: timeout(1)
 // and shells send one to a process and to its group.
 const SameSignal = 500 * time.Millisecond
 
-// oneSignal waits for a signal; it is false if done is first.
-func oneSignal(signals <-chan os.Signal, done <-chan struct{}) bool {
-	select {
-	case <-signals:
-		return true
-	case <-done:
-		return false
+// oneSignal waits for a signal, one that hangs up only if that counts; it is false if done is first.
+func oneSignal(signals <-chan os.Signal, done <-chan struct{}, hangupCounts func() bool) bool {
+	for {
+		select {
+		case s := <-signals:
+			if s != syscall.SIGHUP || hangupCounts() {
+				return true
+			}
+		case <-done:
+			return false
+		}
 	}
 }
 
@@ -47,26 +62,31 @@ func quiet(signals <-chan os.Signal, done <-chan struct{}) bool {
 
 // awaitSignals returns Ends that the first and the second SIGINT or SIGTERM end; one
 // that follows within half a second counts as the same. A third one kills the
-// program, as it would without this.
+// program, as it would without this. SIGHUP, as when the terminal is closed, counts as the first
+// but not as the second, unless the process was started to ignore it, as by nohup.
 func awaitSignals(ctx context.Context) (e Ends, release func()) {
 	soft, endSoft := context.WithCancelCause(ctx)
 	hard, endHard := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	var reloads atomic.Bool
 	done := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		if !oneSignal(signals, done) {
+		if !oneSignal(signals, done, func() bool { return !reloads.Load() }) {
 			return
 		}
 		endSoft(context.Canceled)
-		if !quiet(signals, done) || !oneSignal(signals, done) {
+		if !quiet(signals, done) || !oneSignal(signals, done, func() bool { return false }) {
 			return
 		}
 		endHard(failure.ErrStopped)
 		signal.Stop(signals)
 	})
-	return Ends{soft, hard}, func() {
+	return Ends{Soft: soft, Hard: hard, reloads: &reloads}, func() {
 		close(done)
 		wait.Wait()
 		signal.Stop(signals)
