@@ -48,10 +48,15 @@ type indexChecks struct {
 
 	violations          []Violation
 	violated, unchecked []string
+	// later are those that a later release has deferred.
+	later []string
 }
 
 // one checks one deferred spec.
 func (c *indexChecks) one(ctx context.Context, target mongo.Caller, spec *ddl.DeferredSpec) {
+	if unknown := spec.Unknown(); len(unknown) > 0 {
+		c.later = append(c.later, fmt.Sprintf("%s of %s", strings.Join(unknown, ", "), nameOf(spec)))
+	}
 	if spec.Index == "" {
 		c.collections++
 		return
@@ -91,6 +96,10 @@ func (c *indexChecks) precondition(now time.Time) status.Precondition {
 		p.AgeSeconds = &age
 	}
 	switch {
+	case len(c.later) > 0:
+		p.Standing = status.Unmet
+		p.Value = fmt.Sprintf("%s; this release does not restore those that a later one has deferred: %s", has, some(c.later))
+		p.Next = "Cut over with that release."
 	case len(c.violated) > 0:
 		p.Standing = status.Unmet
 		p.Value = fmt.Sprintf("%s; documents have the same key in the unique %s", has, some(c.violated))

@@ -2,11 +2,13 @@ package cutover_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
@@ -57,5 +59,33 @@ func TestFindBackLater(t *testing.T) {
 		if _, is := errors.AsType[*checkpoint.VersionError](err); is != known || errors.Is(err, cutover.ErrNoWayBack) == known {
 			t.Errorf("of %q: %v", of, err)
 		}
+	}
+}
+
+// TestDeferredByLaterRelease: options that only a later release restores keep a cutover from being ready, and nothing is
+// restored, as their records would be deleted; a cutover can be cancelled all the same.
+func TestDeferredByLaterRelease(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	before := m.indexes()
+	m.run("replicator", `{"update": "deferred", "updates": [{"q": {"_id.index": "at_1"}, "u": {"$push": {"deferred": "hidden"}}}]}`)
+	specs := must.Get(ddl.ReadDeferred(t.Context(), m.target, "replicator", m.link))(t)
+	if p, _ := judge(t, m.target, nil, specs...); p.Standing != status.Unmet || !strings.Contains(p.Value, "hidden of index at_1 of dr.a") {
+		t.Errorf("%s: %s", p.Standing, p.Value)
+	}
+	cfg := &cutover.ConvertConfig{Target: m.target, MetaDB: "replicator", Link: m.link, Fence: must.Get(m.store.Acquire(t.Context(), 0))(t)}
+	for name, do := range map[string]func() (int, error){
+		"convert": func() (int, error) { return cutover.Convert(t.Context(), cfg) },
+		"expire":  func() (int, error) { return cutover.Expire(t.Context(), cfg) },
+	} {
+		if n, err := do(); n > 0 || !errors.Is(err, ddl.ErrUnknownDeferred) {
+			t.Errorf("%s: %d changes, %v", name, n, err)
+		}
+	}
+	if n, err := cutover.Revert(t.Context(), cfg); n > 0 || err != nil {
+		t.Errorf("put back: %d changes, %v", n, err)
+	}
+	if after := must.Get(ddl.ReadDeferred(t.Context(), m.target, "replicator", m.link))(t); m.indexes() != before || len(after) != len(specs) {
+		t.Errorf("%s, and %d records; before that %s, %d records", m.indexes(), len(after), before, len(specs))
 	}
 }

@@ -118,7 +118,7 @@ func NewConverter(ctx context.Context, target mongo.Caller, fence Fence, metaDB,
 // RefusedErrors then.
 func (c *Converter) Convert(ctx context.Context, done func(Converted)) error {
 	var refused RefusedErrors
-	err := c.each(ctx, "convert", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+	err := c.each(ctx, converting, done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
 		if h.Index == "" {
 			return "", nil
 		}
@@ -145,7 +145,7 @@ func (c *Converter) Expire(ctx context.Context, kept RefusedErrors, done func(Co
 	keeps := func(h *DeferredSpec) bool {
 		return slices.ContainsFunc(kept, func(e *RefusedError) bool { return e.UUID == h.UUID && e.Index == h.Index })
 	}
-	err := c.each(ctx, "convert", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
+	err := c.each(ctx, converting, done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
 		if keeps(h) {
 			return "", nil // to build it again would fail
 		}
@@ -185,6 +185,13 @@ func (c *Converter) Revert(ctx context.Context, done func(Converted)) error {
 	})
 }
 
+// ErrUnknownDeferred reports deferred options that this release does not restore: nothing is restored, as their records
+// would be deleted.
+var ErrUnknownDeferred = errors.New("a later release has deferred options that this one does not restore: go on with that release")
+
+// converting is what Convert and Expire do.
+const converting = "convert"
+
 // each calls change for the deferred options whose collection is there, absent indexes last: they may
 // equal others that are not unique yet. A command that the server has ended because of its time limit
 // is sent again.
@@ -192,6 +199,11 @@ func (c *Converter) each(ctx context.Context, verb string, done func(Converted),
 	specs, err := ReadDeferred(ctx, c.step.reader, c.step.cfg.MetaDB, c.step.cfg.Link)
 	if err != nil {
 		return fmt.Errorf("ddl: %w", err)
+	}
+	for i := range specs {
+		if unknown := specs[i].Unknown(); len(unknown) > 0 && verb == converting {
+			return fmt.Errorf("ddl: %s %s: %w: %s", verb, label(&specs[i]), ErrUnknownDeferred, strings.Join(unknown, ", "))
+		}
 	}
 	slices.SortStableFunc(specs, func(a, b DeferredSpec) int {
 		switch {

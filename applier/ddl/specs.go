@@ -58,6 +58,21 @@ func (h Specs) BySource(names Scope) map[oplog.Namespace][]string {
 	return of
 }
 
+// Unknown returns the deferred fields that this release does not restore: a later one has deferred them.
+func (h *DeferredSpec) Unknown() []string {
+	known := []string{optionExpire, optionTemp}
+	if h.Index != "" {
+		known = []string{optionExpire, "unique", "prepareUnique"}
+	}
+	var unknown []string
+	for _, name := range h.Fields {
+		if !slices.Contains(known, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}
+
 // ReadDeferred reads the deferred specs of a link.
 func ReadDeferred(ctx context.Context, target mongo.Caller, metaDB, link string) (Specs, error) {
 	return readDeferred(ctx, target, metaDB, ofLink(link))
