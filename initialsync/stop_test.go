@@ -2,6 +2,7 @@ package initialsync_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
@@ -116,5 +117,23 @@ func TestStopWithArbiter(t *testing.T) {
 	c := checkpoint.Copy{Host: primary.Host(), Moves: 1, Begin: oplog.NewOpTime(1, 1, 0)}
 	if stop, err := members.Stop(t.Context(), &c, oplog.OpTime{}); err != nil || oplog.CompareTimestamps(stop.TS, bson.Timestamp{T: ts, I: i}) < 0 {
 		t.Errorf("%s, %v", stop, err)
+	}
+}
+
+// TestStopWithoutVotes: members without votes, for which no write waits, do not count.
+func TestStopWithoutVotes(t *testing.T) {
+	t.Parallel()
+	without := mongosim.MemberOptions{NonVoting: true, NoPriority: true}
+	set, _, members := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{}, mongosim.MemberOptions{}, without, without)
+	primary := set.Primary()
+	for _, m := range set.Members()[:3] {
+		if m != primary {
+			must.Succeed(t, m.Kill())
+		}
+	}
+	c := checkpoint.Copy{Host: primary.Host(), Moves: 1, Begin: oplog.NewOpTime(1, 1, 0)}
+	stop, err := members.Stop(t.Context(), &c, oplog.OpTime{})
+	if !errors.Is(err, initialsync.ErrNoMember) {
+		t.Errorf("%s, %v, want %v", stop, err, initialsync.ErrNoMember)
 	}
 }
