@@ -3,6 +3,7 @@ package initialsync
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -26,8 +27,25 @@ func (s said) Member(string) mongo.Caller { return s }
 // majority-committed; other replies do not count.
 func TestStopAfterShown(t *testing.T) {
 	t.Parallel()
-	newest := said(bsongen.FromJSON(t, `{"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 10, "i": 1}}, "t": {"$numberLong": "1"}}], "id": 0, "ns": "local.oplog.rs"}, "ok": 1}`))
+	newest := said(bsongen.FromJSON(t, `{
+		"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 10, "i": 1}}, "t": {"$numberLong": "1"}}], "id": 0, "ns": "local.oplog.rs"},
+		"setName": "rs0", "hosts": ["a:1", "b:1", "c:1"], "secondary": true,
+		"config": {"_id": "rs0", "version": 1, "members": [{"_id": 0, "host": "a:1"}, {"_id": 1, "host": "b:1"}, {"_id": 2, "host": "c:1"}]},
+		"ok": 1}`))
 	w := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: []string{"a:1", "b:1", "c:1"}}, newest))(t)
+	ctx, end := context.WithCancelCause(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { _ = w.Run(ctx) })
+	t.Cleanup(func() {
+		end(nil)
+		watching.Wait()
+	})
+	for known := false; !known; {
+		changed := w.Changed()
+		if known = isConfigured(new(w.View())); !known {
+			<-changed
+		}
+	}
 	m := NewMembers(MembersConfig{Watcher: w, Dialer: newest})
 	at := func(seconds string) mongo.Caller {
 		return m.observe(said(bsongen.FromJSON(t, `{"ok": 1, "operationTime": {"$timestamp": {"t": `+seconds+`, "i": 1}}}`)), "a:1")

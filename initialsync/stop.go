@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
 )
 
 // Stop returns an entry that is not before anything that the link's copy has read, from
@@ -39,8 +41,10 @@ func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.Op
 		return stop, &NoMemberError{Err: fmt.Errorf("%w: %w", errUnknownSet, err)}
 	case view.ConfigFault != "":
 		return stop, fmt.Errorf("%w: find where the copy ends: %w: %s", ErrNoMember, errUnknownSet, view.ConfigFault)
+	case !isConfigured(&view):
+		return stop, fmt.Errorf("%w: find where the copy ends: the configuration of the source's set is not read yet", ErrNoMember)
 	}
-	if stop, err = m.newestOfMost(ctx, stop); err != nil {
+	if stop, err = m.newestOfMost(ctx, &view, stop); err != nil {
 		return stop, err
 	}
 	if spooled.After(stop) {
@@ -54,13 +58,21 @@ func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.Op
 	return stop, nil
 }
 
+// isConfigured reports whether the members are those of the set's configuration. Until that is
+// read they are those that members list, without hidden ones, and it is not known which of them vote.
+func isConfigured(view *syncsource.View) bool {
+	unknown := func(m syncsource.Member) bool { return !m.Stranger && m.ID < 0 }
+	return len(view.Members) > 0 && !slices.ContainsFunc(view.Members, unknown)
+}
+
 // newestOfMost returns the newest entry of more than half of the voting members that have
 // data, or stop if that is newer. One that lags, even on purpose, counts too: any majority
 // has a member in common with the one that committed the entries that were read.
-func (m *Members) newestOfMost(ctx context.Context, stop oplog.OpTime) (oplog.OpTime, error) {
+func (m *Members) newestOfMost(ctx context.Context, view *syncsource.View, stop oplog.OpTime) (oplog.OpTime, error) {
 	var failed []error
 	voters, asked := 0, 0
-	for _, v := range m.cfg.Watcher.View().Members {
+	for i := range view.Members {
+		v := &view.Members[i]
 		if v.Arbiter || v.NonVoting || v.Stranger {
 			continue
 		}

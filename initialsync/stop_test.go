@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
@@ -25,7 +27,20 @@ func membersOf(t *testing.T, each ...mongosim.MemberOptions) (*mongosim.Set, *dr
 	t.Helper()
 	set := mongosim.StartTest(t, mongosim.Options{MemberOptions: each, Seed: 1, TTLInterval: -1, Moods: mongosim.NoMoods("each answer counts")})
 	conn := client.Open(t, driver.Config{URI: set.URI()})
-	w := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: conn.Hosts()}, conn))(t)
+	w := watch(t, conn.Hosts(), conn)
+	for {
+		changed := w.Changed()
+		if w.View().Members[0].ID >= 0 {
+			return set, conn, initialsync.NewMembers(initialsync.MembersConfig{Watcher: w, Dialer: conn})
+		}
+		<-changed // the configuration is not read yet
+	}
+}
+
+// watch watches a set.
+func watch(t *testing.T, hosts []string, dial syncsource.Dialer) *syncsource.Watcher {
+	t.Helper()
+	w := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: hosts, HeartbeatTimeout: 10 * time.Minute}, dial))(t)
 	ctx, end := context.WithCancelCause(t.Context())
 	watched := make(chan error, 1)
 	go func() { watched <- w.Run(ctx) }()
@@ -34,7 +49,35 @@ func membersOf(t *testing.T, each ...mongosim.MemberOptions) (*mongosim.Set, *dr
 		<-watched //nolint:errcheck // it was told to end
 	})
 	must.Succeed(t, w.Ready(ctx))
-	return set, conn, initialsync.NewMembers(initialsync.MembersConfig{Watcher: w, Dialer: conn})
+	return w
+}
+
+// reticent is a set whose members do not tell its configuration.
+type reticent struct{ syncsource.Dialer }
+
+func (d reticent) Member(host string) mongo.Caller { return reticentMember{d.Dialer.Member(host)} }
+
+type reticentMember struct{ mongo.Caller }
+
+func (m reticentMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if simcaller.Name(cmd) == "replSetGetConfig" {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return m.Caller.Call(ctx, cmd)
+}
+
+// TestStopBeforeTheConfiguration: as long as the set's configuration was not read, it is not known which members have
+// votes, and hidden ones are not known at all.
+func TestStopBeforeTheConfiguration(t *testing.T) {
+	t.Parallel()
+	set, conn, _ := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{Hidden: true, NoPriority: true})
+	w := watch(t, conn.Hosts(), reticent{conn})
+	members := initialsync.NewMembers(initialsync.MembersConfig{Watcher: w, Dialer: conn})
+	c := checkpoint.Copy{Host: set.Primary().Host(), Moves: 1, Begin: oplog.NewOpTime(1, 1, 0)}
+	if stop, err := members.Stop(t.Context(), &c, oplog.OpTime{}); !errors.Is(err, initialsync.ErrNoMember) {
+		t.Errorf("%s, %v, want %v", stop, err, initialsync.ErrNoMember)
+	}
 }
 
 // TestStopOfMost: a copy that was read from several members ends at an entry that is not
@@ -132,8 +175,16 @@ func TestStopWithoutVotes(t *testing.T) {
 		}
 	}
 	c := checkpoint.Copy{Host: primary.Host(), Moves: 1, Begin: oplog.NewOpTime(1, 1, 0)}
-	stop, err := members.Stop(t.Context(), &c, oplog.OpTime{})
-	if !errors.Is(err, initialsync.ErrNoMember) {
-		t.Errorf("%s, %v, want %v", stop, err, initialsync.ErrNoMember)
+	for {
+		stop, err := members.Stop(t.Context(), &c, oplog.OpTime{})
+		switch {
+		case err == nil:
+			t.Fatalf("with one of three: %s", stop)
+		case errors.Is(err, initialsync.ErrNoMember):
+			return
+		case t.Context().Err() != nil:
+			t.Fatal(err)
+		default: // The member interrupts reads while it steps down.
+		}
 	}
 }
