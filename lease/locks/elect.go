@@ -53,6 +53,8 @@ type Elect struct {
 	terms map[string]*term
 	// freed is when this process last released a lock.
 	freed map[string]time.Time
+	// seen are the locks that other processes had when this one wanted them last.
+	seen map[string]standstill
 }
 
 // NewElect returns an Elect. It does no I/O.
@@ -72,7 +74,7 @@ func NewElect(cfg ElectConfig) *Elect {
 	if cfg.Failed == nil {
 		cfg.Failed = func(error) {}
 	}
-	return &Elect{cfg: cfg, metrics: newMetrics(cfg.Registry, kindEnding), closed: make(chan struct{}), terms: map[string]*term{}, freed: map[string]time.Time{}}
+	return &Elect{cfg: cfg, metrics: newMetrics(cfg.Registry, kindEnding), closed: make(chan struct{}), terms: map[string]*term{}, freed: map[string]time.Time{}, seen: map[string]standstill{}}
 }
 
 // Lock waits until it has the lock, and runs a function with it. The context of the function
@@ -200,7 +202,8 @@ func (e *Elect) claim(ctx context.Context, key, why string, waits bool) (*term, 
 	for err == nil {
 		var now Record
 		sent := time.Now()
-		if now, err = e.ask(ctx, c); err == nil && now.ID == c.ID {
+		now, err = e.ask(&c, func(c Claim) (Record, error) { return e.send(ctx, c) })
+		if err == nil && now.ID == c.ID {
 			var t *term
 			if t, err = e.begin(ctx, cancel, now, sent); err == nil {
 				return t, now, nil
@@ -244,8 +247,8 @@ func (e *Elect) untilClosed(ctx context.Context) (_ context.Context, cancel cont
 	}
 }
 
-// ask sends a claim.
-func (e *Elect) ask(ctx context.Context, c Claim) (Record, error) {
+// send sends a claim.
+func (e *Elect) send(ctx context.Context, c Claim) (Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.TTL-e.cfg.Margin)
 	defer cancel()
 	return e.cfg.Store.Acquire(ctx, c)

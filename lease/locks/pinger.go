@@ -47,7 +47,8 @@ func (m *Manager) isDead(ctx context.Context, now Record) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look whether %s is alive: %w", now.Process, err)
 	}
-	same := was.id == now.ID && was.ping.Equal(ping) && was.election == before.Election && was.election == after.Election
+	// A clock that was set back would not reach the end for as long.
+	same := was.id == now.ID && was.ping.Equal(ping) && was.election == before.Election && was.election == after.Election && !before.Time.Before(was.since)
 	if !same {
 		was = sighting{id: now.ID, ping: ping, election: after.Election, since: after.Time, here: time.Now()}
 	}
