@@ -111,9 +111,10 @@ func (s *Status) members(members []Member) {
 	s.Members = make([]MemberStatus, 0, len(members))
 	for i := range members {
 		m := &members[i]
+		age := s.Now.Sub(m.Beat) // far below 0 if the store's clock was set back since
 		s.Members = append(s.Members, MemberStatus{
 			Member: m.Name, Process: m.Process, Joined: m.Joined, Beat: m.Beat, Limit: m.Limit, Refuses: m.Refuses,
-			Alive: m.Process != "" && s.Now.Sub(m.Beat) < aliveFor, Drained: m.Drained, Leaving: m.Leaving,
+			Alive: m.Process != "" && age < aliveFor && age > -aliveFor, Drained: m.Drained, Leaving: m.Leaving,
 		})
 	}
 }
