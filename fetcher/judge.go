@@ -69,7 +69,7 @@ func (f *Fetcher) judge(ctx context.Context, host string, err error) error {
 func (f *Fetcher) missingEverywhere() (missing, all bool) {
 	view := f.cfg.Watcher.View()
 	readable := 0
-	all = true
+	all = !view.ConfigUnread
 	for i := range view.Members {
 		m := &view.Members[i]
 		switch {
@@ -117,6 +117,9 @@ func (f *Fetcher) noSource(ctx context.Context, err error) error {
 // for a reason that may pass.
 func (f *Fetcher) allSeen() bool {
 	view, denied := f.cfg.Watcher.View(), f.cfg.Resolver.Status().Denied
+	if view.ConfigUnread {
+		return false // a hidden member may have more of the log
+	}
 	for i := range view.Members {
 		m := &view.Members[i]
 		if f.hasNoOplog(m) {

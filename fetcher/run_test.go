@@ -12,7 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
@@ -28,6 +30,12 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
+	return newStageOn(t, nil)
+}
+
+// newStageOn returns a stage whose watcher asks members through dial.
+func newStageOn(t *testing.T, dial func(syncsource.Dialer) syncsource.Dialer) *stage {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	s := &stage{t: t, ctx: ctx, set: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 4})}
@@ -37,7 +45,12 @@ func newStage(t *testing.T) *stage {
 	source, err := driver.Open(ctx, opts)
 	s.must(err)
 	t.Cleanup(source.Close)
-	watcher, err := syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts(), HeartbeatInterval: 40 * time.Millisecond}, source)
+	if dial == nil {
+		dial = func(d syncsource.Dialer) syncsource.Dialer { return d }
+	}
+	watcher, err := syncsource.NewWatcher(syncsource.WatcherConfig{
+		Seeds: source.Hosts(), HeartbeatInterval: 40 * time.Millisecond, HeartbeatTimeout: 10 * time.Minute,
+	}, dial(source))
 	s.must(err)
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
@@ -246,4 +259,72 @@ func TestForCopy(t *testing.T) {
 			t.Errorf("it returned %v", err)
 		}
 	})
+}
+
+// silent are members that tell the set's configuration only once told is closed.
+type silent struct {
+	syncsource.Dialer
+	told <-chan struct{}
+}
+
+func (d silent) Member(host string) mongo.Caller { return silentMember{d.Dialer.Member(host), d.told} }
+
+type silentMember struct {
+	mongo.Caller
+	told <-chan struct{}
+}
+
+func (m silentMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if simcaller.Name(cmd) == "replSetGetConfig" {
+		select {
+		case <-m.told:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return m.Caller.Call(ctx, cmd)
+}
+
+// TestHiddenMayHaveIt: as long as the set's configuration is not read, a hidden member may have what no other member
+// has: nothing is final.
+func TestHiddenMayHaveIt(t *testing.T) {
+	t.Parallel()
+	for name, from := range map[string]func(last oplog.OpTime) oplog.OpTime{
+		"too old":         func(oplog.OpTime) oplog.OpTime { return oplog.NewOpTime(1, 1, 1) },
+		"another history": func(last oplog.OpTime) oplog.OpTime { return oplog.OpTime{TS: last.TS, Term: last.Term - 1} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			told := make(chan struct{})
+			tell := sync.OnceFunc(func() { close(told) })
+			s := newStageOn(t, func(d syncsource.Dialer) syncsource.Dialer { return silent{d, told} })
+			t.Cleanup(tell)
+			s.cfg.From = from(s.cfg.From)
+			f, _, done := s.run(s.ctx)
+			for {
+				changed := f.Changed()
+				if f.Status().Stale {
+					break
+				}
+				select {
+				case err := <-done:
+					t.Fatalf("before the configuration is known: %v", err)
+				case <-changed:
+				}
+			}
+			select {
+			case err := <-done:
+				t.Fatalf("before the configuration is known: %v", err)
+			default:
+			}
+			if name == "another history" {
+				return // members are asked again a minute later only
+			}
+			tell()
+			err := <-done
+			if _, stale := errors.AsType[*syncsource.TooStaleError](err); !stale {
+				t.Errorf("afterwards: %v", err)
+			}
+		})
+	}
 }

@@ -42,7 +42,7 @@ func TestStopAfterShown(t *testing.T) {
 	})
 	for known := false; !known; {
 		changed := w.Changed()
-		if known = isConfigured(new(w.View())); !known {
+		if known = !w.View().ConfigUnread; !known {
 			<-changed
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -41,7 +40,7 @@ func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.Op
 		return stop, &NoMemberError{Err: fmt.Errorf("%w: %w", errUnknownSet, err)}
 	case view.ConfigFault != "":
 		return stop, fmt.Errorf("%w: find where the copy ends: %w: %s", ErrNoMember, errUnknownSet, view.ConfigFault)
-	case !isConfigured(&view):
+	case view.ConfigUnread:
 		return stop, fmt.Errorf("%w: find where the copy ends: the configuration of the source's set is not read yet", ErrNoMember)
 	}
 	if stop, err = m.newestOfMost(ctx, &view, stop); err != nil {
@@ -56,13 +55,6 @@ func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.Op
 			ErrNoMember, stop, shown.T, shown.I)
 	}
 	return stop, nil
-}
-
-// isConfigured reports whether the members are those of the set's configuration. Until that is
-// read they are those that members list, without hidden ones, and it is not known which of them vote.
-func isConfigured(view *syncsource.View) bool {
-	unknown := func(m syncsource.Member) bool { return !m.Stranger && m.ID < 0 }
-	return len(view.Members) > 0 && !slices.ContainsFunc(view.Members, unknown)
 }
 
 // newestOfMost returns the newest entry of more than half of the voting members that have

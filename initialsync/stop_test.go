@@ -30,7 +30,7 @@ func membersOf(t *testing.T, each ...mongosim.MemberOptions) (*mongosim.Set, *dr
 	w := watch(t, conn.Hosts(), conn)
 	for {
 		changed := w.Changed()
-		if w.View().Members[0].ID >= 0 {
+		if !w.View().ConfigUnread {
 			return set, conn, initialsync.NewMembers(initialsync.MembersConfig{Watcher: w, Dialer: conn})
 		}
 		<-changed // the configuration is not read yet

@@ -314,6 +314,7 @@ func (s *watch) look() View {
 	v := View{
 		SetName: s.setName, ReplicaSetID: s.replicaSetID, ConfigVersion: s.version,
 		ConfigFault: s.configFault, Answers: s.answers, Members: s.members(),
+		ConfigUnread: s.config == nil && s.configFault == "" && !s.w.cfg.Direct,
 	}
 	if s.config != nil {
 		v.NoChaining = s.config.noChaining
