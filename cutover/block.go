@@ -18,6 +18,9 @@ const (
 	lateLook = 250 * time.Millisecond
 	// blockedAgain is how often a block is lifted that comes when none of ours can.
 	blockedAgain = 3
+	// sendWithin is how soon after the record was read the command that lifts a block must be sent. Where that is too soon for
+	// the target or the source it doubles, up to sendAtMost.
+	sendWithin, sendAtMost = time.Second, 16 * time.Second
 	// liftWithin is how long it is tried to lift the block of a cutover that was cancelled meanwhile, once none can come
 	// late.
 	liftWithin = 30 * time.Second
@@ -28,8 +31,9 @@ var errBlockedAgain = errors.New("its writes are blocked again, by another progr
 
 // setBlock blocks writes of users to a set, or lifts that, with write concern majority. To send it
 // again does no harm. The server waits for transactions that are open, at most within. It reports
-// whether the command was sent more than once, so that one without a reply may be executed later.
-func setBlock(ctx context.Context, set mongo.Caller, on bool, within time.Duration) (again bool, err error) {
+// whether the command was sent more than once, so that one without a reply may be executed later. By, if not zero, is the
+// time by which it must be sent.
+func setBlock(ctx context.Context, set mongo.Caller, on bool, within time.Duration, by time.Time) (again bool, err error) {
 	sent, begun := 0, time.Now()
 	err = mongo.Retry{For: within, Again: passing}.Do(ctx, func() error {
 		body, err := bson.Marshal(bson.D{
@@ -42,7 +46,7 @@ func setBlock(ctx context.Context, set mongo.Caller, on bool, within time.Durati
 			return err
 		}
 		sent++
-		reply, err := set.Call(ctx, mongo.Command{DB: "admin", Body: body})
+		reply, err := set.Call(ctx, mongo.Command{DB: "admin", Body: body, SendBy: by})
 		if err != nil {
 			return err
 		}
@@ -54,24 +58,51 @@ func setBlock(ctx context.Context, set mongo.Caller, on bool, within time.Durati
 	return sent > 1, err
 }
 
+// lower lifts the block of a set as long as ours returns true: it is asked immediately before the command is sent, and again
+// before that is sent another time. A process that was suspended in between sends nothing.
+func (w *work) lower(ctx context.Context, set mongo.Caller, ours func(context.Context) (bool, error)) (is bool, err error) {
+	soon := sendWithin
+	for begun := time.Now(); ; {
+		asked := time.Now()
+		if is, err := ours(ctx); err != nil || !is {
+			return false, err
+		}
+		_, err := setBlock(ctx, set, false, w.cfg.Drain.Within, asked.Add(soon))
+		if !errors.Is(err, mongo.ErrTooLate) || time.Since(begun) > w.cfg.Drain.Within {
+			return true, err
+		}
+		soon = min(2*soon, sendAtMost)
+		if err := mongo.Pause(ctx, lateLook); err != nil {
+			return false, err
+		}
+	}
+}
+
+// ours reports whether the record is as this process has left it: otherwise another process works on the cutover, or has
+// ended it, and the block may be that of the next one.
+func (w *work) ours(ctx context.Context) (bool, error) {
+	err := w.still(ctx)
+	return err == nil, err
+}
+
 func (cfg *Config) blockWithin() time.Duration { return cmp.Or(cfg.BlockWithin, cfg.Drain.Within) }
 
 // unblock lifts the block of the source. A command that blocks writes, and was not answered, may be
 // executed after that, by a server that was waiting for transactions: unblock returns once that
 // cannot happen any more.
 func (w *work) unblock(ctx context.Context, r *record.Record) error {
-	return w.unblockWhile(ctx, r, func(context.Context) (bool, error) { return true, nil })
+	return w.unblockWhile(ctx, r, w.ours)
 }
 
 // unblockWhile is unblock as long as ours returns true: it is asked before each command.
 func (w *work) unblockWhile(ctx context.Context, r *record.Record, ours func(context.Context) (bool, error)) error {
 	waits := false
 	for others := 0; ; {
-		if is, err := ours(ctx); err != nil || !is {
-			return err
-		}
-		if _, err := setBlock(ctx, w.cfg.Drain.Source, false, w.cfg.Drain.Within); err != nil {
+		switch is, err := w.lower(ctx, w.cfg.Drain.Source, ours); {
+		case err != nil:
 			return fmt.Errorf("let the source take writes again: %w", err)
+		case !is:
+			return nil
 		}
 		settled := !time.Now().Before(r.Settled())
 		on, err := Blocked(ctx, w.cfg.Drain.Source)

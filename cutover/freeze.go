@@ -28,7 +28,7 @@ func (w *work) freeze(ctx context.Context, r *record.Record) (string, error) {
 	switch o := &r.Options; o.Freeze {
 	case record.Block:
 		w.sent = !r.Found
-		again, err := setBlock(limited, w.cfg.Drain.Source, true, w.cfg.blockWithin())
+		again, err := setBlock(limited, w.cfg.Drain.Source, true, w.cfg.blockWithin(), time.Time{})
 		if again {
 			r.Late = now()
 		}
@@ -70,6 +70,9 @@ func (w *work) thaw(ctx context.Context, r *record.Record) error {
 	case o.Freeze == record.Block && !r.Found:
 		return w.unblock(ctx, r)
 	case o.Freeze == record.Command && o.ThawCommand != "":
+		if err := w.still(ctx); err != nil {
+			return err
+		}
 		if err := w.cfg.Shell(ctx, o.ThawCommand, w.environment(record.Thaw)); err != nil {
 			return fmt.Errorf("run the command that lets applications write: %w", err)
 		}

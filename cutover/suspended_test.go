@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -17,15 +18,33 @@ import (
 )
 
 // suspension is the command at which a process is suspended: nothing it sends arrives, and it reads no reply, until it
-// continues.
+// continues. That is so much later that no command is sent by the time that was set before.
 type suspension struct {
 	side, at int
 	executed bool
 	reached  chan struct{}
 	goOn     chan struct{}
 
-	mu sync.Mutex // guards the rest
-	n  [2]int
+	mu   sync.Mutex // guards the rest
+	n    [2]int
+	woke time.Time
+}
+
+// wait waits until the process continues.
+func (s *suspension) wait() {
+	<-s.goOn
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.woke.IsZero() {
+		s.woke = time.Now()
+	}
+}
+
+// isLate reports whether a command has to be sent by a time that was set before the process continued.
+func (s *suspension) isLate(cmd mongo.Command) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.woke.IsZero() && !cmd.SendBy.IsZero() && cmd.SendBy.Before(s.woke.Add(time.Second)) // each has a second
 }
 
 func newSuspension(side, at int, executed bool) *suspension {
@@ -50,15 +69,18 @@ func (s suspended) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	case here && p.executed:
 		reply, err := s.Caller.Call(ctx, cmd)
 		close(p.reached)
-		<-p.goOn
+		p.wait()
 		return reply, err
 	case here:
 		close(p.reached)
 	}
 	select {
 	case <-p.reached:
-		<-p.goOn
+		p.wait()
 	default:
+	}
+	if p.isLate(cmd) {
+		return nil, mongo.ErrTooLate
 	}
 	return s.Caller.Call(ctx, cmd)
 }

@@ -24,7 +24,7 @@ func (w *work) unblockTarget(ctx context.Context) error {
 		return nil
 	}
 	return w.step(ctx, record.Unblock, func(ctx context.Context, r *record.Record) (string, error) {
-		if _, err := setBlock(ctx, w.cfg.Target, false, w.cfg.Drain.Within); err != nil {
+		if _, err := w.lower(ctx, w.cfg.Target, w.ours); err != nil {
 			if servererr.Classify(err) == servererr.Auth {
 				err = errors.Join(err, errors.New("grant setUserWriteBlockMode on the target, or lift the block by hand"))
 			}
