@@ -73,3 +73,34 @@ func TestMissingForOnePosition(t *testing.T) {
 		t.Errorf("missing %v, %v", f.missing, err)
 	}
 }
+
+// TestNothingShown: a member that shows nothing from the position on may only be slow to show it. One that shows another
+// entry in its place does not have it.
+func TestNothingShown(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 4})
+	source := must.Get(driver.Open(ctx, must.Get(driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage}))(t)))(t)
+	t.Cleanup(source.Close)
+	watcher := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts()}, source))(t)
+	running, stop := context.WithCancelCause(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { _ = watcher.Run(running) })
+	t.Cleanup(func() { stop(errOver); group.Wait() })
+	for changed := watcher.Changed(); ; changed = watcher.Changed() {
+		if v := watcher.View(); !v.ConfigUnread && v.Members[0].Up() && v.Members[0].State.Readable() {
+			break
+		}
+		<-changed
+	}
+	resolver := must.Get(syncsource.NewResolver(syncsource.ResolverConfig{}, watcher, source))(t)
+	f := must.Get(New(Config{From: newest(t, set.Primary()), Resolver: resolver, Watcher: watcher, MirrorMember: -1}))(t)
+	host := watcher.View().Members[0].Host
+	if err := f.judge(ctx, host, &StartMissingError{Want: f.last}); err != nil || len(f.missing) > 0 {
+		t.Errorf("it shows nothing: %v, missing %v", err, f.missing)
+	}
+	other := oplog.NewOpTime(f.last.TS.T, f.last.TS.I, f.last.Term+1)
+	if err := f.judge(ctx, host, &StartMissingError{Want: f.last, Got: other}); !errors.Is(err, ErrOtherHistory) {
+		t.Errorf("it shows another entry: %v", err)
+	}
+}
