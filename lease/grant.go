@@ -216,6 +216,9 @@ func Sight(ctx context.Context, target mongo.Caller, records []Record) ([]Sighti
 	list := make([]Sighting, len(records))
 	for i := range records {
 		list[i] = records[i].sighting("", now)
+		if list[i].Wait > 2*records[i].Grant.TTL {
+			list[i].Free = true // granted before the store's clock was set back, and not renewed since
+		}
 		if records[i].Superseded {
 			list[i].Free = false // its holder may go on, as far as one look tells
 		}

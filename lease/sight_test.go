@@ -39,6 +39,8 @@ func TestSight(t *testing.T) {
 	}{
 		{"nobody has it", Record{}, true, 0},
 		{"held", granted(4 * time.Second), false, 4 * time.Second},
+		{"held as a clock is set back a little", granted(19 * time.Second), false, 19 * time.Second},
+		{"not renewed since the clock was set back", granted(6 * time.Hour), true, 6 * time.Hour},
 		{"over", granted(-time.Second), true, -time.Second},
 		{"released", released, true, 4 * time.Second},
 		{"not renewed", Record{Term: 3, Holder: "p"}, true, 0},
