@@ -292,15 +292,19 @@ func (s *settings) load(ctx *kong.Context) error {
 	return errors.Join(faults...)
 }
 
-// meant suggests one of the names in place of one that does not exist.
+// meant suggests the most similar of the names in place of one that does not exist.
 func meant(name string, names []string) string {
 	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s)) }
+	best, least := "", 3
 	for _, f := range names {
-		if distance(plain(f), plain(name)) <= 2 {
-			return fmt.Sprintf("; did you mean %q?", f)
+		if d := distance(plain(f), plain(name)); d < least {
+			best, least = f, d
 		}
 	}
-	return ""
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
 }
 
 // distance counts the letters to insert, remove or change to get from a to b.

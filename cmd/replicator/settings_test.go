@@ -250,6 +250,7 @@ func TestWrongSettings(t *testing.T) {
 		{"nothing", nil, nil, "--source is missing"},
 		{"no link", nil, []string{"--source=mongodb://a", "--target=mongodb://b"}, "--link is missing"},
 		{"typo in the file", nil, file(where + "memry: 1GiB\n"), `line 4: there is no setting "memry"; did you mean "memory"?`},
+		{"typo in the file, similar to two", nil, file(where + "sorce: x\n"), `did you mean "source"?`},
 		{"other spelling", nil, file(where + "batchOps: 1\n"), `did you mean "batch-ops"?`},
 		{"twice", nil, file(where + "link: m\n"), `line 4: "link" is set twice, first in line 3`},
 		{"a file in a file", nil, file("config: x\n"), "cannot name another one"},
