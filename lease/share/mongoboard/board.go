@@ -80,9 +80,13 @@ func (b *Board) beat(ctx context.Context, group string, m *share.Member, taken t
 
 // Leave implements share.Board.
 func (b *Board) Leave(ctx context.Context, group, member, process string) error {
-	err := b.update(ctx, bson.D{{Key: "_id", Value: id(group, member)}, {Key: fieldProcess, Value: process}}, unset(), false)
+	// In one command, unless it is drained: nothing is left on the board if the next one fails.
+	err := b.drop(ctx, group, member, process)
 	if err == nil {
-		err = b.drop(ctx, group, member)
+		err = b.update(ctx, bson.D{{Key: "_id", Value: id(group, member)}, {Key: fieldProcess, Value: process}}, unset(), false)
+	}
+	if err == nil {
+		err = b.drop(ctx, group, member, "")
 	}
 	if err != nil {
 		return fmt.Errorf("remove %s from the board: %w", member, err)
@@ -90,11 +94,15 @@ func (b *Board) Leave(ctx context.Context, group, member, process string) error 
 	return nil
 }
 
-// drop removes a member of which nothing is known.
-func (b *Board) drop(ctx context.Context, group, member string) error {
+// drop removes a member that is not drained and has that process, or none if process is empty.
+func (b *Board) drop(ctx context.Context, group, member, process string) error {
 	return metadata.Run(ctx, b.target, metadata.Majority(metadata.Delete(b.db, metadata.ShareMembers, func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "_id", id(group, member))
-		dst = metadata.AppendDoc(dst, fieldProcess, func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", false) })
+		if process != "" {
+			dst = bsoncore.AppendStringElement(dst, fieldProcess, process)
+		} else {
+			dst = metadata.AppendDoc(dst, fieldProcess, func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", false) })
+		}
 		return metadata.AppendDoc(dst, fieldDrained, func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$ne", true) })
 	})), -1)
 }
@@ -103,7 +111,7 @@ func (b *Board) drop(ctx context.Context, group, member string) error {
 func (b *Board) SetDrain(ctx context.Context, group, member string, drained bool) error {
 	err := b.update(ctx, bson.D{{Key: "_id", Value: id(group, member)}}, bson.D{{Key: "$set", Value: bson.D{{Key: fieldDrained, Value: drained}}}}, true)
 	if err == nil && !drained {
-		err = b.drop(ctx, group, member)
+		err = b.drop(ctx, group, member, "")
 	}
 	return err
 }
