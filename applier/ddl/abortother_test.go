@@ -37,3 +37,29 @@ func TestAbortOfAnotherCollection(t *testing.T) {
 		t.Errorf("%d builds are open", len(open))
 	}
 }
+
+// TestOpenBuildOfAnotherCollection: the head start of a build is not taken up for another collection that has its name by
+// now, which does not get its indexes; its record is deleted.
+func TestOpenBuildOfAnotherCollection(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+	b.run(t, "db", bson.D{{Key: "create", Value: "a"}})
+	b.restart(t)
+	if b.startBuild(t, `{"key": {"a": 1}}`) == nil {
+		t.Fatal("no head start")
+	}
+	b.restart(t)
+	if open := must.Get(b.exec.OpenBuilds(t.Context()))(t); len(open) != 1 {
+		t.Fatalf("%d builds are open", len(open))
+	}
+	b.run(t, "db", bson.D{{Key: "drop", Value: "a"}})
+	b.run(t, "db", bson.D{{Key: "create", Value: "a"}})
+	b.restart(t)
+	if open := must.Get(b.exec.OpenBuilds(t.Context()))(t); len(open) > 0 {
+		t.Errorf("%d builds of another collection are open", len(open))
+	}
+	docs := must.Get(catalog.ReadAll(t.Context(), b.server, "replicator", must.Get(bson.Marshal(bson.D{{Key: "find", Value: "builds"}}))(t)))(t)
+	if len(docs) > 0 {
+		t.Errorf("records: %v", docs)
+	}
+}
