@@ -46,7 +46,7 @@ func TestElectClockBack(t *testing.T) {
 								return true, nil
 							})
 						}
-						led, err := b.TryLock(t.Context(), "k", "", hold)
+						led, err := b.TryLock(t.Context(), "k", "", hold) //nolint:contextcheck // the context of a is not that of b
 						must.Succeed(t, err)
 						if led {
 							t.Errorf("b has it after %d s, and a uses it", n)
