@@ -2,6 +2,7 @@ package cutover_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -63,5 +64,46 @@ func TestUnblocksTarget(t *testing.T) {
 			t.Errorf("%s: said %q", name, said)
 		}
 		m.isDone(name)
+	}
+}
+
+// late is a target to which a process, suspended meanwhile, does not send the first command that lifts a block in time.
+type late struct {
+	*blockable
+	meanwhile func()
+}
+
+// Call implements mongo.Caller.
+func (l *late) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if do := l.meanwhile; do != nil && cmd.Body.Index(0).Key() == "setUserWriteBlockMode" {
+		l.meanwhile = nil
+		do()
+		if !cmd.SendBy.IsZero() {
+			return nil, mongo.ErrTooLate
+		}
+	}
+	return l.blockable.Call(ctx, cmd)
+}
+
+// TestUnblockSuspended: a process that was suspended before it let the target take writes leaves the block, if another process
+// has ended the cutover meanwhile: it may be that of the way back, which was cut over since. Otherwise it lifts it.
+func TestUnblockSuspended(t *testing.T) {
+	t.Parallel()
+	set := target(t)
+	for name, ended := range map[string]bool{"ended": true, "not-ended": false} {
+		m := newMoved(t, set, name)
+		is := &late{blockable: &blockable{Caller: set, block: old{blocked: true}}}
+		is.meanwhile = func() {
+			if ended {
+				was := must.Get(m.records.Get(t.Context(), m.link))(t)
+				now := was.Clone()
+				now.State = record.Done
+				must.Succeed(t, m.records.Put(t.Context(), was, now))
+			}
+		}
+		_, err := cutover.Run(t.Context(), m.config(is, m.source), byBlock)
+		if errors.Is(err, record.ErrChanged) != ended || is.block.isBlocked() != ended {
+			t.Errorf("%s: %v; the target is blocked: %t", name, err, is.block.isBlocked())
+		}
 	}
 }
