@@ -60,7 +60,10 @@ func (m *moved) outstrip(p *suspension, what string) {
 	}()
 	select {
 	case <-p.reached:
-	case <-first:
+	case err := <-first:
+		if err != nil {
+			m.t.Errorf("%s: %v", what, err)
+		}
 		return // the keeper of the lease has sent less
 	}
 	other := m.whole()
