@@ -83,7 +83,7 @@ func (a *asker) find(ctx context.Context, link, leader string) (status.Snapshot,
 }
 
 // placesOf returns where a process may serve its status: its id begins with its host and
-// the port of --listen, or its number where it serves none.
+// the port of --listen, or another name where it serves none.
 func placesOf(process string) []place {
 	parts := strings.Split(process, ":")
 	if len(parts) < 4 {

@@ -51,6 +51,7 @@ func TestPlacesOf(t *testing.T) {
 		"db-7.example.net:9200:1795465153:152acebb7e7747ab": "db-7.example.net:9200",
 		"fe80::1:9200:1795465153:152acebb7e7747ab":          "[fe80::1]:9200",
 		"db-7:agent-3:1795465153:152acebb7e7747ab":          "",
+		"db-7:pid4711:1795465153:152acebb7e7747ab":          "",
 		"db-7:70000:1795465153:152acebb7e7747ab":            "",
 		"db-7:0:1795465153:152acebb7e7747ab":                "",
 		"something":                                         "",
