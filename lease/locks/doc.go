@@ -19,7 +19,7 @@
 //	         Acquire                         Release
 //	free ───────────────▶ locked, ID, term+1 ───────▶ free
 //	                        │ ▲
-//	                        └─┘ Acquire that names this ID as Overtake: another ID, term+1
+//	                        └─┘ Acquire that names this ID as Overtake, and its renewals: another ID, term+1
 //
 // # Slow locks
 //

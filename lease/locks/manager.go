@@ -289,7 +289,7 @@ func (m *Manager) try(ctx context.Context, a *attempt, again func(Record) bool) 
 		return now, nil
 	}
 	m.endIf(func(l *Lock) bool { return l.record.ID == now.ID }, fmt.Errorf("%s: %w", now.Name, ErrLost))
-	c.Overtake = now.ID
+	c.Overtake, c.Renewals = now.ID, now.Renewals
 	return m.cfg.Store.Acquire(ctx, c)
 }
 

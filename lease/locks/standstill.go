@@ -15,15 +15,15 @@ type standstill struct {
 
 // ask sends a claim. If the lock was not renewed for longer than its TTL, by this process's clock, though it has not
 // ended by the store's, it sends the claim again, as one that may replace it: the store's clock was set back. By its
-// own clock the holder stopped using the lock a TTL after the last renewal was sent, and does not take it up again
-// under the same ID.
+// own clock the holder stopped using the lock a TTL after the last renewal was sent. If it takes it up again under the
+// same ID, as a claim does whose reply was lost, that counts as a renewal, and the lock is not replaced.
 func (e *Elect) ask(c *Claim, send func(Claim) (Record, error)) (Record, error) {
 	sent := time.Now()
 	now, err := send(*c)
 	if err != nil || now.ID == c.ID || !e.standsStill(now, sent) {
 		return now, err
 	}
-	c.Overtake = now.ID
+	c.Overtake, c.Renewals = now.ID, now.Renewals
 	return send(*c)
 }
 

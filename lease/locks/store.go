@@ -70,8 +70,10 @@ type Claim struct {
 	// TTL is how long the lock lasts unless it is renewed; 0: until it is released. Stores
 	// count in milliseconds.
 	TTL time.Duration
-	// Overtake, if not zero, is the ID of an acquisition that the claim may replace.
+	// Overtake, if not zero, is the ID of an acquisition that the claim may replace as long as it has this number of
+	// renewals: its process may be alive after one more.
 	Overtake bson.ObjectID
+	Renewals int64
 	Who, Why string
 }
 
@@ -118,7 +120,7 @@ type Sweeper interface {
 // statement that changes the record. No method takes a time of the client.
 type Store interface {
 	// Acquire locks a record if it is free: absent, unlocked, ended, or locked with the ID
-	// in Claim.Overtake. That raises its term by one, and sets everything else from the
+	// in Claim.Overtake and the renewals in Claim.Renewals. That raises its term by one, and sets everything else from the
 	// claim and the clock. If the record is locked with the claim's own ID, because a reply
 	// was lost, that renews it, as Renew does. Otherwise nothing changes. Acquire returns the record after
 	// that: the claim has the lock if it is locked with the claim's ID.

@@ -121,6 +121,7 @@ func (e *Elect) begin(ctx context.Context, end context.CancelCauseFunc, now Reco
 		end(ErrClosed)
 	}
 	e.terms[now.Name] = t
+	delete(e.seen, now.Name)
 	return t, nil
 }
 

@@ -277,15 +277,18 @@ func (s *suite) noEnd() {
 // overtake: exactly the acquisition that was seen is overtaken.
 func (s *suite) overtake() {
 	first, second := claim("p", 0), claim("q", 0)
-	s.got(first, 1)
+	was := s.got(first, 1)
 	second.Overtake = bson.NewObjectID()
 	s.refused(second, first, 1)
-	second.Overtake = first.ID
+	second.Overtake, second.Renewals = first.ID, was.Renewals
 	s.got(second, 2)
 	s.got(second, 2) // the reply was lost
 	third := claim("r", 0)
 	third.Overtake = first.ID
 	s.refused(third, second, 2)
+	third.Overtake = second.ID // which was renewed when the reply was lost
+	s.refused(third, second, 2)
+	third.Overtake = first.ID
 	if _, err := s.extend(first.ID); !errors.Is(err, locks.ErrLost) {
 		s.Errorf("renew an overtaken lock: %v", err)
 	}

@@ -122,7 +122,7 @@ func (m *Memory) Acquire(ctx context.Context, c locks.Claim) (record locks.Recor
 		switch ended := isOver(was, now); {
 		case was.IsLocked() && !ended && was.ID == c.ID:
 			m.records[c.Name] = renewed(was, now)
-		case !was.IsLocked(), ended, !c.Overtake.IsZero() && was.ID == c.Overtake:
+		case !was.IsLocked(), ended, !c.Overtake.IsZero() && was.ID == c.Overtake && was.Renewals == c.Renewals:
 			m.records[c.Name] = locks.Record{
 				Name: c.Name, State: locks.Locked, Process: c.Process, ID: c.ID, Term: was.Term + 1,
 				TTL: c.TTL, Expires: until(now, c.TTL), When: now, Modified: now, Who: c.Who, Why: c.Why,

@@ -96,7 +96,7 @@ func acquiring(c *locks.Claim) bson.D {
 	unlocked := op("$eq", number(fieldState), int64(locks.Unlocked))
 	free := bson.A{unlocked, ended()}
 	if !c.Overtake.IsZero() {
-		free = append(free, op("$eq", "$"+fieldID, c.Overtake))
+		free = append(free, op("$and", op("$eq", "$"+fieldID, c.Overtake), op("$eq", number(fieldRenewals), c.Renewals)))
 	}
 	next := op("$cond", bson.D{{Key: "$or", Value: free}}, taken, "$$ROOT")
 	own := op("$and", op("$eq", "$"+fieldID, c.ID), op("$ne", number(fieldState), int64(locks.Unlocked)), op("$not", ended()))

@@ -73,7 +73,7 @@ const mysqlInsert = `INSERT INTO {locks} ({columns}, state)
 const mysqlTake = `UPDATE {locks}
 	SET process = ?, id = ?, term = term + 1, renewals = 0, ttl = ?, expires = CASE WHEN ? > 0 THEN {now} + ? ELSE 0 END,
 		since = {now}, modified = {now}, who = ?, why = ?, state = 2
-	WHERE name = ? AND (state = 0 OR ({ended}) OR id = ?)`
+	WHERE name = ? AND (state = 0 OR ({ended}) OR (id = ? AND renewals = ?))`
 
 // mysqlRenew changes the row if it finds it: whether a server counts the rows that it found
 // or those that it changed makes no difference.
@@ -101,8 +101,8 @@ func (m *mysql) acquire(ctx context.Context, db *sql.DB, c *locks.Claim) (locks.
 		_, err = db.ExecContext(ctx, m.inserting, c.Name, c.Process, c.ID.Hex(), ttl, ttl, ttl, c.Who, c.Why)
 	case now.IsLocked() && now.ID == c.ID:
 		return m.renew(ctx, db, c.Name, c.ID.Hex())
-	case !now.IsLocked(), now.ID == c.Overtake:
-		_, err = db.ExecContext(ctx, m.taking, c.Process, c.ID.Hex(), ttl, ttl, ttl, c.Who, c.Why, c.Name, overtakes(c))
+	case !now.IsLocked(), now.ID == c.Overtake && now.Renewals == c.Renewals:
+		_, err = db.ExecContext(ctx, m.taking, c.Process, c.ID.Hex(), ttl, ttl, ttl, c.Who, c.Why, c.Name, overtakes(c), c.Renewals)
 	default:
 		return now, true, nil
 	}

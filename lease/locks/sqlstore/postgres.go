@@ -62,14 +62,15 @@ const (
 )`
 )
 
-// postgresAcquire has the claim in $1 to $7: name, process, ID, what it overtakes, TTL, who, why.
+// postgresAcquire has the claim in $1 to $8: name, process, ID, what it overtakes, TTL, who, why, the renewals of
+// what it overtakes.
 // A record that is not free as of the statement's snapshot is returned as it is then, which
 // writes nothing. Otherwise it is inserted or updated. The conditions are those of the row's newest
 // version, which no other statement changes meanwhile, and so is the time. There is no row in the
 // result if another statement has taken it since the snapshot.
 const postgresAcquire = `WITH busy AS (
 	SELECT {columns}, state FROM {locks}
-	WHERE name = $1::text AND state <> 0 AND NOT ({ended}) AND id NOT IN ($3::text, $4::text)
+	WHERE name = $1::text AND state <> 0 AND NOT ({ended}) AND id <> $3::text AND NOT (id = $4::text AND renewals = $8::bigint)
 ), taken AS (
 	INSERT INTO {locks} AS l ({columns}, state)
 	SELECT $1::text, $2::text, $3::text, 1, 0, $5::bigint, CASE WHEN $5::bigint > 0 THEN c.now + $5::bigint ELSE 0 END,
@@ -88,7 +89,7 @@ const postgresAcquire = `WITH busy AS (
 			c.now, c.now, excluded.who, excluded.why, excluded.state
 		FROM c WHERE NOT c.own
 	)
-	WHERE l.state = 0 OR (l.ttl > 0 AND l.expires <= {now}) OR l.id IN ($3::text, $4::text)
+	WHERE l.state = 0 OR (l.ttl > 0 AND l.expires <= {now}) OR l.id = $3::text OR (l.id = $4::text AND l.renewals = $8::bigint)
 	RETURNING {columns}, state
 )
 SELECT {columns}, state FROM taken UNION ALL SELECT {columns}, state FROM busy`
@@ -112,7 +113,7 @@ const postgresClock = `SELECT {now}, pg_is_in_recovery(),
 
 // acquire implements dialect.
 func (p *postgres) acquire(ctx context.Context, db *sql.DB, c *locks.Claim) (locks.Record, bool, error) {
-	return maybe(db.QueryRowContext(ctx, p.acquiring, c.Name, c.Process, c.ID.Hex(), overtakes(c), c.TTL.Milliseconds(), c.Who, c.Why))
+	return maybe(db.QueryRowContext(ctx, p.acquiring, c.Name, c.Process, c.ID.Hex(), overtakes(c), c.TTL.Milliseconds(), c.Who, c.Why, c.Renewals))
 }
 
 // renew implements dialect.
