@@ -30,16 +30,16 @@ func (e Ends) Reloads() {
 // and shells send one to a process and to its group.
 const SameSignal = 500 * time.Millisecond
 
-// oneSignal waits for a signal, one that hangs up only if that counts; it is false if done is first.
-func oneSignal(signals <-chan os.Signal, done <-chan struct{}, hangupCounts func() bool) bool {
+// oneSignal waits for a signal, one that hangs up only if that counts; it is nil if done is first.
+func oneSignal(signals <-chan os.Signal, done <-chan struct{}, hangupCounts func() bool) os.Signal {
 	for {
 		select {
 		case s := <-signals:
 			if s != syscall.SIGHUP || hangupCounts() {
-				return true
+				return s
 			}
 		case <-done:
-			return false
+			return nil
 		}
 	}
 }
@@ -76,11 +76,15 @@ func awaitSignals(ctx context.Context) (e Ends, release func()) {
 	done := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		if !oneSignal(signals, done, func() bool { return !reloads.Load() }) {
+		first := oneSignal(signals, done, func() bool { return !reloads.Load() })
+		if first == nil {
 			return
 		}
+		if first == syscall.SIGHUP {
+			signal.Ignore(syscall.SIGPIPE) // the programs that read the output may have ended by the same signal
+		}
 		endSoft(context.Canceled)
-		if !quiet(signals, done) || !oneSignal(signals, done, func() bool { return false }) {
+		if !quiet(signals, done) || oneSignal(signals, done, func() bool { return false }) == nil {
 			return
 		}
 		endHard(failure.ErrStopped)

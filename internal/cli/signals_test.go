@@ -14,6 +14,9 @@ import (
 	"testing"
 )
 
+// waits makes the test a program that waits.
+const waits = "CLI_TEST_WAITS"
+
 // waitCommand ends with its context.
 type waitCommand struct{}
 
@@ -29,7 +32,6 @@ func (waitCommand) Run(ctx context.Context, out Output) error {
 // ignores that, as under nohup, goes on.
 func TestHangup(t *testing.T) {
 	t.Parallel()
-	const waits = "CLI_TEST_WAITS"
 	if os.Getenv(waits) != "" {
 		os.Args = []string{"program", "wait"}
 		Program{Name: "program", Commands: &struct {
@@ -66,6 +68,32 @@ func TestHangup(t *testing.T) {
 	}
 }
 
+// TestHangupOfPipeline: a terminal that is closed ends the programs of a pipeline in any order. One whose output nobody reads any
+// more drains, too.
+func TestHangupOfPipeline(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHangup$")
+	cmd.Env = append(os.Environ(), waits+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "it waits"; {
+	}
+	if err := out.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
 // TestHangupCounts: SIGHUP neither ends a command that reads its file again by it, nor is it a second signal.
 func TestHangupCounts(t *testing.T) {
 	t.Parallel()
@@ -76,7 +104,7 @@ func TestHangupCounts(t *testing.T) {
 			signals <- syscall.SIGHUP
 			close(done)
 		})
-		if got := oneSignal(signals, done, func() bool { return counts }); got != counts {
+		if got := oneSignal(signals, done, func() bool { return counts }) != nil; got != counts {
 			t.Errorf("SIGHUP that counts, %t: %t", counts, got)
 		}
 		sender.Wait()
