@@ -47,7 +47,7 @@ func (f *Fetcher) judge(ctx context.Context, host string, err error) error {
 		case all:
 			return f.final(fmt.Errorf("%w: %w", ErrOtherHistory, err))
 		case missing: // a member that is away now may have it
-			f.update(func(s *Status) { s.Stale, s.Why = true, err.Error() })
+			f.update(func(s *Status) { s.Stale, s.Why = true, f.why(err) })
 		}
 	}
 	if e, ok := errors.AsType[*TooStaleError](err); ok {
@@ -85,6 +85,19 @@ func (f *Fetcher) missingEverywhere() (missing, all bool) {
 	return readable > 0, all && readable > 0
 }
 
+// why says why no member can be read from, and what it is waited for if the set's members are not all known.
+func (f *Fetcher) why(err error) string {
+	view := f.cfg.Watcher.View()
+	if !view.ConfigUnread {
+		return err.Error()
+	}
+	why := err.Error() + "; a hidden member may have it, and the set's configuration is not read yet"
+	if view.ConfigFault != "" {
+		why += ": " + view.ConfigFault
+	}
+	return why
+}
+
 // noSource waits where no member was found, if one may be found later.
 func (f *Fetcher) noSource(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -109,7 +122,7 @@ func (f *Fetcher) noSource(ctx context.Context, err error) error {
 		return pause(ctx, syncsource.RetryInterval, f.cfg.Watcher.Changed())
 	}
 	// A member that is away now may have more of the log.
-	f.update(func(s *Status) { s.Stale, s.Why = true, err.Error() })
+	f.update(func(s *Status) { s.Stale, s.Why = true, f.why(err) })
 	return pause(ctx, 10*syncsource.RetryInterval, f.cfg.Watcher.Changed())
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -303,7 +304,10 @@ func TestHiddenMayHaveIt(t *testing.T) {
 			f, _, done := s.run(s.ctx)
 			for {
 				changed := f.Changed()
-				if f.Status().Stale {
+				if st := f.Status(); st.Stale {
+					if !strings.Contains(st.Why, "configuration is not read yet") {
+						t.Errorf("the status does not say what is waited for: %s", st.Why)
+					}
 					break
 				}
 				select {

@@ -62,7 +62,7 @@ func hasLeft(view syncsource.View, host string) bool {
 		}
 		known = known || v.ID >= 0 && v.Up()
 	}
-	return known && view.ConfigFault == ""
+	return known && view.ConfigFault == "" && !view.ConfigUnread
 }
 
 // newest returns the newest optime of the members that can be read and were not tried, or

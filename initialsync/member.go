@@ -172,12 +172,18 @@ func (m *Members) move(ctx context.Context, link *checkpoint.Link, c, next *chec
 // either what a majority of them has.
 var errUnknownSet = errors.New("the configuration of the source's set cannot be read (the role clusterMonitor allows it), or the connection is to one member only")
 
+// errUnread reports a set whose configuration can be expected to be read soon.
+var errUnread = errors.New("the configuration of the source's set is not read yet")
+
 // candidate chooses a member that can continue a copy. changed says that the one that it
 // was read from is up, and a candidate.
 func (m *Members) candidate(ctx context.Context, c *checkpoint.Copy, changed bool) (checkpoint.Copy, mongo.Caller, error) {
 	view := m.cfg.Watcher.View()
-	if m.cfg.Direct || view.ConfigFault != "" {
+	switch {
+	case m.cfg.Direct || view.ConfigFault != "":
 		return *c, nil, fmt.Errorf("%w: %s", errUnknownSet, view.ConfigFault)
+	case view.ConfigUnread: // if it cannot be read, the end of a copy that has moved is never found
+		return *c, nil, errUnread
 	}
 	var failed []error
 	if changed {

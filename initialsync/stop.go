@@ -41,7 +41,7 @@ func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.Op
 	case view.ConfigFault != "":
 		return stop, fmt.Errorf("%w: find where the copy ends: %w: %s", ErrNoMember, errUnknownSet, view.ConfigFault)
 	case view.ConfigUnread:
-		return stop, fmt.Errorf("%w: find where the copy ends: the configuration of the source's set is not read yet", ErrNoMember)
+		return stop, fmt.Errorf("%w: find where the copy ends: %w", ErrNoMember, errUnread)
 	}
 	if stop, err = m.newestOfMost(ctx, &view, stop); err != nil {
 		return stop, err

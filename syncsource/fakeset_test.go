@@ -63,6 +63,15 @@ func (f *fakeSet) set(change func()) {
 	change()
 }
 
+// errSilent refuses the configuration without an answer.
+var errSilent = errors.New("no answer")
+
+func (f *fakeSet) isSilent(command string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return command == "replSetGetConfig" && errors.Is(f.refuse, errSilent)
+}
+
 func (f *fakeSet) Member(host string) mongo.Caller { return fakeCaller{f, host} }
 
 type fakeCaller struct {
@@ -85,6 +94,10 @@ func (c fakeCaller) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 	select {
 	case <-time.After(delay):
 	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if c.set.isSilent(name) {
+		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
 	c.set.mu.Lock()

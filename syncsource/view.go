@@ -23,9 +23,9 @@ type View struct {
 	// ConfigFault says why the configuration could not be read; hidden members are
 	// then known only if they are among the seeds.
 	ConfigFault string
-	// ConfigUnread is set until the configuration was read, or could not be: hidden
-	// members are missing until then, and NonVoting is unknown. Over a direct connection
-	// it is unset.
+	// ConfigUnread is set until the newest configuration that members have reported was
+	// read, or could not be for a reason that does not pass by itself: until then hidden
+	// members may be missing, and NonVoting is unknown. Over a direct connection it is unset.
 	ConfigUnread bool
 	// Members are in the order of the configuration.
 	Members []Member

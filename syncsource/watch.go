@@ -33,6 +33,7 @@ type watch struct {
 	config       *setConfig
 	configFault  string
 	configRetry  bool // the configuration may be readable soon
+	configPasses bool // configFault is one that passes by itself
 	configAsking bool
 	configAsked  time.Time
 
@@ -280,12 +281,13 @@ func (s *watch) configDue(now time.Time) string {
 
 // configured records a configuration, or the error of reading it.
 func (s *watch) configured(a configAnswer) {
-	s.configAsking, s.configRetry = false, false
+	s.configAsking, s.configRetry, s.configPasses = false, false, false
 	fault := ""
 	switch {
 	case a.err != nil:
 		fault = a.err.Error()
 		s.configRetry = !servererr.IsDenied(a.err)
+		s.configPasses = a.silent || servererr.Classify(a.err).Passes()
 	case s.setName != "" && a.config.name != s.setName:
 		fault = fmt.Sprintf("%s has the configuration of the set %q, not of %q", a.host, a.config.name, s.setName)
 		s.configRetry = true
@@ -309,12 +311,20 @@ func (s *watch) configured(a configAnswer) {
 	s.configFault = fault
 }
 
+// configUnread reports whether the newest known configuration was not read, and can be expected to be.
+func (s *watch) configUnread() bool {
+	if s.w.cfg.Direct || s.configFault != "" && !s.configPasses {
+		return false
+	}
+	return s.config == nil || newer(s.term, s.version, s.config.term, s.config.version)
+}
+
 // look builds the View.
 func (s *watch) look() View {
 	v := View{
 		SetName: s.setName, ReplicaSetID: s.replicaSetID, ConfigVersion: s.version,
 		ConfigFault: s.configFault, Answers: s.answers, Members: s.members(),
-		ConfigUnread: s.config == nil && s.configFault == "" && !s.w.cfg.Direct,
+		ConfigUnread: s.configUnread(),
 	}
 	if s.config != nil {
 		v.NoChaining = s.config.noChaining

@@ -320,6 +320,8 @@ type configAnswer struct {
 	host   string
 	config *setConfig
 	err    error
+	// silent: there was no answer within the time limit.
+	silent bool
 }
 
 func (w *Watcher) askConfig(ctx context.Context, host string, out chan<- configAnswer) {
@@ -330,6 +332,8 @@ func (w *Watcher) askConfig(ctx context.Context, host string, out chan<- configA
 	var reply bson.Raw
 	if reply, a.err = w.dial.Member(host).Call(asking, mongo.Command{DB: "admin", Body: configCommand()}); a.err == nil {
 		a.config, a.err = parseConfig(reply)
+	} else {
+		a.silent = asking.Err() != nil
 	}
 	select {
 	case out <- a:
