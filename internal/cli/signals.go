@@ -60,6 +60,18 @@ func quiet(signals <-chan os.Signal, done <-chan struct{}) bool {
 	}
 }
 
+// obey calls soft with the first signal that counts, and hard after a second one, which cannot be one that hangs up.
+func obey(signals <-chan os.Signal, done <-chan struct{}, hangupCounts func() bool, soft func(first os.Signal), hard func()) {
+	first := oneSignal(signals, done, hangupCounts)
+	if first == nil {
+		return
+	}
+	soft(first)
+	if quiet(signals, done) && oneSignal(signals, done, func() bool { return false }) != nil {
+		hard()
+	}
+}
+
 // awaitSignals returns Ends that the first and the second SIGINT or SIGTERM end; one
 // that follows within half a second counts as the same. A third one kills the
 // program, as it would without this. SIGHUP, as when the terminal is closed, counts as the first
@@ -76,19 +88,15 @@ func awaitSignals(ctx context.Context) (e Ends, release func()) {
 	done := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		first := oneSignal(signals, done, func() bool { return !reloads.Load() })
-		if first == nil {
-			return
-		}
-		if first == syscall.SIGHUP {
-			signal.Ignore(syscall.SIGPIPE) // the programs that read the output may have ended by the same signal
-		}
-		endSoft(context.Canceled)
-		if !quiet(signals, done) || oneSignal(signals, done, func() bool { return false }) == nil {
-			return
-		}
-		endHard(failure.ErrStopped)
-		signal.Stop(signals)
+		obey(signals, done, func() bool { return !reloads.Load() }, func(first os.Signal) {
+			if first == syscall.SIGHUP {
+				signal.Ignore(syscall.SIGPIPE) // the programs that read the output may have ended by the same signal
+			}
+			endSoft(context.Canceled)
+		}, func() {
+			endHard(failure.ErrStopped)
+			signal.Stop(signals)
+		})
 	})
 	return Ends{Soft: soft, Hard: hard, reloads: &reloads}, func() {
 		close(done)

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // waits makes the test a program that waits.
@@ -92,6 +94,27 @@ func TestHangupOfPipeline(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
+}
+
+// TestHangupAgain: a second SIGHUP is not the signal to stop at once; SIGTERM after it is.
+func TestHangupAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		signals, done := make(chan os.Signal), make(chan struct{})
+		softly, hardly := 0, 0
+		go obey(signals, done, func() bool { return true }, func(os.Signal) { softly++ }, func() { hardly++ })
+		for i, s := range []os.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGHUP, syscall.SIGTERM} {
+			signals <- s
+			if i > 0 {
+				time.Sleep(2 * SameSignal) // the second one counts as the same
+			}
+			synctest.Wait()
+			if last := i == 4; softly != 1 || last != (hardly == 1) {
+				t.Errorf("after signal %d: drains %d, stops %d", i, softly, hardly)
+			}
+		}
+		close(done)
+	})
 }
 
 // TestHangupCounts: SIGHUP neither ends a command that reads its file again by it, nor is it a second signal.
