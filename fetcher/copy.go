@@ -1,6 +1,7 @@
 package fetcher
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -13,8 +14,9 @@ import (
 type Copy struct {
 	// Wait is how long there may be no member to read from: after it Run returns ErrLogLost.
 	Wait time.Duration
-	// Check returns an error, which ends Run, if entries must not be sent.
-	Check func(entries []oplog.Entry) error
+	// Check returns an error, which ends Run, if entries must not be sent. It may wait until that
+	// is known.
+	Check func(ctx context.Context, entries []oplog.Entry) error
 }
 
 // Copied makes f read on like after a copy, which is complete.

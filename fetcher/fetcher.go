@@ -152,7 +152,10 @@ func (f *Fetcher) onError(error) bool { return f.cfg.Resolver.OnError(f.last).Ch
 func (f *Fetcher) send(ctx context.Context, out chan<- oplog.Reply, r oplog.Reply) error {
 	r.Entries = cut(r.Entries, f.cfg.Until)
 	if c := f.copying(); c != nil {
-		if f.unfit = c.Check(r.Entries); f.unfit != nil {
+		if f.unfit = c.Check(ctx, r.Entries); f.unfit != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			return errUnfit
 		}
 	}

@@ -223,7 +223,7 @@ func TestForCopy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
-			s.cfg.Copy = &fetcher.Copy{Wait: time.Second, Check: func([]oplog.Entry) error { return c.fit }}
+			s.cfg.Copy = &fetcher.Copy{Wait: time.Second, Check: func(context.Context, []oplog.Entry) error { return c.fit }}
 			if c.lost {
 				s.cfg.From = oplog.NewOpTime(1, 1, 1)
 			}
@@ -244,7 +244,7 @@ func TestForCopy(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)
 		var unfit atomic.Bool
-		s.cfg.Copy = &fetcher.Copy{Check: func([]oplog.Entry) error {
+		s.cfg.Copy = &fetcher.Copy{Check: func(context.Context, []oplog.Entry) error {
 			if unfit.Load() {
 				return errUnfit
 			}

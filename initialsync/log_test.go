@@ -200,7 +200,7 @@ func TestLogStopKnown(t *testing.T) {
 		w.must(w.Start(ctx, ctx, w.copy, w.fetch))
 		synctest.Wait()
 		changed := func(n uint32) error {
-			return w.entries.check([]oplog.Entry{testEntry(t, n, versions, fcvDocument)})
+			return w.entries.check(t.Context(), []oplog.Entry{testEntry(t, n, versions, fcvDocument)})
 		}
 		if err := changed(6); !errors.Is(err, ErrFCVChanged) {
 			t.Errorf("while documents are copied: %v", err)

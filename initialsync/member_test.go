@@ -37,7 +37,7 @@ func TestMemberEntries(t *testing.T) {
 	c := checkpoint.Copy{Begin: testTime(2)}
 	m := &entries{copy: c}
 	changed := func(n uint32) bool {
-		err := m.check([]oplog.Entry{testEntry(t, 1, "d.c", "x"), testEntry(t, n, versions, fcvDocument)})
+		err := m.check(t.Context(), []oplog.Entry{testEntry(t, 1, "d.c", "x"), testEntry(t, n, versions, fcvDocument)})
 		if err != nil && !errors.Is(err, ErrFCVChanged) {
 			t.Error(err)
 		}
@@ -46,7 +46,7 @@ func TestMemberEntries(t *testing.T) {
 	if changed(2) || !changed(3) || !changed(9) {
 		t.Error("before Stop is known: a change at Begin counts, or one after it does not")
 	}
-	if m.check([]oplog.Entry{testEntry(t, 3, versions, "other"), testEntry(t, 3, "d.c", fcvDocument)}) != nil {
+	if m.check(t.Context(), []oplog.Entry{testEntry(t, 3, versions, "other"), testEntry(t, 3, "d.c", fcvDocument)}) != nil {
 		t.Error("another document counts")
 	}
 	later := c

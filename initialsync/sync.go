@@ -114,6 +114,7 @@ func (s *Sync) run(ctx context.Context) error {
 // applied.
 func (s *Sync) complete(ctx context.Context) error {
 	done := *s.cfg.Checkpoint.Copy()
+	s.cfg.Oplog.entries.ends()
 	_, spooled, _ := s.cfg.Oplog.Spool().Bounds()
 	stop, err := s.cfg.Members.Stop(ctx, &done, spooled)
 	if err != nil {
