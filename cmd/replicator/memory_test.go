@@ -20,8 +20,8 @@ func TestProcessMemory(t *testing.T) {
 		{"XGOMEMLIMIT=1", 512, 512},
 		{"GOMEMLIMIT=1GiB", 512, 512},
 		{"GOMEMLIMIT=1TiB", 512, 512},
-		{"GOMEMLIMIT=256MiB", 512, 280}, // and 24 outside of the runtime
-		{"GOMEMLIMIT=268435456", 512, 280},
+		{"GOMEMLIMIT=256MiB", 512, 284}, // and 28 outside of the runtime
+		{"GOMEMLIMIT=268435456", 512, 284},
 	} {
 		f := runFlags{}
 		f.Memory = cli.Size(tc.flag * mib)
@@ -32,7 +32,7 @@ func TestProcessMemory(t *testing.T) {
 	}
 	before := debug.SetMemoryLimit(-1)
 	undo := processMemory{total: 512 * mib}.apply()
-	if got := debug.SetMemoryLimit(-1); got != (512-24)*mib {
+	if got := debug.SetMemoryLimit(-1); got != (512-28)*mib {
 		t.Errorf("the runtime's limit is %d MiB", got/mib)
 	}
 	if undo(); debug.SetMemoryLimit(-1) != before {

@@ -12,8 +12,8 @@ const (
 	// told: more does not make it faster.
 	mostOfContainer = 1 << 30
 	// outside is the memory of the process that Go's runtime does not count, in bytes: the
-	// pages of the program, and what the system keeps for it.
-	outside = 24 << 20
+	// pages of the program, and some for documents of 16 MB that are allocated while it collects.
+	outside = 28 << 20
 )
 
 // Source says which setting decided.
