@@ -136,10 +136,17 @@ func (c *Controller) pause(ctx context.Context, r *request.Record) error {
 	return c.answer(ctx, r, request.Done, outcome)
 }
 
+// resume ends a pause. A process that sets that and dies before it answers has left the request working.
 func (c *Controller) resume(ctx context.Context, r *request.Record) error {
 	was := c.paused()
-	if was == nil {
+	switch {
+	case was == nil && r.State == request.Working:
+		return c.answer(ctx, r, request.Done, "resumed") // it was set, and not answered
+	case was == nil:
 		return c.answer(ctx, r, request.Done, "it was not paused")
+	}
+	if err := c.answer(ctx, r, request.Working, "being resumed"); err != nil {
+		return err
 	}
 	if err := c.set(ctx, func(s *request.Settings) { s.Paused = nil }); err != nil {
 		return err

@@ -30,6 +30,8 @@ type desk struct {
 	all      request.Requests
 	// away is the error of each call, if not nil; mute is that of answers alone.
 	away, mute error
+	// after is the error of answers while the link is not paused, if not nil.
+	after error
 	// unread is the error of Read, uncut that of Prune.
 	unread, uncut error
 	// term is that of the newest lease.
@@ -113,6 +115,9 @@ func (d *desk) Answered(_ context.Context, by request.Leader, id, state, outcome
 	return d.by(by, func() error {
 		if d.mute != nil {
 			return d.mute
+		}
+		if d.after != nil && d.settings.Paused == nil {
+			return d.after
 		}
 		for i := range d.records {
 			if r := &d.records[i]; r.ID == id && r.Open() {
