@@ -3,6 +3,7 @@ package cutover
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -22,6 +24,8 @@ const (
 	shownKeys = 10
 	// askFor is how long a server that refuses for a transient reason is asked again.
 	askFor = 10 * time.Second
+	// mostTooOld is how often a server may say that it has no history of the cut any more.
+	mostTooOld = 3
 )
 
 // violations returns keys that several documents have in a unique index, as of a cluster time of
@@ -41,8 +45,19 @@ func violations(ctx context.Context, target mongo.Caller, spec *ddl.DeferredSpec
 		return nil, fmt.Errorf("make the aggregation: %w", err)
 	}
 	var docs []bson.Raw
-	err = insist(ctx, func() error {
-		docs, err = mongo.Retry{For: askFor}.ReadAll(ctx, target, nil, spec.NS.DB(), body)
+	tooOld := 0
+	again := func(err error) bool {
+		if servererr.IsSnapshotTooOld(err) {
+			tooOld++ // the time does not come back; another member may have it after a failover
+			return tooOld < mostTooOld
+		}
+		return passing(err) || mongo.PassesRead(err)
+	}
+	err = mongo.Retry{Again: again}.Last(ctx, func() error {
+		docs, err = mongo.Retry{For: time.Nanosecond}.ReadAll(ctx, target, nil, spec.NS.DB(), body)
+		if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
+			return stuck.Err
+		}
 		return err
 	})
 	if err != nil {
