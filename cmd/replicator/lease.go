@@ -98,7 +98,7 @@ func readLeases(ctx context.Context, target mongo.Caller, db string) ([]leaseLin
 			lines = append(lines, lineOfLink(links[i].Link, now.Lease))
 		}
 	}
-	list, err := mongostore.New(target, db).List(ctx, "")
+	list, err := locks.Sight(ctx, mongostore.New(target, db))
 	for _, r := range list {
 		lines = append(lines, lineOf(r))
 	}

@@ -90,7 +90,7 @@ func state(ctx context.Context, b Board, s locks.Store, group string) (*Status, 
 	if err != nil {
 		return nil, err
 	}
-	records, err := s.List(ctx, "")
+	records, err := locks.Sight(ctx, s)
 	if err != nil {
 		return nil, err
 	}
