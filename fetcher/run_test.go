@@ -254,10 +254,8 @@ func TestForCopy(t *testing.T) {
 		f.Copied()
 		unfit.Store(true)
 		s.insert(1)
-		select {
-		case <-ids:
-		case err := <-done:
-			t.Errorf("it returned %v", err)
+		if _, read := <-ids; !read {
+			t.Errorf("it returned %v", <-done)
 		}
 	})
 }
