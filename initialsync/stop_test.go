@@ -188,3 +188,28 @@ func TestStopWithoutVotes(t *testing.T) {
 		}
 	}
 }
+
+// TestStopOfHalf: half of the voting members need not have what the other half has.
+func TestStopOfHalf(t *testing.T) {
+	t.Parallel()
+	set, _, members := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{})
+	primary := set.Primary()
+	for _, m := range set.Members() {
+		if m != primary {
+			must.Succeed(t, m.Kill())
+		}
+	}
+	c := checkpoint.Copy{Host: primary.Host(), Moves: 1, Begin: oplog.NewOpTime(1, 1, 0)}
+	for {
+		stop, err := members.Stop(t.Context(), &c, oplog.OpTime{})
+		switch {
+		case err == nil:
+			t.Fatalf("with one of two: %s", stop)
+		case errors.Is(err, initialsync.ErrNoMember):
+			return
+		case t.Context().Err() != nil:
+			t.Fatal(err)
+		default: // The member interrupts reads while it steps down.
+		}
+	}
+}
