@@ -90,3 +90,34 @@ func TestConfigUnreadOlder(t *testing.T) {
 		}
 	})
 }
+
+// TestConfigUnreadRolledBack: a newer configuration that was undone, as that of a primary that was cut off, is not
+// waited for once no member that answers reports it.
+func TestConfigUnreadRolledBack(t *testing.T) {
+	t.Parallel()
+	for name, undo := range map[string]func(f *fakeSet){
+		"its member is down": func(f *fakeSet) {
+			f.members["b:1"].err = &mongo.LostError{Host: "b:1", Err: errors.New("connection refused")}
+		},
+		"its member follows": func(f *fakeSet) { f.members["b:1"].version = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeSet("a:1", "b:1")
+				f.refuse, f.config = nil, configOf(1)
+				f.members["b:1"].version = 2
+				w := watchFake(t, f, WatcherConfig{Seeds: []string{"a:1"}})
+				pass(time.Minute)
+				if !w.View().ConfigUnread {
+					t.Error("an older configuration counts")
+				}
+				f.set(func() { undo(f) })
+				pass(time.Minute)
+				if w.View().ConfigUnread {
+					t.Error("it is waited for")
+				}
+			})
+		})
+	}
+}

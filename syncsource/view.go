@@ -23,7 +23,7 @@ type View struct {
 	// ConfigFault says why the configuration could not be read; hidden members are
 	// then known only if they are among the seeds.
 	ConfigFault string
-	// ConfigUnread is set until the newest configuration that members have reported was
+	// ConfigUnread is set until the newest configuration that members report was
 	// read, or could not be for a reason that does not pass by itself: until then hidden
 	// members may be missing, and NonVoting is unknown. Over a direct connection it is unset.
 	ConfigUnread bool

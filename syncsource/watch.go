@@ -311,12 +311,18 @@ func (s *watch) configured(a configAnswer) {
 	s.configFault = fault
 }
 
-// configUnread reports whether the newest known configuration was not read, and can be expected to be.
+// configUnread reports whether the newest configuration was not read, and can be expected to be. One that no
+// member reports any more, as that of a primary that was cut off, is not waited for.
 func (s *watch) configUnread() bool {
 	if s.w.cfg.Direct || s.configFault != "" && !s.configPasses {
 		return false
 	}
-	return s.config == nil || newer(s.term, s.version, s.config.term, s.config.version)
+	unread := s.config == nil
+	for _, own := range s.seen {
+		unread = unread || own.hello != nil && own.fault == "" &&
+			newer(own.hello.configTerm, own.hello.configVersion, s.config.term, s.config.version)
+	}
+	return unread
 }
 
 // look builds the View.
