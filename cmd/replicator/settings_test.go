@@ -280,7 +280,7 @@ func TestWrongSettings(t *testing.T) {
 		{"no time", nil, []string{"--start-at=yesterday"}, "write now, unix seconds"},
 		{"too few writers", nil, []string{"--writers=0"}, "--writers: 0 is not from 1 to 256"},
 		{"too little memory", nil, []string{"--memory=223MiB"}, "--memory: 223MiB is less than 224MiB"},
-		{"too little memory for the runtime", []string{"GOMEMLIMIT=190MiB"}, file(where), "GOMEMLIMIT leaves the process 214MiB of memory, and it needs 224MiB: raise it"},
+		{"too little memory for the runtime", []string{"GOMEMLIMIT=190MiB"}, file(where), "GOMEMLIMIT leaves the process 218MiB of memory, and it needs 224MiB: raise it"},
 		{"not what the runtime understands", []string{"GOMEMLIMIT=much"}, file(where), `GOMEMLIMIT: "much" is not a size`},
 		{"negative delay", nil, []string{"--delay=-1s"}, "--delay: -1s is less than 0s"},
 		{"the future", nil, []string{"--start-at=2100-01-01T00:00:00Z"}, "is in the future"},
