@@ -224,7 +224,7 @@ func (r *rounds) await(old *slot, since lease.Record, from time.Time) (now *slot
 			return false
 		}
 		i := slices.IndexFunc(r.slots, func(s *slot) bool {
-			return s != old && strings.Contains(rec.Holder, fmt.Sprintf(":%d:", s.cmd.Process.Pid))
+			return s != old && strings.Contains(rec.Holder, fmt.Sprintf(":pid%d:", s.cmd.Process.Pid))
 		})
 		if i >= 0 {
 			now = r.slots[i]
