@@ -53,18 +53,9 @@ func (m *moved) half(converted bool) {
 // outstrip has another process cancel the cutover, and carry out the next one, while the process that cancels it is suspended.
 func (m *moved) outstrip(p *suspension, what string) {
 	m.t.Helper()
-	first := make(chan error, 1)
-	go func() {
-		_, err := cutover.Cancel(m.t.Context(), m.config(suspended{m.target, 0, p}, suspended{m.source, 1, p}))
-		first <- err
-	}()
-	select {
-	case <-p.reached:
-	case err := <-first:
-		if err != nil {
-			m.t.Errorf("%s: %v", what, err)
-		}
-		return // the keeper of the lease has sent less
+	first := m.suspend(p, what, func(cfg *cutover.Config) (*record.Record, error) { return cutover.Cancel(m.t.Context(), cfg) })
+	if first == nil {
+		return
 	}
 	other := m.whole()
 	other.Process, other.Drain.By = "another's", "another"

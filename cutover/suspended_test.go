@@ -109,21 +109,32 @@ func TestSuspended(t *testing.T) {
 	all.Wait()
 }
 
-// overtake has another process carry on while the first one is suspended.
-func (m *moved) overtake(p *suspension, what, how string) {
+// suspend begins what a process does, and returns once it is suspended: with its error to come, or nil if it ended before, as
+// the keeper of the lease has sent less.
+func (m *moved) suspend(p *suspension, what string, do func(*cutover.Config) (*record.Record, error)) <-chan error {
 	m.t.Helper()
 	first := make(chan error, 1)
 	go func() {
-		_, err := cutover.Run(m.t.Context(), m.config(suspended{m.target, 0, p}, suspended{m.source, 1, p}), byBlock)
+		_, err := do(m.config(suspended{m.target, 0, p}, suspended{m.source, 1, p}))
 		first <- err
 	}()
 	select {
 	case <-p.reached:
+		return first
 	case err := <-first:
 		if err != nil {
 			m.t.Errorf("%s: %v", what, err)
 		}
-		return // the keeper of the lease has sent less
+		return nil
+	}
+}
+
+// overtake has another process carry on while the first one is suspended.
+func (m *moved) overtake(p *suspension, what, how string) {
+	m.t.Helper()
+	first := m.suspend(p, what, func(cfg *cutover.Config) (*record.Record, error) { return cutover.Run(m.t.Context(), cfg, byBlock) })
+	if first == nil {
+		return
 	}
 	if err := m.carryOn(how); err != nil && !errors.Is(err, cutover.ErrNone) && !errors.Is(err, cutover.ErrCommitted) {
 		m.t.Errorf("%s: the other process: %v", what, err)
