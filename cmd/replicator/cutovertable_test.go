@@ -267,6 +267,8 @@ func (m *moved) finish(t *testing.T) (done bool) {
 func (m *moved) unblocked(t *testing.T) {
 	t.Helper()
 	m.insert(t, -1)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.acked[-1] = true
 }
 
@@ -279,14 +281,13 @@ func (m *moved) insert(t *testing.T, id int32) {
 	}
 }
 
-// caughtUp waits until the link has applied a last document.
+// caughtUp waits until the link has applied a last document and each before it: those of a batch have no order.
 func (m *moved) caughtUp(t *testing.T) {
 	t.Helper()
 	m.insert(t, -2)
-	m.mu.Lock()
 	m.acked[-2] = true
-	m.mu.Unlock()
-	awaitThat(t, func() bool { return slices.Contains(m.ids(t, m.to), -2) }, "the link does not go on after the cancellation")
+	want := m.ids(t, m.from)
+	awaitThat(t, func() bool { return slices.Equal(m.ids(t, m.to), want) }, "the link does not go on after the cancellation, or a document is not there")
 }
 
 // equal checks that both sides have the same documents, among them all that were acknowledged.
