@@ -266,61 +266,66 @@ func (m *moved) finish(t *testing.T) (done bool) {
 // unblocked checks that the source can be written to after a cancellation.
 func (m *moved) unblocked(t *testing.T) {
 	t.Helper()
-	m.insert(t, -1)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.acked[-1] = true
+	m.put(t, -1)
 }
 
-func (m *moved) insert(t *testing.T, id int32) {
+// put writes a document, and returns once it cannot be rolled back.
+func (m *moved) put(t *testing.T, id int32) {
 	t.Helper()
-	body := must.Get(bson.Marshal(bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}, {Key: "n", Value: id}}}}, majority}))(t)
-	reply := must.Get(mongo.Twice(m.from).Call(t.Context(), mongo.Command{DB: "shop", Body: body}))(t)
-	if refused := must.Get(mongo.WriteErrors(reply))(t); len(refused) > 0 {
-		t.Fatal(&refused[0].Error)
-	}
+	must.Succeed(t, mongo.Retry{Again: mongo.Passes}.Do(t.Context(), func() error {
+		return (&anApplication{set: m.from}).send(t.Context(), "shop", bson.D{
+			{Key: "update", Value: "c"},
+			{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "u", Value: bson.D{{Key: "n", Value: id}}}, {Key: "upsert", Value: true}}}},
+			majority,
+		})
+	}))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.acked[id] = true
 }
 
 // caughtUp waits until the link has applied a last document and each before it: those of a batch have no order.
 func (m *moved) caughtUp(t *testing.T) {
 	t.Helper()
-	m.insert(t, -2)
-	m.acked[-2] = true
-	want := m.ids(t, m.from)
-	awaitThat(t, func() bool { return slices.Equal(m.ids(t, m.to), want) }, "the link does not go on after the cancellation, or a document is not there")
+	m.put(t, -2)
+	m.equal(t)
 }
 
-// equal checks that both sides have the same documents, among them all that were acknowledged.
+// equal waits until both sides have the same documents, among them all that were acknowledged: a new primary reads
+// older ones until an entry of its own is committed.
 func (m *moved) equal(t *testing.T) {
 	t.Helper()
-	from, to := m.ids(t, m.from), m.ids(t, m.to)
-	if d := cmp.Diff(from, to); d != "" {
-		t.Errorf("the sides differ (-source +target): %s", d)
-	}
-	for id := range m.acked {
-		if !slices.Contains(to, id) {
-			t.Errorf("%d was acknowledged, and is not there", id)
+	var differ string
+	defer func() {
+		if differ != "" {
+			t.Error(differ)
 		}
-	}
+	}()
+	awaitThat(t, func() bool {
+		from, to := m.ids(t, m.from), m.ids(t, m.to)
+		if differ = cmp.Diff(from, to); differ != "" {
+			return false
+		}
+		for id := range m.acked {
+			if !slices.Contains(to, id) {
+				differ = fmt.Sprintf("%d was acknowledged, and is not there", id)
+				return false
+			}
+		}
+		return true
+	}, "the sides do not become equal (-source +target)")
 }
 
-func (m *moved) ids(t *testing.T, c mongo.Caller) (ids []int32) {
+func (m *moved) ids(t *testing.T, c mongo.Caller) []int32 {
 	t.Helper()
-	session := mongo.NewSessionID()
-	cmd := bson.D{
+	docs := must.Get(mongo.Retry{}.ReadAll(t.Context(), c, nil, "shop", must.Get(bson.Marshal(bson.D{
 		{Key: "find", Value: "c"},
 		{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
 		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
+	}))(t)))(t)
+	ids := make([]int32, len(docs))
+	for i, doc := range docs {
+		ids[i] = doc.Lookup("_id").Int32()
 	}
-	for {
-		reply := must.Get(mongo.Reads(c).Call(t.Context(), mongo.Command{DB: "shop", Body: must.Get(bson.Marshal(append(cmd, bson.E{Key: "lsid", Value: session})))(t)}))(t)
-		batch := must.Get(mongo.ReadBatch(reply))(t)
-		for _, doc := range batch.Docs {
-			ids = append(ids, doc.Lookup("_id").Int32())
-		}
-		if batch.Cursor == 0 {
-			return ids
-		}
-		cmd = bson.D{{Key: "getMore", Value: batch.Cursor}, {Key: "collection", Value: "c"}}
-	}
+	return ids
 }
