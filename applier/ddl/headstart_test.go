@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/scope"
@@ -99,6 +100,46 @@ func TestHeadStartTakenOver(t *testing.T) {
 		err := b.startBuild(t, `{"key": {"a": 1}}`, `{"key": {"b": 1}}`).Run(t.Context(), t.Context())
 		if !errors.Is(err, errLost) || strings.Contains(fmt.Sprint(target.names), "createIndexes") {
 			t.Errorf("%s: %v, sent %v", dialect, err, target.names)
+		}
+	}
+}
+
+// refusing refuses the first commands that build indexes, each with one of the errors.
+type refusing struct {
+	*server
+	errs   []error
+	builds int
+}
+
+func (r *refusing) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if simcaller.Name(cmd) == "createIndexes" {
+		if r.builds++; r.builds <= len(r.errs) {
+			return nil, r.errs[r.builds-1]
+		}
+	}
+	return r.server.Call(ctx, cmd)
+}
+
+// A head start is sent again to the next primary, but not after something has ended the build.
+func TestHeadStartContinues(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		errs []error
+		want bool
+	}{
+		{[]error{servererr.New(servererr.ShutdownInProgress, ""), servererr.New(servererr.NotWritablePrimary, ""), &mongo.LostError{Err: errLost}, servererr.New(servererr.LockTimeout, "")}, true},
+		{[]error{servererr.New(servererr.IndexBuildAborted, "")}, false},
+		{[]error{servererr.New(servererr.Interrupted, "")}, false},
+	} {
+		b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+		b.run(t, "db", bson.D{{Key: "create", Value: "a"}})
+		target := &refusing{server: b.server, errs: c.errs}
+		b.cfg.Target = target
+		b.restart(t)
+		err := b.startBuild(t, `{"key": {"a": 1}}`).Run(t.Context(), t.Context())
+		built := strings.Contains(fmt.Sprint(must.Get(catalog.Indexes(t.Context(), b.server, "db.a"))(t)), `{"a":`)
+		if (err == nil) != c.want || built != c.want || !c.want && target.builds != 1 {
+			t.Errorf("after %v: %v, built: %t, sent %d times", c.errs, err, built, target.builds)
 		}
 	}
 }
