@@ -153,9 +153,6 @@ func (f *Fetcher) send(ctx context.Context, out chan<- oplog.Reply, r oplog.Repl
 	r.Entries = cut(r.Entries, f.cfg.Until)
 	if c := f.copying(); c != nil {
 		if f.unfit = c.Check(ctx, r.Entries); f.unfit != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
 			return errUnfit
 		}
 	}

@@ -3,6 +3,7 @@ package fetcher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -258,6 +259,27 @@ func TestForCopy(t *testing.T) {
 			t.Errorf("it returned %v", <-done)
 		}
 	})
+}
+
+// TestStoppedInCheck: the end of a link while an entry is checked for its copy does not make the copy void.
+func TestStoppedInCheck(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	checked := make(chan struct{})
+	s.cfg.Copy = &fetcher.Copy{Check: func(ctx context.Context, _ []oplog.Entry) error {
+		close(checked)
+		<-ctx.Done()
+		return fmt.Errorf("ask about an entry: %w", context.Cause(ctx))
+	}}
+	ctx, stop := context.WithCancelCause(s.ctx)
+	_, _, done := s.run(ctx)
+	s.insert(1)
+	<-checked
+	errStopped := errors.New("stopped")
+	stop(errStopped)
+	if err := <-done; err != errStopped { //nolint:errorlint // not what Check has made of it
+		t.Errorf("it returned %v", err)
+	}
 }
 
 // silent are members that tell the set's configuration only once told is closed.
