@@ -163,14 +163,20 @@ func (d *dispatcher) between(ctx context.Context) error {
 	return d.repairIfAsked(ctx)
 }
 
-// prepare reads the records that earlier attempts have left.
+// prepare reads the records that earlier attempts have left. Collections that were kept back, and need not be any more,
+// are not from here on.
 func (d *dispatcher) prepare(ctx context.Context) error {
 	if d.ended {
 		if err := d.early.resume(ctx); err != nil {
 			return err
 		}
 	}
-	return d.routes.load(ctx)
+	if err := d.routes.load(ctx); err != nil {
+		return err
+	}
+	// Before anything is handed out: a collection may have been made capped since it was recorded to be
+	// kept back, and the operations of such a one must not be (see keepable).
+	return d.resume(ctx)
 }
 
 // drop closes the transactions of batches that were sent and will not be applied.
