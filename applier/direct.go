@@ -136,6 +136,7 @@ func (w *writer) directWrites(ctx context.Context, c outsideTxn, ops []plan.Op, 
 	if err != nil {
 		return err
 	}
+	t.refused = nil // of an earlier plan, which is not valid any more
 	for i := range p.Writes {
 		if err := w.directWrite(ctx, c, &p.Writes[i], ops, uncertain, t); err != nil {
 			return err
