@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -50,4 +51,24 @@ func TestFleet(t *testing.T) {
 	f.stop()
 	b.shown("live", "disconnected for")
 	b.wait(`document.body.classList.contains("stale") && document.title.startsWith("?")`)
+}
+
+// TestFleetSizes: a long name in a verdict does not push the columns after it out of sight, and without links there is
+// no table.
+func TestFleetSizes(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state())
+	f.links = object{"at": ago(0), "omitted": 0, "error": "", "links": []any{}}
+	b := open(t, f.URL+"/fleet")
+	b.shown("summary", "The target's metadata have no links.")
+	b.wait(`!document.querySelector("#links").checkVisibility() && document.querySelector("section").hidden`)
+	f.set(func() {
+		f.links.(object)["links"] = []any{linkOf("dr", "good", "Copying "+strings.Repeat("x", 250)+".", "steady", 0.4, 93900, time.Second)}
+	})
+	b.shown("links", "xxx")
+	for _, width := range []int64{1280, 1000, 390} {
+		b.look(false, width)
+		b.wait(`((e) => e.scrollWidth <= e.clientWidth)(document.querySelector(".wide"))`)
+	}
+	b.quiet(f.URL)
 }

@@ -198,6 +198,26 @@ func TestHostile(t *testing.T) {
 	b.quiet(f.URL)
 }
 
+// TestDirection: a name that turns the direction of the text after it, or has control characters, is shown with them
+// escaped; a command is copied as it is.
+func TestDirection(t *testing.T) {
+	t.Parallel()
+	const name = "a\u202egpj.b\u0007"
+	s := state("link", name, "verdict.sentence", name+" is held.")
+	s["verdict"].(object)["next"] = "replicator resume --link '" + name + "'"
+	f := serve(t, s)
+	f.links = object{"at": ago(0), "omitted": 0, "error": "", "links": []any{linkOf(name, "good", name+" is held.", "steady", 0.4, 93900, time.Second)}}
+	b := open(t, f.URL)
+	b.shown("sentence", `a\u202egpj.b\u0007 is held.`)
+	eval[bool](b, `(document.execCommand = () => { window.copied = document.querySelector("textarea")?.value; return true }, Object.defineProperty(navigator, "clipboard", { value: { writeText: async (t) => { window.copied = t } } }), true)`)
+	b.click("copy")
+	b.wait(`window.copied === "replicator resume --link 'a\u202egpj.b\u0007'"`)
+	b.quiet(f.URL)
+	b = open(t, f.URL+"/fleet")
+	b.shown("links", `a\u202egpj.b\u0007 is held.`)
+	b.quiet(f.URL)
+}
+
 // TestPrefix: the page works below a prefix, as a proxy or an agent has it.
 func TestPrefix(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,10 @@ import { utc, local } from "./format.js";
 
 export const $ = (id) => document.getElementById(id);
 
+// plain returns a text whose control characters, and those that turn the direction of what follows, are seen.
+const plain = (value) => String(value).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => (c === "\n" ? c : "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0")));
+const child = (c) => (c instanceof Node ? c : plain(c));
+
 // el returns an element. Of props, on* are listeners, the rest attributes; text is a class.
 export function el(tag, props, ...children) {
 	const node = document.createElement(tag);
@@ -11,13 +15,13 @@ export function el(tag, props, ...children) {
 		else if (typeof value === "boolean" && !name.startsWith("aria-")) node.toggleAttribute(name, value);
 		else if (value != null) node.setAttribute(name, String(value));
 	}
-	node.append(...children.filter((c) => c != null));
+	node.append(...children.filter((c) => c != null).map(child));
 	return node;
 }
 
 // text sets an element's text, if it is another one: a selection stays.
 export function text(node, value) {
-	const t = value == null ? "" : String(value);
+	const t = value == null ? "" : plain(value);
 	if (node.textContent !== t) node.textContent = t;
 }
 
@@ -30,7 +34,7 @@ export function figure(node, value) {
 // parts replaces an element's children, if they are others.
 export function parts(node, ...children) {
 	const next = node.cloneNode(false);
-	next.append(...children);
+	next.append(...children.map(child));
 	if (!next.isEqualNode(node)) node.replaceChildren(...next.childNodes);
 }
 

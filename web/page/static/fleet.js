@@ -83,6 +83,7 @@ function render() {
 		.filter((l) => (!chosen.size || chosen.has(level(l))) && [l.link, sentence(l), l.leader, l.state].join(" ").toLowerCase().includes(wanted))
 		.sort(worse);
 	keyed($("links").tBodies[0], shown, (l) => "link " + l.link, make, fill);
+	$("links").closest("section").hidden = list.length === 0;
 	$("links").hidden = shown.length === 0;
 	$("none").hidden = shown.length > 0 || list.length === 0;
 	text($("none"), "None of " + list.length + " links matches.");

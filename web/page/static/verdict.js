@@ -77,7 +77,10 @@ function uri(target) {
 	return "'mongodb://" + target.hosts.join(",") + "/" + (target.set ? "?replicaSet=" + target.set : "") + "'";
 }
 
+let toCopy = "";
+
 function next(command) {
+	toCopy = command ?? "";
 	$("next").hidden = !command;
 	text($("command"), command ?? "");
 	$("command").classList.toggle("prose", !/^(replicator|db\.|rs\.|kill) ?/.test(command ?? ""));
@@ -88,4 +91,4 @@ function also(list) {
 	parts($("also"), ...list.map((x) => el("li", null, x)));
 }
 
-$("copy").addEventListener("click", () => copyText($("copy"), $("command").textContent));
+$("copy").addEventListener("click", () => copyText($("copy"), toCopy));
