@@ -55,7 +55,7 @@ func (v *Verifier) settleAgain(ctx context.Context, all []settled) ([]settled, e
 		if s == nil {
 			v.leave(all[i].want, nil)
 			if v.stores() {
-				if err := v.cfg.Progress.store.Forget(ctx, all[i].sourceNS); err != nil {
+				if err := v.forget(ctx, all[i].sourceNS); err != nil {
 					return nil, err
 				}
 			}

@@ -3,6 +3,7 @@ package verify
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -36,6 +37,7 @@ type Progress struct {
 	// off is set if the user may not write to the metadata.
 	off   bool
 	store standing.Store
+	seen  *standing.Seen
 	round standing.Round
 	// heads are the stored results of the collections when this verification began.
 	heads map[oplog.Namespace]standing.Head
@@ -61,14 +63,52 @@ func unsaved(c *standing.Cut) *Cut { return (*Cut)(c) }
 // stores reports whether anything is stored.
 func (v *Verifier) stores() bool { return v.cfg.Progress != nil && !v.cfg.Progress.off }
 
-// begin begins or continues a round, and puts the collections in the order in which they are
-// compared: those first that are not verified, then those whose comparison is the oldest.
-func (v *Verifier) begin(ctx context.Context, all []settled) error {
+// mostBegins is how often a round is tried to be begun while others begin one.
+const mostBegins = 20
+
+// start lists the collections, and begins or continues a round with them.
+func (v *Verifier) start(ctx context.Context) ([]settled, error) {
+	for n := 1; ; n++ {
+		began := time.Now()
+		if err := v.look(ctx); err != nil {
+			return nil, err
+		}
+		all, err := v.settle(ctx)
+		if err == nil {
+			err = v.begin(ctx, all)
+		}
+		if err == nil {
+			v.listed, v.listing = time.Now(), time.Since(began)
+			return all, nil
+		}
+		if n == mostBegins || !errors.Is(err, standing.ErrOvertaken) {
+			return nil, err
+		}
+	}
+}
+
+// look reads the stored documents, before the collections are listed.
+func (v *Verifier) look(ctx context.Context) (err error) {
 	p := v.cfg.Progress
 	if p == nil {
 		return nil
 	}
 	p.store = standing.Store{Target: p.Target, DB: p.DB, Link: p.Link}
+	p.seen, err = p.store.Look(ctx)
+	if servererr.IsDenied(err) {
+		p.off = true
+		return nil
+	}
+	return err
+}
+
+// begin begins or continues a round, and puts the collections in the order in which they are
+// compared: those first that are not verified, then those whose comparison is the oldest.
+func (v *Verifier) begin(ctx context.Context, all []settled) error {
+	p := v.cfg.Progress
+	if p == nil || p.off {
+		return nil
+	}
 	p.sources = make(map[oplog.Namespace]oplog.UUID, len(all))
 	listed := make([]standing.Listed, len(all))
 	for i := range all {
@@ -79,7 +119,7 @@ func (v *Verifier) begin(ctx context.Context, all []settled) error {
 	if err != nil {
 		return err
 	}
-	p.round, p.heads, err = p.store.Begin(ctx, listed, p.Resume, standing.Cut(cut), time.Now())
+	p.round, p.heads, err = p.store.Begin(ctx, p.seen, listed, p.Resume, standing.Cut(cut), time.Now())
 	if servererr.IsDenied(err) {
 		p.off = true
 		return nil
@@ -130,7 +170,15 @@ func (v *Verifier) replaced(ctx context.Context, p *pair) error {
 		return nil
 	}
 	v.untell(l.SourceNS)
-	return v.cfg.Progress.store.Replace(ctx, l, v.cfg.Progress.round.N)
+	return v.cfg.Progress.store.Replace(ctx, l, before, v.cfg.Progress.round.N)
+}
+
+// forget records that neither side has a collection any more.
+func (v *Verifier) forget(ctx context.Context, sourceNS oplog.Namespace) error {
+	v.mu.Lock()
+	known := v.cfg.Progress.sources[sourceNS]
+	v.mu.Unlock()
+	return v.cfg.Progress.store.Forget(ctx, sourceNS, known, v.cfg.Progress.round.N)
 }
 
 // record stores the result of a comparison that has ended.
@@ -141,7 +189,7 @@ func (v *Verifier) record(ctx context.Context, s *settled, c *Collection) error 
 	p := v.cfg.Progress
 	switch {
 	case c.Type == "":
-		return p.store.Forget(ctx, c.SourceNS)
+		return v.forget(ctx, c.SourceNS)
 	case c.Fault != "":
 		return v.faulty(ctx, c)
 	}
@@ -184,7 +232,7 @@ func (v *Verifier) load(ctx context.Context, p *pair, how order) (plan, bool, er
 	if err != nil || s == nil || s.Round != progress.round.N || s.How != string(how) || !s.Source.Equal(uuidOf(p.want)) || !s.Target.Equal(uuidOf(p.got)) {
 		return plan{}, false, err
 	}
-	out := plan{stored: true, made: s.Made, done: map[int]standing.Range{}}
+	out := plan{stored: true, done: map[int]standing.Range{}}
 	for _, v := range s.Ranges {
 		pieces, err := idrange.Parse(&rawbson.Elem{Type: v.Type, Value: v.Value})
 		if err != nil {
@@ -202,6 +250,11 @@ func (v *Verifier) load(ctx context.Context, p *pair, how order) (plan, bool, er
 	if len(out.ranges) == 0 {
 		return plan{}, false, nil
 	}
+	taken, err := progress.store.TakePass(ctx, p.sourceNS, s)
+	if err != nil || !taken {
+		return plan{}, false, err
+	}
+	out.made = s.Made
 	v.hasFound(p.sourceNS, s.Found, s.More)
 	return out, true, nil
 }

@@ -99,15 +99,10 @@ func (v *Verifier) run(ctx context.Context) error {
 		// Writes made before the verification began are included.
 		v.cuts.need(v.source.heard.Time(), v.target.heard.Time())
 	}
-	began := time.Now()
-	all, err := v.settle(ctx)
+	all, err := v.start(ctx)
 	if err != nil {
 		return err
 	}
-	if err := v.begin(ctx, all); err != nil {
-		return err
-	}
-	v.listed, v.listing = time.Now(), time.Since(began)
 	for n := 1; len(all) > 0; n++ {
 		if err := v.compareAll(ctx, all); err != nil {
 			return err

@@ -196,6 +196,9 @@ type document struct {
 	// Repaired are documents that were found the same at a later cut than the result's, the newest
 	// ones.
 	Repaired []Repaired `bson:"repaired,omitempty"`
+
+	// raw is the document as it was read, nil for none.
+	raw bson.Raw
 }
 
 // Repaired is a document that was found the same on both sides.
@@ -272,6 +275,8 @@ type Round struct {
 	At    time.Time `bson:"at"`
 	// Listed is how many collections there were.
 	Listed int64 `bson:"listed"`
+	// Begins counts how often a round began or went on.
+	Begins int64 `bson:"begins"`
 	// Last is the newest complete one.
 	Last *Ended `bson:"last,omitempty"`
 }

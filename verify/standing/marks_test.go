@@ -81,7 +81,7 @@ func TestReplacedPass(t *testing.T) {
 	if st := s.is("found", 100, 3, 3, 0); st.Differences != 2 {
 		t.Errorf("%+v", st)
 	}
-	round, heads, err := s.Begin(t.Context(), all, false, cutAt(130, s.future+130), time.Unix(5000, 0))
+	round, heads, err := beginAs(t.Context(), s.Store, all, false, cutAt(130, s.future+130), time.Unix(5000, 0))
 	must.Succeed(t, err)
 	if st := s.is("replaced", 0, 3, 2, 0); len(st.Unverified) != 1 || st.Unverified[0].NS != "td.b" || !heads["d.b"].Marked || heads["d.a"].Marked || heads["d.c"].Marked {
 		t.Errorf("%+v, %+v", st.Unverified, heads)
@@ -160,7 +160,7 @@ func TestOvertaken(t *testing.T) {
 			var later Round
 			begin := func(by *Store) {
 				var err error
-				later, _, err = by.Begin(t.Context(), all, false, cutAt(120, s.future+120), time.Unix(5000, 0))
+				later, _, err = beginAs(t.Context(), by, all, false, cutAt(120, s.future+120), time.Unix(5000, 0))
 				must.Succeed(t, err)
 			}
 			tt.run(t, s, told, begin)
@@ -262,7 +262,7 @@ func TestOvertakenKeeps(t *testing.T) {
 			s.save(&round, "d.a", 100)
 			s.end(&round)
 			round, _ = s.begin(110, all)
-			later, _, err := s.Begin(t.Context(), all, false, cutAt(120, s.future+120), time.Unix(5000, 0))
+			later, _, err := beginAs(t.Context(), s.Store, all, false, cutAt(120, s.future+120), time.Unix(5000, 0))
 			must.Succeed(t, err)
 			must.Succeed(t, s.SaveTold(t.Context(), "d.a", later.N, []Found{NewFound("missing", "1", "", "")}, 0))
 			earlier(t, s, &round)

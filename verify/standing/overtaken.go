@@ -20,11 +20,7 @@ import (
 
 // upTo is a filter for collections that have no pass of a later round.
 func upTo(which func([]byte) []byte, round int64) func([]byte) []byte {
-	return func(dst []byte) []byte {
-		return metadata.AppendDoc(which(dst), "pass.round", func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gt", round) })
-		})
-	}
+	return func(dst []byte) []byte { return notLater(which(dst), "pass.round", round) }
 }
 
 // SavePass stores the ranges of a collection, unless it has a pass of a later round.
@@ -36,9 +32,14 @@ func (s *Store) SavePass(ctx context.Context, sourceNS oplog.Namespace, p *Pass)
 	return err
 }
 
-// SaveFault stores that a collection could not be compared. Earlier results stay.
+// SaveFault stores that a collection could not be compared, unless a later round has compared it. Earlier results stay.
 func (s *Store) SaveFault(ctx context.Context, sourceNS oplog.Namespace, f *Fault) error {
-	return s.ended(ctx, metadata.ByID(s.id(sourceNS)), f.Round, true, bson.D{{Key: "fault", Value: f}})
+	which := func(dst []byte) []byte { return notLater(metadata.ByID(s.id(sourceNS))(dst), "is.round", f.Round) }
+	err := s.ended(ctx, which, f.Round, true, bson.D{{Key: "fault", Value: f}})
+	if servererr.IsDuplicateKey(err) {
+		return nil
+	}
+	return err
 }
 
 // ended stores how the comparison of a round has ended, and deletes its pass.

@@ -70,7 +70,7 @@ func list(names ...oplog.Namespace) (all []Listed) {
 // begin begins a round, or resumes one, at a time of the source.
 func (b *book) begin(source uint32, all []Listed) (Round, map[oplog.Namespace]Head) {
 	b.t.Helper()
-	round, heads, err := b.Begin(b.t.Context(), all, true, cutAt(source, b.future+source), time.Unix(5000, 0))
+	round, heads, err := beginAs(b.t.Context(), b.Store, all, true, cutAt(source, b.future+source), time.Unix(5000, 0))
 	must.Succeed(b.t, err)
 	return round, heads
 }
@@ -184,7 +184,7 @@ func TestResumed(t *testing.T) {
 
 	third := again[1]
 	third.Source = id("d.b", 3)
-	must.Succeed(t, s.Replace(t.Context(), third, round.N))
+	must.Succeed(t, s.Replace(t.Context(), third, id("d.b", 2), round.N))
 	s.is("made again", 100, 1, 1, 1)
 	round, heads = s.begin(140, []Listed{again[0], third})
 	s.end(&round)
@@ -207,7 +207,7 @@ func TestMarks(t *testing.T) {
 		ts := must.Get(mongo.OperationTime(ctx, target))(t)
 		return Cut{Source: bson.Timestamp{T: 7}, Target: ts, At: time.Now().UTC()}
 	}
-	round, _, err := s.Begin(ctx, []Listed{a}, false, now(), time.Now())
+	round, _, err := beginAs(ctx, s, []Listed{a}, false, now(), time.Now())
 	must.Succeed(t, err)
 	compare := func(change func(*Result)) {
 		t.Helper()
@@ -230,7 +230,7 @@ func TestMarks(t *testing.T) {
 	verified("marked", "planted")
 	must.Succeed(t, s.SaveResult(ctx, a, before))
 	verified("compared at a cut before the mark", "planted")
-	if _, heads, err := s.Begin(ctx, []Listed{a}, false, now(), time.Now()); err != nil || !heads["d.a"].Marked {
+	if _, heads, err := beginAs(ctx, s, []Listed{a}, false, now(), time.Now()); err != nil || !heads["d.a"].Marked {
 		t.Errorf("%v %+v", err, heads)
 	}
 	compare(same)
@@ -288,7 +288,7 @@ func TestForeignEverywhere(t *testing.T) {
 	ctx := t.Context()
 	other := &Store{Target: s.Target, DB: "replicator", Link: "l2"}
 	round, _ := s.begin(90, list("d.a", "d.b"))
-	_, _, err := other.Begin(ctx, list("d.a"), true, cutAt(90, 90), time.Unix(5000, 0))
+	_, _, err := beginAs(ctx, other, list("d.a"), true, cutAt(90, 90), time.Unix(5000, 0))
 	must.Succeed(t, err)
 	s.save(&round, "d.a", 101)
 	s.save(&round, "d.b", 102)

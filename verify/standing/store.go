@@ -3,7 +3,6 @@ package standing
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,116 +94,6 @@ type Head struct {
 	Marked bool
 }
 
-// Begin begins a round, or continues one that is not complete, if resume is set. It records the
-// collections, and forgets those that are not listed any more. The collections
-// existed at cut. It returns the stored results of each, by its name at the source.
-func (s *Store) Begin(ctx context.Context, listed []Listed, resume bool, cut Cut, now time.Time) (Round, map[oplog.Namespace]Head, error) {
-	round, docs, err := s.load(ctx)
-	if err != nil {
-		return round, nil, err
-	}
-	resume = resume && round.Open()
-	if !resume {
-		round.N++
-		round.Began, round.At = cut, now.UTC()
-	}
-	round.Listed = int64(len(listed))
-	joins := round.N
-	replaced := &Mark{Target: justBefore(cut.Target), Why: whyReplaced, At: now.UTC()}
-	if resume {
-		joins++
-		replaced = nil
-	}
-	heads, changes, err := s.join(docs, listed, joins, replaced)
-	if err != nil {
-		return round, nil, err
-	}
-	for part := range slices.Chunk(changes, statements) {
-		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, part...)); err != nil {
-			return round, nil, err
-		}
-	}
-	if err := s.forget(ctx, docs, heads); err != nil {
-		return round, nil, err
-	}
-	err = s.set(ctx, metadata.ByID(s.roundID()), true, bson.D{
-		{Key: "n", Value: round.N},
-		{Key: "complete", Value: round.Complete},
-		{Key: "began", Value: round.Began},
-		{Key: "at", Value: round.At},
-		{Key: "listed", Value: round.Listed},
-	})
-	if err == nil && !resume {
-		err = s.overtake(ctx, &round, heads, replaced)
-	}
-	return round, heads, err
-}
-
-// justBefore returns the timestamp that precedes another one.
-func justBefore(ts bson.Timestamp) bson.Timestamp {
-	if ts.I > 0 {
-		return bson.Timestamp{T: ts.T, I: ts.I - 1}
-	}
-	return bson.Timestamp{T: ts.T - 1, I: math.MaxUint32}
-}
-
-// join returns the stored results of the listed collections, and the statements that record those that are
-// new, or were replaced by another collection of the name. Unless replaced is nil, it marks with that the
-// collections of which an uncompleted comparison has found new differences. If one has joined in a later round
-// than this one, or has a pass of one, the round's document was lost, and the collection joins again.
-func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins int64, replaced *Mark) (map[oplog.Namespace]Head, []metadata.Statement, error) {
-	heads := make(map[oplog.Namespace]Head, len(listed))
-	var changes []metadata.Statement
-	for _, l := range listed {
-		d := docs[l.SourceNS]
-		id := uuid(l.Source)
-		if d != nil && d.Pass != nil && d.Pass.Round > joins {
-			d = nil
-		}
-		if d != nil && d.Joined > 0 && d.Joined <= joins && d.Source.Equal(id) && d.NS == l.NS {
-			head := Head{Result: d.Is, Marked: d.marked()}
-			if p := d.Pass; replaced != nil && p != nil && !d.Is.Knows(p.all(), max(p.More, p.ToldMore)) {
-				st, err := marking(metadata.ByID(s.id(l.SourceNS)), replaced)
-				if err != nil {
-					return nil, nil, err
-				}
-				head.Marked, changes = true, append(changes, st)
-			}
-			heads[l.SourceNS] = head
-			continue
-		}
-		heads[l.SourceNS] = Head{}
-		st, err := setting(metadata.ByID(s.id(l.SourceNS)), true,
-			bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: id}, {Key: "joined", Value: joins}}, "is", "fault", "pass", "repaired")
-		if err != nil {
-			return nil, nil, err
-		}
-		changes = append(changes, st)
-	}
-	return heads, changes, nil
-}
-
-// forget deletes the documents of collections that are not listed.
-func (s *Store) forget(ctx context.Context, docs map[oplog.Namespace]*document, listed map[oplog.Namespace]Head) error {
-	var gone []string
-	for ns := range docs {
-		if _, is := listed[ns]; !is {
-			gone = append(gone, s.id(ns))
-		}
-	}
-	for part := range slices.Chunk(gone, statements) {
-		if err := s.write(ctx, metadata.Delete(s.DB, metadata.Verified, metadata.AnyOf(part))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Forget forgets a collection that neither side has any more.
-func (s *Store) Forget(ctx context.Context, sourceNS oplog.Namespace) error {
-	return s.write(ctx, metadata.Delete(s.DB, metadata.Verified, metadata.ByID(s.id(sourceNS))))
-}
-
 // End completes a round, unless another one has begun.
 func (s *Store) End(ctx context.Context, r *Round, now time.Time) error {
 	return s.set(ctx, func(dst []byte) []byte {
@@ -223,6 +112,21 @@ func (s *Store) Pass(ctx context.Context, sourceNS oplog.Namespace) (*Pass, erro
 		return nil, nil //nolint:nilerr,nilnil // It is damaged, or of another release: the collection begins again.
 	}
 	return d.Pass, nil
+}
+
+// TakePass makes a pass that was read the caller's own, with a new Made: the process that has stored it may be suspended, and store
+// later what it has compared before. It reports false if the pass is another one now.
+func (s *Store) TakePass(ctx context.Context, sourceNS oplog.Namespace, p *Pass) (bool, error) {
+	made := bson.NewObjectID()
+	err := s.set(ctx, func(dst []byte) []byte {
+		return bsoncore.AppendObjectIDElement(metadata.ByID(s.id(sourceNS))(dst), "pass.made", p.Made)
+	}, false, bson.D{{Key: "pass.made", Value: made}})
+	if err != nil {
+		return false, err
+	}
+	p.Made = made
+	now, err := s.Pass(ctx, sourceNS)
+	return now != nil && now.Made == made, err
 }
 
 // SaveRange stores that range i of the pass made is compared, with the differences so far, unless
@@ -283,13 +187,6 @@ func (s *Store) SaveResult(ctx context.Context, l Listed, r *Result) error {
 		})
 		return bsoncore.AppendBinaryElement(dst, "source", bson.TypeBinaryUUID, l.Source[:])
 	}, r.Round, false, bson.D{{Key: "is", Value: r}}, "fault")
-}
-
-// Replace records that the source's collection is another one than the round had listed: it counts
-// from the next round on.
-func (s *Store) Replace(ctx context.Context, l Listed, round int64) error {
-	return s.set(ctx, metadata.ByID(s.id(l.SourceNS)), true,
-		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
 }
 
 // Mark marks collections as not verified, by their names at the source: until they are compared at a
@@ -413,7 +310,7 @@ func markedBefore(dst []byte, last bson.Timestamp) []byte {
 
 // fields are the fields of a document that the standing depends on: all but the ranges.
 var fields = []string{
-	"ns", "source", "joined", "is", "fault", "mark", "repaired", "pass.found", "pass.more", "pass.told", "pass.toldMore", "pass.round", "n", "complete", "began", "at", "listed", "last",
+	"ns", "source", "joined", "is", "fault", "mark", "repaired", "pass.found", "pass.more", "pass.told", "pass.toldMore", "pass.round", "n", "complete", "began", "at", "listed", "begins", "last",
 }
 
 // find reads documents with read concern majority.
@@ -439,15 +336,22 @@ func (s *Store) find(ctx context.Context, filter func([]byte) []byte, only ...st
 
 // load reads everything but the ranges. A document that cannot be read counts as one of a collection
 // that was never compared.
-func (s *Store) load(ctx context.Context) (round Round, docs map[oplog.Namespace]*document, err error) {
+func (s *Store) load(ctx context.Context) (Round, map[oplog.Namespace]*document, error) {
+	round, _, docs, err := s.loadRaw(ctx)
+	return round, docs, err
+}
+
+// loadRaw is load, and returns the document of the round as it was read, nil for none.
+func (s *Store) loadRaw(ctx context.Context) (round Round, rawRound bson.Raw, docs map[oplog.Namespace]*document, err error) {
 	list, err := s.find(ctx, metadata.Below(s.Link), fields...)
 	if err != nil {
-		return round, nil, err
+		return round, nil, nil, err
 	}
 	docs = make(map[oplog.Namespace]*document, len(list))
 	for _, raw := range list {
 		id, _ := raw.Lookup("_id").StringValueOK()
 		if id == s.roundID() {
+			rawRound = raw
 			if bson.Unmarshal(raw, &round) != nil {
 				round = Round{} // damaged: the next verification begins from the start
 			}
@@ -457,13 +361,14 @@ func (s *Store) load(ctx context.Context) (round Round, docs map[oplog.Namespace
 		if err := bson.Unmarshal(raw, &d); err != nil {
 			d = document{ID: id, Joined: 1} // it counts, and was never compared
 		}
+		d.raw = raw
 		d.repair()
 		docs[oplog.Namespace(strings.TrimPrefix(id, s.Link+"/"))] = &d
 	}
 	for ns, d := range docs {
 		d.markAs(ns, docs)
 	}
-	return round, docs, nil
+	return round, rawRound, docs, nil
 }
 
 func uuid(id oplog.UUID) bson.Binary { return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id[:]} }

@@ -1,0 +1,221 @@
+package standing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// A process may be suspended after it has listed the collections, and between its writes. The documents are therefore read before the
+// collections are listed, and each write of this file has the condition that the document still is as it was read, as far as
+// another verification changes it when it begins, goes on, or has compared the collection.
+
+// ErrOvertaken reports that another verification has begun, or gone on, since the store was read: the collections have to be listed again.
+var ErrOvertaken = errors.New("another verification has begun meanwhile")
+
+// unchanged is a filter for a document in which some fields, of those that it had when it was read, are the same still.
+func unchanged(id string, raw bson.Raw, paths ...string) func([]byte) []byte {
+	return func(dst []byte) []byte {
+		dst = metadata.ByID(id)(dst)
+		for _, path := range paths {
+			v, err := raw.LookupErr(strings.Split(path, ".")...)
+			if raw == nil || err != nil {
+				dst = metadata.AppendDoc(dst, path, func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", false) })
+				continue
+			}
+			dst = metadata.AppendDoc(dst, path, func(dst []byte) []byte {
+				return bsoncore.AppendValueElement(dst, "$eq", bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value})
+			})
+		}
+		return dst
+	}
+}
+
+// asRead is a filter for the document of a collection that no other verification has changed since it was read.
+func (s *Store) asRead(sourceNS oplog.Namespace, d *document) func([]byte) []byte {
+	var raw bson.Raw
+	if d != nil {
+		raw = d.raw
+	}
+	return unchanged(s.id(sourceNS), raw, "joined", "source", "is.at", "pass.round")
+}
+
+// Seen has the documents as they were before the collections were listed.
+type Seen struct {
+	round Round
+	// raw is the document of the round, nil for none.
+	raw  bson.Raw
+	docs map[oplog.Namespace]*document
+}
+
+// Look reads the documents. It is called before the collections are listed for Begin.
+func (s *Store) Look(ctx context.Context) (*Seen, error) {
+	round, raw, docs, err := s.loadRaw(ctx)
+	return &Seen{round, raw, docs}, err
+}
+
+// Begin begins a round, or continues one that is not complete, if resume is set. It records the
+// collections, and forgets those that are not listed any more. The collections
+// existed at cut, and were listed after Look. It returns the stored results of each, by its name at the source, or ErrOvertaken: then
+// the documents of the other verification are still there.
+func (s *Store) Begin(ctx context.Context, seen *Seen, listed []Listed, resume bool, cut Cut, now time.Time) (Round, map[oplog.Namespace]Head, error) {
+	round, docs := seen.round, seen.docs
+	resume = resume && round.Open()
+	if !resume {
+		round.N++
+		round.Began, round.At = cut, now.UTC()
+	}
+	round.Listed = int64(len(listed))
+	round.Begins++
+	joins := round.N
+	replaced := &Mark{Target: justBefore(cut.Target), Why: whyReplaced, At: now.UTC()}
+	if resume {
+		joins++
+		replaced = nil
+	}
+	heads, changes, err := s.join(docs, listed, joins, replaced)
+	if err != nil {
+		return round, nil, err
+	}
+	for part := range slices.Chunk(changes, statements) {
+		if err := overtakenBy(s.write(ctx, metadata.Update(s.DB, metadata.Verified, part...))); err != nil {
+			return round, nil, err
+		}
+	}
+	if err := s.forget(ctx, docs, heads); err != nil {
+		return round, nil, err
+	}
+	err = overtakenBy(s.set(ctx, unchanged(s.roundID(), seen.raw, "n", "complete", "begins"), true, bson.D{
+		{Key: "n", Value: round.N},
+		{Key: "complete", Value: round.Complete},
+		{Key: "began", Value: round.Began},
+		{Key: "at", Value: round.At},
+		{Key: "listed", Value: round.Listed},
+		{Key: "begins", Value: round.Begins},
+	}))
+	if err == nil && !resume {
+		err = s.overtake(ctx, &round, heads, replaced)
+	}
+	return round, heads, err
+}
+
+// overtakenBy returns ErrOvertaken for a document that exists, and is not as it was read any more.
+func overtakenBy(err error) error {
+	if servererr.IsDuplicateKey(err) {
+		return fmt.Errorf("%w: %w", ErrOvertaken, err)
+	}
+	return err
+}
+
+// justBefore returns the timestamp that precedes another one.
+func justBefore(ts bson.Timestamp) bson.Timestamp {
+	if ts.I > 0 {
+		return bson.Timestamp{T: ts.T, I: ts.I - 1}
+	}
+	return bson.Timestamp{T: ts.T - 1, I: math.MaxUint32}
+}
+
+// join returns the stored results of the listed collections, and the statements that record those that are
+// new, or were replaced by another collection of the name. Unless replaced is nil, it marks with that the
+// collections of which an uncompleted comparison has found new differences. If one has joined in a later round
+// than this one, or has a pass of one, the round's document was lost, and the collection joins again.
+func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins int64, replaced *Mark) (map[oplog.Namespace]Head, []metadata.Statement, error) {
+	heads := make(map[oplog.Namespace]Head, len(listed))
+	var changes []metadata.Statement
+	for _, l := range listed {
+		was := docs[l.SourceNS]
+		d, id := was, uuid(l.Source)
+		if d != nil && d.Pass != nil && d.Pass.Round > joins {
+			d = nil
+		}
+		if d != nil && d.Joined > 0 && d.Joined <= joins && d.Source.Equal(id) && d.NS == l.NS {
+			head := Head{Result: d.Is, Marked: d.marked()}
+			if p := d.Pass; replaced != nil && p != nil && !d.Is.Knows(p.all(), max(p.More, p.ToldMore)) {
+				st, err := marking(metadata.ByID(s.id(l.SourceNS)), replaced)
+				if err != nil {
+					return nil, nil, err
+				}
+				head.Marked, changes = true, append(changes, st)
+			}
+			heads[l.SourceNS] = head
+			continue
+		}
+		heads[l.SourceNS] = Head{}
+		st, err := setting(s.asRead(l.SourceNS, was), true,
+			bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: id}, {Key: "joined", Value: joins}}, "is", "fault", "pass", "repaired")
+		if err != nil {
+			return nil, nil, err
+		}
+		changes = append(changes, st)
+	}
+	return heads, changes, nil
+}
+
+// forget deletes the documents of collections that are not listed.
+func (s *Store) forget(ctx context.Context, docs map[oplog.Namespace]*document, listed map[oplog.Namespace]Head) error {
+	var gone []bson.Raw
+	for ns, d := range docs {
+		if _, is := listed[ns]; !is {
+			gone = append(gone, deletion(s.asRead(ns, d)))
+		}
+	}
+	for part := range slices.Chunk(gone, statements) {
+		if err := s.write(ctx, metadata.Write(s.DB, "delete", metadata.Verified, "deletes", part...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func deletion(filter func([]byte) []byte) bson.Raw {
+	return metadata.Document(func(dst []byte) []byte {
+		return bsoncore.AppendInt32Element(metadata.AppendDoc(dst, "q", filter), "limit", 1)
+	})
+}
+
+// notAfter is a filter for the document of a collection with a UUID at the source that no later round has listed or compared.
+func (s *Store) notAfter(sourceNS oplog.Namespace, source oplog.UUID, round int64) func([]byte) []byte {
+	return upTo(func(dst []byte) []byte {
+		dst = metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "source", func(dst []byte) []byte {
+			list, dst := bsoncore.AppendArrayElementStart(dst, "$in")
+			dst = bsoncore.AppendBinaryElement(dst, "0", bson.TypeBinaryUUID, source[:])
+			return metadata.CloseDoc(bsoncore.AppendNullElement(dst, "1"), list)
+		})
+		return notLater(dst, "is.round", round)
+	}, round)
+}
+
+// notLater appends the condition that a field is not the number of a later round.
+func notLater(dst []byte, field string, round int64) []byte {
+	return metadata.AppendDoc(dst, field, func(dst []byte) []byte {
+		return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gt", round) })
+	})
+}
+
+// Forget forgets a collection that neither side has any more, as a verification finds in a round. Source is the UUID by which the
+// verification knows it: another one is not forgotten, nor one that a later round has compared.
+func (s *Store) Forget(ctx context.Context, sourceNS oplog.Namespace, source oplog.UUID, round int64) error {
+	return s.write(ctx, metadata.Delete(s.DB, metadata.Verified, s.notAfter(sourceNS, source, round)))
+}
+
+// Replace records that the source's collection is another one than the one with the UUID before, that the verification had listed: it
+// counts from the next round on. It does nothing if another verification has recorded that, or yet another collection.
+func (s *Store) Replace(ctx context.Context, l Listed, before oplog.UUID, round int64) error {
+	err := s.set(ctx, s.notAfter(l.SourceNS, before, round), true,
+		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
+	if servererr.IsDuplicateKey(err) {
+		return nil
+	}
+	return err
+}
