@@ -103,19 +103,30 @@ func TestClusters(t *testing.T) {
 		}
 	}
 
-	// A cursor that is lost half way is not taken for a shorter collection.
-	spec, err := bson.Marshal(bson.D{{Key: "mode", Value: "alwaysOn"}, {Key: "data", Value: bson.D{
-		{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: 43},
-	}}})
-	if err != nil {
-		t.Fatal(err)
+	// A cursor that is lost half way, or a primary that steps down there, is not taken for a shorter collection.
+	refuse := func(mode any, code servererr.Code) {
+		t.Helper()
+		spec, err := bson.Marshal(bson.D{{Key: "mode", Value: mode}, {Key: "data", Value: bson.D{
+			{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: int32(code)},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Member(0).FailCommand(ctx, spec); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := set.Member(0).FailCommand(ctx, spec); err != nil {
-		t.Fatal(err)
+	whole := r.String()
+	for _, code := range []servererr.Code{servererr.CursorNotFound, servererr.InterruptedDueToReplStateChange, servererr.NotWritablePrimary} {
+		refuse(bson.D{{Key: "times", Value: 1}}, code)
+		if r, err = compare.Compare(ctx, sides[0], sides[1], compare.Options{}); err != nil || r.String() != whole {
+			t.Errorf("interrupted with %s: %v, %s, want %s", code, err, &r, whole)
+		}
 	}
+	refuse("alwaysOn", servererr.Unauthorized)
 	_, err = compare.Compare(ctx, sides[0], sides[1], compare.Options{})
-	if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Code != 43 || !strings.Contains(err.Error(), "d.many") {
-		t.Errorf("a lost cursor: %v", err)
+	if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Code != servererr.Unauthorized || !strings.Contains(err.Error(), "d.many") {
+		t.Errorf("a cursor that may not be read on: %v", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -69,11 +70,14 @@ type comparison struct {
 }
 
 // Compare returns how b differs from a. An error means that one of them could
-// not be read to the end.
+// not be read to the end. What an election interrupts is compared again from the start.
 func Compare(ctx context.Context, a, b Side, opts Options) (Report, error) {
 	opts.setDefaults()
-	c := comparison{opts: opts, a: a, b: b, told: map[oplog.Namespace]int{}}
-	err := c.run(ctx)
+	var c comparison
+	err := client.ThroughElections(ctx, func() error {
+		c = comparison{opts: opts, a: a, b: b, told: map[oplog.Namespace]int{}}
+		return c.run(ctx)
+	})
 	return c.report, err
 }
 
