@@ -60,6 +60,20 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// TestStepDownLate: a primary that a busy machine keeps from stepping down within its limits steps down all the same.
+func TestStepDownLate(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	s := quick(t, Options{Seed: 4, HeartbeatInterval: time.Millisecond, ElectionTimeout: time.Millisecond})
+	for range 100 {
+		before := view(t, must[*Member](t)(s.AwaitPrimary(ctx))).Term
+		succeed(t, s.StepDown(ctx))
+		if now := view(t, must[*Member](t)(s.AwaitPrimary(ctx))).Term; now <= before {
+			t.Fatalf("term %d after a step-down in term %d", now, before)
+		}
+	}
+}
+
 // TestClockSkew: a new primary whose clock is behind continues after the optimes
 // of the old one.
 func TestClockSkew(t *testing.T) {

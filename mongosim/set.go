@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim/internal/auth"
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/mood"
@@ -315,19 +316,26 @@ func (s *Set) await(ctx context.Context, what string, done func() bool) error {
 }
 
 // StepDown makes the primary step down and waits until the set has a primary in a higher
-// term: in a set of one member the same one, else usually another.
+// term: in a set of one member the same one, else usually another. A member that is too slow to step down within its
+// limits tries again.
 func (s *Set) StepDown(ctx context.Context) error {
-	old, err := s.AwaitPrimary(ctx)
-	if err != nil {
-		return err
-	}
-	node, err := old.node()
-	if err != nil {
-		return fmt.Errorf("mongosim: step down: %w", err)
-	}
-	term := node.View().Term
-	if err := node.StepDown(ctx, s.opts.ElectionTimeout*2, s.opts.ElectionTimeout, true); err != nil {
-		return fmt.Errorf("mongosim: step down %s: %w", old.Host(), err)
+	var term int64
+	for stepped := false; !stepped; {
+		old, err := s.AwaitPrimary(ctx)
+		if err != nil {
+			return err
+		}
+		node, err := old.node()
+		if err != nil {
+			return fmt.Errorf("mongosim: step down: %w", err)
+		}
+		term = node.View().Term
+		switch err := node.StepDown(ctx, s.opts.ElectionTimeout*2, s.opts.ElectionTimeout, true); {
+		case err == nil, errors.Is(err, servererr.New(servererr.PrimarySteppedDown, "")): // another election was first
+			stepped = true
+		case !errors.Is(err, servererr.New(servererr.ExceededTimeLimit, "")) && !errors.Is(err, servererr.New(servererr.NotWritablePrimary, "")):
+			return fmt.Errorf("mongosim: step down %s: %w", old.Host(), err)
+		}
 	}
 	return s.await(ctx, "a primary after a step-down", func() bool {
 		p := s.Primary()
