@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/oplog"
@@ -120,7 +121,10 @@ func (r *relay) run(t *testing.T) {
 	r.quiet = false
 	r.mu.Unlock()
 	r.plant(t, target)
-	r.planted = must.Get(mongo.OperationTime(t.Context(), target))(t)
+	must.Succeed(t, client.ThroughElections(t.Context(), func() (err error) {
+		r.planted, err = mongo.OperationTime(t.Context(), target)
+		return err
+	}))
 	want := []string{ // as many as differencesPlanted
 		"differs bank.big {\"$numberInt\":\"7\"}", "extra bank.big {\"$numberInt\":\"-9\"}", "extra bank.names \"nobody\"",
 		"index bank.big planted", "missing bank.big {\"$numberInt\":\"8\"}",

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
@@ -393,7 +394,11 @@ func (b *bank) oplog(t *testing.T) []oplog.Entry {
 		{Key: "find", Value: "oplog.rs"},
 		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
 	}))(t)
-	docs := must.Get(mongo.Retry{}.ReadAll(t.Context(), source, mongo.NewSessionID(), "local", body))(t)
+	var docs []bson.Raw
+	must.Succeed(t, client.ThroughElections(t.Context(), func() (err error) {
+		docs, err = mongo.Retry{}.ReadAll(t.Context(), source, mongo.NewSessionID(), "local", body)
+		return err
+	}))
 	log := make([]oplog.Entry, 0, len(docs))
 	for _, doc := range docs {
 		log = append(log, must.Get(oplog.ParseEntry(doc))(t))

@@ -15,7 +15,6 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
@@ -24,7 +23,6 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/pipeline"
-	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -209,14 +207,15 @@ func (l *live) last(t *testing.T) bson.Timestamp {
 		t.Fatal(err)
 	}
 	var reply bson.Raw
-	for end := time.Now().Add(l.limit); ; {
-		// A set that has just come together may elect another primary.
-		reply, err = source.Call(t.Context(), mongo.Command{DB: "live", Body: body})
-		if err == nil || time.Now().After(end) || !failure.Transient(err) {
-			break
+	err = client.ThroughElections(t.Context(), func() (err error) { // one is likely in a set that has just come together
+		if reply, err = source.Call(t.Context(), mongo.Command{DB: "live", Body: body}); err != nil {
+			return err
 		}
-		l.whole(t)
-	}
+		if e := mongo.ConcernError(reply); e != nil {
+			return e
+		}
+		return nil
+	})
 	if err != nil {
 		t.Fatalf("write the last entry: %v", err)
 	}
@@ -324,12 +323,8 @@ func (l *live) kill(ctx context.Context, set cluster, member int) error {
 func (l *live) same(t *testing.T) {
 	t.Helper()
 	from, to := connect(t, l.source.uriFor(admin)), connect(t, l.target.uriFor(admin))
-	deferred, err := ddl.ReadDeferred(t.Context(), to, scope.DefaultMetaDB, l.mirror.cfg.Link)
-	if err != nil {
-		t.Fatal(err)
-	}
 	report, err := compare.Compare(t.Context(), compare.Cluster(from), compare.Cluster(to), compare.Options{
-		Deferred: deferred, AnyFieldOrder: l.anyFieldOrder,
+		Deferred: deferredOf(t, to, l.mirror.cfg.Link), AnyFieldOrder: l.anyFieldOrder,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -461,22 +456,4 @@ func hashes(t *testing.T, c mongo.Caller, db string, without map[string]bool) st
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
-}
-
-func connect(t *testing.T, uri string) *driver.Set {
-	t.Helper()
-	return client.Open(t, driver.Config{URI: uri, AppName: "test"}) // which meets no moods
-}
-
-func command(t *testing.T, c mongo.Caller, db string, cmd bson.D) bson.Raw {
-	t.Helper()
-	body, err := bson.Marshal(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := c.Call(t.Context(), mongo.Command{DB: db, Body: body})
-	if err != nil {
-		t.Fatalf("%s on %s: %v", cmd[0].Key, db, err)
-	}
-	return reply
 }

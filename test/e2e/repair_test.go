@@ -12,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/request"
@@ -82,7 +83,7 @@ func (b *bank) repaired(t *testing.T) {
 		return true
 	})
 	for _, id := range asked {
-		if r := must.Get(requests.Get(ctx, id))(t); r.State != request.Done {
+		if r := recordOf(t, requests, id); r.State != request.Done {
 			t.Errorf("%s: %s", r.State, r.Outcome)
 		} else {
 			t.Log(r.Outcome)
@@ -108,9 +109,28 @@ func (b *bank) repaired(t *testing.T) {
 func (b *bank) endOf(t *testing.T, requests *request.Store, asked []string) (end int64) {
 	t.Helper()
 	for _, id := range asked {
-		end = max(end, must.Get(requests.Get(t.Context(), id))(t).ChangedAt.Unix())
+		end = max(end, recordOf(t, requests, id).ChangedAt.Unix())
 	}
 	return end
+}
+
+func recordOf(t *testing.T, requests *request.Store, id string) (r request.Record) {
+	t.Helper()
+	must.Succeed(t, client.ThroughElections(t.Context(), func() (err error) {
+		r, err = requests.Get(t.Context(), id)
+		return err
+	}))
+	return r
+}
+
+// ask makes a request. One that is made twice by an election does no harm.
+func ask(t *testing.T, requests *request.Store, a request.Ask) (r request.Record) {
+	t.Helper()
+	must.Succeed(t, client.ThroughElections(t.Context(), func() (err error) {
+		r, err = requests.Ask(t.Context(), a)
+		return err
+	}))
+	return r
 }
 
 // after returns the sightings at cuts after a second of the target.
@@ -155,8 +175,7 @@ func (b *bank) askRepairs(t *testing.T, target mongo.Caller) (asked []string) {
 			}
 			args.IDs = append(args.IDs, id(-1), id(99))
 		}
-		r := must.Get(requests.Ask(t.Context(), request.Ask{Kind: request.Repair, By: "test", Args: must.Get(json.Marshal(args))(t)}))(t)
-		asked = append(asked, r.ID)
+		asked = append(asked, ask(t, requests, request.Ask{Kind: request.Repair, By: "test", Args: must.Get(json.Marshal(args))(t)}).ID)
 	}
 	return asked
 }

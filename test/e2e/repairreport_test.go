@@ -96,7 +96,7 @@ func TestRepairOfReport(t *testing.T) {
 	requests := request.New(store)
 	for ns, ids := range byCollection(report) {
 		args := must.Get(json.Marshal(request.RepairArgs{Namespace: string(ns), Target: string(ns), IDs: ids}))(t)
-		r := must.Get(requests.Ask(ctx, request.Ask{Kind: request.Repair, By: "test", Args: args}))(t)
+		r := ask(t, requests, request.Ask{Kind: request.Repair, By: "test", Args: args})
 		if ns == bankDB+".a" {
 			must.Succeed(t, b.target.stepDown(ctx))
 		}
