@@ -39,7 +39,7 @@ func newAgents(t *testing.T) *agents {
 func (a *agents) write(links ...string) {
 	a.Helper()
 	var text strings.Builder
-	fmt.Fprintf(&text, "lease-ttl: 5s\nlease-renew: 500ms\ndefaults:\n  source: %s\n  target: %s\n  await: 100ms\n  selection-timeout: 5s\n  spool-dir: %s\nlinks:\n",
+	fmt.Fprintf(&text, "lease-ttl: 1m\nlease-renew: 500ms\ndefaults:\n  source: %s\n  target: %s\n  await: 100ms\n  selection-timeout: 1m\n  spool-dir: %s\nlinks:\n",
 		a.source.URI(), a.target.URI(), filepath.Dir(a.file))
 	for _, l := range links {
 		name, settings, _ := strings.Cut(l, " ")
@@ -75,7 +75,7 @@ func (a *agents) status() (f fleet) {
 }
 
 // far is how long something may take that must happen.
-const far = 2 * time.Minute
+const far = 5 * time.Minute
 
 // until waits until the status of the fleet is as it should be.
 func (a *agents) until(what string, done func(f *fleet) bool) fleet {
@@ -113,6 +113,9 @@ func (a *agents) mirrors(id int, dbs ...string) {
 	for _, db := range dbs {
 		for began := time.Now(); countDocs(a.T, a.target, db, "c") != int64(id); time.Sleep(20 * time.Millisecond) {
 			if time.Since(began) > far {
+				for m, l := range a.started {
+					a.Logf("%s:\n%s", m, &l.log)
+				}
 				a.Fatalf("%s is not mirrored: %+v", db, a.status())
 			}
 		}
@@ -229,6 +232,10 @@ func TestAgentFile(t *testing.T) {
 	a.until("d runs, and b does not", func(f *fleet) bool {
 		return slices.EqualFunc(f.Links, []string{"a", "c", "d"}, func(l fleetLink, want string) bool { return l.Link == want && l.Holder != nil })
 	})
+	// The plan is ahead of the links.
+	awaitThat(t, func() bool {
+		return started("c") == 2 && started("d") == 1 && strings.Contains(endsOf(l.log.String()), `"link":"b"`)
+	}, "c and d are not started, or b does not end")
 	a.mirrors(2, "a", "c")
 	insert(t, a.source, "b", "c", bson.D{{Key: "_id", Value: 2}})
 	for link, want := range map[string]int{"a": 1, "b": 1, "c": 2, "d": 1} {
@@ -264,6 +271,17 @@ func TestAgentFile(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	a.end("m1")
+}
+
+// endsOf returns the lines of a log about links that have ended because they have other settings, or none, now.
+func endsOf(log string) string {
+	var ends strings.Builder
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, `"msg":"the link's settings have changed"`) || strings.Contains(line, `"msg":"this process no longer runs the link`) {
+			ends.WriteString(line)
+		}
+	}
+	return ends.String()
 }
 
 // A command line that cannot work ends before anything is connected.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func startCutoverLink(t *testing.T) *cutoverLink {
 // cut waits for a consistent cut of now.
 func (c *cutoverLink) cut() {
 	c.t.Helper()
-	said(c.t, cli.ExitOK, "^source ", nil, "cut", "--wait", "--target="+c.target.URI(), "--link=test")
+	said(c.t, cli.ExitOK, "^source ", nil, "cut", "--wait", "--timeout=5m", "--target="+c.target.URI(), "--link=test")
 }
 
 // check runs the command until exactly these preconditions are not met: a busy machine may keep the
@@ -158,6 +159,23 @@ func (c *cutoverLink) move(more ...string) []string {
 	return append(append([]string{"cutover"}, c.args[3:]...), more...)
 }
 
+// moves is said for a cutover that is to begin, as soon as the link is ready for it: a busy machine may keep the link from
+// being steady for a while, also after check.
+func (c *cutoverLink) moves(code int, want string, more ...string) {
+	c.t.Helper()
+	var got int
+	var text string
+	awaitThat(c.t, func() bool {
+		var stdout, stderr string
+		got, stdout, stderr = invoke(c.t, nil, c.move(more...)...)
+		text = stdout + stderr
+		return !strings.Contains(stderr, "not ready for a cutover")
+	}, "the link is not ready for a cutover with %q", more)
+	if got != code || !regexp.MustCompile(want).MatchString(text) {
+		c.t.Errorf("cutover %s: code %d, want %d and %s:\n%s", strings.Join(more, " "), got, code, want, text)
+	}
+}
+
 // TestCutoverRun: a cutover blocks the source, restores unique indexes, and ends the link in the
 // process that runs it, which says why, and in one that stands by; it is not started again, and every
 // command says so.
@@ -174,7 +192,7 @@ func TestCutoverRun(t *testing.T) {
 	awaitCount(t, c.target, "shop", "b", 300)
 	c.check(map[string]status.Standing{"verified": status.Waived}, "--waive=verified")
 	back := `The way back, without a copy: replicator run --source \S*mongodb://127\.0\.0\.1:\S*replicaSet=dst\S* --target \S*mongodb://127\.0\.0\.1:\S*replicaSet=src\S* --link test-back --start-at=cutover:test\.\n`
-	said(t, cli.ExitOK, `^Link test is cut over: applications can use the target\. Clients could not write for \d+\.\d\d s\.\nThe old source stays blocked; nothing of it is applied any more\.\n`+back, nil, c.move("--waive=verified")...)
+	c.moves(cli.ExitOK, `^Link test is cut over: applications can use the target\. Clients could not write for \d+\.\d\d s\.\nThe old source stays blocked; nothing of it is applied any more\.\n`+back, "--waive=verified")
 	if code := c.end(); code != failure.ExitResync || !strings.Contains(c.log.String(), `link \"test\" was cut over at `) {
 		t.Errorf("the process that ran it: code %d\n%s", code, &c.log)
 	}
@@ -211,7 +229,7 @@ func TestCutoverCancel(t *testing.T) {
 	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: 9}, {Key: "email", Value: "x"}})
 	waive := "--waive=verified,deferred-indexes,foreign-writes"
 	c.check(map[string]status.Standing{"verified": status.Waived, "deferred-indexes": status.Waived, "foreign-writes": status.Waived}, waive)
-	said(t, cli.ExitFailed, `cutover of link test: convert: .*index email_1 of shop\.a cannot become unique(.|\n)*--resume --link test … goes on; replicator cutover --cancel --link test … takes it back`, nil, c.move(waive)...)
+	c.moves(cli.ExitFailed, `cutover of link test: convert: .*index email_1 of shop\.a cannot become unique(.|\n)*--resume --link test … goes on; replicator cutover --cancel --link test … takes it back`, waive)
 	said(t, cli.ExitOK, `at step convert \(begun (.|\n)*No process works on it\.`, nil, c.move("--status")...)
 	interrupted, on := `A cutover was interrupted at step convert, which .* began at .* UTC: no process works on it\. It has blocked writes to the source\. It can be resumed, or cancelled \(--cancel\)\.`, "--target="+c.target.URI()
 	said(t, cli.ExitFailed, `^test  broken: `+interrupted+`\n +next: replicator cutover --link test --resume …\n`, nil, "status", on)
@@ -242,7 +260,7 @@ func TestCutoverVerify(t *testing.T) {
 	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: 9}, {Key: "email", Value: "z"}})
 	begin := []string{"--verify", "--waive=foreign-writes"}
 	c.check(map[string]status.Standing{"verified": status.Waived, "foreign-writes": status.Waived}, begin...)
-	said(t, cli.ExitFailed, `cutover of link test: verify: the target is not what the source is: (.|\n)*Writes to the source are stopped`, nil, c.move(begin...)...)
+	c.moves(cli.ExitFailed, `cutover of link test: verify: the target is not what the source is: (.|\n)*Writes to the source are stopped`, begin...)
 	said(t, cli.ExitOK, `is running, at step verify \(begun `, nil, c.move("--status")...)
 	said(t, cli.ExitFailed, `cutover of link test: verify: the target is not what the source is: `, nil, c.move("--resume")...)
 	said(t, cli.ExitUsage, `--verify: only with --dry-run`, nil, c.move("--resume", "--verify")...)

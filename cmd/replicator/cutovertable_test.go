@@ -272,13 +272,13 @@ func (m *moved) unblocked(t *testing.T) {
 // put writes a document, and returns once it cannot be rolled back.
 func (m *moved) put(t *testing.T, id int32) {
 	t.Helper()
-	throughElections(t, func() error {
+	must.Succeed(t, client.ThroughElections(t.Context(), func() error {
 		return (&anApplication{set: m.from}).send(t.Context(), "shop", bson.D{
 			{Key: "update", Value: "c"},
 			{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "u", Value: bson.D{{Key: "n", Value: id}}}, {Key: "upsert", Value: true}}}},
 			majority,
 		})
-	})
+	}))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.acked[id] = true
@@ -324,21 +324,13 @@ func (m *moved) ids(t *testing.T, c mongo.Caller) []int32 {
 		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
 	}))(t)
 	var docs []bson.Raw
-	throughElections(t, func() (err error) {
+	must.Succeed(t, client.ThroughElections(t.Context(), func() (err error) {
 		docs, err = mongo.Retry{}.ReadAll(t.Context(), c, nil, "shop", find)
 		return err
-	})
+	}))
 	ids := make([]int32, len(docs))
 	for i, doc := range docs {
 		ids[i] = doc.Lookup("_id").Int32()
 	}
 	return ids
-}
-
-// throughElections does what can be done again, as an application, until a primary has done it.
-func throughElections(t *testing.T, try func() error) {
-	t.Helper()
-	must.Succeed(t, mongo.Retry{Again: func(err error) bool {
-		return mongo.Passes(err) || servererr.Classify(err) == servererr.NotPrimary
-	}}.Do(t.Context(), try))
 }

@@ -162,7 +162,7 @@ func TestRowsOfPrivileges(t *testing.T) {
 	tell(t, source, "shop", bson.D{
 		{Key: "insert", Value: "b"},
 		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}},
-		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: 10000}}},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: int32(far.Milliseconds())}}},
 	})
 	if n := countDocs(t, target, "shop", "b"); n != 1 {
 		t.Errorf("the write was acknowledged, and the target has %d of it", n)

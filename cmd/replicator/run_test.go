@@ -18,18 +18,39 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
-// tell runs a command on a set's primary.
-func tell(t *testing.T, set *mongosim.Set, db string, cmd bson.D) bson.Raw {
+// tell runs a command on a set's primary, which must do all of it.
+func tell(t *testing.T, set *mongosim.Set, db string, cmd bson.D) (reply bson.Raw) {
 	t.Helper()
 	body := must.Get(bson.Marshal(append(cmd, bson.E{Key: "$db", Value: db})))(t)
-	reply := must.Get(set.Primary().Call(t.Context(), body))(t)
-	if ok, _ := reply.Lookup("ok").AsFloat64OK(); ok != 1 {
-		t.Fatalf("%s: %s", cmd[0].Key, reply)
+	err := client.ThroughElections(t.Context(), func() error {
+		primary, err := set.AwaitPrimary(t.Context())
+		if err != nil {
+			return err
+		}
+		if reply, err = primary.Call(t.Context(), body); err != nil {
+			return err
+		}
+		if err := mongo.Check(reply); err != nil {
+			return err
+		}
+		if e := mongo.ConcernError(reply); e != nil {
+			return e
+		}
+		refused, err := mongo.WriteErrors(reply)
+		if len(refused) > 0 {
+			return &refused[0].Error
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", cmd[0].Key, err)
 	}
 	return reply
 }
@@ -162,7 +183,7 @@ func twoSets(t *testing.T) (source, target *mongosim.Set) {
 }
 
 func uris(source, target *mongosim.Set) []string {
-	return []string{"--source=" + source.URI(), "--target=" + target.URI(), "--link=test", "--selection-timeout=5s", "--start-at=now"}
+	return []string{"--source=" + source.URI(), "--target=" + target.URI(), "--link=test", "--selection-timeout=1m", "--start-at=now"}
 }
 
 func get(t *testing.T, url string) (code int, body string) {
@@ -244,7 +265,7 @@ func awaitCount(t *testing.T, set *mongosim.Set, db, coll string, want int64) {
 // awaitThat waits for what a server says.
 func awaitThat(t *testing.T, is func() bool, otherwise string, args ...any) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); {
+	for deadline := time.Now().Add(far); !is(); {
 		if time.Now().After(deadline) {
 			t.Fatalf(otherwise, args...)
 		}

@@ -209,7 +209,7 @@ func TestSwitches(t *testing.T) {
 				start = nil
 			}
 			l = startLink(t, append(slices.Clone(args), start...)...)
-			awaitLink(l)
+			awaitSteady(l, &pace)
 		}
 		switchOver(t, args[:3], &pace)
 		load.Wait()
@@ -225,6 +225,30 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
+// slowest is the pace at which every machine keeps up.
+const slowest = 200 * time.Millisecond
+
+// awaitSteady is awaitLink while applications write: on a slow machine a link becomes steady only if less is written.
+func awaitSteady(l *runLink, pace *atomic.Int64) {
+	l.t.Helper()
+	steady := make(chan struct{})
+	var slower sync.WaitGroup
+	defer slower.Wait()
+	defer close(steady)
+	slower.Go(func() {
+		for tick := time.NewTicker(2 * time.Second); ; {
+			select {
+			case <-tick.C:
+				pace.Store(min(2*pace.Load(), int64(slowest)))
+			case <-steady:
+				tick.Stop()
+				return
+			}
+		}
+	})
+	awaitLink(l)
+}
+
 // switchOver cuts a link over as soon as it is ready. On a slow machine it becomes steady only if less is
 // written.
 func switchOver(t *testing.T, link []string, pace *atomic.Int64) {
@@ -234,10 +258,10 @@ func switchOver(t *testing.T, link []string, pace *atomic.Int64) {
 		if code == cli.ExitOK {
 			return
 		}
-		if !strings.Contains(stderr, "not ready for a cutover") || time.Since(began) > 3*time.Minute {
+		if !strings.Contains(stderr, "not ready for a cutover") || time.Since(began) > far {
 			t.Fatalf("%v: code %d\n%s%s", link, code, stdout, stderr)
 		}
-		pace.Store(min(2*pace.Load(), int64(200*time.Millisecond)))
+		pace.Store(min(2*pace.Load(), int64(slowest)))
 	}
 }
 
