@@ -41,7 +41,7 @@ func command(t *testing.T, c mongo.Caller, db string, cmd bson.D) (reply bson.Ra
 	return reply
 }
 
-// done is the outcome of a command that is tried again: what is there already was made by the try before.
+// done returns the outcome of a command that is tried again: a collection or a document that exists was made by the try before.
 func done(reply bson.Raw, err error) (bson.Raw, error) {
 	if servererr.IsNamespaceThere(err) {
 		return bson.Marshal(bson.D{{Key: "ok", Value: 1}})
