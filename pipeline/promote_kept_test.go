@@ -17,7 +17,9 @@ func TestPromoteKeptBack(t *testing.T) {
 	o.awaitEnd(o.links["a"])
 	store := must.Get(checkpoint.New(checkpoint.Config{Target: connect(t, o.target.Set, theProgram), DB: "replicator", Link: "mirror"}))(t)
 	link := must.Get(store.Acquire(t.Context(), 0))(t)
-	since := checkpoint.Position{OpTime: link.State().Applied, Op: 1}
+	st := link.State()
+	since := checkpoint.Position{OpTime: oplog.NewOpTime(st.Applied.TS.T+1, 1, st.Applied.Term)}
+	must.Succeed(t, link.Barrier().Announce(t.Context(), since, st.Lanes)) // the commit, after which lanes may be ahead
 	must.Succeed(t, link.KeepBack(t.Context(), []checkpoint.KeptBack{{NS: "db.c", Since: since}}))
 	for range 2 { // the second time from the record of the promotion
 		got := must.Get(o.promote(func(c *promote.Config) { c.Pipeline.Copy.SpoolDir = t.TempDir() }))(t)

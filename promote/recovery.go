@@ -39,8 +39,8 @@ type Recovery struct {
 	Holder string
 	// LeftOut are the collections that are not as of S: they were being copied again.
 	LeftOut []oplog.Namespace
-	// KeptBack are the collections that waited for an index build: none of their operations after
-	// Since was applied, although some of other collections were.
+	// KeptBack are the collections that waited for an index build, as far as they are behind lanes that are ahead: none of
+	// their operations after Since was applied, and all before it.
 	KeptBack []checkpoint.KeptBack
 }
 
@@ -97,7 +97,7 @@ func (r *Recovery) heard() oplog.OpTime {
 
 // set takes S and the lanes from the state of the link.
 func (r *Recovery) set(st *checkpoint.State, at oplog.OpTime) {
-	r.At, r.Ahead, r.KeptBack = at, nil, slices.Clone(st.KeptBack)
+	r.At, r.Ahead, r.KeptBack = at, nil, nil
 	add := func(lane int, p checkpoint.Position, announced bool) {
 		if p.OpTime.After(at) {
 			r.Ahead = append(r.Ahead, Ahead{lane, p, announced})
@@ -109,6 +109,18 @@ func (r *Recovery) set(st *checkpoint.State, at oplog.OpTime) {
 	}
 	add(-1, st.Barrier, false)
 	add(-1, st.Announced, true)
+	if r.Exact() {
+		return
+	}
+	// The barrier's lane writes the operations that were kept back, and all collections have those up to S.
+	for _, k := range st.KeptBack {
+		for _, p := range []checkpoint.Position{st.Barrier, {OpTime: at, Op: checkpoint.AllOps}} {
+			if p.Compare(k.Since) > 0 {
+				k.Since = p
+			}
+		}
+		r.KeptBack = append(r.KeptBack, k)
+	}
 }
 
 // over returns the record of the end of the link.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
@@ -52,14 +53,14 @@ func writeRecovery(w io.Writer, r *promote.Recovery, o *restored) error {
 			if a.Announced {
 				doubt = ", the last of it perhaps not"
 			}
-			say("  %s: its operations up to %s, number %d%s", name, a.At.OpTime, a.At.Op, doubt)
+			say("  %s: its operations up to %s%s", name, positionText(a.At), doubt)
 		}
 	}
 	for _, ns := range r.LeftOut {
 		say("Not as of that: %s, which was being copied again.", printable.Text(string(ns)))
 	}
 	for _, k := range r.KeptBack {
-		say("Not as of that: %s, which waited for an index build: it has its operations up to %s, number %d, and none after that.", printable.Text(string(k.NS)), k.Since.OpTime, k.Since.Op)
+		say("Not as of that: %s, which waited for an index build: it has its operations up to %s, and none after that.", printable.Text(string(k.NS)), positionText(k.Since))
 	}
 	sayLog(say, r)
 	sayMissing(say, r)
@@ -172,6 +173,14 @@ func names(list []oplog.Namespace) string {
 
 // clock formats milliseconds since the epoch.
 func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000 UTC") }
+
+// positionText is a position as text.
+func positionText(p checkpoint.Position) string {
+	if p.Op == checkpoint.AllOps {
+		return p.OpTime.String()
+	}
+	return fmt.Sprintf("%s, number %d", p.OpTime, p.Op)
+}
 
 // recoveryJSON is the recovery point as JSON.
 func recoveryJSON(r *promote.Recovery, o *restored) map[string]any {
