@@ -42,7 +42,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 			target.run(t, r.db, bson.D{{Key: "create", Value: c}, all})
 		}
 		target.run(t, r.db, bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, all})
-		m := drawModel(t, r.db, 1000, false, true)
+		m := drawModel(t, r.db, 1000, false, false, true)
 		limit := time.Now().Add(3 * time.Minute)
 		for attempts := 0; ; attempts++ {
 			ctx, stop := context.WithTimeout(context.Background(), time.Minute)

@@ -32,6 +32,9 @@ func (r replacing) Apply(ctx context.Context, op *oplog.Op, again ddl.Mode) erro
 	if err == nil {
 		_, err = r.target.Call(ctx, mongo.Command{DB: "admin", Body: mongo.WithMajority(body)})
 	}
+	if e, ok := asServerError(err); ok && again != ddl.Once && e.Code == 26 {
+		err = nil // it is done
+	}
 	if err != nil {
 		return err
 	}

@@ -32,8 +32,8 @@ type model struct {
 	capped   []int // the _ids of db.cap, in order
 	most     int   // how many documents db.cap can have
 	v        int
-	// builds: the log has index builds.
-	builds bool
+	// builds: the log has index builds. renews: its commands make collections anew, or replace them.
+	builds, renews bool
 }
 
 // modelled are the collections of a model, without the capped one. The t… have few
@@ -128,10 +128,10 @@ func (m *model) note(ns string, id, v int) {
 	m.versions[k] = append(m.versions[k], version{len(m.entries), v})
 }
 
-// drawModel draws a log: with index builds, and, if it may be wide, often with many
-// documents in two collections.
-func drawModel(t *rapid.T, db string, most int, builds, wide bool) *model {
-	m := &model{most: most, builds: builds, sourceLog: newLog(t), db: db, versions: map[string][]version{}, live: map[string]map[int]bool{}}
+// drawModel draws a log: with index builds, with commands that renew collections, and, if it may be wide, often with
+// many documents in two collections.
+func drawModel(t *rapid.T, db string, most int, builds, renews, wide bool) *model {
+	m := &model{most: most, builds: builds, renews: renews, sourceLog: newLog(t), db: db, versions: map[string][]version{}, live: map[string]map[int]bool{}}
 	for _, c := range modelled {
 		m.live[db+"."+c] = map[int]bool{}
 	}
@@ -155,9 +155,7 @@ func drawModel(t *rapid.T, db string, most int, builds, wide bool) *model {
 			m.end()
 			m.updateMany(rapid.SampledFrom([]string{"a", "b", "system.js"}).Draw(t, "collection"))
 		case 4:
-			name := fmt.Sprintf("made%d", len(m.entries))
-			m.alone(commandOp(m.db, bson.D{{Key: "create", Value: name}}))
-			m.versions[m.db+"/"+name] = []version{{len(m.entries) - 1, 1}}
+			m.command(t)
 		case 5, 6:
 			m.end()
 			m.add(m.op(t))
@@ -322,9 +320,18 @@ func (g *simTarget) drawDB(t *rapid.T) string {
 // TestProperty: for any log, crash and restart, the target is the log's prefix at the
 // watermark, or a later one, and nothing is applied twice with effect.
 func TestProperty(t *testing.T) {
-	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 1})}
-	links := 0
-	var acted acted
+	acted, links := checkProperty(t, mongosim.Options{Members: 1}, false)
+	acted.check(t, links)
+}
+
+// TestPropertyCommands: the same, where collections are made anew and replaced, capped or not. Clients can delete from capped
+// ones.
+func TestPropertyCommands(t *testing.T) {
+	checkProperty(t, mongosim.Options{Members: 1, Dialect: "7.0"}, true)
+}
+
+func checkProperty(t *testing.T, opts mongosim.Options, renews bool) (acted acted, links int) {
+	target := &simTarget{set: mongosim.StartTest(t, opts)}
 	rapid.Check(t, func(t *rapid.T) {
 		links++
 		target.intercept(nil)
@@ -338,7 +345,7 @@ func TestProperty(t *testing.T) {
 		target.run(t, r.db, bson.D{{Key: "createIndexes", Value: "o"}, {Key: "indexes", Value: bson.A{
 			bson.D{{Key: "key", Value: bson.D{{Key: "v", Value: 1}}}, {Key: "name", Value: "v_1"}, {Key: "unique", Value: true}},
 		}}})
-		m := drawModel(t, r.db, 1000, true, true)
+		m := drawModel(t, r.db, 1000, true, renews, true)
 		kinds := []string{"conflict", "lost before", "lost after", "once lost after", "late", "cancel"}
 		late := func() {}
 		for attempts := 0; ; attempts++ {
@@ -349,6 +356,7 @@ func TestProperty(t *testing.T) {
 			ctx, stop := context.WithTimeout(ctx, 2*time.Minute)
 			target.intercept(nil)
 			a, err := r.begin(ctx, func(c *Config) {
+				c.Commands = replacing{c.Commands.(*commands)}
 				c.Relaxed = rapid.Bool().Draw(t, "relaxed")
 				c.Plan.MinMass = rapid.SampledFrom([]int{0, 2, 2, 3}).Draw(t, "mass")
 				c.ShareOps, c.ShareRest = rapid.SampledFrom([]int{0, 3, 10, 20}).Draw(t, "shares"), 1
@@ -405,7 +413,7 @@ func TestProperty(t *testing.T) {
 			m.check(t, target, at, false)
 		}
 	})
-	acted.check(t, links)
+	return acted, links
 }
 
 // acted are the runs of a property in which equal updates were sent together, in which deletes

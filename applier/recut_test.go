@@ -71,7 +71,7 @@ func TestPropertyRecut(t *testing.T) {
 		target.run(t, r.db, bson.D{
 			{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, {Key: "max", Value: most},
 		})
-		m := drawModel(t, r.db, most, false, false)
+		m := drawModel(t, r.db, most, false, false, false)
 		kinds := []string{"lost before", "lost after", "late", "cancel"}
 		late := func() {}
 		for attempts := 0; ; attempts++ {
