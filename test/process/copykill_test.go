@@ -15,6 +15,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline/failure"
@@ -170,7 +171,12 @@ func (h *harness) run(db string, cmd bson.D) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	if _, err := h.from.Call(h.Context(), mongo.Command{DB: db, Body: body}); err != nil {
+	// A document that a try before an election has inserted is there.
+	err = client.ThroughElections(h.Context(), func() error {
+		_, err := h.from.Call(h.Context(), mongo.Command{DB: db, Body: body})
+		return err
+	})
+	if err != nil {
 		h.Fatal(err)
 	}
 }
@@ -188,12 +194,13 @@ func numbers(n int) []int {
 func (h *harness) lastOfCopy() {
 	want := h.newest()
 	l := h.start(h.copySettings()...)
+	var st checkpoint.State
 	l.until(patience, func() bool {
-		st := h.state()
+		st = h.state()
 		return st.Copy != nil && st.Copy.Phase == checkpoint.Copied && !st.Applied.Before(want)
 	})
-	if n := h.state().Copy.Number; n > 1 {
-		h.Logf("it was copy %d: %s", n, h.state().Copy.Why)
+	if n := st.Copy.Number; n > 1 {
+		h.Logf("it was copy %d: %s", n, st.Copy.Why)
 	}
 	l.end()
 	h.equal()

@@ -123,7 +123,11 @@ func (h *harness) exists() bool { return !h.reached().IsNull() }
 
 // equal compares the sets.
 func (h *harness) equal() {
-	deferred, err := ddl.ReadDeferred(h.Context(), h.to, "replicator", link)
+	var deferred ddl.Specs
+	err := client.ThroughElections(h.Context(), func() (err error) {
+		deferred, err = ddl.ReadDeferred(h.Context(), h.to, "replicator", link)
+		return err
+	})
 	if err != nil {
 		h.Fatal(err)
 	}

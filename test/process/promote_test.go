@@ -22,6 +22,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
@@ -188,7 +189,10 @@ func (p *promotion) found(t *testing.T) {
 		for i := range perCollection {
 			docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "v", Value: balance}})
 		}
-		must.Get(p.from.Call(t.Context(), bank(t, bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: docs}})))(t)
+		must.Succeed(t, client.ThroughElections(t.Context(), func() error {
+			_, err := p.from.Call(t.Context(), bank(t, bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: docs}}))
+			return err
+		}))
 	}
 }
 
