@@ -40,13 +40,13 @@ func written(t *testing.T, name string) string {
 }
 
 // TestLeaseExecLost: the lock is released by hand. What the command has started, and ignores
-// SIGTERM, has ended before lease exec does.
+// SIGTERM, has ended before lease exec does. The lock must not expire on a slow machine before it is released.
 func TestLeaseExecLost(t *testing.T) {
 	t.Parallel()
 	store, ready := lockstest.NewMemory(), filepath.Join(t.TempDir(), "ready")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- execWith(t.Context(), t, store, 3*time.Second, `sh -c 'trap : TERM; echo $$ > `+ready+`; while :; do sleep 0.05; done'; true`)
+		ended <- execWith(t.Context(), t, store, 15*time.Second, `sh -c 'trap : TERM; echo $$ > `+ready+`; while :; do sleep 0.05; done'; true`)
 	}()
 	pid := must.Get(strconv.Atoi(written(t, ready)))(t)
 	must.Succeed(t, store.Release(t.Context(), "k", store.Record("k").ID))
