@@ -23,7 +23,7 @@ func (v *Verifier) oneByOne(ctx context.Context, all []settled) error {
 		}
 		s := &all[0]
 		all = all[1:]
-		if err := v.replaced(ctx, &s.pair); err != nil {
+		if err := v.replaced(ctx, s); err != nil {
 			return err
 		}
 		c, err := v.collection(ctx, s)

@@ -139,8 +139,12 @@ func (v *Verifier) begin(ctx context.Context, all []settled) error {
 }
 
 // listed is the collection as package standing knows it.
-func (p *pair) listed() standing.Listed {
-	return standing.Listed{NS: p.ns, SourceNS: p.sourceNS, Source: p.want.uuidOf()}
+func (s *settled) listed() standing.Listed {
+	l := standing.Listed{NS: s.ns, SourceNS: s.sourceNS, Source: s.want.uuidOf()}
+	if s.cut != nil {
+		l.At = s.cut.Target
+	}
+	return l
 }
 
 // already returns the result of a collection that this round has compared, nil if it has not.
@@ -157,11 +161,11 @@ func (v *Verifier) already(p *pair) *standing.Result {
 }
 
 // replaced records that the source's collection is another one than is stored.
-func (v *Verifier) replaced(ctx context.Context, p *pair) error {
+func (v *Verifier) replaced(ctx context.Context, s *settled) error {
 	if !v.stores() {
 		return nil
 	}
-	l := p.listed()
+	l := s.listed()
 	v.mu.Lock()
 	before, known := v.cfg.Progress.sources[l.SourceNS]
 	v.cfg.Progress.sources[l.SourceNS] = l.Source
@@ -170,7 +174,7 @@ func (v *Verifier) replaced(ctx context.Context, p *pair) error {
 		return nil
 	}
 	v.untell(l.SourceNS)
-	return v.cfg.Progress.store.Replace(ctx, l, before, v.cfg.Progress.round.N)
+	return v.cfg.Progress.store.Replace(ctx, l, v.cfg.Progress.round.N)
 }
 
 // forget records that neither side has a collection any more.

@@ -186,7 +186,7 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 			return c, v.record(ctx, s, c) // both sides have dropped it
 		}
 		s = &list[0]
-		if err := v.replaced(ctx, &s.pair); err != nil {
+		if err := v.replaced(ctx, s); err != nil {
 			return nil, err
 		}
 	}

@@ -153,7 +153,7 @@ func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins 
 		}
 		heads[l.SourceNS] = Head{}
 		st, err := setting(s.asRead(l.SourceNS, was), true,
-			bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: id}, {Key: "joined", Value: joins}}, "is", "fault", "pass", "repaired")
+			bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: id}, {Key: "sourceAt", Value: l.At}, {Key: "joined", Value: joins}}, "is", "fault", "pass", "repaired")
 		if err != nil {
 			return nil, nil, err
 		}
@@ -209,13 +209,29 @@ func (s *Store) Forget(ctx context.Context, sourceNS oplog.Namespace, source opl
 	return s.write(ctx, metadata.Delete(s.DB, metadata.Verified, s.notAfter(sourceNS, source, round)))
 }
 
-// Replace records that the source's collection is another one than the one with the UUID before, that the verification had listed: it
-// counts from the next round on. It does nothing if another verification has recorded that, or yet another collection.
-func (s *Store) Replace(ctx context.Context, l Listed, before oplog.UUID, round int64) error {
-	err := s.set(ctx, s.notAfter(l.SourceNS, before, round), true,
-		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
+// Replace records that the source's collection is another one than the one that the verification had listed: it counts from the
+// next round on. It does nothing if another verification has recorded that, or knows a later collection of the name.
+func (s *Store) Replace(ctx context.Context, l Listed, round int64) error {
+	err := s.set(ctx, s.replaceable(l, round), true,
+		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "sourceAt", Value: l.At}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
 	if servererr.IsDuplicateKey(err) {
 		return nil
 	}
 	return err
+}
+
+// replaceable is a filter for the document of an earlier collection of a name, which no verification has listed or compared later, nor
+// a later round compares.
+func (s *Store) replaceable(l Listed, round int64) func([]byte) []byte {
+	return upTo(func(dst []byte) []byte {
+		dst = metadata.AppendDoc(metadata.ByID(s.id(l.SourceNS))(dst), "source", func(dst []byte) []byte {
+			return bsoncore.AppendBinaryElement(dst, "$ne", bson.TypeBinaryUUID, l.Source[:])
+		})
+		for _, field := range []string{"sourceAt", "is.last.target"} {
+			dst = metadata.AppendDoc(dst, field, func(dst []byte) []byte {
+				return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendTimestampElement(dst, "$gt", l.At.T, l.At.I) })
+			})
+		}
+		return dst
+	}, round)
 }

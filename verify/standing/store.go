@@ -85,6 +85,8 @@ type Listed struct {
 	NS, SourceNS oplog.Namespace
 	// Source is the UUID of the source's collection, zero for none.
 	Source oplog.UUID
+	// At is a time of the target as of which the source had it, at least: the one with the latest is the present collection of the name.
+	At bson.Timestamp
 }
 
 // Head is the result of a collection when a round began, or went on.

@@ -174,16 +174,16 @@ func TestSuspendedReplace(t *testing.T) {
 			s, _ := begun(t)
 			round := s.again(s.Store, 110, list("d.a", "d.b"))
 			second := list("d.b")[0]
-			second.Source = id("d.b", 2)
+			second.Source, second.At = id("d.b", 2), cutAt(0, s.future+115).Target
 			late := s.suspended(1, func() {
 				all := list("d.a", "d.b")
-				all[1].Source = id("d.b", life)
+				all[1].Source, all[1].At = id("d.b", life), cutAt(0, s.future+118).Target
 				resumed, _ := s.begin(120, all)
 				s.save(&resumed, "d.a", 120)
 				s.differs(&resumed, all[1], 120)
 				s.end(&resumed)
 			})
-			must.Succeed(t, late.Replace(t.Context(), second, id("d.b", 1), round.N))
+			must.Succeed(t, late.Replace(t.Context(), second, round.N))
 			if st := read(t, s.Store); st.Differences != 1 {
 				t.Errorf("the difference is forgotten: %+v", st)
 			}
@@ -234,5 +234,32 @@ func TestSuspendedRange(t *testing.T) {
 	}
 	if is := must.Get(s.TakePass(ctx, "d.b", &Pass{Made: made}))(t); is {
 		t.Error("a pass is taken that another one has taken")
+	}
+}
+
+// TestReplacedAfterLaterRound: what a round finds in a collection that was made again stays known when another one begins, also if a
+// later round had compared it, or recorded yet another collection of the name, before that.
+func TestReplacedAfterLaterRound(t *testing.T) {
+	t.Parallel()
+	for name, life := range map[string]int{"compared": 1, "made again before": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := begun(t)
+			round := s.again(s.Store, 110, list("d.a", "d.b"))
+			all := list("d.a", "d.b")
+			all[1].Source, all[1].At = id("d.b", life), cutAt(0, s.future+120).Target
+			later := s.again(s.Store, 120, all)
+			s.save(&later, "d.a", 120)
+			must.Succeed(t, s.SaveResult(t.Context(), all[1], result(later.N, cutAt(121, s.future+121))))
+			s.end(&later)
+
+			all[1].Source, all[1].At = id("d.b", 3), cutAt(0, s.future+130).Target
+			must.Succeed(t, s.Replace(t.Context(), all[1], round.N))
+			s.differs(&round, all[1], 131)
+			s.again(s.Store, 140, all)
+			if st := read(t, s.Store); st.Differences != 1 {
+				t.Errorf("the difference is forgotten: %+v", st)
+			}
+		})
 	}
 }
