@@ -212,7 +212,7 @@ func (s *Store) Forget(ctx context.Context, sourceNS oplog.Namespace, source opl
 // Replace records that the source's collection is another one than the one that the verification had listed: it counts from the
 // next round on. It does nothing if another verification has recorded that, or knows a later collection of the name.
 func (s *Store) Replace(ctx context.Context, l Listed, round int64) error {
-	err := s.set(ctx, s.replaceable(l, round), true,
+	err := s.set(ctx, s.replaceable(l), true,
 		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "sourceAt", Value: l.At}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
 	if servererr.IsDuplicateKey(err) {
 		return nil
@@ -220,10 +220,9 @@ func (s *Store) Replace(ctx context.Context, l Listed, round int64) error {
 	return err
 }
 
-// replaceable is a filter for the document of an earlier collection of a name, which no verification has listed or compared later, nor
-// a later round compares.
-func (s *Store) replaceable(l Listed, round int64) func([]byte) []byte {
-	return upTo(func(dst []byte) []byte {
+// replaceable is a filter for the document of an earlier collection of a name, which no verification has listed or compared later.
+func (s *Store) replaceable(l Listed) func([]byte) []byte {
+	return func(dst []byte) []byte {
 		dst = metadata.AppendDoc(metadata.ByID(s.id(l.SourceNS))(dst), "source", func(dst []byte) []byte {
 			return bsoncore.AppendBinaryElement(dst, "$ne", bson.TypeBinaryUUID, l.Source[:])
 		})
@@ -233,5 +232,5 @@ func (s *Store) replaceable(l Listed, round int64) func([]byte) []byte {
 			})
 		}
 		return dst
-	}, round)
+	}
 }

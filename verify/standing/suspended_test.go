@@ -241,17 +241,21 @@ func TestSuspendedRange(t *testing.T) {
 // later round had compared it, or recorded yet another collection of the name, before that.
 func TestReplacedAfterLaterRound(t *testing.T) {
 	t.Parallel()
-	for name, life := range map[string]int{"compared": 1, "made again before": 2} {
+	for name, life := range map[string]int{"compared": 1, "made again before": 2, "not compared to the end": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, _ := begun(t)
 			round := s.again(s.Store, 110, list("d.a", "d.b"))
 			all := list("d.a", "d.b")
-			all[1].Source, all[1].At = id("d.b", life), cutAt(0, s.future+120).Target
+			all[1].Source, all[1].At = id("d.b", max(1, life)), cutAt(0, s.future+120).Target
 			later := s.again(s.Store, 120, all)
 			s.save(&later, "d.a", 120)
-			must.Succeed(t, s.SaveResult(t.Context(), all[1], result(later.N, cutAt(121, s.future+121))))
-			s.end(&later)
+			if life == 0 {
+				must.Succeed(t, s.SaveTold(t.Context(), "d.b", later.N, []Found{NewFound("missing", "2", "", "")}, 0))
+			} else {
+				must.Succeed(t, s.SaveResult(t.Context(), all[1], result(later.N, cutAt(121, s.future+121))))
+				s.end(&later)
+			}
 
 			all[1].Source, all[1].At = id("d.b", 3), cutAt(0, s.future+130).Target
 			must.Succeed(t, s.Replace(t.Context(), all[1], round.N))
