@@ -4,7 +4,7 @@ import { utc, local } from "./format.js";
 export const $ = (id) => document.getElementById(id);
 
 // plain returns a text whose control characters, and those that turn the direction of what follows, are seen.
-const plain = (value) => String(value).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => (c === "\n" ? c : "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0")));
+const plain = (value) => String(value).replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => (c === "\n" ? c : "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0")));
 const child = (c) => (c instanceof Node ? c : plain(c));
 
 // el returns an element. Of props, on* are listeners, the rest attributes; text is a class.
