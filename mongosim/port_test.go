@@ -2,6 +2,7 @@ package mongosim
 
 import (
 	"errors"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"syscall"
@@ -11,23 +12,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// freePorts returns the first of n ports in a row that are free.
+// freePorts returns the first of n ports in a row that are free. They are not of those that a system gives to
+// listeners and connections without a port of their own: other tests would get them meanwhile.
 func freePorts(t *testing.T, n int) int {
 	t.Helper()
 	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		first := l.Addr().(*net.TCPAddr).Port
-		free := first+n-1 <= 65535
-		for i := 1; i < n && free; i++ {
-			next, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(first+i))
+		first := 10_000 + rand.IntN(20_000)
+		free := true
+		for i := 0; i < n && free; i++ {
+			l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(first+i))
 			if free = err == nil; free {
-				succeed(t, next.Close())
+				succeed(t, l.Close())
 			}
 		}
-		succeed(t, l.Close())
 		if free {
 			return first
 		}

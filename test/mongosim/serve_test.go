@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -175,21 +176,19 @@ func serveLogin(t *testing.T, program string) {
 	}
 }
 
-// portsInARow returns the first of n ports in a row that are free.
+// portsInARow returns the first of n ports in a row that are free. They are not of those that a system gives to
+// listeners and connections without a port of their own: other tests would get them meanwhile.
 func portsInARow(t *testing.T, n int) int {
 	t.Helper()
 	for range 100 {
-		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-		_, text, _ := net.SplitHostPort(l.Addr().String())
-		first := must.Get(strconv.Atoi(text))(t)
-		free := first+n-1 <= 65535
-		for i := 1; i < n && free; i++ {
-			next, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(first+i))
+		first := 10_000 + rand.IntN(20_000)
+		free := true
+		for i := 0; i < n && free; i++ {
+			l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(first+i))
 			if free = err == nil; free {
-				_ = next.Close()
+				_ = l.Close()
 			}
 		}
-		_ = l.Close()
 		if free {
 			return first
 		}
