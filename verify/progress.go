@@ -37,7 +37,6 @@ type Progress struct {
 	// off is set if the user may not write to the metadata.
 	off   bool
 	store standing.Store
-	seen  *standing.Seen
 	round standing.Round
 	// heads are the stored results of the collections when this verification began.
 	heads map[oplog.Namespace]standing.Head
@@ -70,12 +69,13 @@ const mostBegins = 20
 func (v *Verifier) start(ctx context.Context) ([]settled, error) {
 	for n := 1; ; n++ {
 		began := time.Now()
-		if err := v.look(ctx); err != nil {
+		seen, err := v.look(ctx)
+		if err != nil {
 			return nil, err
 		}
 		all, err := v.settle(ctx)
 		if err == nil {
-			err = v.begin(ctx, all)
+			err = v.begin(ctx, seen, all)
 		}
 		if err == nil {
 			v.listed, v.listing = time.Now(), time.Since(began)
@@ -88,23 +88,23 @@ func (v *Verifier) start(ctx context.Context) ([]settled, error) {
 }
 
 // look reads the stored documents, before the collections are listed.
-func (v *Verifier) look(ctx context.Context) (err error) {
+func (v *Verifier) look(ctx context.Context) (*standing.Seen, error) {
 	p := v.cfg.Progress
 	if p == nil {
-		return nil
+		return nil, nil
 	}
 	p.store = standing.Store{Target: p.Target, DB: p.DB, Link: p.Link}
-	p.seen, err = p.store.Look(ctx)
+	seen, err := p.store.Look(ctx)
 	if servererr.IsDenied(err) {
 		p.off = true
-		return nil
+		return nil, nil
 	}
-	return err
+	return seen, err
 }
 
 // begin begins or continues a round, and puts the collections in the order in which they are
 // compared: those first that are not verified, then those whose comparison is the oldest.
-func (v *Verifier) begin(ctx context.Context, all []settled) error {
+func (v *Verifier) begin(ctx context.Context, seen *standing.Seen, all []settled) error {
 	p := v.cfg.Progress
 	if p == nil || p.off {
 		return nil
@@ -119,7 +119,7 @@ func (v *Verifier) begin(ctx context.Context, all []settled) error {
 	if err != nil {
 		return err
 	}
-	p.round, p.heads, err = p.store.Begin(ctx, p.seen, listed, p.Resume, standing.Cut(cut), time.Now())
+	p.round, p.heads, err = p.store.Begin(ctx, seen, listed, p.Resume, standing.Cut(cut), time.Now())
 	if servererr.IsDenied(err) {
 		p.off = true
 		return nil

@@ -233,8 +233,7 @@ func TestResumeConcurrent(t *testing.T) {
 			Source: none, Target: none, Scope: everything(t), Found: func(*Difference) error { return nil }, Cuts: &rest{source: target, target: target},
 			Progress: &Progress{Target: target, DB: "replicator", Link: "l", Resume: resume},
 		}))(t)
-		must.Succeed(t, v.look(ctx))
-		must.Succeed(t, v.begin(ctx, []settled{{pair: *p}}))
+		must.Succeed(t, v.begin(ctx, must.Get(v.look(ctx))(t), []settled{{pair: *p}}))
 		return v, must.Get(v.plan(ctx, p, byID))(t)
 	}
 	first, mine := planned(false)

@@ -40,14 +40,7 @@ func tell(t *testing.T, set *mongosim.Set, db string, cmd bson.D) (reply bson.Ra
 		if err := mongo.Check(reply); err != nil {
 			return err
 		}
-		if e := mongo.ConcernError(reply); e != nil {
-			return e
-		}
-		refused, err := mongo.WriteErrors(reply)
-		if len(refused) > 0 {
-			return &refused[0].Error
-		}
-		return err
+		return refusal(reply)
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", cmd[0].Key, err)

@@ -57,8 +57,13 @@ func (a *anApplication) send(ctx context.Context, db string, cmd bson.D) error {
 	if err != nil {
 		return err
 	}
-	if refused := mongo.ConcernError(reply); refused != nil {
-		return refused
+	return refusal(reply)
+}
+
+// refusal returns an error unless a command was executed as a whole, and its write concern is met.
+func refusal(reply bson.Raw) error {
+	if e := mongo.ConcernError(reply); e != nil {
+		return e
 	}
 	refused, err := mongo.WriteErrors(reply)
 	if len(refused) > 0 {

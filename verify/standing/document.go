@@ -187,7 +187,7 @@ type document struct {
 	// Source is the UUID of the source's collection, zero for a view and for one that only the target
 	// has.
 	Source bson.Binary `bson:"source"`
-	// SourceAt is Listed.At of that, zero if an earlier release has stored it.
+	// SourceAt is Listed.At of that, absent if an earlier release has stored it. Only the target compares it: see replaceable.
 	SourceAt bson.Timestamp `bson:"sourceAt,omitempty"`
 	// Joined is the first round that had listed it when it began, 0 if none has.
 	Joined int64   `bson:"joined"`
