@@ -108,6 +108,50 @@ func TestSuspendedForget(t *testing.T) {
 	}
 }
 
+// TestBeginLate: a process that begins with a list older than what others have stored forgets nothing of that, and has to
+// list again.
+func TestBeginLate(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		resume bool
+		others func(s *book)
+		want   int64
+	}{
+		"a collection was compared": {others: func(s *book) {
+			next := s.again(s.Store, 120, list("d.a", "d.b"))
+			s.save(&next, "d.a", 120)
+			s.differs(&next, list("d.b")[0], 120)
+		}, want: 1},
+		"a comparison has begun": {others: func(s *book) {
+			next := s.again(s.Store, 120, list("d.a", "d.b"))
+			found := []Found{NewFound("missing", "1", "", "")}
+			must.Succeed(s.t, s.SavePass(s.t.Context(), "d.b", &Pass{Round: next.N, Made: bson.NewObjectID(), Found: found}))
+		}, want: 1},
+		"the round went on": {resume: true, others: func(s *book) {
+			_, _, err := beginAs(s.t.Context(), s.Store, list("d.a", "d.b", "d.c"), true, cutAt(120, s.future+120), time.Unix(5000, 0))
+			must.Succeed(s.t, err)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := begun(t)
+			all := list("d.a")
+			if tt.resume {
+				all = list("d.a", "d.b")
+				s.again(s.Store, 105, all)
+			}
+			seen := must.Get(s.Look(t.Context()))(t)
+			tt.others(s)
+			if _, _, err := s.Begin(t.Context(), seen, all, tt.resume, cutAt(130, s.future+130), time.Unix(6000, 0)); !errors.Is(err, ErrOvertaken) {
+				t.Errorf("it began: %v", err)
+			}
+			if st := read(t, s.Store); st.Differences != tt.want {
+				t.Errorf("%d differences, want %d", st.Differences, tt.want)
+			}
+		})
+	}
+}
+
 // TestSuspendedBegin: a process that was suspended as it began a round does not take back that others have begun and
 // completed rounds since, nor what they have found.
 func TestSuspendedBegin(t *testing.T) {
