@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -13,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
@@ -246,5 +248,32 @@ func TestResumeConcurrent(t *testing.T) {
 	must.Succeed(t, second.compared(ctx, &others, 0, &scan{v: second, p: p}))
 	if _, same := planned(true); len(same.done) != 1 {
 		t.Errorf("its own: %+v", same.done)
+	}
+}
+
+// TestBeginTogether: a verification during whose listing another one begins, and ends, lists again and is carried out.
+func TestBeginTogether(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	insertRaw(t, source, "d.c", doc(element(t, "_id", 1)))
+	insertRaw(t, target, "d.c", doc(element(t, "_id", 1)))
+	cfg := func(from mongo.Caller) Config {
+		return Config{
+			Source: from, Target: target, Scope: everything(t), Cuts: &rest{source: source, target: target},
+			Progress: &Progress{Target: target, DB: "replicator", Link: "l"},
+		}
+	}
+	var other sync.Once
+	late := cfg(callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+		if simcaller.Name(cmd) == "listCollections" {
+			other.Do(func() { check(t, cfg(source)) })
+		}
+		return source.Call(ctx, cmd)
+	}))
+	if _, differences := check(t, late); len(differences) > 0 {
+		t.Errorf("differences: %v", differences)
+	}
+	if n := late.Progress.round.N; n != 2 {
+		t.Errorf("it was round %d, want 2", n)
 	}
 }
