@@ -203,12 +203,13 @@ func TestHostile(t *testing.T) {
 func TestDirection(t *testing.T) {
 	t.Parallel()
 	const name = "a\u202egpj.b\u0007\u061c"
-	s := state("link", name, "verdict.sentence", name+" is held.")
+	s := state("link", name, "verdict.sentence", name+" is held.", "bottleneck", object{"stage": "applier", "why": name})
 	s["verdict"].(object)["next"] = "replicator resume --link '" + name + "'"
 	f := serve(t, s)
 	f.links = object{"at": ago(0), "omitted": 0, "error": "", "links": []any{linkOf(name, "good", name+" is held.", "steady", 0.4, 93900, time.Second)}}
 	b := open(t, f.URL)
 	b.shown("sentence", `a\u202egpj.b\u0007\u061c is held.`)
+	b.shown("bottleneck", `(a\u202egpj.b\u0007\u061c)`)
 	eval[bool](b, `(document.execCommand = () => { window.copied = document.querySelector("textarea")?.value; return true }, Object.defineProperty(navigator, "clipboard", { value: { writeText: async (t) => { window.copied = t } } }), true)`)
 	b.click("copy")
 	b.wait(`window.copied === "replicator resume --link 'a\u202egpj.b\u0007\u061c'"`)
