@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,12 +10,15 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/failure"
+	"github.com/oplogrep/replicator/promote"
 )
 
 // TestPromoteRestores: a promotion restores the options that are deferred. Documents that violate a unique index
@@ -77,4 +81,25 @@ func TestPromoteRestores(t *testing.T) {
 		t.Errorf("again: %s", text)
 	}
 	said(t, cli.ExitOK, `"targetBlocked":true`, nil, append(promote, "--dry-run", "--json")...)
+}
+
+// TestRecoveryPositions: a position within an entry has the number of its operation, the end of an entry has none.
+func TestRecoveryPositions(t *testing.T) {
+	t.Parallel()
+	within, end := checkpoint.Position{OpTime: oplog.NewOpTime(7, 1, 1), Op: 3}, checkpoint.Position{OpTime: oplog.NewOpTime(8, 1, 1), Op: checkpoint.AllOps}
+	r := &promote.Recovery{
+		Link: "dr", At: oplog.NewOpTime(6, 1, 1), Ahead: []promote.Ahead{{Lane: 1, At: within}, {Lane: 2, At: end}},
+		KeptBack: []checkpoint.KeptBack{{NS: "shop.a", Since: within}, {NS: "shop.b", Since: end}},
+	}
+	var text strings.Builder
+	must.Succeed(t, writeRecovery(&text, r, &restored{}))
+	for _, want := range []string{"up to 7:1 t1, number 3\n", "up to 8:1 t1\n", "up to 7:1 t1, number 3, and none", "up to 8:1 t1, and none"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+	asJSON := string(must.Get(json.Marshal(recoveryJSON(r, &restored{})))(t))
+	if strings.Count(asJSON, `"op":3`) != 2 || strings.Count(asJSON, `"op":null`) != 2 {
+		t.Error(asJSON)
+	}
 }

@@ -190,15 +190,21 @@ func recoveryJSON(r *promote.Recovery, o *restored) map[string]any {
 		}
 		return map[string]any{"t": o.TS.T, "i": o.TS.I, "term": o.Term}
 	}
+	number := func(p checkpoint.Position) any {
+		if p.Op == checkpoint.AllOps {
+			return nil // all of the entry
+		}
+		return p.Op
+	}
 	ahead, open, kept, refused := []any{}, []any{}, []any{}, []any{}
 	for _, e := range o.refused {
 		refused = append(refused, map[string]any{"namespace": e.NS, "index": e.Index})
 	}
 	for _, k := range r.KeptBack {
-		kept = append(kept, map[string]any{"namespace": k.NS, "at": at(k.Since.OpTime), "op": k.Since.Op})
+		kept = append(kept, map[string]any{"namespace": k.NS, "at": at(k.Since.OpTime), "op": number(k.Since)})
 	}
 	for _, a := range r.Ahead {
-		ahead = append(ahead, map[string]any{"lane": a.Lane, "at": at(a.At.OpTime), "op": a.At.Op, "announced": a.Announced})
+		ahead = append(ahead, map[string]any{"lane": a.Lane, "at": at(a.At.OpTime), "op": number(a.At), "announced": a.Announced})
 	}
 	for i := range r.Open {
 		t := &r.Open[i]
