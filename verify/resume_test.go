@@ -266,7 +266,7 @@ func TestBeginTogether(t *testing.T) {
 	var other sync.Once
 	late := cfg(callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 		if simcaller.Name(cmd) == "listCollections" {
-			other.Do(func() { check(t, cfg(source)) })
+			other.Do(func() { check(t, cfg(source)) }) //nolint:contextcheck // the other one is not of this call
 		}
 		return source.Call(ctx, cmd)
 	}))
