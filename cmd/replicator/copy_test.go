@@ -91,9 +91,7 @@ func TestRunCopies(t *testing.T) {
 	}
 
 	l = startLink(t, args...)
-	if code, _, stderr := invoke(t, nil, append([]string{"throttle", "--link=test", "--max-ops-per-second=0"}, on...)...); code != cli.ExitOK {
-		t.Errorf("code %d, %s", code, stderr)
-	}
+	limit(t, target, "0")
 	insert(t, source, "shop", "late", bson.D{{Key: "_id", Value: 1}})
 	l.await("the target is consistent")
 	awaitLink(l)
@@ -117,15 +115,26 @@ func TestRunCopies(t *testing.T) {
 func repair(t *testing.T, source, target *mongosim.Set) {
 	t.Helper()
 	tell(t, target, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "x", Value: 3}}}, {Key: "limit", Value: 0}}}}})
+	// The command does not see a copy that takes less than a second.
+	limit(t, target, "100")
 	again := startCommand(t, nil, "resync", "--link=test", "--namespace=shop.a", "--target="+target.URI())
 	again.see("shop.a is being copied")
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: "new"}})
+	limit(t, target, "0")
 	again.see("shop.a is the same as the source's again")
 	if code := again.end(); code != cli.ExitOK {
 		t.Errorf("code %d", code)
 	}
 	if n := countDocs(t, target, "shop", "a"); n != 3001 {
 		t.Errorf("%d documents after it was copied again", n)
+	}
+}
+
+// limit limits the copies of a link, to documents per second.
+func limit(t *testing.T, target *mongosim.Set, perSecond string) {
+	t.Helper()
+	if code, _, stderr := invoke(t, nil, "throttle", "--link=test", "--max-ops-per-second="+perSecond, "--target="+target.URI()); code != cli.ExitOK {
+		t.Errorf("code %d, %s", code, stderr)
 	}
 }
 
