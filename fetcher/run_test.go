@@ -40,7 +40,8 @@ func newStageOn(t *testing.T, dial func(syncsource.Dialer) syncsource.Dialer) *s
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
-	s := &stage{t: t, ctx: ctx, set: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 4})}
+	// The only elections are those of the test.
+	s := &stage{t: t, ctx: ctx, set: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 4, ElectionTimeout: 10 * time.Second})}
 	s.must(s.set.AwaitSynced(ctx))
 	opts, err := driver.Parse(driver.Config{URI: s.set.URI(), AppName: mongosim.Stage})
 	s.must(err)

@@ -19,7 +19,7 @@ import (
 // TestTailWire follows writes on a primary and on a secondary at once.
 func TestTailWire(t *testing.T) {
 	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1})
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1, ElectionTimeout: 10 * time.Second})
 	ctx := within(t)
 	p := set.Primary()
 	must.Succeed(t, insert(ctx, p, "first", "majority"))
@@ -77,7 +77,8 @@ func TestLeastPrivilege(t *testing.T) {
 // writes what nobody else has, and is rolled back. None of that is ever handed on.
 func TestRollbackWire(t *testing.T) {
 	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 3})
+	// The writes that are lost come before the primary notices that it is cut off.
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 3, ElectionTimeout: 5 * time.Second})
 	ctx := within(t)
 	old := set.Primary()
 	must.Succeed(t, insert(ctx, old, "common", "majority"))
@@ -175,7 +176,7 @@ func TestRollover(t *testing.T) {
 // TestStepDown: a step-down does not end a tail, on whichever member.
 func TestStepDown(t *testing.T) {
 	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 6})
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 6, ElectionTimeout: 10 * time.Second})
 	ctx := within(t)
 	must.Succeed(t, set.AwaitSynced(ctx))
 	from := newest(t, set.Primary())
@@ -199,7 +200,7 @@ func TestStepDown(t *testing.T) {
 // another member from there.
 func TestKillWire(t *testing.T) {
 	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 7})
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 7, ElectionTimeout: 5 * time.Second})
 	ctx := within(t)
 	must.Succeed(t, set.AwaitSynced(ctx))
 	p := set.Primary()

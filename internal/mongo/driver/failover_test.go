@@ -36,7 +36,8 @@ func lost(t *testing.T, err error) *mongo.LostError {
 // it is elected, long before a heartbeat of 10 s.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	set := start(t, mongosim.Options{Members: 3})
+	// The only elections are those of the test.
+	set := start(t, mongosim.Options{Members: 3, ElectionTimeout: 5 * time.Second})
 	s := open(t, driver.Config{URI: set.URI()})
 	must(t, s, "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 0}}})
 	host, election := s.Primary()
@@ -87,7 +88,7 @@ func try2(t *testing.T, c mongo.Caller, name, coll string, id int) (bson.Raw, er
 // server's name.
 func TestKillDuringCall(t *testing.T) {
 	t.Parallel()
-	set := start(t, mongosim.Options{Members: 3})
+	set := start(t, mongosim.Options{Members: 3, ElectionTimeout: 5 * time.Second})
 	s := open(t, driver.Config{URI: set.URI()})
 	must(t, s, "create", "capped", "capped", true, "size", 4096)
 	must(t, s, "insert", "capped", "documents", bson.A{bson.D{}})
