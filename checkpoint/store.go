@@ -237,26 +237,32 @@ func (s *Store) Create(ctx context.Context, first State) error {
 // createLink creates the link after what instead does in the same transaction. It returns the least
 // term.
 func (s *Store) createLink(ctx context.Context, first State, instead func(*mongo.Txn) (int64, error), also func(txn mongo.Caller, term int64) error) error {
+	session := mongo.NewClockSession(s.once, s.cfg.DB, s.cfg.Link, "create")
+	return s.createWithin(ctx, first, func(link *linkDoc) error {
+		return s.patience().Do(ctx, func() error {
+			return session.InTxn(ctx, true, func(txn *mongo.Txn) error {
+				least, err := instead(txn)
+				if err != nil {
+					return err
+				}
+				if err := s.create(ctx, txn, link, least); err != nil {
+					return err
+				}
+				return also(txn, link.Term)
+			})
+		})
+	})
+}
+
+// createWithin creates the link by a function that inserts its documents.
+func (s *Store) createWithin(ctx context.Context, first State, insert func(link *linkDoc) error) error {
 	if err := first.validate(); err != nil {
 		return s.wrap(err, "create it")
 	}
 	if err := s.Prepare(ctx); err != nil {
 		return err
 	}
-	link := linkDoc{State: first, lease: lease.Record{Instance: rand.Text()}, of: s.cfg.Of}
-	session := mongo.NewClockSession(s.once, s.cfg.DB, s.cfg.Link, "create")
-	err := s.patience().Do(ctx, func() error {
-		return session.InTxn(ctx, true, func(txn *mongo.Txn) error {
-			least, err := instead(txn)
-			if err != nil {
-				return err
-			}
-			if err := s.create(ctx, txn, &link, least); err != nil {
-				return err
-			}
-			return also(txn, link.Term)
-		})
-	})
+	err := insert(&linkDoc{State: first, lease: lease.Record{Instance: rand.Text()}, of: s.cfg.Of})
 	if err != nil {
 		if servererr.IsDuplicateKey(err) {
 			err = fmt.Errorf("%w: %w", ErrExists, err)

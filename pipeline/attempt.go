@@ -44,7 +44,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	}
 	leaveLast := time.Duration(0)
 	switch { // a part that cannot be merged now is merged after the build
-	case p.cfg.part != nil && !p.cfg.part.until.IsNull():
+	case p.cfg.part != nil && !p.cfg.part.of.Until.IsNull():
 		a.oplog.Leave() // the link waits for it
 	case p.merges && !p.catchesUp:
 		leaveLast = mergeWait // the part waits; on the way there, builds have no time limit

@@ -16,7 +16,7 @@ import (
 // unless it is being merged: that is finished.
 func (p *Pipeline) newControl() {
 	if part := p.cfg.part; part != nil {
-		if part.until.IsNull() {
+		if part.of.Until.IsNull() {
 			p.brake = part.brake
 		}
 		return

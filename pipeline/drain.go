@@ -27,7 +27,7 @@ func (p *Pipeline) ended(err error, before monitor.Standing, told bool) error {
 	switch {
 	case !errors.Is(err, applier.ErrLeft):
 		return err
-	case p.cfg.part != nil && (told || !p.cfg.part.until.IsNull()):
+	case p.cfg.part != nil && (told || !p.cfg.part.of.Until.IsNull()):
 		// The link, which may wait for that, continues without the part until the next time.
 		return fmt.Errorf("%w: %w", failure.ErrStopped, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/pipeline/reading"
+	"github.com/oplogrep/replicator/resync"
 )
 
 // TestEnded: after an attempt that has left an index build another one follows, except for a
@@ -36,10 +37,10 @@ func TestEnded(t *testing.T) {
 		"link that is told to end":  {err: left, told: true},
 		"part":                      {part: &part{}, err: left},
 		"part that is told to end":  {part: &part{}, told: true, err: left, want: failure.ErrStopped},
-		"part that is to be merged": {part: &part{until: until}, err: left, want: failure.ErrStopped},
+		"part that is to be merged": {part: &part{of: resync.Part{Until: until}}, err: left, want: failure.ErrStopped},
 		"failed":                    {err: failed, want: failed},
-		"failed part":               {part: &part{until: until}, err: failed, want: failed},
-		"part that has ended":       {part: &part{until: until}},
+		"failed part":               {part: &part{of: resync.Part{Until: until}}, err: failed, want: failed},
+		"part that has ended":       {part: &part{of: resync.Part{Until: until}}},
 	} {
 		p := &Pipeline{cfg: Config{part: tt.part}, monitor: monitor.New(monitor.Config{Waits: &mongo.Waits{}})}
 		if err := p.ended(tt.err, p.monitor.Standing(), tt.told); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -30,12 +31,14 @@ type part struct {
 	// link is the name of the other link, scope its scope.
 	link  string
 	scope resync.Scope
-	// until, if not null, is the entry at which the run ends.
-	until oplog.OpTime
+	// of is what it copies, and up to where.
+	of resync.Part
 	// keeper is that of the other link.
 	keeper *lease.Keeper
 	// brake is that of the other link.
 	brake *control.Brake
+	// leads has the other link under the newest term of this process.
+	leads *atomic.Pointer[checkpoint.Link]
 }
 
 // whole returns the link that a pipeline is a part of: itself, unless it is a part.
@@ -75,7 +78,7 @@ func (p *Pipeline) newJobs(job string) *jobs.Locks {
 func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
 	cfg := p.cfg
 	cfg.Link, cfg.Scope = of.Link, resync.ScopeOf(p.cfg.Scope, of)
-	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, until: of.Until, keeper: p.keeper, brake: p.brake}
+	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, of: of, keeper: p.keeper, brake: p.brake, leads: &p.leads}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
 	cfg.Copy.SpoolDir = filepath.Join(p.oplog.Log().Dir(), of.Link)
 	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, bson.Timestamp{}, 0
@@ -108,6 +111,23 @@ func (r partRunner) Run(ctx, soft context.Context) error {
 func (r partRunner) Status() resync.Status {
 	s := r.p.Snapshot()
 	return s.OfPart()
+}
+
+// create creates the link in the state first. The link of a part is created under the lease of the link that it is a part of. That link
+// decides what happens to its collection if it does not leave that out any more: the part only ends.
+func (p *Pipeline) create(ctx context.Context, first checkpoint.State) error {
+	of := p.cfg.part
+	if of == nil {
+		return p.store.Create(ctx, first)
+	}
+	err := of.leads.Load().CreatePart(ctx, p.store, of.of.NS, of.of.Asked, first)
+	switch {
+	case errors.Is(err, lease.ErrSpent):
+		return fmt.Errorf("%w: %v", failure.ErrStopped, err) //nolint:errorlint // an attempt of the part does not begin another term of the link
+	case errors.Is(err, checkpoint.ErrNotLeftOut):
+		return fmt.Errorf("%w: %w", failure.ErrStopped, err)
+	}
+	return err
 }
 
 // leaveOut leaves the collections that are copied again out of this attempt.
@@ -145,5 +165,5 @@ func (p *Pipeline) requestCopy(ctx context.Context, err error) (bool, error) {
 // isPartThere reports whether this is the pipeline of a part that has reached its last
 // entry.
 func (p *Pipeline) isPartThere() bool {
-	return p.cfg.part != nil && !p.cfg.part.until.IsNull() && !p.monitor.Progress().Applied.Before(p.cfg.part.until)
+	return p.cfg.part != nil && !p.cfg.part.of.Until.IsNull() && !p.monitor.Progress().Applied.Before(p.cfg.part.of.Until)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
@@ -65,6 +66,8 @@ type Pipeline struct {
 	// requests reads the operators' requests, concurrently with all other work.
 	requests *request.Store
 	resyncs  *resync.Manager
+	// leads has the link under the newest term of this process, for its parts.
+	leads atomic.Pointer[checkpoint.Link]
 	// unapplied is the newest entry that an attempt has read, or a lane has applied, of those that
 	// may not all be applied: a drain applies the oplog up to it. If catchesUp is set, the present attempt does so.
 	unapplied oplog.OpTime
@@ -374,7 +377,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 	case !ahead.IsNull():
 		until = ahead
 	case p.cfg.part != nil:
-		until = p.cfg.part.until
+		until = p.cfg.part.of.Until
 	}
 	p.catchesUp = false
 	if to := p.unapplied; soft.Err() != nil && to.After(st.Applied) && !p.oplog.HasSpooled() {
@@ -398,6 +401,7 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.leads.Store(link)
 	if p.control != nil {
 		p.control.Leads(link)
 		p.repairs.Leads(link.Term())
@@ -430,7 +434,7 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 			return err
 		}
 		st.Applied, st.AppliedWall, st.FetchFrom, st.Copy = c.Begin, wall, c.FetchFrom, &c
-		if err := p.store.Create(ctx, st); err != nil {
+		if err := p.create(ctx, st); err != nil {
 			return err
 		}
 		p.copies.Started()
@@ -441,7 +445,7 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 		return fmt.Errorf("find where the link begins: %w", err)
 	}
 	st.Applied, st.AppliedWall, st.FetchFrom, st.CopiedUntil = start.Begin, start.Wall, start.FetchFrom, p.cfg.CopiedUntil
-	return p.store.Create(ctx, st)
+	return p.create(ctx, st)
 }
 
 // findStart finds the start point of a link that copies nothing.

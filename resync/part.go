@@ -19,6 +19,8 @@ type Part struct {
 	NS oplog.Namespace
 	// Link is the name of the part's link.
 	Link string
+	// Asked is when that was requested.
+	Asked time.Time
 	// Until, if not null, is the entry up to which the part applies the oplog. Its run
 	// ends there.
 	Until oplog.OpTime
@@ -86,7 +88,7 @@ type run struct {
 
 // newRun makes the run of the part that serves a request.
 func (m *Manager) newRun(req request.Resync) (*run, error) {
-	r := &run{part: Part{NS: req.NS, Link: m.partName(req)}, asked: req.Asked, done: make(chan struct{})}
+	r := &run{part: Part{NS: req.NS, Link: m.partName(req), Asked: req.Asked}, asked: req.Asked, done: make(chan struct{})}
 	var err error
 	if r.runner, err = m.cfg.Runner(r.part); err != nil {
 		return nil, fmt.Errorf("copy %s again: %w", req.NS, err)
