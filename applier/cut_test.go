@@ -304,9 +304,9 @@ func TestCutLetsLanesContinue(t *testing.T) {
 // A cut whose commit a failover of the target takes back is not told, and neither is it in
 // the metadata.
 func TestCutTakenBack(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	r := newRig(t, 4, mongosim.Options{Members: 3, ElectionTimeout: 2 * time.Second})
+	r := newRig(t, 4, mongosim.Options{Members: 3, ElectionTimeout: 5 * time.Second})
 	r.target.prepareCuts(t)
 	l := newCutLog(t, 1, 0)
 	c := r.cutter(t, nil)

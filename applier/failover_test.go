@@ -104,9 +104,10 @@ func (g *simTarget) stepDownAt(ctx context.Context, t *testing.T, n int) {
 func TestLostFlushes(t *testing.T) {
 	for _, drained := range []bool{true, false} {
 		t.Run(fmt.Sprintf("drained=%t", drained), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			r := newRig(t, 4, mongosim.Options{Members: 3, ElectionTimeout: 2 * time.Second})
+			// The attempt ends before the primary that is cut off steps down.
+			r := newRig(t, 4, mongosim.Options{Members: 3, ElectionTimeout: 5 * time.Second})
 			r.target.run(t, "db", bson.D{{Key: "create", Value: "a"}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
 			l := newLog(t)
 			var want []bson.D

@@ -25,7 +25,7 @@ import (
 // membersOf starts a set, and watches its members.
 func membersOf(t *testing.T, each ...mongosim.MemberOptions) (*mongosim.Set, *driver.Set, *initialsync.Members) {
 	t.Helper()
-	set := mongosim.StartTest(t, mongosim.Options{MemberOptions: each, Seed: 1, TTLInterval: -1, Moods: mongosim.NoMoods("each answer counts")})
+	set := mongosim.StartTest(t, mongosim.Options{MemberOptions: each, Seed: 1, ElectionTimeout: time.Hour, TTLInterval: -1, Moods: mongosim.NoMoods("each answer counts")})
 	conn := client.Open(t, driver.Config{URI: set.URI()})
 	w := watch(t, conn.Hosts(), conn)
 	for {

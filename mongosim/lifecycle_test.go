@@ -168,7 +168,7 @@ func TestManySets(t *testing.T) {
 	ctx := within(t)
 	var sets []*Set
 	for range 4 {
-		sets = append(sets, quick(t, Options{Members: 3, Seed: 7}))
+		sets = append(sets, quick(t, Options{Members: 3, Seed: 7, ElectionTimeout: 5 * time.Second}))
 	}
 	for i, s := range sets {
 		succeed(t, dial(t, s.Primary()).insert(ctx, i, majority))

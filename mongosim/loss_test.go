@@ -31,7 +31,7 @@ func TestKillLosesWrites(t *testing.T) {
 func killLosesWrites(t *testing.T, delay time.Duration) bool {
 	t.Helper()
 	ctx := within(t)
-	s := quick(t, Options{Members: 3, Seed: 1, JournalDelay: delay})
+	s := quick(t, Options{Members: 3, Seed: 1, JournalDelay: delay, ElectionTimeout: 5 * time.Second})
 	p := s.Primary()
 	c := dial(t, p)
 	succeed(t, c.insert(ctx, "kept", majority))
@@ -137,7 +137,7 @@ func inserted(entries []bson.Raw) []string {
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
-	s := StartTest(t, Options{Members: 3, Seed: 3})
+	s := StartTest(t, Options{Members: 3, Seed: 3, ElectionTimeout: 5 * time.Second}) // until then it writes entries that will be rolled back
 	old := s.Primary()
 	write := retryable(dial(t, old), 1)
 	for i := range 5 {

@@ -50,7 +50,7 @@ func TestStatus(t *testing.T) {
 func TestIsolate(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
-	s := quick(t, Options{Members: 3, Seed: 6})
+	s := quick(t, Options{Members: 3, Seed: 6, ElectionTimeout: 5 * time.Second}) // until then it accepts a write
 	old := s.Primary()
 	s.Isolate(old.ID())
 	succeed(t, dial(t, old).insert(ctx, 1, w(1)))

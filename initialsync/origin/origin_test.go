@@ -350,7 +350,8 @@ func (t telling) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 func TestUncommitted(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 34, HeartbeatInterval: 50 * time.Millisecond, ElectionTimeout: 500 * time.Millisecond})
+	// It remains primary until it has been asked for what only it has.
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 34, HeartbeatInterval: 50 * time.Millisecond, ElectionTimeout: 5 * time.Second})
 	old := set.Primary()
 	member := open(t, set.URI()).Member(old.Host())
 	command(t, member, "db", `{"insert": "c", "documents": [{"a": 1}], "writeConcern": {"w": 3}}`)

@@ -185,7 +185,7 @@ func (l *load) heal(t *testing.T) {
 			t.Fatalf("start member %d again: %v", i, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	if _, err := l.set.AwaitPrimary(ctx); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package mongosim_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -14,7 +15,7 @@ import (
 // of a committed one is not, and all members agree afterwards.
 func TestRollbackSessions(t *testing.T) {
 	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 31})
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 31, ElectionTimeout: 5 * time.Second}) // until then it accepts the writes that will be rolled back
 	p, n := primaryOf(t, set)
 	c, idle := dial(t, p), dial(t, p)
 	with := func(id string, u int) d { return d{{Key: "_id", Value: id}, {Key: "u", Value: u}} }
@@ -139,7 +140,7 @@ func TestPrepared(t *testing.T) {
 // tried again.
 func TestStepDownReplies(t *testing.T) {
 	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 33})
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 33, ElectionTimeout: 5 * time.Second}) // until then the writes have arrived
 	p, n := primaryOf(t, set)
 	c, conflict, replication := dial(t, p), dial(t, p), dial(t, p)
 	c.ok("app", insert("c", nil, idDoc(1)))

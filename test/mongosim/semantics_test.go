@@ -18,7 +18,8 @@ import (
 // TestConcerns asks members that are cut off, and restarted ones.
 func TestConcerns(t *testing.T) {
 	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 24, ElectionTimeout: 1500 * time.Millisecond})
+	// It remains primary until it has answered everything while it is cut off.
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 24, ElectionTimeout: 5 * time.Second})
 	p, n := primaryOf(t, set)
 	c, sec := dial(t, p), dial(t, set.Member((n+1)%3))
 	c.ok("app", insert("c", nil, idDoc(1)))
