@@ -189,7 +189,7 @@ func TestAskFailover(t *testing.T) {
 		}
 	}
 	without.left.Store(math.MaxInt64)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	_, err := New(links(t, without, "a")).Ask(ctx, Ask{Kind: Pause, By: "me"})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "not primary") {

@@ -154,7 +154,7 @@ func TestReadFailover(t *testing.T) {
 		read()
 	}
 	without.left.Store(1 << 40)
-	limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	limited, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	_, err := s.List(limited)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "not primary") {

@@ -104,7 +104,7 @@ func TestKillDuringCall(t *testing.T) {
 		more := command(t, "getMore", cursor, "collection", "capped", "maxTimeMS", 60_000)
 		calls.Go(func() { _, errs[i] = c.Call(within(t), more) })
 	}
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(time.Second)
 	began := time.Now()
 	if err := primary.Kill(); err != nil {
 		t.Fatal(err)
