@@ -48,9 +48,9 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 		return ns, s.createView(ctx, ns, def)
 	}
 	name, given := ns, s.collectionOptions(options, entry.IDIndex)
-	if ns.IsBuckets() {
+	if _, series := options.get("timeseries"); series || ns.IsBuckets() {
 		name = ns.Series()
-		if given, err = s.seriesOptions(options); err != nil {
+		if given, err = s.seriesOptions(ns, options); err != nil {
 			return name, err
 		}
 	}
@@ -241,10 +241,15 @@ func (s *step) idIndex(options fields, given bson.Raw) fields {
 }
 
 // seriesOptions returns the options of the command that creates a time-series collection:
-// those of its buckets, without the ones that the server derives.
-func (s *step) seriesOptions(options fields) (fields, error) {
-	if _, ok := options.get("timeseries"); !ok {
+// those of its buckets, without the ones that the server derives. Servers later than 8.2 may make
+// one whose buckets have its own name.
+func (s *step) seriesOptions(ns oplog.Namespace, options fields) (fields, error) {
+	_, ok := options.get("timeseries")
+	switch {
+	case !ok:
 		return nil, s.op.Fault("o.timeseries", fmt.Errorf("%w: buckets without it", oplog.ErrMissingField))
+	case !ns.IsBuckets():
+		return nil, s.op.Fault("o.timeseries", fmt.Errorf("%w: a time-series collection without buckets of its own", oplog.ErrUnsupported))
 	}
 	derived := []string{"validator", "validationLevel", "validationAction", "clusteredIndex"}
 	return options.without(optionTemp, optionExpire).without(derived...), nil
