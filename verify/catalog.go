@@ -178,11 +178,16 @@ func (v *Verifier) indexes(p *pair, indexes []bson.Raw) []Difference {
 // flags are the fields of an index whose truth counts, and which are false if they are missing.
 var flags = []string{"unique", "sparse", "hidden", "prepareUnique"}
 
-// plainIndex returns an index without fields that mean nothing.
+// plainIndex returns an index without fields that mean nothing. That of a clustered collection shows options of the
+// collection, in newer releases only.
 func plainIndex(spec bson.Raw) bson.Raw {
+	clustered, _ := rawbson.Lookup(spec, "clustered")
 	b := document()
 	for it := rawbson.NewIter(spec); it.Next(); {
 		if it.Is("ns") || it.Is("background") || slices.Contains(flags, it.Name()) && !it.Truth() {
+			continue
+		}
+		if clustered.Truth() && (it.Is("expireAfterSeconds") || it.Is("collation")) {
 			continue
 		}
 		b.AppendValue(it.Name(), bsoncore.Value{Type: bsoncore.Type(it.Type), Data: it.Value})

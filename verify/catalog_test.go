@@ -50,3 +50,29 @@ func TestIndexFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestClusteredAge: the index of a clustered collection shows the collection's age and collation, in newer releases only. They
+// are compared as options, and of the target the age is deferred.
+func TestClusteredAge(t *testing.T) {
+	t.Parallel()
+	index := func(more string) bson.Raw {
+		return bsongen.FromJSON(t, `{"v": 2, "key": {"_id": 1}, "name": "by id", "unique": true`+more+`}`)
+	}
+	aged, plain := `, "expireAfterSeconds": 60, "clustered": true`, `, "clustered": true`
+	for _, x := range []struct {
+		source, target string
+		want           int
+	}{
+		{aged, plain, 0},
+		{plain, aged, 0},
+		{`, "collation": {"locale": "fr"}, "clustered": true`, plain, 0},
+		{`, "expireAfterSeconds": 60`, ``, 1}, // an index like any other
+		{plain, ``, 1},
+	} {
+		v := &Verifier{}
+		p := &pair{ns: "d.c", want: &listed{indexes: []bson.Raw{index(x.source)}}}
+		if found := v.indexes(p, []bson.Raw{index(x.target)}); len(found) != x.want {
+			t.Errorf("source %s, target %s: %d differences, want %d", x.source, x.target, len(found), x.want)
+		}
+	}
+}

@@ -23,7 +23,8 @@ const maxDifferences = 20
 // Documents are compared byte for byte. UUIDs are not compared. In the catalog,
 // the order of the indexes does not matter, nor the order of the fields of an
 // index, of the options and of their timeseries, in which versions of the server
-// differ; numbers there are compared by value, and an index's booleans by truth.
+// differ; numbers there are compared by value, and an index's booleans by truth. So does what the
+// index of a clustered collection shows of the collection's options, which is not compared twice.
 // The contents of any other option are compared byte for byte.
 func Diff(want, got State) []string {
 	var d differences
@@ -82,13 +83,22 @@ func (d *differences) indexes(want, got *CollectionState) {
 			d.add("%s: index %s: missing, want %s", want.NS, name, show(spec))
 			continue
 		}
-		for _, what := range fieldDifferences(spec, other, sameInIndex) {
+		for _, what := range fieldDifferences(ownFields(spec), ownFields(other), sameInIndex) {
 			d.add("%s: index %s: %s", want.NS, name, what)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(rest)) {
 		d.add("%s: index %s: %s, want none", want.NS, name, show(rest[name]))
 	}
+}
+
+// ownFields returns an index without options of its collection: that of a clustered collection shows them,
+// in newer versions only. They are compared as options.
+func ownFields(spec bson.Raw) bson.Raw {
+	if e, ok := rawbson.Lookup(spec, "clustered"); !ok || !truth(e.Raw()) {
+		return spec
+	}
+	return document(unset(unset(split(spec), "expireAfterSeconds"), "collation")...)
 }
 
 // fieldDifferences says how the fields of got differ from those of want, in

@@ -87,6 +87,10 @@ func TestCreateStoresAndLogs(t *testing.T) {
 	}
 	m.want(t, `{listIndexes: "c", $db: "d"}`, `{cursor: {id: {$numberLong: "0"}, ns: "d.c", firstBatch: [
 		{v: 2, key: {_id: 1}, name: "_id_", unique: true, clustered: true}]}, ok: 1.0}`)
+	newer := newMember(t, "8.0.4")
+	newer.steps(t, []step{{`{create: "c", clusteredIndex: {key: {_id: 1}, unique: true}, expireAfterSeconds: 60, $db: "d"}`, 0, ""}})
+	newer.want(t, `{listIndexes: "c", $db: "d"}`, `{cursor: {id: {$numberLong: "0"}, ns: "d.c", firstBatch: [
+		{v: 2, key: {_id: 1}, name: "_id_", unique: true, expireAfterSeconds: {$numberLong: "60"}, clustered: true}]}, ok: 1.0}`)
 	m.want(t, `{createIndexes: "c", indexes: [{key: {_id: 1}, name: "_id_"}], $db: "d"}`,
 		`{numIndexesBefore: 0, numIndexesAfter: 0, note: "all indexes already exist", ok: 1.0}`)
 	m.want(t, `{create: "x", autoIndexId: true, $db: "d"}`, `{note: "The autoIndexId option is deprecated and will be removed in a future release", ok: 1.0}`)

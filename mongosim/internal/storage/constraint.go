@@ -141,7 +141,8 @@ func (c *constraint) demandsAs(d *constraint) bool {
 		slices.Equal(c.pattern, d.pattern) && slices.Equal(c.collation, d.collation)
 }
 
-// duplicate is the server's refusal of a key that is taken.
+// duplicate is the server's refusal of a key that is taken. Its message names no index if that is the order of a
+// clustered collection (insertDocumentsImpl in collection_write_path.cpp).
 func duplicate(ns oplog.Namespace, index string, pattern, collation bson.Raw, values []bson.RawValue, coll *bsonorder.Collator) error {
 	shown, stated, encoded := []byte{0, 0, 0, 0}, []byte{0, 0, 0, 0}, []byte{0, 0, 0, 0}
 	anyEncoded := false
@@ -167,7 +168,10 @@ func duplicate(ns oplog.Namespace, index string, pattern, collation bson.Raw, va
 		encoded = bsoncore.AppendBooleanElement(encoded, strconv.Itoa(i), isHex)
 		anyEncoded = anyEncoded || isHex
 	}
-	message := "E11000 duplicate key error collection: " + string(ns) + " index: " + index
+	message := "E11000 duplicate key error collection: " + string(ns)
+	if index != "" {
+		message += " index: " + index
+	}
 	if len(collation) > 0 {
 		message += " collation: " + bsontext.Document(collation)
 	}

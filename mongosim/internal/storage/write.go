@@ -97,7 +97,7 @@ func (u *Unit) checkID(t *table, m *tableMeta, key []byte, doc bson.Raw) error {
 		return ErrWriteConflict
 	}
 	id, _ := rawbson.Lookup(doc, "_id")
-	name, pattern, collation := "_id_", idPattern, bson.Raw(nil)
+	name, pattern, collation := "", idPattern, bson.Raw(nil)
 	if m.IDIndex != nil {
 		name = indexName(m.IDIndex)
 		if p, ok := rawbson.Lookup(m.IDIndex, "key"); ok {

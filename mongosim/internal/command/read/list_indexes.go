@@ -29,7 +29,7 @@ func runListIndexes(ctx context.Context, r *dispatch.Request, out *dispatch.Repl
 			return err
 		}
 		if coll, ok := s.ByUUID(t.uuid); ok && t.exists {
-			docs = clusteredListing(coll.Options)
+			docs = clusteredListing(r.Server, coll.Options)
 		}
 		return nil
 	})
@@ -54,15 +54,23 @@ func runListIndexes(ctx context.Context, r *dispatch.Request, out *dispatch.Repl
 	return ListCursor(ctx, r, t.NS, docs, a.batchSize, out)
 }
 
-// clusteredListing is the index of a clustered collection as listIndexes shows it;
-// collections of buckets, which say clusteredIndex: true, show none.
-func clusteredListing(options bson.Raw) []bson.Raw {
+// clusteredListing is the index of a clustered collection as listIndexes shows it, with the
+// collection's collation and, in 8.0, its age (formatClusterKeyForListIndexes in
+// clustered_collection_util.cpp). Collections of buckets, which say clusteredIndex: true, show none.
+func clusteredListing(s *dispatch.Server, options bson.Raw) []bson.Raw {
 	e, _ := rawbson.Lookup(options, "clusteredIndex")
 	spec, ok := e.Document()
 	if !ok {
 		return nil
 	}
-	return []bson.Raw{bsoncore.BuildDocument(nil, bsoncore.AppendBooleanElement(slices.Clone(spec[4:len(spec)-1]), "clustered", true))}
+	shown := slices.Clone(spec[4 : len(spec)-1])
+	if e, ok := rawbson.Lookup(options, "collation"); ok && s.AtLeast(6, 0) {
+		shown = bsoncore.AppendValueElement(shown, "collation", bsoncore.Value{Type: bsoncore.Type(e.Type), Data: e.Value})
+	}
+	if e, ok := rawbson.Lookup(options, "expireAfterSeconds"); ok && s.AtLeast(8, 0) {
+		shown = bsoncore.AppendValueElement(shown, "expireAfterSeconds", bsoncore.Value{Type: bsoncore.Type(e.Type), Data: e.Value})
+	}
+	return []bson.Raw{bsoncore.BuildDocument(nil, bsoncore.AppendBooleanElement(shown, "clustered", true))}
 }
 
 var listDatabasesFields = []string{"filter", "nameOnly", "authorizedDatabases"}
