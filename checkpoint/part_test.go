@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -57,11 +56,6 @@ func TestCreatePart(t *testing.T) {
 	must.Succeed(t, part.Remove(ctx))
 	next.lease.Spend()
 	refused("its lease is spent", next, lease.ErrSpent)
-	ended, cancel := context.WithCancelCause(ctx)
-	cancel(errors.New("ended"))
-	if err := must.Get(link(t, g).Acquire(ctx, 0))(t).CreatePart(ended, part, "d.c", asked, first(1)); err == nil {
-		t.Error("it is created although its context is done")
-	}
 	if parts := must.Get(s.Parts(ctx))(t); len(parts) != 0 {
 		t.Errorf("the part was created: %v", parts)
 	}
