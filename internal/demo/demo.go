@@ -14,7 +14,9 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/mongosim"
@@ -308,13 +310,22 @@ func (d *Demo) compare(ctx context.Context) error {
 		}
 	}
 	d.screen.line("comparing every collection, index and document")
-	deferred, err := deferredOf(ctx, d.target)
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
-	}
-	d.result.Compared, err = compare.Compare(ctx, compare.Cluster(d.source), compare.Cluster(d.target), compare.Options{Deferred: deferred})
+	// A busy machine may delay the heartbeats of a set, which then elects another primary.
+	err := mongo.Retry{For: d.cfg.Catchup, Again: interrupted}.Do(ctx, func() error {
+		deferred, err := deferredOf(ctx, d.target)
+		if err != nil {
+			return err
+		}
+		d.result.Compared, err = compare.Compare(ctx, compare.Cluster(d.source), compare.Cluster(d.target), compare.Options{Deferred: deferred})
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	return nil
+}
+
+// interrupted reports whether reads fail only until a set has a primary again.
+func interrupted(err error) bool {
+	return mongo.PassesRead(err) || servererr.Classify(err) == servererr.NotPrimary
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -150,6 +151,28 @@ func TestTampered(t *testing.T) {
 	}
 	if !bytes.Contains([]byte(out), []byte("\nFAIL")) {
 		t.Error("the summary does not say so")
+	}
+}
+
+// TestElection: an election of the target while the sets are compared delays the result.
+func TestElection(t *testing.T) {
+	elects := func(ctx context.Context, target *driver.Set) error {
+		body, err := bson.Marshal(bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"},
+			{Key: "mode", Value: bson.D{{Key: "times", Value: 5}}},
+			{Key: "data", Value: bson.D{
+				{Key: "failCommands", Value: bson.A{"find", "listCollections"}},
+				{Key: "errorCode", Value: servererr.NotPrimaryNoSecondaryOk},
+			}},
+		})
+		if err != nil {
+			return err
+		}
+		_, err = target.Call(ctx, mongo.Command{DB: "admin", Body: body})
+		return err
+	}
+	if res, _ := show(t, Config{Seed: 6, Writing: time.Second, tamper: elects}); !res.Compared.Equal() {
+		t.Errorf("%+v", res.Compared)
 	}
 }
 
