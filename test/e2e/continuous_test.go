@@ -106,7 +106,7 @@ func (r *relay) run(t *testing.T) {
 	}()
 	writing, enough := context.WithCancelCause(ctx)
 	r.bursts(writing, &work, source, target,
-		func(ctx context.Context, n int) { r.transfers(ctx, source, n) },
+		func(ctx context.Context, n int) { r.transfers(ctx, ctx, source, n) },
 		func(ctx context.Context, n int) { r.churn(ctx, source, n) },
 		func(ctx context.Context, n int) { r.define(ctx, source, n) },
 	)

@@ -113,8 +113,8 @@ func (b *bank) run(t *testing.T) {
 		watch.Wait()
 	}()
 	for n := range 3 {
-		work.Go(func() { b.transfers(writing, source, n) })
-		work.Go(func() { b.counts(writing, source, n) })
+		work.Go(func() { b.transfers(ctx, writing, source, n) })
+		work.Go(func() { b.counts(ctx, writing, source, n) })
 	}
 	watch.Go(func() { b.watch(ctx, t, target) })
 	b.hurt(t, func() (string, error) { return b.injury(t) })
@@ -205,11 +205,11 @@ func update(coll string, filter, change bson.D) bson.D {
 	return bson.D{{Key: "update", Value: coll}, {Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "u", Value: change}}}}}
 }
 
-// transfers moves money until ctx is done. What fails is forgotten: a transaction is
-// executed completely or not at all.
-func (b *bank) transfers(ctx context.Context, source mongo.Caller, n int) {
+// transfers moves money until soft is done, and waits for the last transaction: the server may execute one that is
+// given up after the last entry. What fails is forgotten: a transaction is executed completely or not at all.
+func (b *bank) transfers(ctx, soft context.Context, source mongo.Caller, n int) {
 	rnd := rand.New(rand.NewPCG(b.seed, uint64(n)))
-	for mongo.Pause(ctx, writePause) == nil {
+	for mongo.Pause(soft, writePause) == nil {
 		amount := 1 + rnd.IntN(20)
 		s := mongo.NewSession(source, mongo.NewSessionID(), 1)
 		_ = s.InTxn(ctx, false, func(txn *mongo.Txn) error {
@@ -229,11 +229,11 @@ func (b *bank) transfers(ctx context.Context, source mongo.Caller, n int) {
 	}
 }
 
-// counts counts in the first collection, then in the second one, until ctx is done.
-func (b *bank) counts(ctx context.Context, source mongo.Caller, n int) {
+// counts counts in the first collection, then in the second one, until soft is done, and waits for the last write.
+func (b *bank) counts(ctx, soft context.Context, source mongo.Caller, n int) {
 	for v := 1; ; v++ {
 		for _, coll := range counters {
-			if mongo.Pause(ctx, writePause) != nil {
+			if mongo.Pause(soft, writePause) != nil {
 				return
 			}
 			cmd := update(coll, bson.D{{Key: "_id", Value: n}, {Key: "v", Value: v - 1}}, bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: v}}}})
@@ -246,7 +246,7 @@ func (b *bank) counts(ctx context.Context, source mongo.Caller, n int) {
 						break
 					}
 				}
-				if mongo.Pause(ctx, writePause) != nil {
+				if mongo.Pause(soft, writePause) != nil {
 					return
 				}
 			}

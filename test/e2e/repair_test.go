@@ -67,7 +67,7 @@ func (b *bank) repaired(t *testing.T) {
 		watch.Wait()
 	}()
 	for n := range 3 {
-		work.Go(func() { b.transfers(writing, source, n) })
+		work.Go(func() { b.transfers(ctx, writing, source, n) })
 	}
 	b.spoil(t, target)
 	asked := b.askRepairs(t, target)

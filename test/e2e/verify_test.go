@@ -81,7 +81,7 @@ func (a *audit) run(t *testing.T) {
 		watch.Wait()
 	}()
 	a.bursts(writing, &work, source, target,
-		func(ctx context.Context, n int) { a.transfers(ctx, source, n) },
+		func(ctx context.Context, n int) { a.transfers(ctx, ctx, source, n) },
 		func(ctx context.Context, n int) { a.churn(ctx, source, n) },
 		func(ctx context.Context, n int) { a.churn(ctx, source, n) },
 		func(ctx context.Context, n int) { a.define(ctx, source, n) },
