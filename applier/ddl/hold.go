@@ -58,9 +58,8 @@ func HoldExpiry(ctx context.Context, target mongo.Caller, metaDB, link, db strin
 	}
 	uuids := map[oplog.Namespace]oplog.UUID{}
 	for _, doc := range listed {
-		_, data := doc.Lookup("info", "uuid").Binary()
-		if name := textOf(doc, "name"); len(data) == len(oplog.UUID{}) {
-			uuids[oplog.NewNamespace(db, name)] = oplog.UUID(data)
+		if _, data, ok := doc.Lookup("info", "uuid").BinaryOK(); ok && len(data) == len(oplog.UUID{}) { // views and time series have none
+			uuids[oplog.NewNamespace(db, textOf(doc, "name"))] = oplog.UUID(data)
 		}
 	}
 	for _, doc := range listed {
@@ -145,6 +144,11 @@ func (h *holding) hold(ctx context.Context, spec *DeferredSpec, change func(dst 
 	}
 	if h.capped && says(err, servererr.IsOptionRefused) {
 		return h.replace(ctx, doc, nil) // servers from 5.1 to 7.0 expire nothing of a capped collection (SERVER-77586)
+	}
+	if h.of.IsBuckets() && spec.Index != "" && says(err, servererr.IsOptionRefused) {
+		next := fmt.Errorf("collMod does not change the expireAfterSeconds of an index of a time series: "+
+			"drop index %s and start the link again: %w", spec.Index, err)
+		return errors.Join(next, h.replace(ctx, doc, nil))
 	}
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package ddl_test
 import (
 	"context"
 	"errors"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -393,105 +392,5 @@ func TestRevertAwaitsBuild(t *testing.T) {
 	must.Succeed(t, u.resume(func(ctx context.Context) error { return revert.Revert(ctx, nil) }))
 	if building, ready := u.inProgress("x"); building || !ready {
 		t.Errorf("building %v, ready %v", building, ready)
-	}
-}
-
-// agedIndex is a target whose indexes all have an expireAfterSeconds, as on capped collections only earlier servers accept
-// it.
-type agedIndex struct {
-	mongo.Caller
-	age any
-}
-
-// Call implements mongo.Caller.
-func (a agedIndex) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	if simcaller.Name(cmd) != "listIndexes" {
-		return a.Caller.Call(ctx, cmd)
-	}
-	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{
-		{Key: "id", Value: int64(0)}, {Key: "ns", Value: "db.a"}, {Key: "firstBatch", Value: bson.A{bson.D{
-			{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x"}, {Key: "expireAfterSeconds", Value: a.age},
-		}}},
-	}}})
-}
-
-// TestHoldCapped: an index of a capped collection that expires nothing does not keep a link from beginning.
-func TestHoldCapped(t *testing.T) {
-	t.Parallel()
-	u := unfinishedOn(t, "7.0")
-	u.run("db", `{"drop": "a"}`)
-	u.run("db", `{"create": "a", "capped": true, "size": 4096}`)
-	u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x"}]}`)
-	held, err := ddl.HoldExpiry(t.Context(), agedIndex{u.target, 3600}, "replicator", "link", "db",
-		func(oplog.Namespace) bool { return true }, func(context.Context) error { return nil })
-	if err != nil || len(held) != 0 {
-		t.Errorf("held %q: %v", held, err)
-	}
-	if left := must.Get(ddl.ReadDeferred(t.Context(), u.target, "replicator", "link"))(t); len(left) != 0 {
-		t.Errorf("deferred: %v", left)
-	}
-}
-
-// TestHoldCappedExpires: an index of a capped collection that expires documents, as from 7.1 on, is held, and expires them again.
-func TestHoldCappedExpires(t *testing.T) {
-	t.Parallel()
-	for dialect, held := range map[string]int64{"4.4": 1<<31 - 1, "5.0": 1_600_000_000, "8.0": 1<<31 - 1} {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			u := unfinishedOn(t, dialect)
-			u.run("db", `{"drop": "a"}`)
-			u.run("db", `{"create": "a", "capped": true, "size": 4096}`)
-			u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 3600}]}`)
-			must.Get(ddl.HoldExpiry(t.Context(), u.target, "replicator", "link", "db",
-				func(oplog.Namespace) bool { return true }, func(context.Context) error { return nil }))(t)
-			if age, _ := u.age(); age != held {
-				t.Errorf("held: documents expire after %d s, want %d", age, held)
-			}
-			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
-			must.Succeed(t, c.Expire(t.Context(), nil, nil))
-			if age, _ := u.age(); age != 3600 {
-				t.Errorf("expires: documents expire after %d s", age)
-			}
-		})
-	}
-}
-
-// TestHoldNotANumber: an index whose expireAfterSeconds is not a number, by which 5.0 expires all documents, is held, and does not
-// get that again.
-func TestHoldNotANumber(t *testing.T) {
-	t.Parallel()
-	for dialect, held := range map[string]int64{"4.4": 1<<31 - 1, "5.0": 1_600_000_000} {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			u := unfinishedOn(t, dialect)
-			u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 3600}]}`)
-			is := func(what string) {
-				t.Helper()
-				if age, _ := u.age(); age != held {
-					t.Errorf("%s: documents expire after %d s, want %d", what, age, held)
-				}
-			}
-			hold := func(free func() error) error {
-				_, err := ddl.HoldExpiry(t.Context(), agedIndex{u.target, math.NaN()}, "replicator", "link", "db",
-					func(oplog.Namespace) bool { return true }, func(context.Context) error { return free() })
-				return err
-			}
-			must.Succeed(t, hold(func() error { return nil }))
-			is("held")
-			c := must.Get(ddl.NewConverter(t.Context(), u.target, open{u.target}, "replicator", "link"))(t)
-			must.Succeed(t, c.Expire(t.Context(), nil, nil))
-			is("the link has ended")
-			checks := 0
-			err := hold(func() error {
-				if checks++; checks == 2 { // once it is recorded
-					u.run("replicator", `{"delete": "deferred", "deletes": [{"q": {}, "limit": 0}]}`)
-				}
-				return nil
-			})
-			if !errors.Is(err, ddl.ErrExpiryRestored) {
-				t.Errorf("restored meanwhile: %v", err)
-			}
-			is("restored meanwhile")
-		})
 	}
 }

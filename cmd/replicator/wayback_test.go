@@ -102,9 +102,9 @@ func TestForthAndBack(t *testing.T) {
 		bson.D{{Key: "v", Value: 2}, {Key: "name", Value: "u"}, {Key: "key", Value: bson.D{{Key: "u", Value: 1}}}, {Key: "unique", Value: true}},
 		bson.D{{Key: "v", Value: 2}, {Key: "name", Value: "ttl"}, {Key: "key", Value: bson.D{{Key: "at", Value: 1}}}, {Key: "expireAfterSeconds", Value: 3600}},
 	}}})
+	tell(t, a.set, "shop", bson.D{{Key: "create", Value: "view"}, {Key: "viewOn", Value: "c"}, {Key: "pipeline", Value: bson.A{}}})
 	insert(t, a.set, "other", "c", bson.D{{Key: "_id", Value: 1}}) // not mirrored
-	start := []string{"--include=shop", "--map=shop=store"}
-	want := map[string]int{"c": 0, "ring": 0}
+	start, want := []string{"--include=shop", "--map=shop=store"}, map[string]int{"c": 0, "ring": 0}
 	for round := range 6 {
 		l := startLink(t, append([]string{
 			"--source=" + from.set.URI(), "--target=" + to.set.URI(), "--link=" + name, "--await=100ms", "--cut-interval=100ms", "--listen=127.0.0.1:0",
