@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -56,6 +57,10 @@ func TestCreatePart(t *testing.T) {
 	must.Succeed(t, part.Remove(ctx))
 	next.lease.Spend()
 	refused("its lease is spent", next, lease.ErrSpent)
+	ended, cancel := context.WithCancelCause(ctx)
+	stopped := errors.New("ended")
+	cancel(stopped)
+	must.Fail(t, must.Get(link(t, g).Acquire(ctx, 0))(t).CreatePart(ended, part, "d.c", asked, first(1)), stopped)
 	if parts := must.Get(s.Parts(ctx))(t); len(parts) != 0 {
 		t.Errorf("the part was created: %v", parts)
 	}

@@ -133,8 +133,11 @@ func (l *Lease) Touch(ctx context.Context) error {
 }
 
 // Lock blocks until no other goroutine uses the session Own, and reserves it until
-// unlock is called. After Spend it returns ErrSpent.
+// unlock is called. After Spend it returns ErrSpent, and the cause once ctx is done.
 func (l *Lease) Lock(ctx context.Context) (unlock func(), err error) {
+	if ctx.Err() != nil { // select would choose either
+		return nil, context.Cause(ctx)
+	}
 	select {
 	case l.locked <- struct{}{}:
 	case <-ctx.Done():

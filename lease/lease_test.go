@@ -264,8 +264,8 @@ func TestUpdateWhere(t *testing.T) {
 	}
 }
 
-// TestLock: one goroutine at a time has the session of the document, and none once the
-// lease is spent.
+// TestLock: one goroutine at a time has the session of the document, none whose context is
+// done, and none once the lease is spent.
 func TestLock(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
@@ -276,6 +276,13 @@ func TestLock(t *testing.T) {
 	defer cancel()
 	_, err = l.Lock(short)
 	must.Fail(t, err, context.DeadlineExceeded)
+	unlock()
+	for range 20 {
+		_, err = l.Lock(short)
+		must.Fail(t, err, context.DeadlineExceeded)
+	}
+	unlock, err = l.Lock(t.Context())
+	must.Succeed(t, err)
 	l.Spend()
 	unlock()
 	for range 2 {
