@@ -24,9 +24,14 @@ func runListIndexes(ctx context.Context, r *dispatch.Request, out *dispatch.Repl
 	}
 	var t Target
 	var docs []bson.Raw
+	bare := false // a time series whose buckets have no index
 	err = r.Look("", bson.Timestamp{})(func(s dispatch.Sight) (err error) {
 		if t, err = namedTarget(r, s); err != nil {
 			return err
+		}
+		if t.view != nil && t.view.Timeseries {
+			buckets, _ := s.Collection(t.NS.Buckets())
+			bare = buckets != nil && len(buckets.Indexes) == 0
 		}
 		if coll, ok := s.ByUUID(t.uuid); ok && t.exists {
 			docs = clusteredListing(r.Server, coll.Options)
@@ -36,6 +41,7 @@ func runListIndexes(ctx context.Context, r *dispatch.Request, out *dispatch.Repl
 	switch {
 	case err != nil:
 		return err
+	case bare: // their clustered index is not shown either (list_indexes.cpp)
 	case t.view != nil && t.view.Timeseries:
 		return servererr.New(servererr.NotImplemented, "listIndexes of a time-series collection is not implemented here")
 	case t.view != nil:
