@@ -25,11 +25,15 @@ func (v *Verifier) report(ctx context.Context, ns oplog.Namespace, found []Diffe
 		return nil
 	}
 	v.mu.Lock()
-	fresh := v.keep(ns, found)
+	listed := v.keep(ns, found)
 	more := v.found[ns].toldMore
+	source := oplog.UUID{}
+	if v.stores() {
+		source = v.cfg.Progress.sources[ns]
+	}
 	v.mu.Unlock()
-	if v.stores() && (len(fresh) > 0 || more > 0) {
-		if err := v.cfg.Progress.store.SaveTold(ctx, ns, v.cfg.Progress.round.N, fresh, more); err != nil {
+	if v.stores() {
+		if err := v.cfg.Progress.store.SaveTold(ctx, ns, source, v.cfg.Progress.round.N, listed, more); err != nil {
 			return err
 		}
 	}
@@ -43,9 +47,9 @@ func (v *Verifier) report(ctx context.Context, ns oplog.Namespace, found []Diffe
 	return nil
 }
 
-// keep adds differences to those of their collection, once, and returns those that were not told before. The mutex is
+// keep adds differences to those of their collection, once, and returns those that are listed as told. The mutex is
 // locked.
-func (v *Verifier) keep(ns oplog.Namespace, found []Difference) (fresh []standing.Found) {
+func (v *Verifier) keep(ns oplog.Namespace, found []Difference) (listed []standing.Found) {
 	l := v.foundOf(ns)
 	for i := range found {
 		d, id := &found[i], ""
@@ -61,14 +65,15 @@ func (v *Verifier) keep(ns oplog.Namespace, found []Difference) (fresh []standin
 			l.list = append(l.list, f)
 		}
 		switch {
-		case slices.Contains(l.told, f):
+		case slices.Contains(l.told, f): // which another verification may have found the same meanwhile
+			listed = append(listed, f)
 		case len(l.told) >= standing.MostFound:
 			l.toldMore++
 		default:
-			l.told, fresh = append(l.told, f), append(fresh, f)
+			l.told, listed = append(l.told, f), append(listed, f)
 		}
 	}
-	return fresh
+	return listed
 }
 
 // foundOf returns the differences of a collection. The mutex is locked.

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -23,9 +24,6 @@ func (v *Verifier) oneByOne(ctx context.Context, all []settled) error {
 		}
 		s := &all[0]
 		all = all[1:]
-		if err := v.replaced(ctx, s); err != nil {
-			return err
-		}
 		c, err := v.collection(ctx, s)
 		if err != nil {
 			return err
@@ -55,7 +53,7 @@ func (v *Verifier) settleAgain(ctx context.Context, all []settled) ([]settled, e
 		if s == nil {
 			v.leave(all[i].want, nil)
 			if v.stores() {
-				if err := v.forget(ctx, all[i].sourceNS); err != nil {
+				if err := v.forget(ctx, all[i].sourceNS, has(list, all[i].want)); err != nil {
 					return nil, err
 				}
 			}
@@ -66,4 +64,9 @@ func (v *Verifier) settleAgain(ctx context.Context, all []settled) ([]settled, e
 	}
 	v.listed, v.listing = time.Now(), time.Since(began)
 	return left, nil
+}
+
+// has reports whether a list has a collection of the source, under whatever name.
+func has(list []settled, of *listed) bool {
+	return of != nil && of.uuid != (oplog.UUID{}) && slices.ContainsFunc(list, func(s settled) bool { return s.want != nil && s.want.uuid == of.uuid })
 }

@@ -40,9 +40,10 @@ type Progress struct {
 	round standing.Round
 	// heads are the stored results of the collections when this verification began.
 	heads map[oplog.Namespace]standing.Head
-	// sources are the UUIDs of the source's collections, as they are stored; guarded by
-	// Verifier.mu.
+	// sources are the UUIDs of the source's collections, as they are stored, and gone are the names of those that neither side has any
+	// more and forgetGone forgets; guarded by Verifier.mu.
 	sources map[oplog.Namespace]oplog.UUID
+	gone    []oplog.Namespace
 }
 
 // plan are the ranges of a collection; done are those already compared, by index.
@@ -127,6 +128,11 @@ func (v *Verifier) begin(ctx context.Context, seen *standing.Seen, all []settled
 	if err != nil {
 		return err
 	}
+	for ns, h := range p.heads {
+		if h.Pass != nil {
+			v.hasTold(ns, h.Pass)
+		}
+	}
 	oldest := func(s *settled) uint64 {
 		h := p.heads[s.sourceNS]
 		if h.Result == nil || h.Marked {
@@ -177,12 +183,33 @@ func (v *Verifier) replaced(ctx context.Context, s *settled) error {
 	return v.cfg.Progress.store.Replace(ctx, l, v.cfg.Progress.round.N)
 }
 
-// forget records that neither side has a collection any more.
-func (v *Verifier) forget(ctx context.Context, sourceNS oplog.Namespace) error {
+// forget records that neither side has a collection any more. If it is known to differ, and may have another name now, that is
+// recorded once it was compared: until then its differences are stored under the old one.
+func (v *Verifier) forget(ctx context.Context, sourceNS oplog.Namespace, mayBeRenamed bool) error {
+	p := v.cfg.Progress
 	v.mu.Lock()
-	known := v.cfg.Progress.sources[sourceNS]
+	known := p.sources[sourceNS]
 	v.mu.Unlock()
-	return v.cfg.Progress.store.Forget(ctx, sourceNS, known, v.cfg.Progress.round.N)
+	forgotten, err := p.store.Forget(ctx, sourceNS, known, p.round.N, !mayBeRenamed)
+	if err == nil && !forgotten {
+		v.mu.Lock()
+		p.gone = append(p.gone, sourceNS)
+		v.mu.Unlock()
+	}
+	return err
+}
+
+// forgetGone forgets the collections that may have had another name, and were compared under that.
+func (v *Verifier) forgetGone(ctx context.Context) error {
+	if !v.stores() {
+		return nil
+	}
+	for _, ns := range v.cfg.Progress.gone {
+		if err := v.forget(ctx, ns, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // record stores the result of a comparison that has ended.
@@ -193,7 +220,7 @@ func (v *Verifier) record(ctx context.Context, s *settled, c *Collection) error 
 	p := v.cfg.Progress
 	switch {
 	case c.Type == "":
-		return v.forget(ctx, c.SourceNS)
+		return v.forget(ctx, c.SourceNS, true)
 	case c.Fault != "":
 		return v.faulty(ctx, c)
 	}
@@ -206,7 +233,7 @@ func (v *Verifier) record(ctx context.Context, s *settled, c *Collection) error 
 	return p.store.SaveResult(ctx, s.listed(), &standing.Result{
 		Round: p.round.N, Type: c.Type, How: c.How, First: *saved(used.first), Last: *saved(used.last), At: time.Now().UTC(),
 		TargetUUID: uuidOf(s.got), Tally: c.Tally, Catalog: int64(c.Catalog), Found: found,
-	})
+	}, v.knows(c.SourceNS))
 }
 
 // faulty stores that a collection could not be compared. If a new difference was found before that, the
@@ -214,11 +241,17 @@ func (v *Verifier) record(ctx context.Context, s *settled, c *Collection) error 
 func (v *Verifier) faulty(ctx context.Context, c *Collection) error {
 	p := v.cfg.Progress
 	if !p.heads[c.SourceNS].Result.Knows(v.toldIn(c.SourceNS)) {
-		if err := p.store.Mark(ctx, "it differs, and the comparison that has found that did not come to its end: "+c.Fault, c.SourceNS); err != nil {
+		if err := p.store.Mark(ctx, standing.WhyDiffers+"the comparison that has found that did not come to its end: "+c.Fault, c.SourceNS); err != nil {
 			return err
 		}
 	}
-	return p.store.SaveFault(ctx, c.SourceNS, &standing.Fault{Why: c.Fault, Round: p.round.N, At: time.Now().UTC()})
+	return p.store.SaveFault(ctx, c.SourceNS, &standing.Fault{Why: c.Fault, Round: p.round.N, At: time.Now().UTC()}, v.knows(c.SourceNS))
+}
+
+// knows returns the differences of a collection that were reported, as far as this verification knows.
+func (v *Verifier) knows(ns oplog.Namespace) *standing.Told {
+	list, more := v.toldIn(ns)
+	return &standing.Told{Found: list, More: more}
 }
 
 func uuidOf(l *listed) bson.Binary {

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -133,5 +134,59 @@ func TestFoundBeforeEnd(t *testing.T) {
 		insertRaw(t, target, "d.c", docs[7])
 		check(t, config(tt.resume))
 		is("compared, and equal", true, false)
+	}
+}
+
+// TestFoundRenamed: a difference that was reported in a collection which has got the name of another one, that was compared before,
+// counts once another round begins, also if the comparison was killed.
+func TestFoundRenamed(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		insertRaw(t, c, "d.b", doc(element(t, "_id", 1)))
+		insertRaw(t, c, "d.x", doc(element(t, "_id", 2)))
+	}
+	var rename, killed atomic.Bool
+	errKilled := errors.New("killed")
+	config := func() Config {
+		return Config{
+			Source: callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+				coll, is := cmd.Body.Lookup("find").StringValueOK()
+				if is && coll == "x" && rename.CompareAndSwap(true, false) {
+					for _, c := range []mongo.Caller{source, target} {
+						run(t, c, "admin", bson.D{{Key: "renameCollection", Value: "d.x"}, {Key: "to", Value: "d.b"}, {Key: "dropTarget", Value: true}}) //nolint:contextcheck // a command of the test
+					}
+				}
+				if is && cmd.DB == "d" && killed.Load() {
+					return nil, errKilled
+				}
+				return source.Call(ctx, cmd)
+			}),
+			Target: target, Cuts: &rest{source: source, target: target}, Workers: 1, Scope: everything(t),
+			Found: func(*Difference) error { return nil }, Progress: &Progress{Target: target, DB: "replicator", Link: "l"},
+		}
+	}
+	check(t, config())
+	insertRaw(t, source, "d.x", doc(element(t, "_id", 3)))
+	rename.Store(true)
+	cfg, reported := config(), 0
+	cfg.Found = func(*Difference) error {
+		reported++
+		return errKilled
+	}
+	if _, err := must.Get(New(cfg))(t).Run(t.Context()); !errors.Is(err, errKilled) || reported != 1 {
+		t.Fatalf("%v, %d reported", err, reported)
+	}
+	killed.Store(true)
+	if _, err := must.Get(New(config()))(t).Run(t.Context()); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	if st := must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t); st.AsOf != nil {
+		t.Errorf("the difference is forgotten: %+v", st)
+	}
+	killed.Store(false)
+	check(t, config())
+	if st := must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t); st.AsOf == nil || st.Differences != 1 {
+		t.Errorf("compared: %+v", st)
 	}
 }

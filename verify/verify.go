@@ -120,6 +120,9 @@ func (v *Verifier) run(ctx context.Context) error {
 	if err := v.ended(); err != nil {
 		return err
 	}
+	if err := v.forgetGone(ctx); err != nil {
+		return err
+	}
 	return v.end(ctx)
 }
 
@@ -157,6 +160,9 @@ func (v *Verifier) done(c *Collection) error {
 // collection compares a collection, again if it was dropped, made or renamed meanwhile.
 func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, error) {
 	c := &Collection{NS: s.ns, SourceNS: s.sourceNS}
+	if err := v.replaced(ctx, s); err != nil { // since it was listed
+		return nil, err
+	}
 	for {
 		err := v.once(ctx, s, c)
 		switch {

@@ -25,9 +25,9 @@ import (
 var ErrOvertaken = errors.New("another verification has begun meanwhile")
 
 // unchanged is a filter for a document in which some fields, of those that it had when it was read, are the same still.
-func unchanged(id string, raw bson.Raw, paths ...string) func([]byte) []byte {
+func unchanged(which func([]byte) []byte, raw bson.Raw, paths ...string) func([]byte) []byte {
 	return func(dst []byte) []byte {
-		dst = metadata.ByID(id)(dst)
+		dst = which(dst)
 		for _, path := range paths {
 			v, err := raw.LookupErr(strings.Split(path, ".")...)
 			if raw == nil || err != nil {
@@ -48,7 +48,7 @@ func (s *Store) asRead(sourceNS oplog.Namespace, d *document) func([]byte) []byt
 	if d != nil {
 		raw = d.raw
 	}
-	return unchanged(s.id(sourceNS), raw, "joined", "source", "is.at", "pass.round")
+	return unchanged(metadata.ByID(s.id(sourceNS)), raw, "joined", "source", "is.at", "pass.round")
 }
 
 // Seen has the documents as they were before the collections were listed.
@@ -78,13 +78,18 @@ func (s *Store) Begin(ctx context.Context, seen *Seen, listed []Listed, resume b
 	}
 	round.Listed = int64(len(listed))
 	round.Begins++
-	joins := round.N
-	replaced := &Mark{Target: justBefore(cut.Target), Why: whyReplaced, At: now.UTC()}
+	mark := &Mark{Target: justBefore(cut.Target), Why: whyReplaced, At: now.UTC()}
+	renamed, err := s.renamed(docs, listed, mark)
+	if err != nil {
+		return round, nil, err
+	}
+	joins, replaced := round.N, mark
 	if resume {
 		joins++
 		replaced = nil
 	}
 	heads, changes, err := s.join(docs, listed, joins, replaced)
+	changes = append(renamed, changes...)
 	if err != nil {
 		return round, nil, err
 	}
@@ -96,7 +101,7 @@ func (s *Store) Begin(ctx context.Context, seen *Seen, listed []Listed, resume b
 	if err := s.forget(ctx, docs, heads); err != nil {
 		return round, nil, err
 	}
-	err = overtakenBy(s.set(ctx, unchanged(s.roundID(), seen.raw, "n", "complete", "begins"), true, bson.D{
+	err = overtakenBy(s.set(ctx, unchanged(metadata.ByID(s.roundID()), seen.raw, "n", "complete", "begins"), true, bson.D{
 		{Key: "n", Value: round.N},
 		{Key: "complete", Value: round.Complete},
 		{Key: "began", Value: round.Began},
@@ -118,9 +123,12 @@ func overtakenBy(err error) error {
 	return err
 }
 
-// justBefore returns the timestamp that precedes another one.
+// justBefore returns the timestamp that precedes another one, zero for none.
 func justBefore(ts bson.Timestamp) bson.Timestamp {
-	if ts.I > 0 {
+	switch {
+	case ts.IsZero():
+		return ts
+	case ts.I > 0:
 		return bson.Timestamp{T: ts.T, I: ts.I - 1}
 	}
 	return bson.Timestamp{T: ts.T - 1, I: math.MaxUint32}
@@ -148,6 +156,9 @@ func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins 
 				}
 				head.Marked, changes = true, append(changes, st)
 			}
+			if replaced == nil {
+				head.Pass = d.passOf(joins - 1)
+			}
 			heads[l.SourceNS] = head
 			continue
 		}
@@ -160,6 +171,32 @@ func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins 
 		changes = append(changes, st)
 	}
 	return heads, changes, nil
+}
+
+// renamed returns the statements that mark the collections which had another name when a comparison has found them to differ: the differences
+// stored under that name are forgotten.
+func (s *Store) renamed(docs map[oplog.Namespace]*document, listed []Listed, mark *Mark) (marks []metadata.Statement, err error) {
+	differ := map[string]oplog.Namespace{}
+	for ns, d := range docs {
+		if !d.differs() {
+			continue
+		}
+		differ[string(d.Source.Data)] = ns
+		if d.Pass != nil { // another verification may have forgotten the collection before the pass was stored
+			differ[string(d.Pass.Source.Data)] = ns
+		}
+	}
+	for _, l := range listed {
+		if ns, is := differ[string(l.Source[:])]; !is || ns == l.SourceNS || l.Source == (oplog.UUID{}) {
+			continue
+		}
+		st, err := marking(metadata.ByID(s.id(l.SourceNS)), mark)
+		if err != nil {
+			return nil, err
+		}
+		marks = append(marks, st)
+	}
+	return marks, nil
 }
 
 // forget deletes the documents of collections that are not listed.
@@ -204,15 +241,41 @@ func notLater(dst []byte, field string, round int64) []byte {
 }
 
 // Forget forgets a collection that neither side has any more, as a verification finds in a round. Source is the UUID by which the
-// verification knows it: another one is not forgotten, nor one that a later round has compared.
-func (s *Store) Forget(ctx context.Context, sourceNS oplog.Namespace, source oplog.UUID, round int64) error {
-	return s.write(ctx, metadata.Delete(s.DB, metadata.Verified, s.notAfter(sourceNS, source, round)))
+// verification knows it: another one is not forgotten, nor one that a later round has compared. Unless differs is set, one that is known
+// to differ is not forgotten either, and Forget returns false: it may have another name.
+func (s *Store) Forget(ctx context.Context, sourceNS oplog.Namespace, source oplog.UUID, round int64, differs bool) (bool, error) {
+	docs, err := s.find(ctx, metadata.ByID(s.id(sourceNS)), fields...)
+	if err != nil || len(docs) == 0 {
+		return err == nil, err
+	}
+	var d document
+	if bson.Unmarshal(docs[0], &d) == nil && !differs {
+		if d.repair(); d.differs() {
+			return false, nil
+		}
+	}
+	which := unchanged(s.notAfter(sourceNS, source, round), docs[0], "is.at", "pass.told")
+	return true, s.write(ctx, metadata.Delete(s.DB, metadata.Verified, which))
 }
 
 // Replace records that the source's collection is another one than the one that the verification had listed: it counts from the
-// next round on. It does nothing if another verification has recorded that, or knows a later collection of the name.
+// next round on. It does nothing if another verification has recorded that, or knows a later collection of the name. One that
+// differed under another name is marked.
 func (s *Store) Replace(ctx context.Context, l Listed, round int64) error {
-	err := s.set(ctx, s.replaceable(l), true,
+	docs, err := s.ofSource(ctx, l.Source)
+	if err != nil {
+		return err
+	}
+	marks, err := s.renamed(docs, []Listed{l}, &Mark{Target: justBefore(l.At), Why: whyReplaced, At: time.Now().UTC()})
+	if err != nil {
+		return err
+	}
+	if len(marks) > 0 {
+		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, marks...)); err != nil {
+			return err
+		}
+	}
+	err = s.set(ctx, s.replaceable(l), true,
 		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "sourceAt", Value: l.At}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
 	if servererr.IsDuplicateKey(err) {
 		return nil

@@ -133,6 +133,17 @@ func (p *Pass) all() []Found {
 	return all
 }
 
+// Told are the differences of a collection that a verification knows to have been reported; More counts those that are not listed.
+type Told struct {
+	Found []Found
+	More  int64
+}
+
+// has reports whether all that were reported in a pass are known: other verifications of its round may have reported some since.
+func (t *Told) has(p *Pass) bool {
+	return p.ToldMore <= t.More && !slices.ContainsFunc(p.Told, func(f Found) bool { return !slices.Contains(t.Found, f) })
+}
+
 // Result is a comparison of a collection that has ended.
 type Result struct {
 	Round int64  `bson:"round"`
@@ -156,10 +167,10 @@ type Result struct {
 func (r *Result) differences() int64 { return r.Tally.Differences() + r.Catalog }
 
 // Knows reports whether differences that another comparison has found are among those of the result. A nil
-// Result has nothing that they would change: the collection is not verified.
+// Result knows none.
 func (r *Result) Knows(found []Found, more int64) bool {
 	if r == nil {
-		return true
+		return len(found) == 0 && more <= 0
 	}
 	return more <= max(0, r.differences()-int64(len(r.Found))) && !slices.ContainsFunc(found, func(f Found) bool { return !slices.Contains(r.Found, f) })
 }
@@ -187,7 +198,7 @@ type document struct {
 	// Source is the UUID of the source's collection, zero for a view and for one that only the target
 	// has.
 	Source bson.Binary `bson:"source"`
-	// SourceAt is Listed.At of that, absent if an earlier release has stored it. Only the target compares it: see replaceable.
+	// SourceAt is Listed.At of that, absent if an earlier release has stored it: see replaceable and differed.
 	SourceAt bson.Timestamp `bson:"sourceAt,omitempty"`
 	// Joined is the first round that had listed it when it began, 0 if none has.
 	Joined int64   `bson:"joined"`
@@ -264,6 +275,25 @@ func (d *document) markAs(ns oplog.Namespace, docs map[oplog.Namespace]*document
 // marked reports whether the collection was marked after its result.
 func (d *document) marked() bool {
 	return d.Mark != nil && (d.Is == nil || oplog.CompareTimestamps(d.Is.First.Target, d.Mark.Target) <= 0)
+}
+
+// passOf returns the pass of a round, nil for none.
+func (d *document) passOf(round int64) *Pass {
+	if d.Pass == nil || d.Pass.Round != round {
+		return nil
+	}
+	return d.Pass
+}
+
+// differed reports whether a comparison has found a difference in the collection that no other one has looked for since: it counts then
+// although no round has listed it yet.
+func (d *document) differed() bool {
+	return d.marked() && strings.HasPrefix(d.Mark.Why, WhyDiffers) && oplog.CompareTimestamps(d.Mark.Target, justBefore(d.SourceAt)) >= 0
+}
+
+// differs reports whether a difference in the collection is known, or was.
+func (d *document) differs() bool {
+	return d.Is != nil && d.Is.differences() > 0 || d.Pass != nil && (len(d.Pass.all()) > 0 || d.Pass.More > 0 || d.Pass.ToldMore > 0) || d.differed()
 }
 
 // Round is a verification of all collections. Its document has the _id LINK//round: no database has

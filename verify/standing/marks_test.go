@@ -71,7 +71,7 @@ func TestReplacedPass(t *testing.T) {
 	}
 	r := result(round.N, cutAt(100, s.future+100))
 	r.Tally.Missing, r.Found = 1, []Found{NewFound("missing", "1", "", "")}
-	must.Succeed(t, s.SaveResult(t.Context(), all[2], r))
+	must.Succeed(t, s.SaveResult(t.Context(), all[2], r, s.told("d.c")))
 	s.end(&round)
 	round, _ = s.begin(110, all)
 	pass(&round, "d.a")
@@ -155,7 +155,7 @@ func TestOvertaken(t *testing.T) {
 			s.future = future
 			round, _ = s.begin(110, all)
 			told := func(by *Store) {
-				must.Succeed(t, by.SaveTold(t.Context(), "d.a", round.N, []Found{NewFound("missing", "1", "", "")}, 0))
+				must.Succeed(t, by.SaveTold(t.Context(), "d.a", id("d.a", 1), round.N, []Found{NewFound("missing", "1", "", "")}, 0))
 			}
 			var later Round
 			begin := func(by *Store) {
@@ -251,7 +251,7 @@ func TestOvertakenKeeps(t *testing.T) {
 		"ends": func(_ *testing.T, s *book, r *Round) { s.save(r, "d.a", 115) },
 		"cannot compare it": func(t *testing.T, s *book, r *Round) {
 			t.Helper()
-			must.Succeed(t, s.SaveFault(t.Context(), "d.a", &Fault{Why: "planted", Round: r.N}))
+			must.Succeed(t, s.SaveFault(t.Context(), "d.a", &Fault{Why: "planted", Round: r.N}, s.told("d.a")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestOvertakenKeeps(t *testing.T) {
 			round, _ = s.begin(110, all)
 			later, _, err := beginAs(t.Context(), s.Store, all, false, cutAt(120, s.future+120), time.Unix(5000, 0))
 			must.Succeed(t, err)
-			must.Succeed(t, s.SaveTold(t.Context(), "d.a", later.N, []Found{NewFound("missing", "1", "", "")}, 0))
+			must.Succeed(t, s.SaveTold(t.Context(), "d.a", id("d.a", 1), later.N, []Found{NewFound("missing", "1", "", "")}, 0))
 			earlier(t, s, &round)
 			if st := read(t, s.Store); st.Differences != 1 {
 				t.Errorf("the later round has found one: %+v", st)

@@ -2,6 +2,7 @@ package standing
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -23,37 +24,154 @@ func upTo(which func([]byte) []byte, round int64) func([]byte) []byte {
 	return func(dst []byte) []byte { return notLater(which(dst), "pass.round", round) }
 }
 
-// SavePass stores the ranges of a collection, unless it has a pass of a later round.
+// SavePass stores the ranges of a collection, unless it has a pass of a later round. What another verification of the round has
+// reported stays.
 func (s *Store) SavePass(ctx context.Context, sourceNS oplog.Namespace, p *Pass) error {
-	err := s.set(ctx, upTo(metadata.ByID(s.id(sourceNS)), p.Round), true, bson.D{{Key: "pass", Value: p}})
-	if servererr.IsDuplicateKey(err) {
-		return nil // It has one.
+	ranges, err := bson.Marshal(bson.D{
+		{Key: "pass.made", Value: p.Made},
+		{Key: "pass.source", Value: p.Source},
+		{Key: "pass.target", Value: p.Target},
+		{Key: "pass.how", Value: p.How},
+		{Key: "pass.ranges", Value: p.Ranges},
+		{Key: "pass.done", Value: p.Done},
+		{Key: "pass.found", Value: p.Found},
+		{Key: "pass.more", Value: p.More},
+	})
+	if err != nil {
+		return fmt.Errorf("store results of verifications: %w", err)
 	}
-	return err
+	if err := s.passOf(ctx, sourceNS, p); err != nil {
+		return err
+	}
+	return s.addTold(ctx, sourceNS, p.Round, p.Told, p.ToldMore, ranges)
 }
 
-// SaveFault stores that a collection could not be compared, unless a later round has compared it. Earlier results stay.
-func (s *Store) SaveFault(ctx context.Context, sourceNS oplog.Namespace, f *Fault) error {
-	which := func(dst []byte) []byte { return notLater(metadata.ByID(s.id(sourceNS))(dst), "is.round", f.Round) }
-	err := s.ended(ctx, which, f.Round, true, bson.D{{Key: "fault", Value: f}})
+// passOf stores a pass, unless the collection has one of its round, or of a later one.
+func (s *Store) passOf(ctx context.Context, sourceNS oplog.Namespace, p *Pass) error {
+	// It is upserted: with a pass of the round, or of a later one, it would be a second document.
+	err := s.set(ctx, func(dst []byte) []byte {
+		return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "pass.round", func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gte", p.Round) })
+		})
+	}, true, bson.D{{Key: "pass", Value: p}})
 	if servererr.IsDuplicateKey(err) {
 		return nil
 	}
 	return err
 }
 
-// ended stores how the comparison of a round has ended, and deletes its pass.
-func (s *Store) ended(ctx context.Context, filter func([]byte) []byte, round int64, upsert bool, fields bson.D, unset ...string) error {
-	st, err := setting(filter, upsert, fields, unset...)
+// addTold adds differences to the pass of a round, and sets other fields of it, if not nil.
+func (s *Store) addTold(ctx context.Context, sourceNS oplog.Namespace, round int64, told []Found, more int64, set bson.Raw) error {
+	if told == nil {
+		told = []Found{} // not null
+	}
+	doc, err := bson.Marshal(bson.D{{Key: "pass.told", Value: bson.D{{Key: "$each", Value: told}}}})
+	if err != nil {
+		return fmt.Errorf("store results of verifications: %w", err)
+	}
+	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, metadata.Statement{
+		Filter: func(dst []byte) []byte {
+			return bsoncore.AppendInt64Element(metadata.ByID(s.id(sourceNS))(dst), "pass.round", round)
+		},
+		Change: func(dst []byte) []byte {
+			if set != nil {
+				dst = bsoncore.AppendDocumentElement(dst, "$set", set)
+			}
+			dst = bsoncore.AppendDocumentElement(dst, "$addToSet", doc)
+			return metadata.AppendDoc(dst, "$max", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "pass.toldMore", more) })
+		},
+	}))
+}
+
+// SaveTold stores differences that are about to be reported, in the pass of a round; more counts all those that are not listed. The
+// pass is a new one, without ranges, if the collection has none of the round. If a later round has begun, whose pass may replace it,
+// the collection is marked. Source is the UUID by which the verification knows it.
+func (s *Store) SaveTold(ctx context.Context, sourceNS oplog.Namespace, source oplog.UUID, round int64, told []Found, more int64) error {
+	none := &Pass{Made: bson.NewObjectID(), Round: round, Source: uuid(source), Done: map[string]Range{}, Found: []Found{}}
+	if err := s.passOf(ctx, sourceNS, none); err != nil {
+		return err
+	}
+	if err := s.addTold(ctx, sourceNS, round, told, more, nil); err != nil {
+		return err
+	}
+	return s.overtaken(ctx, sourceNS, round)
+}
+
+// notNewer appends the condition that a field is not a later time of the target.
+func notNewer(dst []byte, field string, than bson.Timestamp) []byte {
+	return metadata.AppendDoc(dst, field, func(dst []byte) []byte {
+		return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendTimestampElement(dst, "$gt", than.T, than.I) })
+	})
+}
+
+// SaveResult stores the result of a comparison, unless there is one of newer cuts. If the source's
+// collection is another one than the round had listed, it counts from the next round on. Known are the differences that were reported
+// before the end of the comparison. A fault of another verification that is newer stays.
+func (s *Store) SaveResult(ctx context.Context, l Listed, r *Result, known *Told) error {
+	which := func(dst []byte) []byte {
+		dst = notNewer(metadata.ByID(s.id(l.SourceNS))(dst), "is.first.target", r.First.Target)
+		dst = notNewer(dst, "is.last.target", r.Last.Target)
+		return bsoncore.AppendBinaryElement(dst, "source", bson.TypeBinaryUUID, l.Source[:])
+	}
+	was, err := s.stored(ctx, l.SourceNS)
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, st, metadata.Statement{
-		Filter: upTo(filter, round),
-		Change: func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "pass", "") })
-		},
-	}))
+	st, err := setting(which, false, bson.D{{Key: "is", Value: r}})
+	if err != nil {
+		return err
+	}
+	changes := []metadata.Statement{st}
+	if f := was.Fault; f != nil && f.Round <= r.Round && !f.At.After(r.At) {
+		changes = append(changes, unsetting(unchanged(which, was.raw, "fault"), "fault"))
+	}
+	return s.ended(ctx, which, was, r.Round, known, changes)
+}
+
+// SaveFault stores that a collection could not be compared, unless a later round has compared it, or its own one since. Earlier
+// results stay.
+func (s *Store) SaveFault(ctx context.Context, sourceNS oplog.Namespace, f *Fault, known *Told) error {
+	was, err := s.stored(ctx, sourceNS)
+	if err != nil || was.Is != nil && was.Is.Round == f.Round && was.Is.At.After(f.At) {
+		return err
+	}
+	which := unchanged(func(dst []byte) []byte { return notLater(metadata.ByID(s.id(sourceNS))(dst), "is.round", f.Round) }, was.raw, "is.at")
+	st, err := setting(which, true, bson.D{{Key: "fault", Value: f}})
+	if err != nil {
+		return err
+	}
+	err = s.ended(ctx, which, was, f.Round, known, []metadata.Statement{st})
+	if servererr.IsDuplicateKey(err) {
+		return nil
+	}
+	return err
+}
+
+// stored returns how the comparison of a collection is stored.
+func (s *Store) stored(ctx context.Context, sourceNS oplog.Namespace) (*document, error) {
+	var d document
+	docs, err := s.find(ctx, metadata.ByID(s.id(sourceNS)), "is.round", "is.at", "fault", "pass.told", "pass.toldMore", "pass.round")
+	if err == nil && len(docs) > 0 {
+		_ = bson.Unmarshal(docs[0], &d) // One that cannot be read counts as one that was never compared.
+		d.raw = docs[0]
+	}
+	return &d, err
+}
+
+// ended stores how the comparison of a round has ended, and deletes its pass, unless another verification of the round has reported
+// differences in it.
+func (s *Store) ended(ctx context.Context, which func([]byte) []byte, was *document, round int64, known *Told, changes []metadata.Statement) error {
+	if p := was.Pass; p != nil && (p.Round != round || known.has(p)) {
+		changes = append(changes, unsetting(unchanged(upTo(which, round), was.raw, "pass.told", "pass.toldMore"), "pass"))
+	}
+	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, changes...))
+}
+
+// unsetting returns the statement that removes a field.
+func unsetting(which func([]byte) []byte, field string) metadata.Statement {
+	return metadata.Statement{Filter: which, Change: func(dst []byte) []byte {
+		return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, field, "") })
+	}}
 }
 
 // overtaken marks a collection in which a comparison of a round has found something, if a later round has begun.

@@ -18,7 +18,7 @@ func TestRepairedMany(t *testing.T) {
 	r := result(round.N, cutAt(101, s.future+101))
 	r.Tally = Tally{EqualDocs: 10, Missing: 1, Differs: 2}
 	r.Found = []Found{NewFound("differs", "0", "", ""), NewFound("missing", "first", "", ""), NewFound("differs", "other", "", "")}
-	must.Succeed(t, s.SaveResult(t.Context(), list("d.a")[0], r))
+	must.Succeed(t, s.SaveResult(t.Context(), list("d.a")[0], r, s.told("d.a")))
 	s.end(&round)
 	differ := func(what string, want int64) {
 		t.Helper()

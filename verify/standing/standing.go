@@ -187,6 +187,9 @@ func Foreign(st *guard.State) (touched map[oplog.Namespace]Moment, others Moment
 	return touched, others
 }
 
+// WhyDiffers begins the reason of a mark of a collection in which a comparison has found a difference that is not among the results.
+const WhyDiffers = "it differs, and "
+
 // Texts of Standing.Why and Collection.Why.
 const (
 	whyNever   = "not compared yet"
@@ -195,7 +198,7 @@ const (
 	whyForeign = "something else has written to it"
 	// whyManyForeign is of all collections.
 	whyManyForeign = "something else has written to more collections than are listed"
-	whyReplaced    = "it differs, and another comparison has replaced the one that has found that"
+	whyReplaced    = WhyDiffers + "another comparison has replaced the one that has found that"
 	whyNoRound     = "no verification of all collections is complete"
 	whyOfLinkNS    = "not verified: "
 )
@@ -218,7 +221,7 @@ func sum(round *Round, docs map[oplog.Namespace]*document, changed *since) Stand
 		if d.Fault != nil {
 			out.Unchecked = append(out.Unchecked, Collection{NS: d.NS, SourceNS: ns, Why: d.Fault.Why, Since: d.Fault.At})
 		}
-		if d.Joined == 0 || d.Joined > max(1, round.Complete) {
+		if (d.Joined == 0 || d.Joined > max(1, round.Complete)) && !d.differed() {
 			out.New++
 			continue
 		}

@@ -82,7 +82,7 @@ func (b *book) end(r *Round) {
 
 func (b *book) save(r *Round, ns oplog.Namespace, source uint32) {
 	b.t.Helper()
-	must.Succeed(b.t, b.SaveResult(b.t.Context(), list(ns)[0], result(r.N, cutAt(source, b.future+source))))
+	must.Succeed(b.t, b.SaveResult(b.t.Context(), list(ns)[0], result(r.N, cutAt(source, b.future+source)), b.told(ns)))
 }
 
 // is checks as of when the link is verified, 0 for never.
@@ -137,7 +137,7 @@ func TestStanding(t *testing.T) {
 	s.save(&round, "d.a", 99)
 	s.is("an older result replaces none", 102, 2, 2, 1)
 	s.save(&round, "d.b", 112)
-	must.Succeed(t, s.SaveFault(t.Context(), "d.a", &Fault{Why: "planted", Round: 2}))
+	must.Succeed(t, s.SaveFault(t.Context(), "d.a", &Fault{Why: "planted", Round: 2, At: time.Unix(9000, 0)}, s.told("d.a")))
 	if st := s.is("what could not be compared keeps its result", 111, 2, 2, 1); len(st.Unchecked) != 1 || st.Unchecked[0].Why != "planted" {
 		t.Errorf("%+v", st)
 	}
@@ -171,7 +171,7 @@ func TestResumed(t *testing.T) {
 	if st := s.is("a result of the collection before", 100, 1, 1, 1); st.Done != 0 {
 		t.Errorf("%+v", st)
 	}
-	must.Succeed(t, s.SaveResult(t.Context(), again[1], result(round.N, cutAt(123, s.future+123))))
+	must.Succeed(t, s.SaveResult(t.Context(), again[1], result(round.N, cutAt(123, s.future+123)), s.told(again[1].SourceNS)))
 	s.end(&Round{N: 7})
 	if st := read(t, s.Store); st.Round.Complete != 1 || !st.Round.Open() {
 		t.Errorf("a round that is over has completed another one: %+v", st.Round)
@@ -214,7 +214,7 @@ func TestMarks(t *testing.T) {
 		t.Helper()
 		r := result(round.N, now())
 		change(r)
-		must.Succeed(t, s.SaveResult(ctx, a, r))
+		must.Succeed(t, s.SaveResult(ctx, a, r, &Told{}))
 	}
 	same := func(*Result) {}
 	compare(same)
@@ -229,7 +229,7 @@ func TestMarks(t *testing.T) {
 	before := result(round.N, now())
 	must.Succeed(t, s.Mark(ctx, "planted", "d.a"))
 	verified("marked", "planted")
-	must.Succeed(t, s.SaveResult(ctx, a, before))
+	must.Succeed(t, s.SaveResult(ctx, a, before, &Told{}))
 	verified("compared at a cut before the mark", "planted")
 	if _, heads, err := beginAs(ctx, s, []Listed{a}, false, now(), time.Now()); err != nil || !heads["d.a"].Marked {
 		t.Errorf("%v %+v", err, heads)
@@ -378,7 +378,7 @@ func TestRepaired(t *testing.T) {
 			NewFound("missing", "1", "", ""), NewFound("extra", "2", "", ""), NewFound("differs", "3", "", ""), NewFound("differs", "4", "", ""),
 			NewFound("differs", long, "", ""), NewFound("order", "1", "", ""), NewFound("index", "", "x_1", "extra"),
 		}
-		must.Succeed(t, s.SaveResult(ctx, list("d.a")[0], r))
+		must.Succeed(t, s.SaveResult(ctx, list("d.a")[0], r, &Told{}))
 	}
 	differ := func(what string, want int64, ids ...string) {
 		t.Helper()

@@ -94,6 +94,8 @@ type Head struct {
 	Result *Result
 	// Marked reports whether it was marked after the result.
 	Marked bool
+	// Pass has the differences reported in the round that goes on, nil for none.
+	Pass *Pass
 }
 
 // End completes a round, unless another one has begun.
@@ -137,58 +139,6 @@ func (s *Store) SaveRange(ctx context.Context, sourceNS oplog.Namespace, made bs
 	return s.set(ctx, func(dst []byte) []byte {
 		return bsoncore.AppendObjectIDElement(metadata.ByID(s.id(sourceNS))(dst), "pass.made", made)
 	}, false, bson.D{{Key: "pass.done." + strconv.Itoa(i), Value: r}, {Key: "pass.found", Value: found}, {Key: "pass.more", Value: more}})
-}
-
-// SaveTold stores differences that are about to be reported, in the pass of a round; more counts all those that are not listed. The
-// pass is a new one, without ranges, if the collection has none of the round. If a later round has begun, whose pass may replace it,
-// the collection is marked.
-func (s *Store) SaveTold(ctx context.Context, sourceNS oplog.Namespace, round int64, told []Found, more int64) error {
-	if told == nil {
-		told = []Found{} // not null
-	}
-	doc, err := bson.Marshal(bson.D{{Key: "pass.told", Value: bson.D{{Key: "$each", Value: told}}}})
-	if err != nil {
-		return fmt.Errorf("store results of verifications: %w", err)
-	}
-	none, err := setting(func(dst []byte) []byte {
-		return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "pass.round", func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gte", round) })
-		})
-	}, true, bson.D{{Key: "pass", Value: &Pass{Made: bson.NewObjectID(), Round: round, Done: map[string]Range{}, Found: []Found{}}}})
-	if err != nil {
-		return err
-	}
-	// It is upserted: with a pass of the round, or of a later one, it would be a second document.
-	if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, none)); err != nil && !servererr.IsDuplicateKey(err) {
-		return err
-	}
-	err = s.write(ctx, metadata.Update(s.DB, metadata.Verified, metadata.Statement{
-		Filter: func(dst []byte) []byte {
-			return bsoncore.AppendInt64Element(metadata.ByID(s.id(sourceNS))(dst), "pass.round", round)
-		},
-		Change: func(dst []byte) []byte {
-			dst = bsoncore.AppendDocumentElement(dst, "$addToSet", doc)
-			return metadata.AppendDoc(dst, "$max", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "pass.toldMore", more) })
-		},
-	}))
-	if err != nil {
-		return err
-	}
-	return s.overtaken(ctx, sourceNS, round)
-}
-
-// SaveResult stores the result of a comparison, unless there is one of a newer cut. If the source's
-// collection is another one than the round had listed, it counts from the next round on.
-func (s *Store) SaveResult(ctx context.Context, l Listed, r *Result) error {
-	return s.ended(ctx, func(dst []byte) []byte {
-		dst = metadata.ByID(s.id(l.SourceNS))(dst)
-		dst = metadata.AppendDoc(dst, "is.first.target", func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte {
-				return bsoncore.AppendTimestampElement(dst, "$gt", r.First.Target.T, r.First.Target.I)
-			})
-		})
-		return bsoncore.AppendBinaryElement(dst, "source", bson.TypeBinaryUUID, l.Source[:])
-	}, r.Round, false, bson.D{{Key: "is", Value: r}}, "fault")
 }
 
 // Mark marks collections as not verified, by their names at the source: until they are compared at a
@@ -312,7 +262,7 @@ func markedBefore(dst []byte, last bson.Timestamp) []byte {
 
 // fields are the fields of a document that the standing depends on: all but the ranges.
 var fields = []string{
-	"ns", "source", "joined", "is", "fault", "mark", "repaired", "pass.found", "pass.more", "pass.told", "pass.toldMore", "pass.round", "n", "complete", "began", "at", "listed", "begins", "last",
+	"ns", "source", "sourceAt", "joined", "is", "fault", "mark", "repaired", "pass.found", "pass.more", "pass.told", "pass.toldMore", "pass.round", "pass.source", "n", "complete", "began", "at", "listed", "begins", "last",
 }
 
 // find reads documents with read concern majority.
@@ -332,6 +282,27 @@ func (s *Store) find(ctx context.Context, filter func([]byte) []byte, only ...st
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("read results of verifications of link %s in %s.%s of the target: %w", s.Link, s.DB, metadata.Verified, err)
+	}
+	return docs, nil
+}
+
+// ofSource reads the documents that have the UUID of a collection of the source.
+func (s *Store) ofSource(ctx context.Context, source oplog.UUID) (map[oplog.Namespace]*document, error) {
+	docs := map[oplog.Namespace]*document{}
+	for _, field := range []string{"source", "pass.source"} {
+		list, err := s.find(ctx, func(dst []byte) []byte {
+			return bsoncore.AppendBinaryElement(metadata.Below(s.Link)(dst), field, bson.TypeBinaryUUID, source[:])
+		}, fields...)
+		if err != nil {
+			return nil, err
+		}
+		for _, raw := range list {
+			var d document
+			if bson.Unmarshal(raw, &d) == nil {
+				d.repair()
+				docs[oplog.Namespace(strings.TrimPrefix(d.ID, s.Link+"/"))] = &d
+			}
+		}
 	}
 	return docs, nil
 }

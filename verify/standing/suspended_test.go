@@ -37,12 +37,22 @@ func (b *book) suspended(n int, before func()) *Store {
 	return &Store{DB: b.DB, Link: b.Link, Target: &held{b.Target, n, before}}
 }
 
+// told is what a verification knows that has reported all that is stored.
+func (b *book) told(ns oplog.Namespace) *Told {
+	b.t.Helper()
+	p := must.Get(b.Pass(b.t.Context(), ns))(b.t)
+	if p == nil {
+		return &Told{}
+	}
+	return &Told{Found: p.Told, More: p.ToldMore}
+}
+
 // differs stores the result of a comparison that has found a difference.
 func (b *book) differs(r *Round, l Listed, source uint32) {
 	b.t.Helper()
 	is := result(r.N, cutAt(source, b.future+source))
 	is.Tally.Missing, is.Found = 1, []Found{NewFound("missing", "1", "", "")}
-	must.Succeed(b.t, b.SaveResult(b.t.Context(), l, is))
+	must.Succeed(b.t, b.SaveResult(b.t.Context(), l, is, b.told(l.SourceNS)))
 }
 
 // again begins another round, not one that goes on.
@@ -80,7 +90,7 @@ func TestSuspendedForget(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]func(s *book, round *Round, by func(int) *Store){
 		"as both sides have lost it": func(s *book, round *Round, by func(int) *Store) {
-			must.Succeed(s.t, by(1).Forget(s.t.Context(), "d.b", id("d.b", 1), round.N))
+			must.Get(by(1).Forget(s.t.Context(), "d.b", id("d.b", 1), round.N, true))(s.t)
 		},
 		"as a round begins": func(s *book, _ *Round, by func(int) *Store) {
 			if _, _, err := beginAs(s.t.Context(), by(1), list("d.a"), false, cutAt(110, s.future+110), time.Unix(5000, 0)); !errors.Is(err, ErrOvertaken) {
@@ -248,7 +258,7 @@ func TestSuspendedFault(t *testing.T) {
 		s.save(&next, "d.a", 120)
 		s.save(&next, "d.b", 120)
 		s.end(&next)
-	}).SaveFault(t.Context(), "d.b", fault))
+	}).SaveFault(t.Context(), "d.b", fault, &Told{}))
 	if st := s.is("compared since", 120, 2, 2, 0); len(st.Unchecked) != 0 {
 		t.Errorf("%+v", st.Unchecked)
 	}
@@ -295,9 +305,9 @@ func TestReplacedAfterLaterRound(t *testing.T) {
 			later := s.again(s.Store, 120, all)
 			s.save(&later, "d.a", 120)
 			if life == 0 {
-				must.Succeed(t, s.SaveTold(t.Context(), "d.b", later.N, []Found{NewFound("missing", "2", "", "")}, 0))
+				must.Succeed(t, s.SaveTold(t.Context(), "d.b", id("d.b", 1), later.N, []Found{NewFound("missing", "2", "", "")}, 0))
 			} else {
-				must.Succeed(t, s.SaveResult(t.Context(), all[1], result(later.N, cutAt(121, s.future+121))))
+				must.Succeed(t, s.SaveResult(t.Context(), all[1], result(later.N, cutAt(121, s.future+121)), s.told("d.b")))
 				s.end(&later)
 			}
 
