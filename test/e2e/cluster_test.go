@@ -44,6 +44,8 @@ type clusterOptions struct {
 	seed  int64
 	// history is for how long an embedded set can be read as of an earlier time.
 	history time.Duration
+	// elects is the election timeout of an embedded set.
+	elects time.Duration
 	// moods are those of an embedded set, by default all.
 	moods mongosim.Moods
 }
@@ -137,7 +139,7 @@ type embedded struct {
 }
 
 func openEmbedded(t *testing.T, dialect string, o clusterOptions) cluster {
-	opts := mongosim.Options{SetName: o.name, Members: o.members, Dialect: dialect, Seed: o.seed, TTLInterval: -1, OplogBytes: 1 << 30, Moods: o.moods, SnapshotHistory: o.history}
+	opts := mongosim.Options{SetName: o.name, Members: o.members, Dialect: dialect, Seed: o.seed, TTLInterval: -1, OplogBytes: 1 << 30, Moods: o.moods, SnapshotHistory: o.history, ElectionTimeout: o.elects}
 	users := slices.Clone(o.users)
 	if len(users) > 0 {
 		users = append(users, mongotest.User{Name: admin, Password: admin, Roles: []string{"root", "__system"}})

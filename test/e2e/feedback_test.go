@@ -22,7 +22,7 @@ import (
 // they are in the target, and not before.
 func TestWaitsForTheMirror(t *testing.T) {
 	eachProvider(t, []string{"5.0", "8.0"}, func(t *testing.T, p provider) {
-		source := p.open(t, clusterOptions{name: "source", members: 3, seed: 1})
+		source := p.open(t, clusterOptions{name: "source", members: 3, seed: 1, elects: time.Hour})
 		target := p.open(t, clusterOptions{name: "target", members: 1, seed: 2})
 		from := connect(t, source.uriFor(admin))
 		config, err := feedback.ReadConfig(t.Context(), from)
@@ -53,7 +53,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 		reply := command(t, from, "feedback", bson.D{
 			{Key: "delete", Value: "c"},
 			{Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}}}},
-			{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: 8000}}},
+			{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: 60_000}}},
 		})
 		if e := mongo.ConcernError(reply); e != nil {
 			m.fail("the beginning is not reported: %v", e)

@@ -123,7 +123,8 @@ func (o *RunOptions) target(ctx context.Context) (uri string, end func(), err er
 		uri, err = o.Target(ctx)
 		return uri, func() {}, err
 	}
-	set, err := mongosim.Start(ctx, mongosim.Options{SetName: "target", Members: o.Members, TTLInterval: -1})
+	// Nobody makes it fail over, a busy machine neither.
+	set, err := mongosim.Start(ctx, mongosim.Options{SetName: "target", Members: o.Members, ElectionTimeout: time.Hour, TTLInterval: -1})
 	if err != nil {
 		return "", nil, err
 	}
