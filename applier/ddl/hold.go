@@ -30,6 +30,9 @@ func isHeldAge(n int64) bool { return slices.Contains(heldAges, n) }
 // isNaN reports whether an expireAfterSeconds is not a number. Servers up to 4.4 expire nothing by such an index. It must not be sent: collMod
 // stores 0 in its place, and 5.0 reads it as 0, so that all documents would expire.
 func isNaN(v bson.RawValue) bool {
+	if d, is := v.Decimal128OK(); is {
+		return d.IsNaN()
+	}
 	f, is := v.DoubleOK()
 	return is && math.IsNaN(f)
 }
@@ -213,7 +216,8 @@ func (h *holding) let(ctx context.Context, spec *DeferredSpec, restore func(dst 
 // reply, if that is known.
 func restoring(dst []byte, spec *DeferredSpec, reply bson.Raw) []byte {
 	age, _ := split(spec.Spec).get(optionExpire)
-	if was := reply.Lookup(optionExpire + "_old"); was.IsNumber() && !isHeldAge(was.AsInt64()) {
+	was := reply.Lookup(optionExpire + "_old")
+	if n, isInt := was.AsInt64OK(); was.IsNumber() && (!isInt || !isHeldAge(n)) { // a decimal is no int
 		age = was // not that of a command that was sent again
 	}
 	put := func(dst []byte) []byte {

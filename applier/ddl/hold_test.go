@@ -3,6 +3,7 @@ package ddl_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -132,10 +133,16 @@ func TestHoldCappedExpires(t *testing.T) {
 // get that again.
 func TestHoldNotANumber(t *testing.T) {
 	t.Parallel()
-	for dialect, held := range map[string]int64{"4.4": 1<<31 - 1, "5.0": 1_600_000_000} {
-		t.Run(dialect, func(t *testing.T) {
+	decimal := must.Get(bson.ParseDecimal128("NaN"))(t)
+	for _, x := range []struct {
+		dialect string
+		held    int64
+		age     any
+	}{{"4.4", 1<<31 - 1, math.NaN()}, {"5.0", 1_600_000_000, math.NaN()}, {"4.4", 1<<31 - 1, decimal}, {"5.0", 1_600_000_000, decimal}} {
+		t.Run(fmt.Sprintf("%s %T", x.dialect, x.age), func(t *testing.T) {
 			t.Parallel()
-			u := unfinishedOn(t, dialect)
+			held := x.held
+			u := unfinishedOn(t, x.dialect)
 			u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": 3600}]}`)
 			is := func(what string) {
 				t.Helper()
@@ -144,7 +151,7 @@ func TestHoldNotANumber(t *testing.T) {
 				}
 			}
 			hold := func(free func() error) error {
-				_, err := ddl.HoldExpiry(t.Context(), agedIndex{u.target, math.NaN()}, "replicator", "link", "db",
+				_, err := ddl.HoldExpiry(t.Context(), agedIndex{u.target, x.age}, "replicator", "link", "db",
 					func(oplog.Namespace) bool { return true }, func(context.Context) error { return free() })
 				return err
 			}
@@ -165,5 +172,31 @@ func TestHoldNotANumber(t *testing.T) {
 			}
 			is("restored meanwhile")
 		})
+	}
+}
+
+// TestHoldDecimal: an expireAfterSeconds may be a decimal, which collMod of servers before 5.0 returns as it was. It is held, and restored
+// if the record of it is gone meanwhile.
+func TestHoldDecimal(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"4.4", "5.0"} {
+		u := unfinishedOn(t, dialect)
+		u.run("db", `{"createIndexes": "a", "indexes": [{"v": 2, "key": {"x": 1}, "name": "x", "expireAfterSeconds": {"$numberDecimal": "3600"}}]}`)
+		checks := 0
+		free := func() error {
+			if checks++; checks == 2 { // once it is recorded
+				u.run("replicator", `{"delete": "deferred", "deletes": [{"q": {}, "limit": 0}]}`)
+			}
+			return nil
+		}
+		_, err := ddl.HoldExpiry(t.Context(), u.target, "replicator", "link", "db",
+			func(oplog.Namespace) bool { return true }, func(context.Context) error { return free() })
+		if !errors.Is(err, ddl.ErrExpiryRestored) {
+			t.Errorf("%s: %v", dialect, err)
+		}
+		spec := must.Get(catalog.Indexes(t.Context(), u.target, "db.a"))(t)[1]
+		if age := spec.Lookup("expireAfterSeconds").String(); !strings.Contains(age, "3600") {
+			t.Errorf("%s: restored: %s", dialect, spec)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -19,10 +20,17 @@ func Flag(v bson.RawValue) (on, ok bool) {
 	return f != 0, ok
 }
 
-// Int64 is the server's way from any number to an integer: doubles that are too large
-// become the nearest one, and anything but a number becomes 0.
+// Int64 is the server's way from any number to an integer: doubles and decimals that are too large
+// become the nearest one, and anything but a number becomes 0. An infinite decimal becomes 0, too, unlike the server's.
 func Int64(v bson.RawValue) int64 {
-	if f, ok := v.DoubleOK(); ok {
+	f, ok := v.DoubleOK()
+	if _, decimal := v.Decimal128OK(); decimal {
+		if r, finite := bsonorder.Finite(v); finite {
+			f, _ = r.Float64()
+			ok = true
+		}
+	}
+	if ok {
 		switch {
 		case math.IsNaN(f):
 			return 0
@@ -31,6 +39,7 @@ func Int64(v bson.RawValue) int64 {
 		case f <= math.MinInt64:
 			return math.MinInt64
 		}
+		return int64(f)
 	}
 	n, _ := v.AsInt64OK()
 	return n

@@ -171,7 +171,7 @@ func collMod(r *dispatch.Request, b *opwrite.Batch, coll *storage.Collection, ou
 		return m.index.refusal(err)
 	}
 	if m.index != nil {
-		out.Buf = m.index.appendReply(out.Buf)
+		out.Buf = m.index.appendReply(m.r.Server, out.Buf)
 	}
 	return nil
 }

@@ -255,9 +255,12 @@ func (c *indexChange) appendOld(o2 []byte) []byte {
 	return o2
 }
 
-func (c *indexChange) appendReply(dst []byte) []byte {
+func (c *indexChange) appendReply(s *dispatch.Server, dst []byte) []byte {
 	if c.expire != nil {
-		if e, ok := c.old("expireAfterSeconds"); ok {
+		switch e, ok := c.old("expireAfterSeconds"); {
+		case ok && !s.AtLeast(5, 0): // of whatever type it was
+			dst = bsoncore.AppendValueElement(dst, "expireAfterSeconds_old", bsoncore.Value{Type: bsoncore.Type(e.Type), Data: e.Value})
+		case ok:
 			dst = dispatch.AppendNumber(dst, "expireAfterSeconds_old", arg.Int64(e.Raw()))
 		}
 		dst = dispatch.AppendNumber(dst, "expireAfterSeconds_new", *c.expire)
