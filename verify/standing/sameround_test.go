@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // missing are differences: documents that are missing, by _id.
@@ -209,4 +210,24 @@ func TestMadeAgainAfterMark(t *testing.T) {
 	all[1].Source, all[1].At = id("d.b", 2), cutAt(0, s.future+125).Target
 	s.again(s.Store, 130, all)
 	s.is("made again", 100, 1, 1, 1)
+}
+
+// TestForgetDiffers: a collection that is known to differ is forgotten only if it has no other name.
+func TestForgetDiffers(t *testing.T) {
+	t.Parallel()
+	s, _ := begun(t)
+	all := list("d.a", "d.b")
+	round := s.again(s.Store, 110, all)
+	s.differs(&round, all[1], 111)
+	for _, tt := range []struct {
+		ns              oplog.Namespace
+		differs, forgot bool
+	}{{"d.b", false, false}, {"d.a", false, true}, {"d.b", true, true}, {"d.b", false, true}} {
+		if forgot := must.Get(s.Forget(t.Context(), tt.ns, id(tt.ns, 1), round.N, tt.differs))(t); forgot != tt.forgot {
+			t.Errorf("%+v: forgotten: %t", tt, forgot)
+		}
+	}
+	if st := read(t, s.Store); st.Collections != 0 {
+		t.Errorf("%+v", st)
+	}
 }
