@@ -27,7 +27,7 @@ func TestSeriesWayBack(t *testing.T) {
 	a := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "a", Seed: 1, Dialect: "7.0"})
 	b := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "b", Seed: 2, Dialect: "7.0"})
 	tell(t, a, "shop", bson.D{
-		{Key: "create", Value: "s"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "at"}}}, {Key: "expireAfterSeconds", Value: 3600},
+		{Key: "create", Value: "s"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "at"}, {Key: "metaField", Value: "m"}}}, {Key: "expireAfterSeconds", Value: 3600},
 	})
 	from, to, name, start := a, b, "dr", "--start-at=copy"
 	for round := range 3 {

@@ -153,3 +153,21 @@ func TestInvalidViews(t *testing.T) {
 		want(`{listCollections: 1, $db: "d"}`, 0)
 	}
 }
+
+// TestListSeriesIndexes: the indexes of a time series are shown in terms of measurements; those of its buckets that have no such form,
+// and the clustered one, are not.
+func TestListSeriesIndexes(t *testing.T) {
+	m := newMember(t, "7.0.15")
+	m.steps(t, []step{
+		{`{create: "bare", timeseries: {timeField: "at"}, $db: "d"}`, 0, ""},
+		{`{create: "s", timeseries: {timeField: "at", metaField: "tags"}, $db: "d"}`, 0, ""},
+		{`{createIndexes: "system.buckets.s", indexes: [
+			{key: {"control.max.at": -1, "control.min.at": -1}, name: "down", hidden: true}, {key: {"meta.room": 1, "control.min.v": 1, "control.max.v": 1}, name: "room"},
+			{key: {"control.min.v": 1}, name: "half"}, {key: {"control.min.v": 1, "control.max.w": 1}, name: "twisted"}, {key: {"data.v": 1}, name: "data"},
+			{key: {metal: 1}, name: "metal"}], $db: "d"}`, 0, ""},
+		{`{createIndexes: "system.buckets.bare", indexes: [{key: {meta: 1}, name: "none"}], $db: "d"}`, 0, ""},
+	})
+	m.want(t, `{listIndexes: "bare", $db: "d"}`, `{cursor: {id: {$numberLong: "0"}, ns: "d.bare", firstBatch: []}, ok: 1.0}`)
+	m.want(t, `{listIndexes: "s", $db: "d"}`, `{cursor: {id: {$numberLong: "0"}, ns: "d.s", firstBatch: [
+		{v: 2, key: {tags: 1, at: 1}, name: "tags_1_at_1"}, {v: 2, key: {at: -1}, name: "down", hidden: true}, {v: 2, key: {"tags.room": 1, v: 1}, name: "room"}]}, ok: 1.0}`)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/serverquery"
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
 var listIndexesFields = []string{"cursor", "includeBuildUUIDs", "includeIndexBuildInfo"}
@@ -24,14 +25,16 @@ func runListIndexes(ctx context.Context, r *dispatch.Request, out *dispatch.Repl
 	}
 	var t Target
 	var docs []bson.Raw
-	bare := false // a time series whose buckets have no index
+	series := false // one with buckets
 	err = r.Look("", bson.Timestamp{})(func(s dispatch.Sight) (err error) {
 		if t, err = namedTarget(r, s); err != nil {
 			return err
 		}
 		if t.view != nil && t.view.Timeseries {
-			buckets, _ := s.Collection(t.NS.Buckets())
-			bare = buckets != nil && len(buckets.Indexes) == 0
+			var buckets *storage.Collection
+			if buckets, series = s.Collection(t.NS.Buckets()); series {
+				docs = seriesListing(buckets.Options, buckets.Indexes)
+			}
 		}
 		if coll, ok := s.ByUUID(t.uuid); ok && t.exists {
 			docs = clusteredListing(r.Server, coll.Options)
@@ -41,9 +44,9 @@ func runListIndexes(ctx context.Context, r *dispatch.Request, out *dispatch.Repl
 	switch {
 	case err != nil:
 		return err
-	case bare: // their clustered index is not shown either (list_indexes.cpp)
+	case series: // the clustered index of its buckets is not shown (list_indexes.cpp)
 	case t.view != nil && t.view.Timeseries:
-		return servererr.New(servererr.NotImplemented, "listIndexes of a time-series collection is not implemented here")
+		return servererr.New(servererr.NotImplemented, "listIndexes of a time series without buckets is not implemented here")
 	case t.view != nil:
 		return dispatch.NotOnView(t.NS)
 	case !t.exists:
