@@ -40,10 +40,10 @@ type Progress struct {
 	round standing.Round
 	// heads are the stored results of the collections when this verification began.
 	heads map[oplog.Namespace]standing.Head
-	// sources are the UUIDs of the source's collections, as they are stored, and gone are the names of those that neither side has any
-	// more and forgetGone forgets; guarded by Verifier.mu.
+	// sources are the UUIDs of the source's collections, as they are stored, and gone are those that forgetGone forgets; guarded
+	// by Verifier.mu.
 	sources map[oplog.Namespace]oplog.UUID
-	gone    []oplog.Namespace
+	gone    []*standing.Gone
 }
 
 // plan are the ranges of a collection; done are those already compared, by index.
@@ -180,6 +180,7 @@ func (v *Verifier) replaced(ctx context.Context, s *settled) error {
 		return nil
 	}
 	v.untell(l.SourceNS)
+	v.lose(l.SourceNS, false)
 	return v.cfg.Progress.store.Replace(ctx, l, v.cfg.Progress.round.N)
 }
 
@@ -190,13 +191,17 @@ func (v *Verifier) forget(ctx context.Context, sourceNS oplog.Namespace, mayBeRe
 	v.mu.Lock()
 	known := p.sources[sourceNS]
 	v.mu.Unlock()
-	forgotten, err := p.store.Forget(ctx, sourceNS, known, p.round.N, !mayBeRenamed)
-	if err == nil && !forgotten {
-		v.mu.Lock()
-		p.gone = append(p.gone, sourceNS)
-		v.mu.Unlock()
+	gone, err := p.store.Forget(ctx, sourceNS, known, p.round.N)
+	if err != nil || gone == nil {
+		return err
 	}
-	return err
+	if !mayBeRenamed {
+		return p.store.ForgetGone(ctx, gone)
+	}
+	v.mu.Lock()
+	p.gone = append(p.gone, gone)
+	v.mu.Unlock()
+	return nil
 }
 
 // forgetGone forgets the collections that may have had another name, and were compared under that.
@@ -204,8 +209,8 @@ func (v *Verifier) forgetGone(ctx context.Context) error {
 	if !v.stores() {
 		return nil
 	}
-	for _, ns := range v.cfg.Progress.gone {
-		if err := v.forget(ctx, ns, false); err != nil {
+	for _, g := range v.cfg.Progress.gone {
+		if err := v.cfg.Progress.store.ForgetGone(ctx, g); err != nil {
 			return err
 		}
 	}

@@ -176,18 +176,19 @@ func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins 
 // renamed returns the statements that mark the collections which had another name when a comparison has found them to differ: the differences
 // stored under that name are forgotten.
 func (s *Store) renamed(docs map[oplog.Namespace]*document, listed []Listed, mark *Mark) (marks []metadata.Statement, err error) {
-	differ := map[string]oplog.Namespace{}
+	differ := map[string][]oplog.Namespace{}
 	for ns, d := range docs {
 		if !d.differs() {
 			continue
 		}
-		differ[string(d.Source.Data)] = ns
+		differ[string(d.Source.Data)] = append(differ[string(d.Source.Data)], ns)
 		if d.Pass != nil { // another verification may have forgotten the collection before the pass was stored
-			differ[string(d.Pass.Source.Data)] = ns
+			differ[string(d.Pass.Source.Data)] = append(differ[string(d.Pass.Source.Data)], ns)
 		}
 	}
 	for _, l := range listed {
-		if ns, is := differ[string(l.Source[:])]; !is || ns == l.SourceNS || l.Source == (oplog.UUID{}) {
+		another := func(ns oplog.Namespace) bool { return ns != l.SourceNS }
+		if l.Source == (oplog.UUID{}) || !slices.ContainsFunc(differ[string(l.Source[:])], another) {
 			continue
 		}
 		st, err := marking(metadata.ByID(s.id(l.SourceNS)), mark)
@@ -240,22 +241,31 @@ func notLater(dst []byte, field string, round int64) []byte {
 	})
 }
 
+// Gone is a collection that is known to differ, and neither side has any more: it may have another name.
+type Gone struct{ which func([]byte) []byte }
+
 // Forget forgets a collection that neither side has any more, as a verification finds in a round. Source is the UUID by which the
-// verification knows it: another one is not forgotten, nor one that a later round has compared. Unless differs is set, one that is known
-// to differ is not forgotten either, and Forget returns false: it may have another name.
-func (s *Store) Forget(ctx context.Context, sourceNS oplog.Namespace, source oplog.UUID, round int64, differs bool) (bool, error) {
+// verification knows it: another one is not forgotten, nor one that a later round has compared. One that is known to differ is not
+// forgotten either, but returned.
+func (s *Store) Forget(ctx context.Context, sourceNS oplog.Namespace, source oplog.UUID, round int64) (*Gone, error) {
 	docs, err := s.find(ctx, metadata.ByID(s.id(sourceNS)), fields...)
 	if err != nil || len(docs) == 0 {
-		return err == nil, err
+		return nil, err
 	}
+	which := unchanged(s.notAfter(sourceNS, source, round), docs[0], "source", "is.at", "fault.at", "pass.told", "pass.toldMore")
 	var d document
-	if bson.Unmarshal(docs[0], &d) == nil && !differs {
+	if bson.Unmarshal(docs[0], &d) == nil {
 		if d.repair(); d.differs() {
-			return false, nil
+			return &Gone{which}, nil
 		}
 	}
-	which := unchanged(s.notAfter(sourceNS, source, round), docs[0], "is.at", "pass.told")
-	return true, s.write(ctx, metadata.Delete(s.DB, metadata.Verified, which))
+	return nil, s.ForgetGone(ctx, &Gone{which})
+}
+
+// ForgetGone forgets a collection that Forget has returned, once it was compared under its other name. It does nothing if anything was
+// found since: another collection may have got the name, or the same one has it again.
+func (s *Store) ForgetGone(ctx context.Context, g *Gone) error {
+	return s.write(ctx, metadata.Delete(s.DB, metadata.Verified, g.which))
 }
 
 // Replace records that the source's collection is another one than the one that the verification had listed: it counts from the

@@ -205,7 +205,10 @@ type document struct {
 	Is     *Result `bson:"is,omitempty"`
 	Fault  *Fault  `bson:"fault,omitempty"`
 	Mark   *Mark   `bson:"mark,omitempty"`
-	Pass   *Pass   `bson:"pass,omitempty"`
+	// Differed is Mark.Target of the newest mark whose Why begins with WhyDiffers: a mark for another reason may have replaced it. Nil
+	// for none, and if an earlier release has stored that.
+	Differed *bson.Timestamp `bson:"differed,omitempty"`
+	Pass     *Pass           `bson:"pass,omitempty"`
 	// Repaired are documents that were found the same at a later cut than the result's, the newest
 	// ones.
 	Repaired []Repaired `bson:"repaired,omitempty"`
@@ -288,7 +291,11 @@ func (d *document) passOf(round int64) *Pass {
 // differed reports whether a comparison has found a difference in the collection that no other one has looked for since: it counts then
 // although no round has listed it yet.
 func (d *document) differed() bool {
-	return d.marked() && strings.HasPrefix(d.Mark.Why, WhyDiffers) && oplog.CompareTimestamps(d.Mark.Target, justBefore(d.SourceAt)) >= 0
+	at := d.Differed
+	if m := d.Mark; m != nil && strings.HasPrefix(m.Why, WhyDiffers) && (at == nil || oplog.CompareTimestamps(m.Target, *at) > 0) {
+		at = &m.Target
+	}
+	return at != nil && (d.Is == nil || oplog.CompareTimestamps(d.Is.First.Target, *at) <= 0) && oplog.CompareTimestamps(*at, justBefore(d.SourceAt)) >= 0
 }
 
 // differs reports whether a difference in the collection is known, or was.

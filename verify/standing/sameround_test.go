@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -168,7 +169,7 @@ func TestDifferedNew(t *testing.T) {
 		"it is renamed during the round": func(s *book, r *Round) Listed {
 			l := Listed{NS: "td.d", SourceNS: "d.d", Source: second.Source, At: cutAt(0, s.future+116).Target}
 			must.Succeed(s.t, s.Replace(s.t.Context(), l, r.N))
-			must.Get(s.Forget(s.t.Context(), "d.c", second.Source, r.N, true))(s.t)
+			forget(s.t, s.Store, "d.c", second.Source, r.N)
 			return l
 		},
 	} {
@@ -186,9 +187,15 @@ func TestDifferedNew(t *testing.T) {
 			s.end(&round)
 			l = begin(s, &round)
 			s.again(s.Store, 120, append(list("d.a", "d.b"), l))
-			if st := read(t, s.Store); st.AsOf != nil || len(st.Unverified) != 1 || st.Unverified[0].SourceNS != l.SourceNS {
-				t.Errorf("%+v", st)
+			counts := func(what string) {
+				t.Helper()
+				if st := read(t, s.Store); st.AsOf != nil || len(st.Unverified) != 1 || st.Unverified[0].SourceNS != l.SourceNS {
+					t.Errorf("%s: %+v", what, st)
+				}
 			}
+			counts("begun")
+			must.Succeed(t, s.BeforeClear(t.Context(), &guard.State{Touched: []guard.Touched{{Source: l.SourceNS, Until: cutAt(0, s.future+120).Target}}}))
+			counts("marked for another reason")
 			next := Round{N: round.N + 1}
 			must.Succeed(t, s.SaveResult(t.Context(), l, result(next.N, cutAt(121, s.future+121)), &Told{}))
 			if st := read(t, s.Store); st.AsOf == nil || st.Differences != 0 {
@@ -223,11 +230,28 @@ func TestForgetDiffers(t *testing.T) {
 		ns              oplog.Namespace
 		differs, forgot bool
 	}{{"d.b", false, false}, {"d.a", false, true}, {"d.b", true, true}, {"d.b", false, true}} {
-		if forgot := must.Get(s.Forget(t.Context(), tt.ns, id(tt.ns, 1), round.N, tt.differs))(t); forgot != tt.forgot {
+		gone := must.Get(s.Forget(t.Context(), tt.ns, id(tt.ns, 1), round.N))(t)
+		if forgot := gone == nil || tt.differs; forgot != tt.forgot {
 			t.Errorf("%+v: forgotten: %t", tt, forgot)
+		}
+		if gone != nil && tt.differs {
+			must.Succeed(t, s.ForgetGone(t.Context(), gone))
 		}
 	}
 	if st := read(t, s.Store); st.Collections != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestRenamedTwice: a collection is marked that differed under another name, also if it is known to differ under its present one, too.
+func TestRenamedTwice(t *testing.T) {
+	t.Parallel()
+	s := &Store{Link: "l"}
+	first, second := &document{Source: uuid(id("d.c", 1)), Pass: &Pass{Told: missing("1")}}, &document{Source: uuid(id("d.c", 1)), Pass: &Pass{Told: missing("2")}}
+	for range 100 { // in any order
+		marks, err := s.renamed(map[oplog.Namespace]*document{"d.b": first, "d.c": second}, []Listed{{NS: "td.c", SourceNS: "d.c", Source: id("d.c", 1)}}, &Mark{Why: whyReplaced})
+		if err != nil || len(marks) != 1 {
+			t.Fatal(err, len(marks))
+		}
 	}
 }

@@ -171,7 +171,11 @@ func (s *Store) Mark(ctx context.Context, why string, sourceNS ...oplog.Namespac
 // marking returns the statement that marks a collection, unless it has a mark of a later time.
 func marking(filter func([]byte) []byte, mark *Mark) (metadata.Statement, error) {
 	// Documents compare by their first fields first: that of a Mark is the time.
-	doc, err := bson.Marshal(bson.D{{Key: "mark", Value: mark}})
+	latest := bson.D{{Key: "mark", Value: mark}}
+	if strings.HasPrefix(mark.Why, WhyDiffers) {
+		latest = append(latest, bson.E{Key: "differed", Value: mark.Target})
+	}
+	doc, err := bson.Marshal(latest)
 	if err != nil {
 		return metadata.Statement{}, fmt.Errorf("mark a collection as not verified: %w", err)
 	}
@@ -262,7 +266,7 @@ func markedBefore(dst []byte, last bson.Timestamp) []byte {
 
 // fields are the fields of a document that the standing depends on: all but the ranges.
 var fields = []string{
-	"ns", "source", "sourceAt", "joined", "is", "fault", "mark", "repaired", "pass.found", "pass.more", "pass.told", "pass.toldMore", "pass.round", "pass.source", "n", "complete", "began", "at", "listed", "begins", "last",
+	"ns", "source", "sourceAt", "joined", "is", "fault", "mark", "differed", "repaired", "pass.found", "pass.more", "pass.told", "pass.toldMore", "pass.round", "pass.source", "n", "complete", "began", "at", "listed", "begins", "last",
 }
 
 // find reads documents with read concern majority.
