@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -14,12 +15,15 @@ import (
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
-// TestGoneAndBack: a collection that is known to differ has another name when it is to be compared, and then its name again, or another
-// collection has that. The differences that its comparison finds then are not forgotten with those known before.
+// TestGoneAndBack: a collection, which may be known to differ, has another name when it is to be compared, and then its name again, or
+// another collection has that. The differences that its comparison finds then are not forgotten with those known before.
 func TestGoneAndBack(t *testing.T) {
 	t.Parallel()
-	for _, back := range []string{"d.c", "d.x"} {
-		t.Run(back, func(t *testing.T) {
+	for _, tt := range []struct {
+		back  string
+		known bool
+	}{{"d.c", true}, {"d.x", true}, {"d.c", false}, {"d.x", false}} {
+		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			t.Parallel()
 			source, target := cluster(t), cluster(t)
 			for _, c := range []mongo.Caller{source, target} {
@@ -27,7 +31,10 @@ func TestGoneAndBack(t *testing.T) {
 					insertRaw(t, c, name, doc(element(t, "_id", 1)))
 				}
 			}
-			insertRaw(t, source, "d.b", doc(element(t, "_id", 2)))
+			differ := func() { insertRaw(t, source, "d.b", doc(element(t, "_id", 2))) }
+			if tt.known {
+				differ()
+			}
 			var begun atomic.Int32
 			rename := func(from, to string) {
 				for _, c := range []mongo.Caller{source, target} {
@@ -39,9 +46,9 @@ func TestGoneAndBack(t *testing.T) {
 					switch coll, _ := cmd.Body.Lookup("find").StringValueOK(); {
 					case coll == "b" && begun.CompareAndSwap(1, 2):
 						rename("d.b", "d.c")
-					case coll == "x" && begun.CompareAndSwap(2, 3) && back == "d.x":
+					case coll == "x" && begun.CompareAndSwap(2, 3) && tt.back == "d.x":
 						rename("d.x", "d.b")
-					case coll == "z" && begun.CompareAndSwap(3, 4) && back == "d.c":
+					case coll == "z" && begun.CompareAndSwap(3, 4) && tt.back == "d.c":
 						rename("d.c", "d.b")
 					}
 					return source.Call(ctx, cmd)
@@ -50,12 +57,16 @@ func TestGoneAndBack(t *testing.T) {
 				Found: func(*Difference) error { return nil }, Progress: &Progress{Target: target, DB: "replicator", Link: "l"},
 			}
 			check(t, config)
+			if !tt.known {
+				differ()
+			}
 			insertRaw(t, source, "d.x", doc(element(t, "_id", 3)))
 			begun.Store(1)
 			config.Progress = &Progress{Target: target, DB: "replicator", Link: "l"}
 			check(t, config)
 			st := must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t)
-			if begun.Load() < 3 || st.Differences != 2 {
+			unended := slices.ContainsFunc(st.Differing, func(d standing.Differing) bool { return d.AsOf == nil })
+			if begun.Load() < 3 || st.Differences != 2 || unended {
 				t.Errorf("%d renamed, %+v", begun.Load(), st)
 			}
 		})

@@ -192,15 +192,19 @@ func (v *Verifier) forget(ctx context.Context, sourceNS oplog.Namespace, mayBeRe
 	known := p.sources[sourceNS]
 	v.mu.Unlock()
 	gone, err := p.store.Forget(ctx, sourceNS, known, p.round.N)
-	if err != nil || gone == nil {
+	if err == nil && gone != nil && !mayBeRenamed {
+		err, gone = p.store.ForgetGone(ctx, gone), nil
+	}
+	if err != nil {
 		return err
 	}
-	if !mayBeRenamed {
-		return p.store.ForgetGone(ctx, gone)
-	}
 	v.mu.Lock()
-	p.gone = append(p.gone, gone)
-	v.mu.Unlock()
+	defer v.mu.Unlock()
+	if gone != nil {
+		p.gone = append(p.gone, gone)
+	} else {
+		delete(p.sources, sourceNS) // it is recorded again if it gets its name back
+	}
 	return nil
 }
 

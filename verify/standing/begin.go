@@ -182,8 +182,8 @@ func (s *Store) renamed(docs map[oplog.Namespace]*document, listed []Listed, mar
 			continue
 		}
 		differ[string(d.Source.Data)] = append(differ[string(d.Source.Data)], ns)
-		if d.Pass != nil { // another verification may have forgotten the collection before the pass was stored
-			differ[string(d.Pass.Source.Data)] = append(differ[string(d.Pass.Source.Data)], ns)
+		if p := d.Pass; p != nil && !p.Source.Equal(d.Source) { // another verification has forgotten or replaced the collection before the pass was stored
+			differ[string(p.Source.Data)] = append(differ[string(p.Source.Data)], "")
 		}
 	}
 	for _, l := range listed {

@@ -255,3 +255,22 @@ func TestRenamedTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestToldOfForgotten: differences that are reported in a collection after another verification has forgotten its name are not forgotten
+// as another round begins.
+func TestToldOfForgotten(t *testing.T) {
+	t.Parallel()
+	for _, resume := range []bool{true, false} {
+		s, _ := begun(t)
+		all := list("d.a", "d.b")
+		round := s.again(s.Store, 110, all)
+		forget(t, s.Store, "d.b", all[1].Source, round.N)
+		must.Succeed(t, s.SaveTold(t.Context(), "d.b", all[1].Source, round.N, missing("1"), 0))
+		if _, _, err := beginAs(t.Context(), s.Store, all, resume, cutAt(120, s.future+120), time.Unix(5000, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if st := read(t, s.Store); st.AsOf != nil {
+			t.Errorf("resumed %t: %+v", resume, st)
+		}
+	}
+}
