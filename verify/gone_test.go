@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -100,5 +101,55 @@ func TestFoundOfFormer(t *testing.T) {
 	want := []standing.Found{standing.NewFound("missing", IDText(bson.RawValue{Type: bson.TypeInt32, Value: []byte{3, 0, 0, 0}}), "", "")}
 	if len(st.Differing) != 1 || !slices.Equal(st.Differing[0].Found, want) {
 		t.Errorf("%+v", st.Differing)
+	}
+}
+
+// TestReplacedDiffers: a difference that is known in a collection is not forgotten when another one gets its name, before it was compared
+// under its other name.
+func TestReplacedDiffers(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		insertRaw(t, c, "d.b", doc(element(t, "_id", 1)))
+	}
+	insertRaw(t, source, "d.b", doc(element(t, "_id", 2)))
+	var replaced, killed atomic.Bool
+	errKilled := errors.New("killed")
+	config := func() Config {
+		return Config{
+			Source: callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+				coll, _ := cmd.Body.Lookup("find").StringValueOK()
+				if coll == "b" && replaced.CompareAndSwap(true, false) {
+					for _, c := range []mongo.Caller{source, target} {
+						run(t, c, "admin", bson.D{{Key: "renameCollection", Value: "d.b"}, {Key: "to", Value: "d.c"}}) //nolint:contextcheck // a command of the test
+						run(t, c, "d", bson.D{{Key: "create", Value: "b"}})                                            //nolint:contextcheck // as above
+					}
+				}
+				if coll == "c" && killed.Load() {
+					return nil, errKilled
+				}
+				return source.Call(ctx, cmd)
+			}),
+			Target: target, Cuts: &rest{source: source, target: target}, Workers: 1, Scope: everything(t),
+			Found: func(*Difference) error { return nil }, Progress: &Progress{Target: target, DB: "replicator", Link: "l"},
+		}
+	}
+	check(t, config())
+	replaced.Store(true)
+	killed.Store(true)
+	for _, resume := range []bool{false, true, false} {
+		cfg := config()
+		cfg.Progress.Resume = resume
+		if _, err := must.Get(New(cfg))(t).Run(t.Context()); !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		if st := must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t); st.AsOf != nil {
+			t.Errorf("resumed %t: %+v", resume, st)
+		}
+	}
+	killed.Store(false)
+	check(t, config())
+	if st := must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t); st.AsOf == nil || st.Differences != 1 || st.Collections != 2 {
+		t.Errorf("compared: %+v", st)
 	}
 }

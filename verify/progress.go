@@ -181,7 +181,15 @@ func (v *Verifier) replaced(ctx context.Context, s *settled) error {
 	}
 	v.untell(l.SourceNS)
 	v.lose(l.SourceNS, false)
-	return v.cfg.Progress.store.Replace(ctx, l, v.cfg.Progress.round.N)
+	former, err := v.cfg.Progress.store.Replace(ctx, l, v.cfg.Progress.round.N)
+	if former != nil { // it is compared again, if it has another name
+		v.mu.Lock()
+		v.cfg.Progress.gone = append(v.cfg.Progress.gone, &former.Gone)
+		v.moves.left[former.Source] = true
+		delete(v.moves.compared, former.Source)
+		v.mu.Unlock()
+	}
+	return err
 }
 
 // forget records that neither side has a collection any more. If it is known to differ, and may have another name now, that is

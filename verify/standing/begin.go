@@ -2,6 +2,7 @@ package standing
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -268,29 +269,65 @@ func (s *Store) ForgetGone(ctx context.Context, g *Gone) error {
 	return s.write(ctx, metadata.Delete(s.DB, metadata.Verified, g.which))
 }
 
+// Former is a collection that is known to differ, whose name another one has got.
+type Former struct {
+	Source oplog.UUID
+	Gone   Gone
+}
+
 // Replace records that the source's collection is another one than the one that the verification had listed: it counts from the
 // next round on. It does nothing if another verification has recorded that, or knows a later collection of the name. One that
-// differed under another name is marked.
-func (s *Store) Replace(ctx context.Context, l Listed, round int64) error {
+// differed under another name is marked. The former one of the name is returned if it is known to differ: the link is not verified
+// before that one is forgotten, or another round has begun.
+func (s *Store) Replace(ctx context.Context, l Listed, round int64) (*Former, error) {
 	docs, err := s.ofSource(ctx, l.Source)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	marks, err := s.renamed(docs, []Listed{l}, &Mark{Target: justBefore(l.At), Why: whyReplaced, At: time.Now().UTC()})
+	mark := &Mark{Target: justBefore(l.At), Why: whyReplaced, At: time.Now().UTC()}
+	marks, err := s.renamed(docs, []Listed{l}, mark)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if len(marks) > 0 {
+	former, aside, err := s.former(ctx, l, mark)
+	if err != nil {
+		return nil, err
+	}
+	if marks = append(marks, aside...); len(marks) > 0 {
 		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, marks...)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	err = s.set(ctx, s.replaceable(l), true,
 		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "sourceAt", Value: l.At}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
 	if servererr.IsDuplicateKey(err) {
-		return nil
+		return former, nil
 	}
-	return err
+	return former, err
+}
+
+// former returns the collection that has had a name before, if it is known to differ, and the statements that put that aside.
+func (s *Store) former(ctx context.Context, l Listed, mark *Mark) (*Former, []metadata.Statement, error) {
+	docs, err := s.find(ctx, metadata.ByID(s.id(l.SourceNS)), fields...)
+	if err != nil || len(docs) == 0 {
+		return nil, nil, err
+	}
+	var d document
+	if bson.Unmarshal(docs[0], &d) != nil || d.Source.Equal(uuid(l.Source)) || len(d.Source.Data) != len(oplog.UUID{}) || d.Joined == 0 {
+		return nil, nil, nil //nolint:nilerr // One that cannot be read counts as one that was never compared.
+	}
+	if d.repair(); !d.differs() || oplog.UUID(d.Source.Data) == (oplog.UUID{}) {
+		return nil, nil, nil
+	}
+	f := &Former{Source: oplog.UUID(d.Source.Data)}
+	aside := metadata.ByID(s.id("/gone/" + oplog.Namespace(hex.EncodeToString(d.Source.Data)))) // no database has an empty name
+	f.Gone = Gone{aside}
+	st, err := setting(aside, true, bson.D{{Key: "ns", Value: d.NS}, {Key: "source", Value: d.Source}, {Key: "joined", Value: 1}})
+	if err != nil {
+		return nil, nil, err
+	}
+	marked, err := marking(aside, mark)
+	return f, []metadata.Statement{st, marked}, err
 }
 
 // replaceable is a filter for the document of an earlier collection of a name, which no verification has listed or compared later.

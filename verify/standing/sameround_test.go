@@ -168,7 +168,7 @@ func TestDifferedNew(t *testing.T) {
 		},
 		"it is renamed during the round": func(s *book, r *Round) Listed {
 			l := Listed{NS: "td.d", SourceNS: "d.d", Source: second.Source, At: cutAt(0, s.future+116).Target}
-			must.Succeed(s.t, s.Replace(s.t.Context(), l, r.N))
+			must.Get(s.Replace(s.t.Context(), l, r.N))(s.t)
 			forget(s.t, s.Store, "d.c", second.Source, r.N)
 			return l
 		},
@@ -179,7 +179,7 @@ func TestDifferedNew(t *testing.T) {
 			round := s.again(s.Store, 110, list("d.a", "d.b"))
 			l := second
 			l.At = cutAt(0, s.future+111).Target
-			must.Succeed(t, s.Replace(t.Context(), l, round.N))
+			must.Get(s.Replace(t.Context(), l, round.N))(t)
 			must.Succeed(t, s.SaveTold(t.Context(), "d.c", id("d.c", 1), round.N, missing("1"), 0))
 			if st := s.is("reported", 100, 2, 2, 1); st.Differences != 1 {
 				t.Errorf("%+v", st)

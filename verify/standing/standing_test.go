@@ -185,7 +185,7 @@ func TestResumed(t *testing.T) {
 	third := again[1]
 	third.Source = id("d.b", 3)
 	third.At = cutAt(0, s.future+135).Target
-	must.Succeed(t, s.Replace(t.Context(), third, round.N))
+	must.Get(s.Replace(t.Context(), third, round.N))(t)
 	s.is("made again", 100, 1, 1, 1)
 	round, heads = s.begin(140, []Listed{again[0], third})
 	s.end(&round)

@@ -245,7 +245,7 @@ func TestSuspendedReplace(t *testing.T) {
 				s.differs(&resumed, all[1], 120)
 				s.end(&resumed)
 			})
-			must.Succeed(t, late.Replace(t.Context(), second, round.N))
+			must.Get(late.Replace(t.Context(), second, round.N))(t)
 			if st := read(t, s.Store); st.Differences != 1 {
 				t.Errorf("the difference is forgotten: %+v", st)
 			}
@@ -320,7 +320,7 @@ func TestReplacedAfterLaterRound(t *testing.T) {
 			}
 
 			all[1].Source, all[1].At = id("d.b", 3), cutAt(0, s.future+130).Target
-			must.Succeed(t, s.Replace(t.Context(), all[1], round.N))
+			must.Get(s.Replace(t.Context(), all[1], round.N))(t)
 			s.differs(&round, all[1], 131)
 			s.again(s.Store, 140, all)
 			if st := read(t, s.Store); st.Differences != 1 {
