@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -153,7 +154,7 @@ type process struct {
 	n      *nest
 	name   string
 	depth  int
-	killed bool
+	killed atomic.Bool
 }
 
 var errNestKilled = errors.New("killed")
@@ -161,7 +162,10 @@ var errNestKilled = errors.New("killed")
 // Call implements mongo.Caller.
 func (p *process) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	n := p.n
-	if p.killed = p.killed || n.fault != ""; p.killed {
+	if n.fault != "" {
+		p.killed.Store(true)
+	}
+	if p.killed.Load() {
 		return nil, errNestKilled
 	}
 	name := simcaller.Name(cmd)
@@ -171,7 +175,7 @@ func (p *process) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 	}
 	switch draw := n.rand.IntN(12); {
 	case draw < 2:
-		p.killed = true
+		p.killed.Store(true)
 		n.log("%s is killed, before %t: %s %s", p.name, draw == 0, name, cmd.Docs)
 		if draw == 1 {
 			_, _ = p.Caller.Call(ctx, cmd)
@@ -211,7 +215,7 @@ func (n *nest) verify(depth int) {
 		Progress: &Progress{Target: p, DB: "replicator", Link: n.link, Resume: resume},
 	}))(n.t).Run(n.t.Context())
 	n.log("%s ends: %v", p.name, err)
-	if (err != nil) != p.killed {
+	if (err != nil) != p.killed.Load() {
 		n.fail("%s: %v", p.name, err)
 	}
 	n.check()
