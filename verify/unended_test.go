@@ -137,6 +137,38 @@ func TestFoundBeforeEnd(t *testing.T) {
 	}
 }
 
+// TestFoundInView: a difference in a view, which has no ranges, was reported, and the verification was killed. It is gone once the
+// resumed one has found the view equal.
+func TestFoundInView(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	view := func(c mongo.Caller, of string) {
+		run(t, c, "d", bson.D{{Key: "create", Value: "v"}, {Key: "viewOn", Value: of}, {Key: "pipeline", Value: bson.A{}}})
+	}
+	view(source, "a")
+	view(target, "b")
+	errKilled := errors.New("killed")
+	check := func(resume bool, found error) standing.Standing {
+		t.Helper()
+		_, err := must.Get(New(Config{
+			Source: source, Target: target, Cuts: &rest{source: source, target: target}, Workers: 1, Scope: everything(t),
+			Found: func(*Difference) error { return found }, Progress: &Progress{Target: target, DB: "replicator", Link: "l", Resume: resume},
+		}))(t).Run(t.Context())
+		if !errors.Is(err, found) {
+			t.Fatalf("%v, want %v", err, found)
+		}
+		return must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t)
+	}
+	if st := check(false, errKilled); st.Differences != 1 {
+		t.Fatalf("reported: %+v", st)
+	}
+	run(t, target, "d", bson.D{{Key: "drop", Value: "v"}})
+	view(target, "a")
+	if st := check(true, nil); st.Differences != 0 || st.AsOf == nil {
+		t.Errorf("resumed: %d differences, %q", st.Differences, st.Why)
+	}
+}
+
 // TestFoundRenamed: a difference that was reported in a collection which has got the name of another one, that was compared before,
 // counts once another round begins, also if the comparison was killed.
 func TestFoundRenamed(t *testing.T) {

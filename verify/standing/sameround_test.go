@@ -115,6 +115,24 @@ func TestLateFault(t *testing.T) {
 	}
 }
 
+// TestLateResult: a process that was suspended before it has stored its comparison of a collection does not take back that the process
+// which went on with the round could not compare it later.
+func TestLateResult(t *testing.T) {
+	t.Parallel()
+	for name, later := range map[string]time.Duration{"later": time.Second, "earlier": -time.Second} {
+		s, _ := begun(t)
+		all := list("d.a", "d.b")
+		round := s.again(s.Store, 110, all)
+		is := result(round.N, cutAt(110, s.future+110))
+		is.At = time.Unix(120, 0)
+		must.Succeed(t, s.SaveFault(t.Context(), "d.b", &Fault{Why: "planted", Round: round.N, At: is.At.Add(later)}, &Told{}))
+		must.Succeed(t, s.SaveResult(t.Context(), all[1], is, &Told{}))
+		if st := read(t, s.Store); (len(st.Unchecked) > 0) != (later > 0) {
+			t.Errorf("%s: %+v", name, st.Unchecked)
+		}
+	}
+}
+
 // TestEndKeepsTold: the end of a comparison does not take back what another one of the same round has reported meanwhile, which it
 // does not know.
 func TestEndKeepsTold(t *testing.T) {
