@@ -27,6 +27,22 @@ func fleet() object {
 	}}
 }
 
+// TestOfMany: the page of a process of many links goes to the list of all, and asks for nothing that only one link has.
+func TestOfMany(t *testing.T) {
+	t.Parallel()
+	f := serve(t, object{"at": ago(0), "version": "1", "links": []any{}})
+	f.links, f.mute = fleet(), true
+	b := open(t, f.URL)
+	eval[bool](b, `(window.fetch = new Proxy(fetch, { apply(f, on, args) { sessionStorage.asked = args[0]; return Reflect.apply(f, on, args) } }), true)`)
+	f.set(func() { f.mute = false })
+	b.arrives("/fleet")
+	b.shown("links", "Steady")
+	if asked := eval[string](b, `sessionStorage.asked ?? ""`); asked != "" {
+		t.Errorf("asked for %s", asked)
+	}
+	b.quiet(f.URL)
+}
+
 // TestFleet: the worst link is first; a link without a recent report is unknown; the filters are in the
 // address, and come from it.
 func TestFleet(t *testing.T) {

@@ -22,7 +22,7 @@ for (const view of views.slice(1)) view({ link: null });
 follow("events", {
 	status(s) {
 		// An agent has many links, each with a page.
-		if (!s.verdict && s.links) location.replace("fleet");
+		if (!s.verdict && s.links) return location.replace("fleet");
 		// Another version has another page.
 		if (version !== null && s.version !== version && !$("ask").open) location.reload();
 		version = s.version;
@@ -36,6 +36,6 @@ follow("events", {
 		}
 	},
 	event: (e) => addEvents([e]),
-	fresh: loadCharts,
+	fresh: () => version !== null && loadCharts(),
 	live: showLive,
 });
