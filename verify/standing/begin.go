@@ -223,6 +223,9 @@ func deletion(filter func([]byte) []byte) bson.Raw {
 	})
 }
 
+// findings are the fields of a collection's document that say whether a difference in it is known.
+var findings = []string{"is.at", "pass.found", "pass.more", "pass.told", "pass.toldMore", "differed"}
+
 // notAfter is a filter for the document of a collection with a UUID at the source that no later round has listed or compared.
 func (s *Store) notAfter(sourceNS oplog.Namespace, source oplog.UUID, round int64) func([]byte) []byte {
 	return upTo(func(dst []byte) []byte {
@@ -253,7 +256,7 @@ func (s *Store) Forget(ctx context.Context, sourceNS oplog.Namespace, source opl
 	if err != nil || len(docs) == 0 {
 		return nil, err
 	}
-	which := unchanged(s.notAfter(sourceNS, source, round), docs[0], "source", "is.at", "fault.at", "pass.told", "pass.toldMore")
+	which := unchanged(s.notAfter(sourceNS, source, round), docs[0], append([]string{"source", "fault.at"}, findings...)...)
 	var d document
 	if bson.Unmarshal(docs[0], &d) == nil {
 		if d.repair(); d.differs() {
@@ -289,31 +292,52 @@ func (s *Store) Replace(ctx context.Context, l Listed, round int64) (*Former, er
 	if err != nil {
 		return nil, err
 	}
-	former, aside, err := s.former(ctx, l, mark)
-	if err != nil {
-		return nil, err
-	}
-	if marks = append(marks, aside...); len(marks) > 0 {
+	if len(marks) > 0 {
 		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, marks...)); err != nil {
 			return nil, err
 		}
 	}
-	err = s.set(ctx, s.replaceable(l), true,
-		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "sourceAt", Value: l.At}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
-	if servererr.IsDuplicateKey(err) {
-		return former, nil
+	for {
+		former, done, err := s.replace(ctx, l, round, mark)
+		if err != nil || done {
+			return former, err
+		}
 	}
-	return former, err
 }
 
-// former returns the collection that has had a name before, if it is known to differ, and the statements that put that aside.
-func (s *Store) former(ctx context.Context, l Listed, mark *Mark) (*Former, []metadata.Statement, error) {
+// replace is one attempt of Replace. It is not done if another verification has found something in the former collection meanwhile.
+func (s *Store) replace(ctx context.Context, l Listed, round int64, mark *Mark) (former *Former, done bool, err error) {
 	docs, err := s.find(ctx, metadata.ByID(s.id(l.SourceNS)), fields...)
-	if err != nil || len(docs) == 0 {
-		return nil, nil, err
+	if err != nil {
+		return nil, false, err
 	}
+	var raw bson.Raw
+	if len(docs) > 0 {
+		raw = docs[0]
+	}
+	former, aside, err := s.former(l, raw, mark)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(aside) > 0 {
+		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, aside...)); err != nil {
+			return nil, false, err
+		}
+	}
+	err = s.set(ctx, unchanged(s.replaceable(l), raw, findings...), true,
+		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "sourceAt", Value: l.At}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
+	if !servererr.IsDuplicateKey(err) {
+		return former, true, err
+	}
+	docs, err = s.find(ctx, s.replaceable(l), "_id")
+	return former, len(docs) == 0, err
+}
+
+// former returns the collection that has had a name before, if it is known to differ, and the statements that put that aside. Raw is its
+// document, nil for none.
+func (s *Store) former(l Listed, raw bson.Raw, mark *Mark) (*Former, []metadata.Statement, error) {
 	var d document
-	if bson.Unmarshal(docs[0], &d) != nil || d.Source.Equal(uuid(l.Source)) || len(d.Source.Data) != len(oplog.UUID{}) || d.Joined == 0 {
+	if raw == nil || bson.Unmarshal(raw, &d) != nil || d.Source.Equal(uuid(l.Source)) || len(d.Source.Data) != len(oplog.UUID{}) || d.Joined == 0 {
 		return nil, nil, nil //nolint:nilerr // One that cannot be read counts as one that was never compared.
 	}
 	if d.repair(); !d.differs() || oplog.UUID(d.Source.Data) == (oplog.UUID{}) {

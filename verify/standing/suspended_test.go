@@ -3,6 +3,8 @@ package standing
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -248,6 +250,44 @@ func TestSuspendedReplace(t *testing.T) {
 			must.Get(late.Replace(t.Context(), second, round.N))(t)
 			if st := read(t, s.Store); st.Differences != 1 {
 				t.Errorf("the difference is forgotten: %+v", st)
+			}
+		})
+	}
+}
+
+// TestSuspendedReplaceOfFormer: what another process finds in the former collection of a name, after a process has read that nothing was
+// found in it and before that has stored that the name has another one, stays known.
+func TestSuspendedReplaceOfFormer(t *testing.T) {
+	t.Parallel()
+	found := []Found{NewFound("missing", "1", "", "")}
+	for name, find := range map[string]func(s *book, round *Round, l Listed) error{
+		"reported": func(s *book, round *Round, _ Listed) error {
+			return s.SaveTold(s.t.Context(), "d.b", id("d.b", 1), round.N, found, 0)
+		},
+		"reported, not listed": func(s *book, round *Round, _ Listed) error {
+			return s.SaveTold(s.t.Context(), "d.b", id("d.b", 1), round.N, nil, 1)
+		},
+		"in a range": func(s *book, round *Round, _ Listed) error {
+			return s.SavePass(s.t.Context(), "d.b", &Pass{Made: bson.NewObjectID(), Round: round.N, Source: uuid(id("d.b", 1)), Done: map[string]Range{}, Found: found})
+		},
+		"compared": func(s *book, round *Round, l Listed) error {
+			s.differs(round, l, 112)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := begun(t)
+			all := list("d.a", "d.b")
+			round := s.again(s.Store, 110, all)
+			second := all[1]
+			second.Source, second.At = id("d.b", 2), cutAt(0, s.future+115).Target
+			former := must.Get(s.suspended(1, func() { must.Succeed(t, find(s, &round, all[1])) }).Replace(t.Context(), second, round.N))(t)
+			if former == nil {
+				t.Fatal("the difference is forgotten")
+			}
+			if st := read(t, s.Store); former.Source != id("d.b", 1) || !slices.ContainsFunc(st.Unverified, func(u Collection) bool { return strings.HasPrefix(string(u.SourceNS), "/gone/") }) {
+				t.Errorf("%v, %+v", former.Source, st)
 			}
 		})
 	}
