@@ -42,7 +42,7 @@ func (c *resumeCommand) Run(ctx context.Context, out cli.Output) error {
 
 // askAlone makes a request without arguments.
 func (f *askFlags) askAlone(ctx context.Context, out cli.Output, kind request.Kind) error {
-	store, _, release, err := f.openLink(ctx)
+	store, _, release, err := f.openGoing(ctx)
 	if err != nil {
 		return err
 	}

@@ -27,12 +27,15 @@ func (c *cutCommand) Run(ctx context.Context, out cli.Output) error {
 	if c.Timeout < time.Second || c.Timeout > request.MostCutWait {
 		fault = fmt.Errorf("--timeout: %s is not between 1s and %s", c.Timeout, request.MostCutWait)
 	}
-	store, _, release, err := c.openLink(ctx, fault)
+	store, state, release, err := c.openLink(ctx, fault)
 	if err != nil {
 		return err
 	}
 	defer release()
 	if c.Wait {
+		if err := c.goesOn(&state); err != nil {
+			return err
+		}
 		return c.next(ctx, out, store)
 	}
 	list, err := store.Cuts(ctx)

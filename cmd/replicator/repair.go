@@ -41,7 +41,7 @@ func (c *repairCommand) Run(ctx context.Context, out cli.Output) error {
 	if err != nil {
 		return err
 	}
-	store, _, release, err := c.openLink(ctx)
+	store, _, release, err := c.openGoing(ctx)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
 	if c.JSON {
 		misplaced = errors.New("--json: only with --list")
 	}
-	store, state, release, err := c.openLink(ctx, checkResync(c.Namespace), misplaced)
+	store, state, release, err := c.openGoing(ctx, checkResync(c.Namespace), misplaced)
 	if err != nil {
 		return err
 	}

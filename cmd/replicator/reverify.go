@@ -25,7 +25,7 @@ func (c *reverifyCommand) Run(ctx context.Context, out cli.Output) error {
 		}
 	}
 	args, err := json.Marshal(request.AgainArgs{Namespaces: c.Namespace})
-	store, _, release, err := c.openLink(ctx, append(faults, err)...)
+	store, _, release, err := c.openGoing(ctx, append(faults, err)...)
 	if err != nil {
 		return err
 	}

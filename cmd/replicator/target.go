@@ -64,6 +64,28 @@ func (f *linkFlags) openLink(ctx context.Context, more ...error) (store *checkpo
 	return store, state, set.Close, nil
 }
 
+// openGoing is openLink for a command that asks the link for something: one that has ended does nothing any more.
+func (f *linkFlags) openGoing(ctx context.Context, more ...error) (*checkpoint.Store, checkpoint.State, func(), error) {
+	store, state, release, err := f.openLink(ctx, more...)
+	if err == nil {
+		if err = f.goesOn(&state); err != nil {
+			release()
+		}
+	}
+	return store, state, release, err
+}
+
+// goesOn returns an error if the link has ended.
+func (f *linkFlags) goesOn(state *checkpoint.State) error {
+	if state.Over == nil {
+		return nil
+	}
+	return &cli.Error{
+		Err: &checkpoint.OverError{Link: f.Link, Over: *state.Over}, Code: exitResync,
+		Hint: "A link that has ended does nothing any more, and nothing was asked of it. To compare both sides as they are now: replicator verify, without --link.",
+	}
+}
+
 func (f *linkFlags) find(ctx context.Context, set *driver.Set) (*checkpoint.Store, checkpoint.State, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: set, DB: f.MetadataDB, Link: f.Link})
 	if err != nil {

@@ -34,11 +34,16 @@ func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
 	if c.Default && (c.MaxBytesPerSecond != "" || c.MaxOpsPerSecond != "") {
 		both = errors.New("--default removes the limits of the copy: it goes without others of the copy")
 	}
-	link, _, release, err := c.openLink(ctx, faultBytes, faultOps, faultApply, both)
+	link, state, release, err := c.openLink(ctx, faultBytes, faultOps, faultApply, both)
 	if err != nil {
 		return err
 	}
 	defer release()
+	if copies || applies != nil {
+		if err := c.goesOn(&state); err != nil {
+			return err
+		}
+	}
 	store := request.New(link)
 	if copies {
 		if err := c.limitCopy(ctx, out, store, bytes, ops); err != nil {

@@ -182,6 +182,9 @@ func (c *verifyCommand) ofLink(ctx context.Context, target *driver.Set, names *s
 	if err != nil {
 		return err
 	}
+	if err := link.goesOn(&state); err != nil {
+		return err
+	}
 	if f := state.Filters; f != nil && state.Back != nil && len(c.Include)+len(c.Exclude)+len(c.Map) == 0 && !c.UsersAndRoles {
 		if names, err = scope.New(cutover.ScopeOf(f, c.MetadataDB)); err != nil {
 			return err
