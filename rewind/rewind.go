@@ -44,7 +44,7 @@ type Config struct {
 
 // Lost is an operation that only the old source has.
 type Lost struct {
-	// NS is the source's namespace, To the target's.
+	// NS is the source's namespace, To the target's. For a rename that is the old name, or the new one if only that is mirrored.
 	NS, To oplog.Namespace
 	// Op is i, u, d or c, as in an oplog.
 	Op string
@@ -158,17 +158,22 @@ func (l *lister) op(ctx context.Context, op *oplog.Op, wall time.Time, of int) e
 	if !ok {
 		return nil // a no-op changes nothing
 	}
-	ns := op.NS
+	ns, renamed := op.NS, oplog.Namespace("")
 	if op.Kind == oplog.KindCommand {
-		named, _, err := op.Target()
+		named, to, err := op.Target()
 		if err != nil {
 			return err
 		}
 		if named != "" {
-			ns = named
+			ns, renamed = named, to
 		}
 	}
 	to, mirrored := l.cfg.Scope.Target(ns)
+	if !mirrored && renamed != "" {
+		// The collection of the new name is another one from then on.
+		ns = renamed
+		to, mirrored = l.cfg.Scope.Target(ns)
+	}
 	if !mirrored {
 		return nil
 	}

@@ -217,3 +217,24 @@ func TestListInterrupted(t *testing.T) {
 		t.Errorf("%d entries, %+v, %v", len(list), sum, err)
 	}
 }
+
+// TestListRename: a rename is listed if one of its names is mirrored. One that replaces a collection, as an aggregation with $out does, is
+// all that the oplog has of that under its name.
+func TestListRename(t *testing.T) {
+	t.Parallel()
+	s := newSides(t)
+	s.insert(s.source, "shop", "x")
+	s.insert(s.target, "store", "x")
+	after := s.newest()
+	s.run(s.source, "shop", bson.D{{Key: "create", Value: "tmp"}})
+	s.run(s.source, "admin", bson.D{{Key: "renameCollection", Value: "shop.tmp"}, {Key: "to", Value: "shop.a"}, {Key: "dropTarget", Value: true}})
+	s.run(s.source, "admin", bson.D{{Key: "renameCollection", Value: "shop.a"}, {Key: "to", Value: "shop.b"}})
+	s.run(s.source, "admin", bson.D{{Key: "renameCollection", Value: "shop.b"}, {Key: "to", Value: "shop.c"}})
+	want := []string{"c shop.a>store.a", "c shop.a>store.a"}
+	got, sum, err := s.list(after, func(c *Config) {
+		c.Scope = must.Get(scope.New(scope.Config{Include: []string{"shop.a"}, Map: []string{"shop.a=store.a"}}))(t)
+	})
+	if d := cmp.Diff(want, got); d != "" || err != nil || sum.Differ != 2 {
+		t.Errorf("%v, %+v:\n%s", err, sum, d)
+	}
+}
