@@ -205,8 +205,10 @@ func (d *dispatcher) repairable(ctx context.Context, r *Repair) (*route, Repaire
 		return refused("the target does not have the collection: copy it again with replicator resync")
 	case to.collection.Type != catalog.TypeCollection:
 		return refused("on the target it is not a collection")
+	case r.NS.IsBuckets():
+		return refused("transactions cannot write to the buckets of a time series: copy it again with replicator resync --namespace " + string(r.NS.Series()))
 	case to.collection.Direct:
-		return refused("transactions cannot write to it (it is capped, a bucket collection or one of the system's): copy it again with replicator resync")
+		return refused("transactions cannot write to it (it is capped, or one of the system's): copy it again with replicator resync")
 	}
 	return to, Repaired{}, nil
 }

@@ -293,6 +293,7 @@ func TestRepairRefused(t *testing.T) {
 	}}}})
 	r.target.run(t, "db", bson.D{{Key: "create", Value: "capped"}, {Key: "capped", Value: true}, {Key: "size", Value: 4096}})
 	r.target.run(t, "db", bson.D{{Key: "create", Value: "view"}, {Key: "viewOn", Value: "a"}, {Key: "pipeline", Value: bson.A{}}})
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "series"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "at"}}}})
 	l := newCutLog(t, 1, 0)
 	c := r.repairer(t, l, nil)
 	c.send(l.sourceLog, start)
@@ -321,6 +322,7 @@ func TestRepairRefused(t *testing.T) {
 		{name: "large reply", ns: "db.a", ids: idsOf(1), err: ErrRepairSize, want: RepairSmaller},
 		{name: "unreadable", ns: "db.a", ids: idsOf(1), err: errors.New("away"), want: RepairLater, why: "away"},
 		{name: "capped", ns: "db.capped", ids: idsOf(1), want: RepairImpossible, why: "replicator resync"},
+		{name: "buckets", ns: "db.system.buckets.series", ids: idsOf(1), want: RepairImpossible, why: "replicator resync --namespace db.series"},
 		{name: "view", ns: "db.view", ids: idsOf(1), want: RepairImpossible, why: "not a collection"},
 		{name: "missing", ns: "db.none", ids: idsOf(1), want: RepairImpossible, why: "does not have"},
 		{name: "not mirrored", ns: "out.a", ids: idsOf(1), want: RepairImpossible, why: "not mirror"},

@@ -134,16 +134,15 @@ func TestEveryKindPromoted(t *testing.T) {
 	}
 	fillKinds(t, from, 0)
 	sides, names := []string{"--source=" + from.URI(), "--target=" + to.URI()}, []string{"--include=shop", "--map=shop=store"}
-	with := func(lists ...[]string) []string { return slices.Concat(lists...) }
-	link := with(sides, names, []string{"--link=dr", "--spool-dir=" + t.TempDir()})
-	run := with(link, []string{"--relay-log=64MiB", "--await=100ms", "--listen=127.0.0.1:0"})
-	l := startLink(t, with(run, []string{"--start-at=copy", "--once"})...)
+	link := slices.Concat(sides, names, []string{"--link=dr", "--spool-dir=" + t.TempDir()})
+	run := slices.Concat(link, []string{"--relay-log=64MiB", "--await=100ms", "--listen=127.0.0.1:0"})
+	l := startLink(t, slices.Concat(run, []string{"--start-at=copy", "--once"})...)
 	awaitLink(l)
 	l.drain()
 	if code := l.end(); code != cli.ExitOK {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
-	l = startLink(t, with(run, []string{"--delay=1h", "--once"})...)
+	l = startLink(t, slices.Concat(run, []string{"--delay=1h", "--once"})...)
 	l.await("state changed", "to", "steady")
 	last := 3
 	for round := range last {
@@ -152,7 +151,7 @@ func TestEveryKindPromoted(t *testing.T) {
 	written, inc, _ := tell(t, from, "admin", bson.D{{Key: "ping", Value: 1}}).Lookup("operationTime").TimestampOK()
 	awaitThat(t, func() bool {
 		var at, i uint32
-		_, text, _ := invoke(t, nil, with([]string{"promote", "--dry-run", "--source-is-gone"}, link)...)
+		_, text, _ := invoke(t, nil, slices.Concat([]string{"promote", "--dry-run", "--source-is-gone"}, link)...)
 		_, point, _ := strings.Cut(text, "exact up to ")
 		n, _ := fmt.Sscanf(point, "%d:%d", &at, &i)
 		return n == 2 && (at > written || at == written && i >= inc)
@@ -162,15 +161,21 @@ func TestEveryKindPromoted(t *testing.T) {
 	if n := countDocs(t, to, "store", fmt.Sprintf("made%d", last)); n != 0 {
 		t.Fatalf("%d documents were applied though all are delayed", n)
 	}
-	said(t, cli.ExitOK, `exact up to (.|\n)*Restored: 5 options`, nil, with([]string{"promote", "--source-is-gone"}, link)...)
-	said(t, cli.ExitOK, "equal: 0 differences", nil, with([]string{"verify"}, sides, names)...)
-	said(t, cli.ExitOK, `dr: 0 operations after`, nil, with([]string{"rewind"}, link)...)
+	said(t, cli.ExitOK, `exact up to (.|\n)*Restored: 5 options`, nil, slices.Concat([]string{"promote", "--source-is-gone"}, link)...)
+	said(t, cli.ExitOK, "equal: 0 differences", nil, slices.Concat([]string{"verify"}, sides, names)...)
+	said(t, cli.ExitOK, `dr: 0 operations after`, nil, slices.Concat([]string{"rewind"}, link)...)
 	fillKinds(t, from, last+1)
-	said(t, cli.ExitFailed, `"ns":"shop\.system\.buckets\.series"(.|\n)*the old source has \d+ operations`, nil, with([]string{"rewind"}, link)...)
+	said(t, cli.ExitFailed, `"ns":"shop\.system\.buckets\.series"(.|\n)*the old source has \d+ operations`, nil, slices.Concat([]string{"rewind"}, link)...)
 	for _, args := range [][]string{
-		{"cut", "--wait"}, {"pause"}, {"throttle", "--apply-ops=5"}, {"throttle", "--max-ops-per-second=5"}, {"reverify"}, {"resync", "--namespace=shop.plain"},
-		{"repair", "--namespace=shop.plain", "--apply"}, with([]string{"verify"}, sides[:1], names),
+		{"cut", "--wait"},
+		{"pause"},
+		{"throttle", "--apply-ops=5"},
+		{"throttle", "--max-ops-per-second=5"},
+		{"reverify"},
+		{"resync", "--namespace=shop.plain"},
+		{"repair", "--namespace=shop.plain", "--apply"},
+		slices.Concat([]string{"verify"}, sides[:1], names),
 	} {
-		said(t, failure.ExitResync, `link "dr" was promoted at (.|\n)*nothing was asked of it`, nil, with(args, sides[1:], []string{"--link=dr"})...)
+		said(t, failure.ExitResync, `link "dr" was promoted at (.|\n)*nothing was asked of it`, nil, slices.Concat(args, sides[1:], []string{"--link=dr"})...)
 	}
 }

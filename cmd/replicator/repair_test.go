@@ -45,6 +45,10 @@ func TestRepairReport(t *testing.T) {
 	report.WriteString(`{"kind":"summary","result":"different"}` + "\n")
 	w := must.Get(parseRepairs(strings.NewReader(report.String())))(t)
 	all := must.Get(w.requests())(t)
+	buckets := otherWork{kind: verify.OfIndex, source: "d.system.buckets.c"}
+	if r := buckets.remedy("l"); !strings.HasSuffix(r, "resync --link l --namespace d.c") {
+		t.Errorf("the buckets of a time series: %s", r)
+	}
 	count := map[string]int{}
 	for i := range all {
 		text := must.Get(json.Marshal(all[i]))(t)

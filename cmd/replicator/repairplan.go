@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/verify"
 	"github.com/oplogrep/replicator/verify/standing"
@@ -53,15 +54,20 @@ const (
 
 // remedy says what removes the difference.
 func (o *otherWork) remedy(link string) string {
+	source := oplog.Namespace(o.source)
+	if source.IsBuckets() {
+		source = source.Series()
+	}
+	again := "replicator resync --link " + link + " --namespace " + string(source)
 	switch {
 	case o.kind == verify.OfView:
 		return "drop the view on the target and create it as on the source"
 	case o.kind == verify.OfCollection && o.what == "extra":
 		return "the source does not have it: look where it comes from, and drop it on the target"
 	case o.kind == verify.OfIndex && o.what == "extra":
-		return "drop the index on the target, or copy the collection again: replicator resync --link " + link + " --namespace " + o.source
+		return "drop the index on the target, or copy the collection again: " + again
 	}
-	return "copy the collection again: replicator resync --link " + link + " --namespace " + o.source
+	return "copy the collection again: " + again
 }
 
 // readRepairs reads a report.
