@@ -122,11 +122,14 @@ func (f *fixture) handler() http.Handler {
 	mux.HandleFunc("GET /history", func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		h := f.history
 		if span := r.URL.Query().Get("range"); span != "1h" {
-			answer(w, http.StatusOK, historyOf(span))
-			return
+			h = historyOf(span)
 		}
-		answer(w, http.StatusOK, f.history)
+		// The points end now, as the server's do, however long the page took to ask.
+		step := int64(h["stepSeconds"].(int))
+		h["from"] = (time.Now().Unix()/step - points + 1) * step
+		answer(w, http.StatusOK, h)
 	})
 	mux.HandleFunc("GET /links", func(w http.ResponseWriter, _ *http.Request) {
 		f.mu.Lock()
@@ -233,10 +236,12 @@ func (f *fixture) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// points are those of a history.
+const points = 360
+
 // historyOf returns a history with a busy hour in it.
 func historyOf(span string) object {
 	seconds := map[string]int{"1h": 3600, "6h": 21600, "24h": 86400}[span]
-	const points = 360
 	step := seconds / points
 	wave := func(mean, swing, period, spike float64) []any {
 		out := make([]any, points)
@@ -257,7 +262,7 @@ func historyOf(span string) object {
 	none := make([]any, points)
 	at := func(ago time.Duration) string { return base.Add(-ago).Format(time.RFC3339Nano) }
 	return object{
-		"at": at(0), "stepSeconds": step, "from": time.Now().Unix() - int64(seconds) + int64(step),
+		"at": at(0), "stepSeconds": step,
 		"series": object{
 			"lagSeconds": wave(0.4, 0.2, 20, 42), "oldestUnappliedSeconds": wave(0.8, 0.3, 20, 47),
 			"latencyP50Seconds": wave(0.02, 0.006, 31, 20), "latencyP95Seconds": wave(0.09, 0.02, 27, 37), "latencyP99Seconds": wave(0.3, 0.1, 22, 45),

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,26 +113,53 @@ func TestRestart(t *testing.T) {
 	b.shown("level", "good")
 	address := f.Listener.Addr().String()
 	f.stop()
+	port := hold(t, address)
 	b.shown("live", "disconnected for")
 	b.shown("level", "unknown")
 	b.shown("sentence", "has not answered this page since")
 	b.wait(`document.body.classList.contains("stale") && getComputedStyle(document.querySelector("#tiles")).filter === "grayscale(1)"`)
 	b.wait(`document.title.includes("unknown")`)
 
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
 	again := &fixture{t: t, state: state("verdict.sentence", "Back again."), history: historyOf("1h"), changed: make(chan struct{})}
 	again.Server = httptest.NewUnstartedServer(again.handler())
 	_ = again.Listener.Close()
-	again.Listener = listener
+	again.Listener = port()
 	again.Start()
 	t.Cleanup(again.stop)
 	b.shown("sentence", "Back again.")
 	b.shown("level", "good")
 	b.wait(`!document.body.classList.contains("stale")`)
 	b.quiet(f.URL, "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_SOCKET")
+}
+
+// hold keeps the port of a server that is gone from all others: it closes each connection. The function returned ends
+// that, and returns the listener.
+func hold(t *testing.T, address string) (port func() net.Listener) {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*net.TCPConn).SetLinger(0)
+			_ = c.Close()
+		}
+	}()
+	set := func(deadline time.Time) {
+		if err := listener.(*net.TCPListener).SetDeadline(deadline); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := sync.OnceFunc(func() { set(time.Now()); <-ended })
+	t.Cleanup(func() { stop(); _ = listener.Close() })
+	return func() net.Listener { stop(); set(time.Time{}); return listener }
 }
 
 // TestSilent: a server that keeps the connection and says nothing is as gone as one that closed it; so is
@@ -279,9 +307,14 @@ func TestTimeline(t *testing.T) {
 	set("kind", "ddl")
 	b.wait(rows + ` === 1`)
 	b.shown("timeline", "create index applied")
-	eval[bool](b, `(navigator.clipboard.writeText = async (x) => { window.copied = x }) && document.getElementById("copyjson").click() || true`)
-	b.wait(`JSON.parse(window.copied ?? "[]")[0]?.fields.namespace === "shop.orders"`)
-	b.shown("copyjson", "Copied")
+	// The button says so for two seconds only.
+	eval[bool](b, `((e) => {
+		navigator.clipboard.writeText = async (x) => { window.copied = x };
+		new MutationObserver(() => { window.said ??= e.textContent }).observe(e, { childList: true });
+		e.click();
+		return true;
+	})(document.getElementById("copyjson"))`)
+	b.wait(`JSON.parse(window.copied ?? "[]")[0]?.fields.namespace === "shop.orders" && window.said === "Copied"`)
 	set("kind", "")
 	b.fill("#filter", "mira")
 	b.wait(rows + ` === 1`)
@@ -302,11 +335,14 @@ func TestCharts(t *testing.T) {
 	at := eval[string](b, `document.getElementById("marked").textContent`)
 	b.key("ArrowRight")
 	b.wait(`!document.getElementById("marked").textContent.startsWith(` + "`" + at + "`" + `)`)
-	for range 20 {
-		if strings.Contains(eval[string](b, `document.getElementById("marked").textContent`), "paused") {
-			break
-		}
+	for range 7 {
 		b.key("PageDown")
+	}
+	for n := 0; !strings.Contains(eval[string](b, `document.getElementById("marked").textContent`), "paused"); n++ {
+		if n == 20 {
+			t.Fatal("the crosshair has passed the event\n" + b.text())
+		}
+		b.key("ArrowRight")
 	}
 	b.wait(`document.querySelector(".legend b").textContent.endsWith("s")`)
 	eval[bool](b, `document.querySelector("[data-range='6h']").click() || true`)

@@ -123,6 +123,8 @@ type ends struct {
 func startEnds(t *testing.T) *ends {
 	t.Helper()
 	begin := func(o mongosim.Options) *mongosim.Set {
+		// Nobody makes them fail over, a busy machine neither: what a page asks meanwhile has a 503.
+		o.ElectionTimeout = time.Hour
 		set, err := mongosim.Start(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
