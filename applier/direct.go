@@ -62,6 +62,9 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 		err := w.directOnce(ctx, s, &t)
 		eased, err := w.allowMixed(ctx, err, mixed)
 		if !eased {
+			eased, err = w.easeResized(ctx, &s, err)
+		}
+		if !eased {
 			eased, err = w.ease(ctx, err)
 		}
 		if !eased && err != nil {
@@ -121,6 +124,10 @@ func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 // makes them idempotent, because a part of them may be applied again. Their results are
 // checked afterwards.
 func (w *writer) directWrites(ctx context.Context, c outsideTxn, ops []plan.Op, uncertain bool, t *tally) error {
+	ops, err := w.resized(ctx, c, ops, t)
+	if err != nil {
+		return err
+	}
 	if len(ops) == 0 {
 		return nil
 	}

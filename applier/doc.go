@@ -72,7 +72,8 @@
 // refuse it are dropped, and built again at CopiedUntil, before a watermark reaches it. A document
 // that is temporarily too large is kept in the metadata ("oversized"), in the transaction
 // that moves the lane, until it fits. One that is left at CopiedUntil is a
-// *DivergenceError.
+// *DivergenceError. So is a document of a capped collection whose size has changed, where the
+// target refuses that (see resized.go).
 //
 // # Index builds
 //

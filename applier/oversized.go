@@ -55,16 +55,23 @@ func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
 	if w.copied.isMarked(op) {
 		return false, nil
 	}
-	// A transaction that created the collection would conflict with those of other lanes.
-	cmd := bsoncore.NewDocumentBuilder().AppendString("create", metadata.Oversized).Build()
-	_, err := w.cfg.Target.Call(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(cmd))})
-	if err != nil && !servererr.IsNamespaceThere(err) {
-		return false, fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, metadata.Oversized, err)
+	if err := w.createOversized(ctx); err != nil {
+		return false, err
 	}
 	w.copied.add(keyOf(op))
 	w.cfg.Observer.Log(slog.LevelInfo, "document is too large while the copy is not consistent, and is set aside",
 		slog.String(keyOpTime, op.At.OpTime.String()), slog.String(keyNS, string(op.Target)), slog.String(keyID, showID(op.ID)))
 	return true, nil
+}
+
+// createOversized creates the collection: a transaction that did would conflict with those of other lanes.
+func (w *writer) createOversized(ctx context.Context) error {
+	cmd := bsoncore.NewDocumentBuilder().AppendString("create", metadata.Oversized).Build()
+	_, err := w.cfg.Target.Call(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(cmd))})
+	if err != nil && !servererr.IsNamespaceThere(err) {
+		return fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, metadata.Oversized, err)
+	}
+	return nil
 }
 
 func (c *copied) add(key oversizedKey) {
@@ -260,6 +267,11 @@ func (d *dispatcher) checkOversized(ctx context.Context) error {
 		}
 		if _, in := d.cfg.Scope.Source(ns); exists && in {
 			id := bson.RawValue{Type: bson.Type(key.id[0]), Value: []byte(key.id[1:])}
+			if done, err := d.endResized(ctx, ns, id); err != nil {
+				return err
+			} else if done {
+				continue
+			}
 			return &DivergenceError{NS: ns, ID: id, OpTime: d.cfg.CopiedUntil, What: errLarge.Error()}
 		}
 	}

@@ -62,6 +62,10 @@ func TooLarge(format string, args ...any) *Error { return New(BSONObjectTooLarge
 // servers with the feature compatibility version 4.4 have a code of their own for it.
 func KeepsCapped(err error) bool { return refusedWith(err, IllegalOperation, cappedDelete) }
 
+// IsCappedSize reports whether a server refused an update because it would have changed the size of a document of a capped
+// collection, as servers before 5.3 do (CannotGrowDocumentInCappedNamespace).
+func IsCappedSize(err error) bool { return refusedWith(err, cappedSize) }
+
 // IsMixedBucket reports whether a server refused a bucket of a time series that has values of
 // several types in one field: those that were made before 5.2 may have them, and collMod says so
 // (onInserts and onUpdate in timeseries_op_observer.cpp, from 6.0.13 and 7.0.6 on).
@@ -278,6 +282,7 @@ func Brief(err error) string {
 // Codes without a name that have a meaning here.
 const (
 	notOffered     Code = 8000 // of Atlas
+	cappedSize     Code = 10003
 	cappedDelete   Code = 10089
 	updateTooLarge Code = 17419
 	upsertTooLarge Code = 17420
