@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -148,14 +147,7 @@ func TestEveryKindPromoted(t *testing.T) {
 	for round := range last {
 		fillKinds(t, from, round+1)
 	}
-	written, inc, _ := tell(t, from, "admin", bson.D{{Key: "ping", Value: 1}}).Lookup("operationTime").TimestampOK()
-	awaitThat(t, func() bool {
-		var at, i uint32
-		_, text, _ := invoke(t, nil, slices.Concat([]string{"promote", "--dry-run", "--source-is-gone"}, link)...)
-		_, point, _ := strings.Cut(text, "exact up to ")
-		n, _ := fmt.Sscanf(point, "%d:%d", &at, &i)
-		return n == 2 && (at > written || at == written && i >= inc)
-	}, "the relay log has not come to have everything")
+	relayed(t, from, link)
 	l.kill(failure.ErrStopped)
 	l.end()
 	if n := countDocs(t, to, "store", fmt.Sprintf("made%d", last)); n != 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/promote"
 )
 
@@ -75,9 +76,23 @@ func (c *promoteCommand) Run(ctx context.Context, out cli.Output, known *setting
 	cfg.Pipeline.Lease.Process, cfg.Pipeline.Lease.Target = lease.NewProcess(""), renewals
 	r, err := promote.Run(ctx, cfg, target)
 	if err != nil {
-		return interrupted(ctx, linkError{fmt.Errorf("promote: %w", err)})
+		return interrupted(ctx, unapplied(linkError{fmt.Errorf("promote: %w", err)}))
 	}
 	return c.complete(ctx, out, target, &r)
+}
+
+// unapplied adds to an error of an entry that cannot be applied how the link is promoted without it. The link's settings cannot be
+// changed any more, so the same command would end there again.
+func unapplied(err error) error {
+	class := failure.Classify(err)
+	if class.Action != failure.Exit || class.Code != failure.ExitUnsupported && class.Code != failure.ExitDiverged {
+		return err
+	}
+	return &cli.Error{
+		Err: err, Code: class.Code,
+		Hint: class.Hint + " The link was not promoted. To promote it to what the target has now, run the command again with an empty --spool-dir, and keep the relay log: " +
+			"what follows in it is not applied then; replicator rewind lists that if the source comes back.",
+	}
 }
 
 // interrupted is the error of a promotion that was stopped: the write that ends the link may be done.
