@@ -67,6 +67,13 @@ func (c *cutter) need(source, target bson.Timestamp) {
 	c.source, c.target = later(c.source, source), later(c.target, target)
 }
 
+// renew has the next cut be as new as there is one, whatever is in use.
+func (c *cutter) renew() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.taken = time.Time{}
+}
+
 // leave has all later cuts be newer than one that cannot be read any more.
 func (c *cutter) leave(cut *Cut) {
 	c.mu.Lock()

@@ -109,8 +109,10 @@ func (v *Verifier) foundIn(ns oplog.Namespace) (list []standing.Found, more int6
 	return nil, 0
 }
 
-// hasTold adds what earlier processes have reported of a collection in the comparison that goes on.
+// hasTold adds what other processes have reported of a collection in the comparison that goes on. It is not compared at an earlier cut than
+// theirs: their differences may be newer.
 func (v *Verifier) hasTold(ns oplog.Namespace, p *standing.Pass) {
+	v.cuts.renew()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	l := v.foundOf(ns)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -37,6 +38,7 @@ type nest struct {
 
 	// lives are the collections by their names: one that is made again is another one.
 	lives map[string]int
+	mu    sync.Mutex // guards found, trace and fault
 	// differs are the documents that only the source has, with their collections; found are those that verifications have reported.
 	differs map[string]int
 	found   map[string]bool
@@ -48,10 +50,20 @@ type nest struct {
 }
 
 func (n *nest) log(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.trace = append(n.trace, fmt.Sprintf(format, args...))
 }
 
+func (n *nest) failed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.fault != ""
+}
+
 func (n *nest) fail(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.fault == "" {
 		n.fault = fmt.Sprintf(format, args...) + "\n" + strings.Join(n.trace, "\n")
 	}
@@ -162,7 +174,7 @@ var errNestKilled = errors.New("killed")
 // Call implements mongo.Caller.
 func (p *process) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	n := p.n
-	if n.fault != "" {
+	if n.failed() {
 		p.killed.Store(true)
 	}
 	if p.killed.Load() {
@@ -234,7 +246,10 @@ func (n *nest) check() {
 		}
 	}
 	for id := range n.differs {
-		if n.found[id] && !listed[id] {
+		n.mu.Lock()
+		found := n.found[id]
+		n.mu.Unlock()
+		if found && !listed[id] {
 			n.fail("%s was found, and is lost: %+v", id, st)
 		}
 	}

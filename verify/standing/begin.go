@@ -49,7 +49,7 @@ func (s *Store) asRead(sourceNS oplog.Namespace, d *document) func([]byte) []byt
 	if d != nil {
 		raw = d.raw
 	}
-	return unchanged(metadata.ByID(s.id(sourceNS)), raw, "joined", "source", "is.at", "pass.round")
+	return unchanged(metadata.ByID(s.id(sourceNS)), raw, append([]string{"joined", "source", "pass.round"}, findings...)...)
 }
 
 // Seen has the documents as they were before the collections were listed.
@@ -80,22 +80,17 @@ func (s *Store) Begin(ctx context.Context, seen *Seen, listed []Listed, resume b
 	round.Listed = int64(len(listed))
 	round.Begins++
 	mark := &Mark{Target: justBefore(cut.Target), Why: whyReplaced, At: now.UTC()}
-	renamed, err := s.renamed(docs, listed, mark)
+	heads, aside, changes, err := s.join(docs, listed, round.N, resume, mark)
 	if err != nil {
 		return round, nil, err
 	}
-	joins, replaced := round.N, mark
-	if resume {
-		joins++
-		replaced = nil
-	}
-	heads, changes, err := s.join(docs, listed, joins, replaced)
-	changes = append(renamed, changes...)
-	if err != nil {
-		return round, nil, err
-	}
-	for part := range slices.Chunk(changes, statements) {
+	for part := range slices.Chunk(slices.Concat(aside, changes), statements) {
 		if err := overtakenBy(s.write(ctx, metadata.Update(s.DB, metadata.Verified, part...))); err != nil {
+			return round, nil, err
+		}
+	}
+	for i := range aside {
+		if err := s.write(ctx, metadata.Delete(s.DB, metadata.Verified, aside[i].Filter)); err != nil {
 			return round, nil, err
 		}
 	}
@@ -110,8 +105,8 @@ func (s *Store) Begin(ctx context.Context, seen *Seen, listed []Listed, resume b
 		{Key: "listed", Value: round.Listed},
 		{Key: "begins", Value: round.Begins},
 	}))
-	if err == nil && !resume {
-		err = s.overtake(ctx, &round, heads, replaced)
+	if err == nil { // also if the process that began the round was killed before it has come to this
+		err = s.overtake(ctx, &round, heads, mark)
 	}
 	return round, heads, err
 }
@@ -136,69 +131,104 @@ func justBefore(ts bson.Timestamp) bson.Timestamp {
 }
 
 // join returns the stored results of the listed collections, and the statements that record those that are
-// new, or were replaced by another collection of the name. Unless replaced is nil, it marks with that the
-// collections of which an uncompleted comparison has found new differences. If one has joined in a later round
+// new, or were replaced by another collection of the name. It marks those that had another name when they were found to differ, and, as a
+// round begins, those of which an uncompleted comparison has found new differences. If one has joined in a later round
 // than this one, or has a pass of one, the round's document was lost, and the collection joins again.
-func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, joins int64, replaced *Mark) (map[oplog.Namespace]Head, []metadata.Statement, error) {
-	heads := make(map[oplog.Namespace]Head, len(listed))
-	var changes []metadata.Statement
+//
+// The first statements put aside that replaced collections differ: they may have another name, which another verification can keep from
+// being recorded. Their documents are to be deleted afterwards.
+func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, round int64, resume bool, mark *Mark) (heads map[oplog.Namespace]Head, aside, changes []metadata.Statement, err error) {
+	joins := round
+	if resume {
+		joins++
+	}
+	heads = make(map[oplog.Namespace]Head, len(listed))
+	renamed := renamed(docs, listed)
 	for _, l := range listed {
 		was := docs[l.SourceNS]
 		d, id := was, uuid(l.Source)
 		if d != nil && d.Pass != nil && d.Pass.Round > joins {
 			d = nil
 		}
+		differs := renamed[l.SourceNS]
 		if d != nil && d.Joined > 0 && d.Joined <= joins && d.Source.Equal(id) && d.NS == l.NS {
 			head := Head{Result: d.Is, Marked: d.marked()}
-			if p := d.Pass; replaced != nil && p != nil && !d.Is.Knows(p.all(), max(p.More, p.ToldMore)) {
-				st, err := marking(metadata.ByID(s.id(l.SourceNS)), replaced)
+			if p := d.Pass; !resume && p != nil && !d.Is.Knows(p.all(), max(p.More, p.ToldMore)) {
+				differs = true
+			}
+			if resume {
+				head.Pass = d.passOf(round)
+			}
+			if differs {
+				st, err := marking(metadata.ByID(s.id(l.SourceNS)), mark)
 				if err != nil {
-					return nil, nil, err
+					return nil, nil, nil, err
 				}
 				head.Marked, changes = true, append(changes, st)
-			}
-			if replaced == nil {
-				head.Pass = d.passOf(joins - 1)
 			}
 			heads[l.SourceNS] = head
 			continue
 		}
 		heads[l.SourceNS] = Head{}
+		if was != nil && was.differs() {
+			for _, source := range was.sources() {
+				if source == l.Source {
+					continue
+				}
+				_, st, err := s.aside(was.NS, source, mark)
+				if err != nil {
+					return nil, nil, nil, err
+				}
+				aside = append(aside, st)
+			}
+		}
 		st, err := setting(s.asRead(l.SourceNS, was), true,
 			bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: id}, {Key: "sourceAt", Value: l.At}, {Key: "joined", Value: joins}}, "is", "fault", "pass", "repaired")
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
+		}
+		if differs || was != nil && len(was.Source.Data) == 0 && was.differed() { // the latter was marked by a process that could not list it
+			if st, err = andMark(st, mark); err != nil {
+				return nil, nil, nil, err
+			}
 		}
 		changes = append(changes, st)
 	}
-	return heads, changes, nil
+	return heads, aside, changes, nil
 }
 
-// renamed returns the statements that mark the collections which had another name when a comparison has found them to differ: the differences
+// andMark adds a mark to what a statement changes: they are written together.
+func andMark(st metadata.Statement, mark *Mark) (metadata.Statement, error) {
+	m, err := marking(st.Filter, mark)
+	change := st.Change
+	st.Change = func(dst []byte) []byte { return m.Change(change(dst)) }
+	return st, err
+}
+
+// renamed returns the names of the collections which had another one when a comparison has found them to differ: the differences
 // stored under that name are forgotten.
-func (s *Store) renamed(docs map[oplog.Namespace]*document, listed []Listed, mark *Mark) (marks []metadata.Statement, err error) {
-	differ := map[string][]oplog.Namespace{}
+func renamed(docs map[oplog.Namespace]*document, listed []Listed) map[oplog.Namespace]bool {
+	differ := map[oplog.UUID][]oplog.Namespace{}
 	for ns, d := range docs {
 		if !d.differs() {
 			continue
 		}
-		differ[string(d.Source.Data)] = append(differ[string(d.Source.Data)], ns)
-		if p := d.Pass; p != nil && !p.Source.Equal(d.Source) { // another verification has forgotten or replaced the collection before the pass was stored
-			differ[string(p.Source.Data)] = append(differ[string(p.Source.Data)], "")
+		for _, source := range d.sources() {
+			under := ns
+			if !d.Source.Equal(uuid(source)) {
+				under = ""
+			}
+			differ[source] = append(differ[source], under)
 		}
 	}
+	names := map[oplog.Namespace]bool{}
 	for _, l := range listed {
 		another := func(ns oplog.Namespace) bool { return ns != l.SourceNS }
-		if l.Source == (oplog.UUID{}) || !slices.ContainsFunc(differ[string(l.Source[:])], another) {
-			continue
+		if slices.ContainsFunc(differ[l.Source], another) {
+			names[l.SourceNS] = true
 		}
-		st, err := marking(metadata.ByID(s.id(l.SourceNS)), mark)
-		if err != nil {
-			return nil, err
-		}
-		marks = append(marks, st)
 	}
-	return marks, nil
+	return names
 }
 
 // forget deletes the documents of collections that are not listed.
@@ -223,7 +253,7 @@ func deletion(filter func([]byte) []byte) bson.Raw {
 	})
 }
 
-// findings are the fields of a collection's document that say whether a difference in it is known.
+// findings are the fields of a collection's document that have what verifications have found in it.
 var findings = []string{"is.at", "pass.found", "pass.more", "pass.told", "pass.toldMore", "differed"}
 
 // notAfter is a filter for the document of a collection with a UUID at the source that no later round has listed or compared.
@@ -288,12 +318,12 @@ func (s *Store) Replace(ctx context.Context, l Listed, round int64) (*Former, er
 		return nil, err
 	}
 	mark := &Mark{Target: justBefore(l.At), Why: whyReplaced, At: time.Now().UTC()}
-	marks, err := s.renamed(docs, []Listed{l}, mark)
-	if err != nil {
-		return nil, err
-	}
-	if len(marks) > 0 {
-		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, marks...)); err != nil {
+	if renamed(docs, []Listed{l})[l.SourceNS] {
+		st, err := marking(metadata.ByID(s.id(l.SourceNS)), mark)
+		if err == nil {
+			err = s.write(ctx, metadata.Update(s.DB, metadata.Verified, st))
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -344,14 +374,18 @@ func (s *Store) former(l Listed, raw bson.Raw, mark *Mark) (*Former, []metadata.
 		return nil, nil, nil
 	}
 	f := &Former{Source: oplog.UUID(d.Source.Data)}
-	aside := metadata.ByID(s.id("/gone/" + oplog.Namespace(hex.EncodeToString(d.Source.Data)))) // no database has an empty name
-	f.Gone = Gone{aside}
-	st, err := setting(aside, true, bson.D{{Key: "ns", Value: d.NS}, {Key: "source", Value: d.Source}, {Key: "joined", Value: 1}})
-	if err != nil {
-		return nil, nil, err
+	which, aside, err := s.aside(d.NS, f.Source, mark)
+	f.Gone = Gone{which}
+	return f, []metadata.Statement{aside}, err
+}
+
+// aside returns the statement that marks a collection which has no name any more, and the filter for its document.
+func (s *Store) aside(ns oplog.Namespace, source oplog.UUID, mark *Mark) (which func([]byte) []byte, st metadata.Statement, err error) {
+	which = metadata.ByID(s.id("/gone/" + oplog.Namespace(hex.EncodeToString(source[:])))) // no database has an empty name
+	if st, err = setting(which, true, bson.D{{Key: "ns", Value: ns}, {Key: "source", Value: uuid(source)}, {Key: "joined", Value: 1}}); err == nil {
+		st, err = andMark(st, mark)
 	}
-	marked, err := marking(aside, mark)
-	return f, []metadata.Statement{st, marked}, err
+	return which, st, err
 }
 
 // replaceable is a filter for the document of an earlier collection of a name, which no verification has listed or compared later.

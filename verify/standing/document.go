@@ -1,6 +1,7 @@
 package standing
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -280,6 +281,20 @@ func (d *document) marked() bool {
 	return d.Mark != nil && (d.Is == nil || oplog.CompareTimestamps(d.Is.First.Target, d.Mark.Target) <= 0)
 }
 
+// overtaken takes away the pass of another round than the present one. If differences were found in that of an earlier one, the collection
+// is marked: the process that has begun the present round stores that, but only afterwards.
+func (d *document) overtaken(round int64) {
+	p := d.Pass
+	d.Pass = nil
+	if p.Round > round || d.Is.Knows(p.all(), max(p.More, p.ToldMore)) {
+		return
+	}
+	d.Differed = &bson.Timestamp{T: math.MaxUint32, I: math.MaxUint32}
+	if !d.marked() {
+		d.Mark = &Mark{Target: *d.Differed, Why: whyReplaced}
+	}
+}
+
 // passOf returns the pass of a round, nil for none.
 func (d *document) passOf(round int64) *Pass {
 	if d.Pass == nil || d.Pass.Round != round {
@@ -296,6 +311,21 @@ func (d *document) differed() bool {
 		at = &m.Target
 	}
 	return at != nil && (d.Is == nil || oplog.CompareTimestamps(d.Is.First.Target, *at) <= 0) && oplog.CompareTimestamps(*at, justBefore(d.SourceAt)) >= 0
+}
+
+// sources returns the UUIDs of the collections in which a difference of the document may have been found: its own, and that of its pass,
+// as another verification may have forgotten or replaced the collection before the pass was stored.
+func (d *document) sources() (list []oplog.UUID) {
+	ids := []bson.Binary{d.Source}
+	if d.Pass != nil && !d.Pass.Source.Equal(d.Source) {
+		ids = append(ids, d.Pass.Source)
+	}
+	for _, b := range ids {
+		if len(b.Data) == len(oplog.UUID{}) && oplog.UUID(b.Data) != (oplog.UUID{}) {
+			list = append(list, oplog.UUID(b.Data))
+		}
+	}
+	return list
 }
 
 // differs reports whether a difference in the collection is known, or was.

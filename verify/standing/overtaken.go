@@ -3,6 +3,7 @@ package standing
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -40,10 +41,27 @@ func (s *Store) SavePass(ctx context.Context, sourceNS oplog.Namespace, p *Pass)
 	if err != nil {
 		return fmt.Errorf("store results of verifications: %w", err)
 	}
-	if err := s.passOf(ctx, sourceNS, p); err != nil {
-		return err
+	return s.tell(ctx, sourceNS, p, p.Told, p.ToldMore, ranges)
+}
+
+// tell adds differences to the pass of a round, and sets other fields of it, if not nil. Without a pass of the round p is stored first;
+// it does nothing if there is one of a later round.
+func (s *Store) tell(ctx context.Context, sourceNS oplog.Namespace, p *Pass, told []Found, more int64, set bson.Raw) error {
+	for {
+		if err := s.passOf(ctx, sourceNS, p); err != nil {
+			return err
+		}
+		if n, err := s.addTold(ctx, sourceNS, p.Round, told, more, set); err != nil || n > 0 {
+			return err
+		}
+		// Another verification of the round, which has ended its comparison, has deleted the pass; or a later round has one.
+		docs, err := s.find(ctx, func(dst []byte) []byte {
+			return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "pass.round", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gt", p.Round) })
+		}, "_id")
+		if err != nil || len(docs) > 0 {
+			return err
+		}
 	}
-	return s.addTold(ctx, sourceNS, p.Round, p.Told, p.ToldMore, ranges)
 }
 
 // passOf stores a pass, unless the collection has one of its round, or of a later one.
@@ -60,16 +78,16 @@ func (s *Store) passOf(ctx context.Context, sourceNS oplog.Namespace, p *Pass) e
 	return err
 }
 
-// addTold adds differences to the pass of a round, and sets other fields of it, if not nil.
-func (s *Store) addTold(ctx context.Context, sourceNS oplog.Namespace, round int64, told []Found, more int64, set bson.Raw) error {
+// addTold adds differences to the pass of a round, and sets other fields of it, if not nil. It returns 0 if there is none.
+func (s *Store) addTold(ctx context.Context, sourceNS oplog.Namespace, round int64, told []Found, more int64, set bson.Raw) (int64, error) {
 	if told == nil {
 		told = []Found{} // not null
 	}
 	doc, err := bson.Marshal(bson.D{{Key: "pass.told", Value: bson.D{{Key: "$each", Value: told}}}})
 	if err != nil {
-		return fmt.Errorf("store results of verifications: %w", err)
+		return 0, fmt.Errorf("store results of verifications: %w", err)
 	}
-	return s.write(ctx, metadata.Update(s.DB, metadata.Verified, metadata.Statement{
+	return s.wrote(ctx, metadata.Update(s.DB, metadata.Verified, metadata.Statement{
 		Filter: func(dst []byte) []byte {
 			return bsoncore.AppendInt64Element(metadata.ByID(s.id(sourceNS))(dst), "pass.round", round)
 		},
@@ -88,13 +106,10 @@ func (s *Store) addTold(ctx context.Context, sourceNS oplog.Namespace, round int
 // the collection is marked. Source is the UUID by which the verification knows it.
 func (s *Store) SaveTold(ctx context.Context, sourceNS oplog.Namespace, source oplog.UUID, round int64, told []Found, more int64) error {
 	none := &Pass{Made: bson.NewObjectID(), Round: round, Source: uuid(source), Done: map[string]Range{}, Found: []Found{}}
-	if err := s.passOf(ctx, sourceNS, none); err != nil {
+	if err := s.tell(ctx, sourceNS, none, told, more, nil); err != nil {
 		return err
 	}
-	if err := s.addTold(ctx, sourceNS, round, told, more, nil); err != nil {
-		return err
-	}
-	return s.overtaken(ctx, sourceNS, round)
+	return s.overtaken(ctx, sourceNS, source, round)
 }
 
 // notNewer appends the condition that a field is not a later time of the target.
@@ -174,8 +189,9 @@ func unsetting(which func([]byte) []byte, field string) metadata.Statement {
 	}}
 }
 
-// overtaken marks a collection in which a comparison of a round has found something, if a later round has begun.
-func (s *Store) overtaken(ctx context.Context, sourceNS oplog.Namespace, round int64) error {
+// overtaken marks a collection in which a comparison of a round has found something, if a later round has begun. That may have listed it
+// under another name, or not yet.
+func (s *Store) overtaken(ctx context.Context, sourceNS oplog.Namespace, source oplog.UUID, round int64) error {
 	docs, err := s.find(ctx, metadata.ByID(s.roundID()), "n")
 	if err != nil {
 		return err
@@ -185,7 +201,41 @@ func (s *Store) overtaken(ctx context.Context, sourceNS oplog.Namespace, round i
 			return nil
 		}
 	}
-	return s.Mark(ctx, whyReplaced, sourceNS)
+	if source == (oplog.UUID{}) {
+		return s.Mark(ctx, whyReplaced, sourceNS)
+	}
+	which := func(dst []byte) []byte {
+		return bsoncore.AppendBinaryElement(metadata.Below(s.Link)(dst), "source", bson.TypeBinaryUUID, source[:])
+	}
+	for {
+		mark, err := s.markNow(ctx, whyReplaced)
+		if err != nil {
+			return err
+		}
+		st, err := marking(which, mark)
+		if err != nil {
+			return err
+		}
+		st.Multi, st.Upsert = true, false
+		n, err := s.wrote(ctx, metadata.Update(s.DB, metadata.Verified, st))
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			if _, st, err = s.aside(sourceNS, source, mark); err != nil {
+				return err
+			}
+			return s.write(ctx, metadata.Update(s.DB, metadata.Verified, st))
+		}
+		// One that was listed meanwhile may be of a later time than the mark.
+		docs, err := s.find(ctx, which, "source", "sourceAt", "mark", "differed")
+		if err != nil || !slices.ContainsFunc(docs, func(raw bson.Raw) bool {
+			var d document
+			return bson.Unmarshal(raw, &d) == nil && !d.differed()
+		}) {
+			return err
+		}
+	}
 }
 
 // overtake marks the collections in which a comparison of an earlier round has found something new since the present round has read

@@ -209,7 +209,7 @@ func sum(round *Round, docs map[oplog.Namespace]*document, changed *since) Stand
 	for _, ns := range sorted(docs) {
 		d := docs[ns]
 		if d.Pass != nil && d.Pass.Round != round.N {
-			d.Pass = nil // that of a verification which was not resumed
+			d.overtaken(round.N) // that of a verification which was not resumed
 		}
 		out.differences(ns, d)
 		if d.Is != nil {

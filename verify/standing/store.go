@@ -38,18 +38,24 @@ func again(err error) bool { return servererr.Classify(err).Passes() }
 
 // write sends a write, again after transient errors.
 func (s *Store) write(ctx context.Context, cmd mongo.Command) error {
+	_, err := s.wrote(ctx, cmd)
+	return err
+}
+
+// wrote is write, and returns how many documents were met.
+func (s *Store) wrote(ctx context.Context, cmd mongo.Command) (n int64, err error) {
 	cmd = metadata.Majority(cmd)
-	err := mongo.Retry{For: time.Minute, Again: again}.Do(ctx, func() error {
+	err = mongo.Retry{For: time.Minute, Again: again}.Do(ctx, func() error {
 		reply, err := s.Target.Call(ctx, cmd)
 		if err == nil {
-			_, err = metadata.Written(reply)
+			n, err = metadata.Written(reply)
 		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("store results of verifications of link %s in %s.%s of the target: %w", s.Link, s.DB, metadata.Verified, err)
+		return 0, fmt.Errorf("store results of verifications of link %s in %s.%s of the target: %w", s.Link, s.DB, metadata.Verified, err)
 	}
-	return nil
+	return n, nil
 }
 
 // set updates one document: it sets fields, and unsets others.
@@ -147,14 +153,13 @@ func (s *Store) Mark(ctx context.Context, why string, sourceNS ...oplog.Namespac
 	if len(sourceNS) == 0 {
 		return nil
 	}
-	at, err := mongo.OperationTime(ctx, s.Target)
+	mark, err := s.markNow(ctx, why)
 	if err != nil {
-		return fmt.Errorf("mark collections as not verified: %w", err)
+		return err
 	}
-	mark := Mark{Target: at, Why: why, At: time.Now().UTC()}
 	changes := make([]metadata.Statement, 0, len(sourceNS))
 	for _, ns := range sourceNS {
-		st, err := marking(metadata.ByID(s.id(ns)), &mark)
+		st, err := marking(metadata.ByID(s.id(ns)), mark)
 		if err != nil {
 			return err
 		}
@@ -166,6 +171,15 @@ func (s *Store) Mark(ctx context.Context, why string, sourceNS ...oplog.Namespac
 		}
 	}
 	return nil
+}
+
+// markNow returns a mark as of now.
+func (s *Store) markNow(ctx context.Context, why string) (*Mark, error) {
+	at, err := mongo.OperationTime(ctx, s.Target)
+	if err != nil {
+		return nil, fmt.Errorf("mark collections as not verified: %w", err)
+	}
+	return &Mark{Target: at, Why: why, At: time.Now().UTC()}, nil
 }
 
 // marking returns the statement that marks a collection, unless it has a mark of a later time.
