@@ -19,6 +19,8 @@ var (
 	ErrNoLink = errors.New("there is no such link in the target's metadata")
 	// ErrExists reports that the link that Create should make exists.
 	ErrExists = errors.New("the link exists already")
+	// ErrRemoved reports that the link that CreateIn should make was created, acquired and removed since its Vacancy was read.
+	ErrRemoved = errors.New("the link was removed")
 	// ErrNotLeftOut reports that a link does not leave out the collection of the part that CreatePart should make.
 	ErrNotLeftOut = errors.New("the link does not leave out its collection, or for another copy of it")
 	// ErrOtherSource reports that the source is not the link's replica set.

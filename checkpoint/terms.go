@@ -2,12 +2,41 @@ package checkpoint
 
 import (
 	"context"
+	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 )
+
+// Vacancy is what was read of earlier links of a name: see Store.Vacancy.
+type Vacancy struct {
+	last int64 // their last term
+}
+
+// Vacancy returns what CreateIn needs. It must be called before it is read that the link does not exist, and before anything that
+// decides that the link may be created.
+func (s *Store) Vacancy(ctx context.Context) (Vacancy, error) {
+	last, err := s.lastTerm(ctx, s.cfg.Target)
+	if err != nil {
+		return Vacancy{}, s.wrap(err, "read the last term of its name")
+	}
+	return Vacancy{last}, nil
+}
+
+// CreateIn is Create, unless a link of its name was acquired and removed since v was read: then it returns ErrRemoved. A process that
+// was suspended cannot create the link once another process has run it, and its target is in use: it would copy again,
+// and perhaps drop the collections.
+func (s *Store) CreateIn(ctx context.Context, v Vacancy, first State) error {
+	return s.createLink(ctx, first, func(txn *mongo.Txn) (int64, error) {
+		last, err := s.lastTerm(ctx, txn)
+		if err == nil && last > v.last {
+			err = fmt.Errorf("%w: another process has had it in term %d since this one found that there is none", ErrRemoved, last)
+		}
+		return 0, err
+	}, func(mongo.Caller, int64) error { return nil })
+}
 
 // lastTerm returns the last term of earlier links of this name, 0 if there is none: that
 // of the link that was removed, and of the lanes that were left behind.

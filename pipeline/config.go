@@ -47,6 +47,9 @@ type Config struct {
 	// Filters are the lists that Scope was made from, for the link's document; nil to leave them out.
 	Filters *checkpoint.Filters
 
+	// Vacancy, if not nil, was read before the checks by which the link may be created: it is not created any more once another
+	// process has run it since, and it was removed. Default: read when the run begins.
+	Vacancy *checkpoint.Vacancy
 	// StartAt is where a new link starts that does not copy: after the newest entry that is
 	// not later. Default: now.
 	StartAt bson.Timestamp

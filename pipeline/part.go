@@ -78,6 +78,7 @@ func (p *Pipeline) newJobs(job string) *jobs.Locks {
 func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
 	cfg := p.cfg
 	cfg.Link, cfg.Scope = of.Link, resync.ScopeOf(p.cfg.Scope, of)
+	cfg.Vacancy = nil
 	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, of: of, keeper: p.keeper, brake: p.brake, leads: &p.leads}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
 	cfg.Copy.SpoolDir = filepath.Join(p.oplog.Log().Dir(), of.Link)
@@ -113,12 +114,12 @@ func (r partRunner) Status() resync.Status {
 	return s.OfPart()
 }
 
-// create creates the link in the state first. The link of a part is created under the lease of the link that it is a part of. That link
+// create creates the link in the state first, unless another process has run it since there was none. The link of a part is created under the lease of the link that it is a part of. That link
 // decides what happens to its collection if it does not leave that out any more: the part only ends.
 func (p *Pipeline) create(ctx context.Context, first checkpoint.State) error {
 	of := p.cfg.part
 	if of == nil {
-		return p.store.Create(ctx, first)
+		return p.store.CreateIn(ctx, *p.vacancy, first)
 	}
 	err := of.leads.Load().CreatePart(ctx, p.store, of.of.NS, of.of.Asked, first)
 	switch {

@@ -82,6 +82,8 @@ type Pipeline struct {
 	tooLarge tooLarge
 	// unexplained counts refusals of servers whose reason is not known.
 	unexplained unexplained
+	// vacancy was read before this process has found that the link does not exist, nil before that, and for a part.
+	vacancy *checkpoint.Vacancy
 	// followed means that this process has led, and no other one is known to have led since.
 	followed bool
 }
@@ -98,7 +100,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if cfg.slots == nil {
 		cfg.slots = &applier.IndexSlots{}
 	}
-	p := &Pipeline{cfg: cfg}
+	p := &Pipeline{cfg: cfg, vacancy: cfg.Vacancy}
 	if cfg.part == nil {
 		p.cutNow = make(chan struct{}, 1)
 	}
@@ -398,6 +400,9 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 		p.control.Leads(nil)
 	}
 	link, err := p.candidate.Acquire(ctx)
+	if errors.Is(err, checkpoint.ErrNoLink) { // there was one
+		err = fmt.Errorf("%w: %w", checkpoint.ErrRemoved, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -422,6 +427,13 @@ func (p *Pipeline) follow(ctx, soft context.Context, link *checkpoint.Link, src 
 func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error {
 	if p.candidate.Term() != 0 {
 		return nil
+	}
+	if p.vacancy == nil && p.cfg.part == nil {
+		v, err := p.store.Vacancy(ctx)
+		if err != nil {
+			return err
+		}
+		p.vacancy = &v
 	}
 	_, found, err := p.store.Load(ctx)
 	if err != nil || found {

@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -198,7 +199,7 @@ func TestLinkGoneWhileStandingBy(t *testing.T) {
 	}
 	b := w.links["b"]
 	w.awaitEnd(b)
-	if b.err == nil || !strings.Contains(b.err.Error(), checkpoint.ErrNoLink.Error()) {
+	if !errors.Is(b.err, checkpoint.ErrNoLink) || failure.Classify(b.err).Code != failure.ExitCheck {
 		t.Errorf("it ended with: %v", b.err)
 	}
 	if n, err := w.target.count(t.Context(), "shop.a"); err != nil || n != 10 {

@@ -27,6 +27,13 @@ func (c *checker) link(ctx context.Context, s *server) error {
 		return nil //nolint:nilerr // The error is a finding.
 	}
 	err = again(ctx, func() error {
+		if c.report.Vacancy == nil { // else the first one stays
+			v, err := store.Vacancy(ctx)
+			if err != nil {
+				return err
+			}
+			c.report.Vacancy = &v
+		}
 		c.report.Link, c.report.Found, err = store.Load(ctx)
 		return err
 	})

@@ -85,6 +85,8 @@ type Report struct {
 	// Link is the link's checkpoint, if Found.
 	Link  checkpoint.State
 	Found bool
+	// Vacancy was read before it was looked for, nil if it could not be.
+	Vacancy *checkpoint.Vacancy
 	// SourceConfig is the source's configuration, nil where it cannot be read.
 	SourceConfig bson.Raw
 	// MayReport reports whether the source allows reporting as a member.

@@ -137,6 +137,7 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, m processMemory) error {
 	if report.Found && (c.StartAt.said || c.CopiedUntil.given() || c.DropExisting) {
 		log.LogAttrs(e.Hard, slog.LevelInfo, "the link exists: --start-at, --copied-until and --drop-existing have no effect")
 	}
+	p.pipeline.Vacancy = report.Vacancy
 	c.chooseFeedback(p, &report, log)
 	return c.mirror(e, p, at, source, target, v)
 }

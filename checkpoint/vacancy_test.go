@@ -1,0 +1,75 @@
+package checkpoint
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+// runAndRemove creates a link, acquires it, and removes it.
+func runAndRemove(ctx context.Context, t *testing.T, s *Store) {
+	t.Helper()
+	must.Succeed(t, s.Create(ctx, first(2)))
+	must.Get(s.Acquire(ctx, 0))(t)
+	must.Succeed(t, s.Remove(ctx))
+}
+
+// TestCreateIn: a link is created only if no process has had one of its name since the vacancy was read, with Remove or by hand,
+// also if that removal was interrupted.
+func TestCreateIn(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	s := link(t, g)
+	before := must.Get(s.Vacancy(ctx))(t)
+	runAndRemove(ctx, t, s)
+	must.Fail(t, s.CreateIn(ctx, before, first(1)), ErrRemoved)
+	if _, found, err := s.Load(ctx); found || err != nil {
+		t.Fatalf("it was created, or %v", err)
+	}
+	v := must.Get(s.Vacancy(ctx))(t)
+	must.Succeed(t, s.CreateIn(ctx, v, first(1)))
+	must.Fail(t, s.CreateIn(ctx, v, first(1)), ErrExists)
+	must.Fail(t, s.CreateIn(ctx, before, first(1)), ErrRemoved)
+
+	// Nothing was done for a link that nobody had.
+	must.Succeed(t, s.Remove(ctx))
+	must.Succeed(t, s.CreateIn(ctx, v, first(1)))
+
+	must.Get(s.Acquire(ctx, 0))(t)
+	must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))(t)
+	must.Fail(t, s.CreateIn(ctx, v, first(1)), ErrRemoved)
+}
+
+// TestCreateInLate: the transaction that creates the link has begun before another process creates, acquires and removes one.
+func TestCreateInLate(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"find", "insert"} {
+		t.Run("before the first "+command, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+			other := link(t, &target{Set: g.Set})
+			must.Succeed(t, other.Prepare(ctx))
+			s := link(t, g)
+			v := must.Get(s.Vacancy(ctx))(t)
+			var once sync.Once
+			g.Intercept(func(cmd mongo.Command) (error, bool) {
+				if simcaller.Name(cmd) == command {
+					once.Do(func() { runAndRemove(ctx, t, other) })
+				}
+				return nil, false
+			})
+			must.Fail(t, s.CreateIn(ctx, v, first(1)), ErrRemoved)
+			if _, found, err := other.Load(ctx); found || err != nil {
+				t.Errorf("it was created, or %v", err)
+			}
+		})
+	}
+}
