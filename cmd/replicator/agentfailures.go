@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/agent"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // memberFailure is how a link has ended on a member, or what it waits for there, as the control
@@ -49,8 +50,14 @@ const maxFailure = 2000
 type failureBoard struct {
 	target            mongo.Caller
 	db, group, member string
-	// written are the documents that are there, by link.
-	written map[string]time.Time
+	// written are the documents that this process has written, by link.
+	written map[string]toldFailure
+}
+
+// toldFailure identifies a document: the end of a link, in an assignment.
+type toldFailure struct {
+	at   time.Time
+	term int64
 }
 
 func (b *failureBoard) id(link string) string { return b.group + "/" + link }
@@ -72,32 +79,39 @@ func failuresOf(s agent.Status) map[string]memberFailure {
 	return all
 }
 
-// update makes the documents those of a status.
+// update makes the documents those of a status. It leaves those of later assignments as they are: this process may have been suspended, and
+// the one that has written them does not write them again.
 func (b *failureBoard) update(ctx context.Context, s agent.Status) error {
 	wanted := failuresOf(s)
 	for link, f := range wanted {
-		if b.written[link].Equal(f.At) {
+		if was := b.written[link]; was.at.Equal(f.At) && was.term == f.Term {
 			continue
 		}
 		text := strings.ToValidUTF8(f.Error[:min(len(f.Error), maxFailure)], "")
 		doc := failureDoc{b.id(link), b.member, f.Term, f.At, f.Code, text, f.Do, f.Helps, f.Waits, nil}
-		if err := b.write(ctx, "update", bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: doc.ID}}}, {Key: "u", Value: doc}, {Key: "upsert", Value: true}}); err != nil {
+		err := b.write(ctx, "update", bson.D{{Key: "q", Value: upTo(doc.ID, f.Term)}, {Key: "u", Value: doc}, {Key: "upsert", Value: true}})
+		if err != nil && !servererr.IsDuplicateKey(err) {
 			return err
 		}
-		b.written[link] = f.At
+		b.written[link] = toldFailure{f.At, f.Term}
 	}
-	for link := range maps.Clone(b.written) {
+	for link, was := range maps.Clone(b.written) {
 		if _, ok := wanted[link]; ok {
 			continue
 		}
 		// Another process may have written its own meanwhile.
-		mine := bson.D{{Key: "_id", Value: b.id(link)}, {Key: "member", Value: b.member}}
+		mine := append(upTo(b.id(link), was.term), bson.E{Key: "member", Value: b.member})
 		if err := b.write(ctx, "delete", bson.D{{Key: "q", Value: mine}, {Key: "limit", Value: 1}}); err != nil {
 			return err
 		}
 		delete(b.written, link)
 	}
 	return nil
+}
+
+// upTo matches the document of that _id, if it is not of an assignment after that of a term.
+func upTo(id string, term int64) bson.D {
+	return bson.D{{Key: "_id", Value: id}, {Key: "term", Value: bson.D{{Key: "$lte", Value: term}}}}
 }
 
 func (b *failureBoard) write(ctx context.Context, command string, statement bson.D) error {
@@ -125,11 +139,12 @@ func (b *failureBoard) retries(ctx context.Context, retry func(link string) bool
 		return err
 	}
 	for _, d := range docs {
-		if d.Again == nil || d.Member != b.member {
+		link := strings.TrimPrefix(d.ID, b.group+"/")
+		if was, ok := b.written[link]; d.Again == nil || d.Member != b.member || !ok || d.Term != was.term {
 			continue
 		}
-		retry(strings.TrimPrefix(d.ID, b.group+"/"))
-		if _, err := b.again(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "member", Value: b.member}}, bson.D{{Key: "$unset", Value: bson.D{{Key: "again", Value: ""}}}}); err != nil {
+		retry(link)
+		if _, err := b.again(ctx, append(upTo(d.ID, d.Term), bson.E{Key: "member", Value: b.member}), bson.D{{Key: "$unset", Value: bson.D{{Key: "again", Value: ""}}}}); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func TestRetryBoard(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Moods: oneRun})
 	to := client.Open(t, driver.Config{URI: set.URI()})
 	board := func(member string) *failureBoard {
-		return &failureBoard{target: to, db: "replicator", group: "links", member: member, written: map[string]time.Time{}}
+		return &failureBoard{target: to, db: "replicator", group: "links", member: member, written: map[string]toldFailure{}}
 	}
 	ended := func(at int64) agent.Status {
 		return agent.Status{Member: "m", Links: []agent.LinkStatus{{Link: "a", Term: 7, State: agent.Ended, LastFailure: &agent.Failure{At: time.Unix(at, 0), Code: 6}}}}
@@ -86,7 +86,7 @@ func TestRetryBoard(t *testing.T) {
 		return links
 	}
 	must.Succeed(t, m.update(t.Context(), ended(1)))
-	other.written["b"] = time.Unix(1, 0)
+	other.written["b"] = toldFailure{at: time.Unix(1, 0), term: 7}
 	for _, tc := range []struct {
 		by   *failureBoard
 		at   int64
@@ -134,6 +134,60 @@ func TestFaultOfMachine(t *testing.T) {
 	} {
 		if got := explainLink(tc.err); got.Helps != tc.want {
 			t.Errorf("%v: helps %t", tc.err, got.Helps)
+		}
+	}
+}
+
+// TestLateFailure: a process that was suspended says late how a link has ended there. What the process says that has had the link
+// since, and whose link has ended too, stays, also if it has the same name: it does not say it again.
+func TestLateFailure(t *testing.T) {
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Moods: oneRun})
+	to := client.Open(t, driver.Config{URI: set.URI()})
+	for _, name := range []string{"next", "m"} {
+		group := "links-" + name
+		board := func(member string) *failureBoard {
+			return &failureBoard{target: to, db: "replicator", group: group, member: member, written: map[string]toldFailure{}}
+		}
+		ended := func(term, at int64) agent.Status {
+			return agent.Status{Links: []agent.LinkStatus{{Link: "a", Term: term, State: agent.Ended, LastFailure: &agent.Failure{At: time.Unix(at, 0), Code: 6}}}}
+		}
+		late, next := board("m"), board(name)
+		stays := func(when string) {
+			t.Helper()
+			if f := must.Get(readFailures(t.Context(), to, "replicator", group))(t)["a"]; f.Term != 8 || f.Member != name {
+				t.Fatalf("%s, %s: %+v", name, when, f)
+			}
+		}
+		say := func(b *failureBoard, s agent.Status) {
+			t.Helper()
+			s.Member = b.member
+			must.Succeed(t, b.update(t.Context(), s))
+		}
+		say(late, ended(7, 1))
+		say(next, ended(8, 2))
+		stays("after it was said")
+		say(late, ended(7, 3))
+		stays("after another end of the earlier term was said")
+		if !must.Get(next.retry(t.Context(), "a", time.Unix(2, 0)))(t) {
+			t.Errorf("%s: it cannot be asked for again", name)
+		}
+		starts := func(b *failureBoard) (links []string) {
+			t.Helper()
+			must.Succeed(t, b.retries(t.Context(), func(link string) bool { links = append(links, link); return true }))
+			return links
+		}
+		if got := starts(late); len(got) > 0 {
+			t.Errorf("%s: the earlier process starts %v", name, got)
+		}
+		say(late, agent.Status{})
+		stays("after the earlier process has dropped the link")
+		if got := starts(next); len(got) != 1 {
+			t.Errorf("%s: it starts %v", name, got)
+		}
+		say(next, agent.Status{})
+		if all := must.Get(readFailures(t.Context(), to, "replicator", group))(t); len(all) > 0 {
+			t.Errorf("%s: once it runs again: %v", name, all)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestReadySaysWhich(t *testing.T) {
 	} {
 		store := &clockOnly{err: tt.away}
 		c := newControlPlane(store)
-		c.failures = &failureBoard{target: store, db: "replicator", group: "links", member: "m", written: map[string]time.Time{}}
+		c.failures = &failureBoard{target: store, db: "replicator", group: "links", member: "m", written: map[string]toldFailure{}}
 		long := time.Now().Add(-time.Hour)
 		c.heard, c.told = long, long
 		c.ask(t.Context(), tt.status, func(string) bool { return false })
