@@ -10,13 +10,11 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// Vacancy is what was read of earlier links of a name: see Store.Vacancy.
-type Vacancy struct {
-	last int64 // their last term
-}
+// Vacancy has the last term of earlier links of a name: see Store.Vacancy.
+type Vacancy struct{ last int64 }
 
-// Vacancy returns what CreateIn needs. It must be called before it is read that the link does not exist, and before anything that
-// decides that the link may be created.
+// Vacancy returns the Vacancy for CreateIn. It must be called before the read that finds no link, and before all checks
+// that decide whether the link may be created.
 func (s *Store) Vacancy(ctx context.Context) (Vacancy, error) {
 	last, err := s.lastTerm(ctx, s.cfg.Target)
 	if err != nil {

@@ -58,6 +58,8 @@ func newServer(t *testing.T, name string) *server {
 		"listDatabases":                        `{"ok": 1, "databases": [{"name": "admin"}, {"name": "local"}]}`,
 		"config.user_writes_critical_sections": `{"ok": 1, "cursor": {"id": 0, "ns": "config.user_writes_critical_sections", "firstBatch": []}}`,
 		"replicator.links":                     `{"ok": 1, "cursor": {"id": 0, "ns": "replicator.links", "firstBatch": []}}`,
+		"replicator.terms":                     `{"ok": 1, "cursor": {"id": 0, "ns": "replicator.terms", "firstBatch": []}}`,
+		"replicator.lanes":                     `{"ok": 1, "cursor": {"id": 0, "ns": "replicator.lanes", "firstBatch": []}}`,
 	}}
 }
 

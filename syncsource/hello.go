@@ -15,7 +15,9 @@ import (
 type hello struct {
 	setName, me string
 	// hosts are the members in hosts, passives and arbiters, in the reply's order.
-	hosts         []string
+	hosts []string
+	// passives are those of them whose effective priority is 0.
+	passives      []string
 	configTerm    int64
 	configVersion int64
 	replicaSetID  bson.RawValue
@@ -134,7 +136,7 @@ func parseHello(reply bson.Raw) (*hello, error) {
 		case "me":
 			h.me = r.text(e)
 		case "hosts", "passives", "arbiters":
-			h.hosts = append(h.hosts, r.texts(e)...)
+			h.list(e.Name(), r.texts(e))
 		case "setVersion":
 			h.configVersion = r.number(e)
 		case "msg":
@@ -180,6 +182,14 @@ func parseHello(reply bson.Raw) (*hello, error) {
 	}
 	h.member.State = stateOf(h.member.Arbiter, primary, secondary)
 	return h, nil
+}
+
+// list adds one of the lists of members.
+func (h *hello) list(name string, hosts []string) {
+	h.hosts = append(h.hosts, hosts...)
+	if name == "passives" {
+		h.passives = hosts
+	}
 }
 
 // stateOf returns the state that the flags of a reply to hello mean.

@@ -45,7 +45,8 @@ type Member struct {
 	// ID is its _id in the configuration, -1 if not known.
 	ID int
 	// The following are from the configuration or, if that cannot be read, from the
-	// member itself. NonVoting is known from the configuration only.
+	// member itself. NonVoting is known from the configuration only; a member that was added and has not made its
+	// first sync has no vote either.
 	Arbiter, Hidden, NonVoting, NoIndexes bool
 	Priority                              float64
 	// Delay is secondaryDelaySecs.

@@ -26,6 +26,8 @@ type watch struct {
 	term, version int64
 	horizon       string
 	answers       int
+	// told is the last hello with the newest configuration, nil before the first.
+	told *hello
 	// settleBy is when a choice stops waiting for members that have not answered;
 	// zero until a readable one has answered.
 	settleBy time.Time
@@ -78,6 +80,7 @@ func (s *watch) members() []Member {
 	var members []Member
 	if s.config != nil && !s.w.cfg.Direct {
 		members = s.config.in(s.horizon)
+		s.withoutVotes(members)
 	}
 	add := func(host string) {
 		same := func(m Member) bool { return strings.EqualFold(m.Host, host) }
@@ -99,6 +102,21 @@ func (s *watch) members() []Member {
 		}
 	}
 	return members
+}
+
+// withoutVotes marks members that have no vote although the configuration that was read says so. Since 5.0, a server that is added with a vote
+// has neither that nor its priority before it has made its first sync (newlyAdded). replSetGetConfig tells both as they
+// will be then, hello the priority as it is. So one that is added with priority 0 is not recognized, and counts.
+func (s *watch) withoutVotes(members []Member) {
+	h, c := s.told, s.config
+	if h == nil || newer(h.configTerm, h.configVersion, c.term, c.version) || newer(c.term, c.version, h.configTerm, h.configVersion) {
+		return
+	}
+	for i := range members {
+		m := &members[i]
+		isPassive := slices.ContainsFunc(h.passives, func(name string) bool { return strings.EqualFold(name, m.Host) })
+		m.NonVoting = m.NonVoting || isPassive && m.Priority > 0
+	}
 }
 
 // unlisted returns a member that is in no list under this name, with the settings
@@ -211,6 +229,9 @@ func (s *watch) learn(h *hello) {
 	}
 	if s.config != nil {
 		s.horizon = s.config.horizon(h.me)
+	}
+	if s.told == nil || !newer(s.told.configTerm, s.told.configVersion, h.configTerm, h.configVersion) {
+		s.told = h
 	}
 	if s.listed == nil || newer(h.configTerm, h.configVersion, s.term, s.version) {
 		s.listed = h.hosts

@@ -121,7 +121,7 @@ var rules = []struct {
 	{"link was cut over", as[*checkpoint.OverError], Class{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. To mirror in the other direction make a new link, with a new copy."}},
 	{"cutover converts the deferred options", as[*checkpoint.ConvertingError], Class{Action: Exit, Code: ExitFenced, Hint: "Go on with the cutover, or take it back: replicator cutover --resume, or --cancel. Without --once this process waits for that."}},
 	{"link created concurrently", is(checkpoint.ErrExists), Class{Action: Retry}},
-	{"link removed while a process ran it, stood by, or was about to create it", is(checkpoint.ErrRemoved), Class{Action: Exit, Code: ExitCheck, Hint: "Start it again only if nothing uses the target: it then creates the link, and copies as its settings say."}},
+	{"link was removed", is(checkpoint.ErrRemoved), Class{Action: Exit, Code: ExitCheck, Hint: "Start it again only if nothing uses the target: it then creates the link, and copies as its settings say."}},
 	{"settings differ from the link's", is(checkpoint.ErrSettings), Class{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was created with, or a new --link with a new copy."}},
 	{"metadata of another release", as[*checkpoint.VersionError], Class{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},
 	{"document routing of another release", as[*checkpoint.RoutingError], Class{Action: Exit, Code: ExitCheck, Hint: "Start the previous release once more and stop it with one SIGTERM (it ends with 0). Then start this one."}},

@@ -51,6 +51,7 @@ var samples = map[string]error{
 	"source is another replica set":                                checkpoint.ErrOtherSource,
 	"link was cut over":                                            &checkpoint.OverError{Link: "dr"},
 	"link created concurrently":                                    checkpoint.ErrExists,
+	"link was removed":                                             checkpoint.ErrRemoved,
 	"settings differ from the link's":                              checkpoint.ErrSettings,
 	"metadata of another release":                                  &checkpoint.VersionError{},
 	"document routing of another release":                          &checkpoint.RoutingError{},
