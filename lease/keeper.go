@@ -56,6 +56,8 @@ type Keeper struct {
 	term  int64
 	grant bson.ObjectID
 	until time.Time
+	// asked is the newest term that was asked for, 0 for none.
+	asked int64
 	// changes counts the writes sent to change the grant: see change.
 	changes int64
 	// offer is whether the grant is offered to others, offerKnown that renewals have to say so.
@@ -332,18 +334,35 @@ func (k *Keeper) whyNotRenewed(ctx context.Context, grant bson.ObjectID) error {
 	return nil
 }
 
+// asks records that a term is asked for, which may be granted although the reply is lost.
+func (k *Keeper) asks(term int64) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = max(k.asked, term)
+}
+
 // Release gives the lease back, so that another process can acquire it at once. Nothing may
 // use it any more. That includes a lease that was granted although Acquire has failed, as the
-// reply was lost. It tries again after transient errors, until ctx is done.
+// reply was lost. It tries again after transient errors, until ctx is done. A try that the server executes later than that
+// does not give back a later lease of this process, which has another Keeper.
 func (k *Keeper) Release(ctx context.Context) error {
 	k.mu.Lock()
-	number, lost := k.changes, errors.Is(k.lost, ErrFenced)
+	number, lost, asked := k.changes, errors.Is(k.lost, ErrFenced), k.asked
 	k.forget()
 	k.mu.Unlock()
 	if lost {
 		return nil
 	}
-	ours := func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "holder", k.cfg.Holder) }
+	ours := func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "holder", k.cfg.Holder)
+		if asked == 0 { // an earlier Keeper has perhaps not given it back
+			return dst
+		}
+		return metadata.AppendDoc(dst, "term", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$lte", asked) })
+	}
 	for {
 		number++
 		_, err := k.change(ctx, ours, number, bson.D{
