@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -25,17 +26,32 @@ func (p *agentProcess) rows(set *driver.Set, store locks.Store) func(context.Con
 			all.Error = err.Error()
 			return all.worst(), nil //nolint:nilerr // the answer has it
 		}
+		failures, err := readFailures(ctx, set, db, group)
+		if err != nil && all.Error == "" {
+			all.Error = err.Error()
+		}
 		for i := range state.Partitions {
-			all.add(sharedRow(&state.Partitions[i]))
+			at := &state.Partitions[i]
+			all.add(sharedRow(at, failures[at.Partition]))
 		}
 		return all.worst(), nil
 	}
 }
 
-// sharedRow is the row of a link that another member has.
-func sharedRow(at *share.PartitionStatus) linkRow {
+// sharedRow is the row of a link that another member has. Told is what a member has told last of how the link has ended there, or of what it
+// waits for; it counts if it is of the present assignment.
+func sharedRow(at *share.PartitionStatus, told memberFailure) linkRow {
 	r := linkRow{Link: at.Partition, From: "metadata", At: time.Now().UTC(), Verdict: status.Verdict{Name: "shared", Level: status.Unknown, Since: at.Since.UTC(), Also: []string{}}}
-	switch {
+	switch is := at.Holder != nil && told.Member != "" && told.Term == at.Holder.Term; {
+	case is && told.Waits != "":
+		r.Leader = at.Holder.Member
+		r.Verdict.Level, r.Verdict.Sentence = status.Working, at.Holder.Member+" has the link, which waits: "+told.Waits+"."
+	case is:
+		r.Leader = at.Holder.Member
+		r.Verdict.Level, r.Verdict.Sentence, r.Verdict.Next = status.Broken, fmt.Sprintf("The link has ended on %s with exit code %d: %s.", at.Holder.Member, told.Code, told.Error), told.Do
+		if told.Helps {
+			r.Verdict.Level, r.Verdict.Sentence = status.Attention, r.Verdict.Sentence+" It is started again there."
+		}
 	case at.Holder != nil:
 		r.Leader = at.Holder.Member
 		r.Verdict.Sentence = at.Holder.Member + " runs the link, and its page has more."

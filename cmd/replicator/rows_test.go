@@ -13,6 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/agent"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/history"
 	"github.com/oplogrep/replicator/internal/cli"
@@ -237,8 +238,25 @@ func TestSharedRow(t *testing.T) {
 		"unknown: m2 is to run the link: fewest links.":     {Partition: "l", Member: "m2", Why: "fewest links"},
 		"broken: No process runs the link: no room.":        {Partition: "l", Why: "no room"},
 	} {
-		if r := sharedRow(&at); string(r.Verdict.Level)+": "+r.Verdict.Sentence != want || r.Link != "l" {
+		if r := sharedRow(&at, memberFailure{}); string(r.Verdict.Level)+": "+r.Verdict.Sentence != want || r.Link != "l" {
 			t.Errorf("%+v, want %s", r, want)
+		}
+	}
+}
+
+// TestSharedRowOfEnded: the row of a link that has ended on the member that has it, or waits there, does not say that it runs.
+func TestSharedRowOfEnded(t *testing.T) {
+	t.Parallel()
+	at := share.PartitionStatus{Partition: "l", Member: "m1", Holder: &share.Holder{Member: "m1", Term: 7}}
+	for want, told := range map[string]memberFailure{
+		"broken: The link has ended on m1 with exit code 6: too old. Copy it again.":              {Member: "m1", Term: 7, Failure: agent.Failure{Code: 6, Error: "too old", Do: "Copy it again."}},
+		"attention: The link has ended on m1 with exit code 8: gone. It is started again there. ": {Member: "m1", Term: 7, Failure: agent.Failure{Code: 8, Error: "gone", Helps: true}},
+		"working: m1 has the link, which waits: no room. ":                                        {Member: "m1", Term: 7, Waits: "no room"},
+		"unknown: m1 runs the link, and its page has more. ":                                      {Member: "m1", Term: 6, Failure: agent.Failure{Code: 6, Error: "too old"}},
+	} {
+		r := sharedRow(&at, told)
+		if got := string(r.Verdict.Level) + ": " + r.Verdict.Sentence + " " + r.Verdict.Next; got != want || r.Leader != "m1" {
+			t.Errorf("%q, want %q; leader %s", got, want, r.Leader)
 		}
 	}
 }
