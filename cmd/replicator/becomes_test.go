@@ -198,6 +198,7 @@ var noFlag = map[string]string{
 	"Pipeline.Lease.OfferFor":      "as long as looking takes",
 	"Pipeline.Lease.Target":        "connected by run",
 	"Pipeline.Registry":            "set by mirror",
+	"Pipeline.Vacancy":             "set by run, from the startup checks: see TestRunLate",
 	"Pipeline.Copy.MaxCopies":      "a server's own",
 	"Pipeline.Rules.AcceptEqual":   "always so in a link",
 	"Preflight.Back":               "set by run, for a way back",
