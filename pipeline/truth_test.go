@@ -272,10 +272,13 @@ func (s *sample) view(before *sample, but []string) string {
 	return out.String()
 }
 
+// trend is how a figure changes. What grows stays large, also where it stands then: what is still small rises.
 func trend(before, now *float64, passed float64) string {
 	switch {
 	case now == nil:
 		return "unknown"
+	case before != nil && *now-*before > passed/2 && *now < 8:
+		return "rises"
 	case before != nil && *now-*before > passed/2:
 		return "grows"
 	case *now < 8:

@@ -97,6 +97,20 @@ func TestKillDuringCall(t *testing.T) {
 	member := s.Member(primary.Host())
 	mid := must(t, member, "find", "capped", "tailable", true, "awaitData", true).Lookup("cursor", "id").AsInt64()
 
+	// A fail point that only counts says when the server has both.
+	entered := func() int32 {
+		point := command(t, "configureFailPoint", "failCommand", "mode", "alwaysOn",
+			"data", bson.D{{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 1}})
+		point.DB = "admin"
+		reply, err := member.Call(within(t), point)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply.Lookup("count").Int32()
+	}
+	if n := entered(); n != 0 {
+		t.Fatalf("the fail point was met %d times before", n)
+	}
 	var calls sync.WaitGroup
 	var errs [2]error
 	for i, c := range []mongo.Caller{s, member} {
@@ -104,7 +118,9 @@ func TestKillDuringCall(t *testing.T) {
 		more := command(t, "getMore", cursor, "collection", "capped", "maxTimeMS", 60_000)
 		calls.Go(func() { _, errs[i] = c.Call(within(t), more) })
 	}
-	time.Sleep(time.Second)
+	for entered() < 2 {
+		time.Sleep(time.Millisecond)
+	}
 	began := time.Now()
 	if err := primary.Kill(); err != nil {
 		t.Fatal(err)
