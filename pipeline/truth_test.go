@@ -272,7 +272,7 @@ func (s *sample) view(before *sample, but []string) string {
 	return out.String()
 }
 
-// trend is how a figure changes. What grows stays large, also where it stands then: what is still small rises.
+// trend is how a figure changes. A large figure that stands still grows, too; a small one that becomes larger rises.
 func trend(before, now *float64, passed float64) string {
 	switch {
 	case now == nil:
