@@ -110,14 +110,14 @@ func (v *Verifier) foundIn(ns oplog.Namespace) (list []standing.Found, more int6
 }
 
 // hasTold adds what other processes have reported of a collection in the comparison that goes on. It is not compared at an earlier cut than
-// theirs: their differences may be newer.
-func (v *Verifier) hasTold(ns oplog.Namespace, p *standing.Pass) {
+// theirs: their differences may be newer. Those of its catalog are left out if that may have been listed before they were reported.
+func (v *Verifier) hasTold(ns oplog.Namespace, p *standing.Pass, onlyDocuments bool) {
 	v.cuts.renew()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	l := v.foundOf(ns)
 	for _, f := range slices.Concat(p.Told, p.Found) {
-		if !slices.Contains(l.told, f) {
+		if !slices.Contains(l.told, f) && (!onlyDocuments || isOfDocument(Kind(f.Kind))) {
 			l.told = append(l.told, f)
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -47,6 +49,7 @@ type turns struct {
 	// killed is closed when it is killed.
 	killed chan struct{}
 	once   sync.Once
+	v      *Verifier
 }
 
 func (p *turns) kill() { p.once.Do(func() { close(p.killed) }) }
@@ -103,6 +106,7 @@ func (n *nest) begin(at chan turn, resume bool) *turns {
 		},
 		Progress: &Progress{Target: p, DB: "replicator", Link: n.link, Resume: resume},
 	}))(n.t)
+	p.v = v
 	go func() {
 		_, err := v.Run(n.t.Context())
 		n.log("%s ends: %v", p.name, err)
@@ -165,6 +169,10 @@ func (n *nest) interleave() {
 			if draw >= 19 && n.rand.IntN(3) == 0 {
 				may = dieBefore + step(n.rand.IntN(2))
 			}
+			if n.rand.IntN(4) == 0 { // as the one in use is old
+				n.log("%s: renews its cut", w.p.name)
+				w.p.v.cuts.renew()
+			}
 			n.log("%s: %d: %s %s", w.p.name, may, w.cmd.Body, w.cmd.Docs)
 			if may != goOn {
 				held = slices.DeleteFunc(held, func(h turn) bool { return h.p == w.p })
@@ -201,9 +209,27 @@ func TestInterleaved(t *testing.T) {
 }
 
 // TestOlderCut: a verification that goes on with a collection in which another one has found a difference at a newer cut does not compare it
-// at an older one, at which there is none.
+// at an older one, at which there is none, nor does it know better about the catalog, which it has listed before.
 func TestOlderCut(t *testing.T) {
 	t.Parallel()
+	for name, change := range map[string]func(t *testing.T, source mongo.Caller){
+		"a document": func(t *testing.T, source mongo.Caller) {
+			insertRaw(t, source, "d.b", doc(element(t, "_id", 2)))
+		},
+		"an index": func(t *testing.T, source mongo.Caller) {
+			index := bson.D{{Key: "name", Value: "x"}, {Key: "key", Value: bson.D{{Key: "x", Value: 1}}}}
+			must.Get(source.Call(t.Context(), mongo.Command{DB: "d", Body: must.Marshal(t, bson.D{{Key: "createIndexes", Value: "b"}, {Key: "indexes", Value: bson.A{index}}})}))(t)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			olderCut(t, change)
+		})
+	}
+}
+
+func olderCut(t *testing.T, change func(t *testing.T, source mongo.Caller)) {
+	t.Helper()
 	source, target := cluster(t), cluster(t)
 	for _, c := range []mongo.Caller{source, target} {
 		for _, name := range []oplog.Namespace{"d.a", "d.b"} {
@@ -222,7 +248,7 @@ func TestOlderCut(t *testing.T) {
 	slow := config()
 	slow.Source = callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 		if coll, _ := cmd.Body.Lookup("find").StringValueOK(); coll == "a" && met.CompareAndSwap(false, true) {
-			insertRaw(t, source, "d.b", doc(element(t, "_id", 2)))                                  //nolint:contextcheck // a command of the test
+			change(t, source)
 			if _, err := must.Get(New(other))(t).Run(t.Context()); !errors.Is(err, errNestKilled) { //nolint:contextcheck // another process
 				t.Error(err)
 			}
@@ -231,6 +257,113 @@ func TestOlderCut(t *testing.T) {
 	})
 	check(t, slow)
 	if st := must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t); !met.Load() || st.Differences != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestOvertakenAtOlderCut: a verification that begins while another one reports a difference at a newer cut than its own does not hide that.
+func TestOvertakenAtOlderCut(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		insertRaw(t, c, "d.a", doc(element(t, "_id", 1)))
+	}
+	config := func(on mongo.Caller) Config {
+		return Config{
+			Source: source, Target: on, Cuts: &rest{source: source, target: target}, Workers: 1, Scope: everything(t),
+			Found: func(*Difference) error { return nil }, Progress: &Progress{Target: on, DB: "replicator", Link: "l"},
+		}
+	}
+	check(t, config(target))
+
+	compares, goOn, killed := make(chan struct{}), make(chan struct{}), make(chan error)
+	var met atomic.Bool
+	earlier := config(callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+		if name := simcaller.Name(cmd); name == "update" && strings.Contains(fmt.Sprint(cmd.Docs), "pass.made") && met.CompareAndSwap(false, true) {
+			close(compares)
+			<-goOn
+		}
+		return target.Call(ctx, cmd)
+	}))
+	earlier.Found = func(*Difference) error { return errNestKilled }
+	v := must.Get(New(earlier))(t)
+	go func() {
+		_, err := v.Run(t.Context())
+		killed <- err
+	}()
+	<-compares
+
+	var once atomic.Bool
+	check(t, config(callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+		if simcaller.Name(cmd) == "update" && strings.Contains(fmt.Sprint(cmd.Docs), "begins") && once.CompareAndSwap(false, true) {
+			insertRaw(t, source, "d.a", doc(element(t, "_id", 2))) //nolint:contextcheck // a command of the test
+			v.cuts.renew()                                         // as the one in use is old
+			close(goOn)
+			if err := <-killed; !errors.Is(err, errNestKilled) {
+				t.Error(err)
+			}
+		}
+		return target.Call(ctx, cmd)
+	})))
+	read := func() standing.Standing { return must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t) }
+	if st := read(); !once.Load() || st.AsOf != nil && st.Differences != 1 {
+		t.Errorf("%+v", st)
+	}
+	check(t, config(target))
+	if st := read(); st.AsOf == nil || st.Differences != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// idle makes cuts of a link whose source writes nothing: only their times of the target differ.
+type idle struct{ rest }
+
+// Next implements Cuts.
+func (i *idle) Next(ctx context.Context) (Cut, error) {
+	source, err := mongo.OperationTime(ctx, i.source)
+	if err != nil {
+		return Cut{}, err
+	}
+	tick := bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "u", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}}, {Key: "upsert", Value: true}}}
+	cmd, err := bson.Marshal(bson.D{{Key: "update", Value: "ticks"}, {Key: "updates", Value: tick}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
+	if err != nil {
+		return Cut{}, err
+	}
+	if _, err := mongo.Twice(i.target).Call(ctx, mongo.Command{DB: "replicator", Body: cmd}); err != nil {
+		return Cut{}, err
+	}
+	target, err := mongo.OperationTime(ctx, i.target)
+	return Cut{Source: source, Target: target, At: time.Now()}, err
+}
+
+// TestBeginsAgainAtNewerCut: a verification that begins again, as another one has begun, does not use its earlier cut: the other one may have
+// found a difference at a newer one.
+func TestBeginsAgainAtNewerCut(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		insertRaw(t, c, "d.a", doc(element(t, "_id", 1)))
+	}
+	config := func(on mongo.Caller) Config {
+		return Config{
+			Source: source, Target: on, Cuts: &idle{rest{source: source, target: target}}, Workers: 1, Scope: everything(t),
+			Found: func(*Difference) error { return nil }, Progress: &Progress{Target: on, DB: "replicator", Link: "l"},
+		}
+	}
+	check(t, config(target))
+	other := config(target)
+	other.Found = func(*Difference) error { return errNestKilled }
+	var once atomic.Bool
+	check(t, config(callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+		if simcaller.Name(cmd) == "update" && strings.Contains(fmt.Sprint(cmd.Docs), "begins") && once.CompareAndSwap(false, true) {
+			insertRaw(t, target, "d.a", doc(element(t, "_id", 2)))                                  //nolint:contextcheck // a command of the test
+			if _, err := must.Get(New(other))(t).Run(t.Context()); !errors.Is(err, errNestKilled) { //nolint:contextcheck // another process
+				t.Error(err)
+			}
+		}
+		return target.Call(ctx, cmd)
+	})))
+	if st := must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t); !once.Load() || st.Differences != 1 {
 		t.Errorf("%+v", st)
 	}
 }

@@ -85,6 +85,7 @@ func (v *Verifier) start(ctx context.Context) ([]settled, error) {
 		if n == mostBegins || !errors.Is(err, standing.ErrOvertaken) {
 			return nil, err
 		}
+		v.cuts.renew() // What the other one has found may be newer than the cut in use.
 	}
 }
 
@@ -130,7 +131,7 @@ func (v *Verifier) begin(ctx context.Context, seen *standing.Seen, all []settled
 	}
 	for ns, h := range p.heads {
 		if h.Pass != nil {
-			v.hasTold(ns, h.Pass)
+			v.hasTold(ns, h.Pass, false)
 		}
 	}
 	oldest := func(s *settled) uint64 {
@@ -281,7 +282,7 @@ func (v *Verifier) load(ctx context.Context, p *pair, how order) (plan, bool, er
 	progress := v.cfg.Progress
 	s, err := progress.store.Pass(ctx, p.sourceNS)
 	if err == nil && s != nil && s.Round == progress.round.N {
-		v.hasTold(p.sourceNS, s)
+		v.hasTold(p.sourceNS, s, true)
 	}
 	if err != nil || s == nil || s.Round != progress.round.N || s.How != string(how) || !s.Source.Equal(uuidOf(p.want)) || !s.Target.Equal(uuidOf(p.got)) {
 		return plan{}, false, err

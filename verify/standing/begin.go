@@ -106,7 +106,7 @@ func (s *Store) Begin(ctx context.Context, seen *Seen, listed []Listed, resume b
 		{Key: "begins", Value: round.Begins},
 	}))
 	if err == nil { // also if the process that began the round was killed before it has come to this
-		err = s.overtake(ctx, &round, heads, mark)
+		err = s.overtake(ctx, &round, seen, heads, mark)
 	}
 	return round, heads, err
 }

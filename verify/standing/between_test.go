@@ -92,7 +92,9 @@ func TestToldBetween(t *testing.T) {
 		return all
 	}
 	tell := func(s *Store, n int64) error {
-		return s.SaveTold(context.Background(), "d.a", id("d.a", 1), n, []Found{NewFound("missing", "1", "", "")}, 0)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		return s.SaveTold(ctx, "d.a", id("d.a", 1), n, []Found{NewFound("missing", "1", "", "")}, 0)
 	}
 	compares := func(s *book, ns oplog.Namespace, r *Round) {
 		must.Succeed(s.t, s.SavePass(s.t.Context(), ns, &Pass{Round: r.N, Source: uuid(id(ns, 1)), Done: map[string]Range{}}))
@@ -104,6 +106,10 @@ func TestToldBetween(t *testing.T) {
 			next, _, err := s.Begin(s.t.Context(), seen, list("d.a", "d.b"), false, cutAt(120, s.future+120), time.Unix(5000, 0))
 			compares(s, "d.a", &next)
 			return err
+		},
+		"as a round begins that the target has not reached": func(s *book, round *Round) error {
+			s.again(s.Store, 120, moved(cutAt(0, s.future+120).Target))
+			return tell(s.Store, round.N)
 		},
 		"the pass is deleted": func(s *book, round *Round) error {
 			return tell(s.suspended(2, func() { s.save(round, "d.a", 112) }), round.N)

@@ -140,6 +140,14 @@ type Told struct {
 	More  int64
 }
 
+// told returns the differences that were reported in the comparison of a collection, as the document has them. A nil document has none.
+func (d *document) told() *Told {
+	if d == nil || d.Pass == nil {
+		return &Told{}
+	}
+	return &Told{Found: d.Pass.Told, More: d.Pass.ToldMore}
+}
+
 // has reports whether all that were reported in a pass are known: other verifications of its round may have reported some since.
 func (t *Told) has(p *Pass) bool {
 	return p.ToldMore <= t.More && !slices.ContainsFunc(p.Told, func(f Found) bool { return !slices.Contains(t.Found, f) })

@@ -3,7 +3,6 @@ package standing
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -207,11 +206,13 @@ func (s *Store) overtaken(ctx context.Context, sourceNS oplog.Namespace, source 
 	which := func(dst []byte) []byte {
 		return bsoncore.AppendBinaryElement(metadata.Below(s.Link)(dst), "source", bson.TypeBinaryUUID, source[:])
 	}
+	var listed bson.Timestamp // just before it was
 	for {
 		mark, err := s.markNow(ctx, whyReplaced)
 		if err != nil {
 			return err
 		}
+		mark.Target = later(mark.Target, listed)
 		st, err := marking(which, mark)
 		if err != nil {
 			return err
@@ -229,18 +230,32 @@ func (s *Store) overtaken(ctx context.Context, sourceNS oplog.Namespace, source 
 		}
 		// One that was listed meanwhile may be of a later time than the mark.
 		docs, err := s.find(ctx, which, "source", "sourceAt", "mark", "differed")
-		if err != nil || !slices.ContainsFunc(docs, func(raw bson.Raw) bool {
-			var d document
-			return bson.Unmarshal(raw, &d) == nil && !d.differed()
-		}) {
+		if err != nil {
 			return err
+		}
+		marked := true
+		for _, raw := range docs {
+			var d document
+			if bson.Unmarshal(raw, &d) == nil && !d.differed() {
+				marked, listed = false, later(listed, justBefore(d.SourceAt)) // which the target need not have reached, if it was set up anew
+			}
+		}
+		if marked {
+			return nil
 		}
 	}
 }
 
-// overtake marks the collections in which a comparison of an earlier round has found something new since the present round has read
-// the results.
-func (s *Store) overtake(ctx context.Context, round *Round, heads map[oplog.Namespace]Head, mark *Mark) error {
+func later(a, b bson.Timestamp) bson.Timestamp {
+	if oplog.CompareTimestamps(a, b) < 0 {
+		return b
+	}
+	return a
+}
+
+// overtake marks the collections in which a comparison of an earlier round has found something new. A difference that was reported since the
+// present round has read the results may be newer than its cut, at which the collections were listed: such a collection is marked as of now.
+func (s *Store) overtake(ctx context.Context, round *Round, seen *Seen, heads map[oplog.Namespace]Head, mark *Mark) error {
 	docs, err := s.find(ctx, func(dst []byte) []byte {
 		dst = metadata.AppendDoc(metadata.Below(s.Link)(dst), "pass.told.0", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", true) })
 		return metadata.AppendDoc(dst, "pass.round", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$lt", round.N) })
@@ -255,10 +270,18 @@ func (s *Store) overtake(ctx context.Context, round *Round, heads map[oplog.Name
 		}
 		ns := oplog.Namespace(strings.TrimPrefix(d.ID, s.Link+"/"))
 		head, listed := heads[ns]
-		if !listed || head.Marked {
+		before := seen.docs[ns].told().has(d.Pass)
+		if !listed || before && head.Marked {
 			continue
 		}
-		st, err := marking(metadata.ByID(d.ID), mark)
+		at := mark
+		if !before {
+			if at, err = s.markNow(ctx, whyReplaced); err != nil {
+				return err
+			}
+			at.Target = later(at.Target, mark.Target)
+		}
+		st, err := marking(metadata.ByID(d.ID), at)
 		if err != nil {
 			return err
 		}
