@@ -23,17 +23,34 @@ func (s *Store) Vacancy(ctx context.Context) (Vacancy, error) {
 	return Vacancy{last}, nil
 }
 
-// CreateIn is Create, unless a link of its name was acquired and removed since v was read: then it returns ErrRemoved. A process that
+// NoVacancy returns the Vacancy of a process that has found the link: what it has checked is whether it may go on with that one,
+// and it never creates another one.
+func NoVacancy() Vacancy { return Vacancy{-1} }
+
+// CreateIn is Create, unless a link of its name was acquired and removed since v was read: then it returns ErrRemoved, if there is
+// no other one by now. A process that
 // was suspended cannot create the link once another process has run it, and its target is in use: it would copy again,
 // and perhaps drop the collections.
 func (s *Store) CreateIn(ctx context.Context, v Vacancy, first State) error {
 	return s.createLink(ctx, first, func(txn *mongo.Txn) (int64, error) {
 		last, err := s.lastTerm(ctx, txn)
 		if err == nil && last > v.last {
-			err = fmt.Errorf("%w: another process has had it in term %d since this one found that there is none", ErrRemoved, last)
+			err = s.whyTaken(ctx, txn, last)
 		}
 		return 0, err
 	}, func(mongo.Caller, int64) error { return nil })
+}
+
+// whyTaken returns ErrExists if there is a link, whose terms count too, else ErrRemoved.
+func (s *Store) whyTaken(ctx context.Context, c mongo.Caller, last int64) error {
+	doc, err := metadata.FindOne(ctx, c, s.cfg.DB, metadata.Links, metadata.ByID(s.cfg.Link), "_id")
+	switch {
+	case err != nil:
+		return err
+	case doc != nil:
+		return ErrExists
+	}
+	return fmt.Errorf("%w: another process has had it in term %d since this one found that there is none", ErrRemoved, last)
 }
 
 // lastTerm returns the last term of earlier links of this name, 0 if there is none: that

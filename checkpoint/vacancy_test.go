@@ -36,15 +36,17 @@ func TestCreateIn(t *testing.T) {
 	v := must.Get(s.Vacancy(ctx))(t)
 	must.Succeed(t, s.CreateIn(ctx, v, first(1)))
 	must.Fail(t, s.CreateIn(ctx, v, first(1)), ErrExists)
-	must.Fail(t, s.CreateIn(ctx, before, first(1)), ErrRemoved)
+	must.Fail(t, s.CreateIn(ctx, before, first(1)), ErrExists) // somebody has made it again
 
 	// Nothing was done for a link that nobody had.
 	must.Succeed(t, s.Remove(ctx))
 	must.Succeed(t, s.CreateIn(ctx, v, first(1)))
 
 	must.Get(s.Acquire(ctx, 0))(t)
+	must.Fail(t, s.CreateIn(ctx, v, first(1)), ErrExists) // the terms are its own
 	must.Get(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))(t)
 	must.Fail(t, s.CreateIn(ctx, v, first(1)), ErrRemoved)
+	must.Fail(t, link(t, &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}).CreateIn(ctx, NoVacancy(), first(1)), ErrRemoved)
 }
 
 // TestCreateInLate: the transaction that creates the link has begun before another process creates, acquires and removes one.

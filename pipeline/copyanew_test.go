@@ -14,10 +14,9 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// TestVoidTriedOnceMore: a copy that is void because no member answered goes on if members
-// answer when the next one would begin. One that is void for another reason does not.
-func TestVoidTriedOnceMore(t *testing.T) {
-	t.Parallel()
+// ready returns a pipeline that copies, before its first attempt.
+func ready(t *testing.T) *Pipeline {
+	t.Helper()
 	open := func(seed int64) *driver.Set {
 		set := mongosim.StartTest(t, mongosim.Options{Seed: seed, TTLInterval: -1})
 		return client.Open(t, driver.Config{URI: set.URI(), AppName: mongosim.Stage})
@@ -35,6 +34,34 @@ func TestVoidTriedOnceMore(t *testing.T) {
 	})
 	must.Succeed(t, p.watcher.Ready(ctx))
 	must.Succeed(t, p.store.Prepare(ctx))
+	return p
+}
+
+// TestLinkGoneBeforeAcquired: a process that has found the link of another one, and failed to acquire it, does not create one in its place.
+func TestLinkGoneBeforeAcquired(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p := ready(t)
+	src := checkpoint.Source(must.Get(p.watcher.Identify(ctx, p.source))(t))
+	must.Succeed(t, p.ensureLink(ctx, src))
+	must.Get(p.store.Acquire(ctx, 0))(t)
+	p.vacancy = nil // that was another process
+	must.Succeed(t, p.ensureLink(ctx, src))
+	must.Succeed(t, p.store.Remove(ctx))
+	if err := p.ensureLink(ctx, src); !errors.Is(err, checkpoint.ErrRemoved) {
+		t.Error(err)
+	}
+	if _, found, err := p.store.Load(ctx); found || err != nil {
+		t.Errorf("it was created, or %v", err)
+	}
+}
+
+// TestVoidTriedOnceMore: a copy that is void because no member answered goes on if members
+// answer when the next one would begin. One that is void for another reason does not.
+func TestVoidTriedOnceMore(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p := ready(t)
 	must.Succeed(t, p.ensureLink(ctx, checkpoint.Source(must.Get(p.watcher.Identify(ctx, p.source))(t))))
 	link := must.Get(p.acquire(ctx))(t)
 	number := func() int64 {

@@ -101,3 +101,46 @@ func TestLateLink(t *testing.T) {
 		})
 	}
 }
+
+// TestLateLinkExists: the same while the other one still runs the link: the first one stands by.
+func TestLateLinkExists(t *testing.T) {
+	t.Parallel()
+	for _, before := range []bool{false, true} {
+		name := "before the insert"
+		if before {
+			name = "before the transaction"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})
+			s := &lateLink{before: before, asleep: make(chan struct{}), wake: make(chan struct{})}
+			w.asTarget = func(c pipeline.Cluster) pipeline.Cluster {
+				s.Cluster = c
+				return s
+			}
+			w.play(`
+				source insert shop.a 1..50
+				start a copy drop-existing lease=10s
+			`)
+			<-s.asleep
+			w.asTarget = nil
+			w.play(`
+				start b copy spool=other lease=10s
+				await caught-up b
+			`)
+			close(s.wake)
+			w.play(`
+				await standby a
+				source insert shop.a 51..60
+				await caught-up b
+				equal b
+				drain b
+				await running a
+				source insert shop.a 61..70
+				await caught-up a
+				equal a
+				drain a
+			`)
+		})
+	}
+}

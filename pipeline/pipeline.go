@@ -82,7 +82,8 @@ type Pipeline struct {
 	tooLarge tooLarge
 	// unexplained counts refusals of servers whose reason is not known.
 	unexplained unexplained
-	// vacancy was read before this process has found that the link does not exist, nil before that, and for a part.
+	// vacancy was read before this process has found that the link does not exist, nil before that, and for a part. Once it
+	// has found the link it is none.
 	vacancy *checkpoint.Vacancy
 	// followed means that this process has led, and no other one is known to have led since.
 	followed bool
@@ -436,6 +437,10 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 		p.vacancy = &v
 	}
 	_, found, err := p.store.Load(ctx)
+	if found && p.cfg.part == nil {
+		none := checkpoint.NoVacancy()
+		p.vacancy = &none
+	}
 	if err != nil || found {
 		return err
 	}

@@ -62,6 +62,14 @@ func (c *checker) link(ctx context.Context, s *server) error {
 	} else if over != nil {
 		return &checkpoint.OverError{Link: c.cfg.Link, Over: *over}
 	}
+	return c.there(ctx, store)
+}
+
+// there checks the link that exists, and goes on.
+func (c *checker) there(ctx context.Context, store *checkpoint.Store) error {
+	const check = "link"
+	none := checkpoint.NoVacancy()
+	c.report.Vacancy = &none
 	if c.cfg.Fingerprint != "" && c.report.Link.Fingerprint != c.cfg.Fingerprint {
 		c.fail(check, "Use the settings that the link was created with, or a new --link with a new copy.",
 			"%q was created with other settings: filters, renames, or the policy for unique indexes", c.cfg.Link)

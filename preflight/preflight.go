@@ -85,7 +85,7 @@ type Report struct {
 	// Link is the link's checkpoint, if Found.
 	Link  checkpoint.State
 	Found bool
-	// Vacancy was read before it was looked for, nil if it could not be.
+	// Vacancy was read before it was looked for, nil if it could not be. If it was found, it is none.
 	Vacancy *checkpoint.Vacancy
 	// SourceConfig is the source's configuration, nil where it cannot be read.
 	SourceConfig bson.Raw

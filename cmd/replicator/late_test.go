@@ -62,3 +62,31 @@ func TestRunLate(t *testing.T) {
 		})
 	}
 }
+
+// TestRunLateOfLink: the same where the startup checks have found the link of another process, and left what the target has to that.
+func TestRunLateOfLink(t *testing.T) {
+	source, target := twoSets(t)
+	fill(t, source, "shop", "a", 3)
+	args, _ := copies(t, source, target)
+	run := append([]string{"run", "--log-format=text", "--drop-existing", "--listen="}, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	soft, drain := context.WithCancelCause(ctx)
+	defer drain(nil)
+	first := &suspending{at: "the target is consistent", meanwhile: func() { drain(nil) }}
+	if code := execute(cli.Ends{Soft: soft, Hard: ctx}, run, nil, io.Discard, first); first.at != "" || code != cli.ExitOK {
+		t.Fatalf("code %d\n%s", code, &first.text)
+	}
+	out := &suspending{at: "OK   target data: as the link left them", meanwhile: func() {
+		link := must.Get(checkpoint.New(checkpoint.Config{Target: client.Open(t, driver.Config{URI: target.URI()}), Link: "test"}))(t)
+		must.Succeed(t, link.Remove(t.Context()))
+		insert(t, target, "shop", "a", bson.D{{Key: "_id", Value: "application"}})
+	}}
+	code := execute(cli.Ends{Soft: ctx, Hard: ctx}, run, nil, io.Discard, out)
+	if out.at != "" || code != cli.ExitCheck || !strings.Contains(out.text.String(), "the link was removed: ") {
+		t.Errorf("code %d\n%s", code, &out.text)
+	}
+	if n := countDocs(t, target, "shop", "a"); n != 4 {
+		t.Errorf("the target has %d documents", n)
+	}
+}
