@@ -45,7 +45,9 @@ func Acquire(ctx context.Context, cfg Config, found Record, after int64) (*Lease
 	l.raiseBy = time.Now().Add(raiseWithin)
 	last := max(found.Term, after, cfg.Above)
 	for l.term = last + 1; ; l.term++ {
-		cfg.Keeper.asks(l.term)
+		if cfg.TTL > 0 { // not a part, which has terms of its own
+			cfg.Keeper.asks(l.term)
+		}
 		sent := time.Now()
 		doc, again, err := l.raise(ctx, found)
 		if err == nil && cfg.TTL > 0 {
