@@ -42,7 +42,11 @@ func (p *agentProcess) rows(set *driver.Set, store locks.Store) func(context.Con
 // waits for; it counts if it is of the present assignment.
 func sharedRow(at *share.PartitionStatus, told memberFailure) linkRow {
 	r := linkRow{Link: at.Partition, From: "metadata", At: time.Now().UTC(), Verdict: status.Verdict{Name: "shared", Level: status.Unknown, Since: at.Since.UTC(), Also: []string{}}}
-	switch is := at.Holder != nil && told.Member != "" && told.Term == at.Holder.Term; {
+	is := at.Holder != nil && told.Member != "" && told.Term == at.Holder.Term
+	if is {
+		r.Verdict.Since = told.At.UTC()
+	}
+	switch {
 	case is && told.Waits != "":
 		r.Leader = at.Holder.Member
 		r.Verdict.Level, r.Verdict.Sentence = status.Working, at.Holder.Member+" has the link, which waits: "+told.Waits+"."

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -247,14 +248,19 @@ func TestSharedRow(t *testing.T) {
 // TestSharedRowOfEnded: the row of a link that has ended on the member that has it, or waits there, does not say that it runs.
 func TestSharedRowOfEnded(t *testing.T) {
 	t.Parallel()
-	at := share.PartitionStatus{Partition: "l", Member: "m1", Holder: &share.Holder{Member: "m1", Term: 7}}
+	assigned, ended := time.Unix(1000, 0).UTC(), time.Unix(9000, 0).UTC()
+	at := share.PartitionStatus{Partition: "l", Member: "m1", Since: assigned, Holder: &share.Holder{Member: "m1", Term: 7}}
 	for want, told := range map[string]memberFailure{
 		"broken: The link has ended on m1 with exit code 6: too old. Copy it again.":              {Member: "m1", Term: 7, Failure: agent.Failure{Code: 6, Error: "too old", Do: "Copy it again."}},
 		"attention: The link has ended on m1 with exit code 8: gone. It is started again there. ": {Member: "m1", Term: 7, Failure: agent.Failure{Code: 8, Error: "gone", Helps: true}},
 		"working: m1 has the link, which waits: no room. ":                                        {Member: "m1", Term: 7, Waits: "no room"},
 		"unknown: m1 runs the link, and its page has more. ":                                      {Member: "m1", Term: 6, Failure: agent.Failure{Code: 6, Error: "too old"}},
 	} {
+		told.At = ended
 		r := sharedRow(&at, told)
+		if since := r.Verdict.Since; told.Term == 7 && !since.Equal(ended) || told.Term != 7 && !since.Equal(assigned) {
+			t.Errorf("%q since %s", r.Verdict.Sentence, since)
+		}
 		if got := string(r.Verdict.Level) + ": " + r.Verdict.Sentence + " " + r.Verdict.Next; got != want || r.Leader != "m1" {
 			t.Errorf("%q, want %q; leader %s", got, want, r.Leader)
 		}
