@@ -34,16 +34,20 @@ func TestCappedResized(t *testing.T) {
 	}
 	first, second := both("a", "b", "xx", "y"), both("b", "c", "yy", "") // of x, yy, z
 	copied, other := letters(1, "xx", "yy", ""), letters(2, "p", "q", "r")
+	met := letters(1, "u", "ss", "t", "vv")
 	for _, tt := range []struct {
-		name string
-		log  []bson.D
-		want []bson.D
+		name  string
+		there bson.D
+		log   []bson.D
+		want  []bson.D
 	}{
-		{"fits again", []bson.D{first, second}, []bson.D{copied, other}},
-		{"goes on", []bson.D{first, second, both("a", "c", "x", "z")}, []bson.D{letters(1, "x", "yy", "z"), other}},
-		{"trimmed", []bson.D{first, insertOp("db.p", letters(3, "3", "", "")), insertOp("db.p", letters(4, "4", "", ""))}, []bson.D{other, letters(3, "3", "", ""), letters(4, "4", "", "")}},
+		// The first one fits by chance: of the document in the target, without the second one, the third would have another size, too.
+		{"fits, does not, fits", met, []bson.D{both("a", "b", "pp", "q"), both("b", "c", "ss", "t"), both("a", "d", "u", "vv")}, []bson.D{met, other}},
+		{"fits again", copied, []bson.D{first, second}, []bson.D{copied, other}},
+		{"goes on", copied, []bson.D{first, second, both("a", "c", "x", "z")}, []bson.D{letters(1, "x", "yy", "z"), other}},
+		{"trimmed", copied, []bson.D{first, insertOp("db.p", letters(3, "3", "", "")), insertOp("db.p", letters(4, "4", "", ""))}, []bson.D{other, letters(3, "3", "", ""), letters(4, "4", "", "")}},
 		{
-			"made again",
+			"made again", copied,
 			[]bson.D{first, insertOp("db.p", letters(3, "3", "", "")), insertOp("db.p", letters(4, "4", "", "")), insertOp("db.p", letters(1, "new", "", "c")), both("a", "b", "ne", "w")},
 			[]bson.D{letters(3, "3", "", ""), letters(4, "4", "", ""), letters(1, "ne", "w", "c")},
 		},
@@ -53,7 +57,7 @@ func TestCappedResized(t *testing.T) {
 				t.Parallel()
 				r := newRig(t, 2, mongosim.Options{Members: 1, Dialect: "5.0"})
 				r.target.run(t, "db", bson.D{{Key: "create", Value: "p"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, {Key: "max", Value: 3}})
-				r.target.run(t, "db", bson.D{{Key: "insert", Value: "p"}, {Key: "documents", Value: bson.A{copied, other}}})
+				r.target.run(t, "db", bson.D{{Key: "insert", Value: "p"}, {Key: "documents", Value: bson.A{tt.there, other}}})
 				r.target.run(t, "db", bson.D{{Key: "create", Value: "q"}})
 				l := newLog(t)
 				for i, op := range tt.log {
