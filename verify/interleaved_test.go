@@ -264,54 +264,62 @@ func olderCut(t *testing.T, change func(t *testing.T, source mongo.Caller)) {
 // TestOvertakenAtOlderCut: a verification that begins while another one reports a difference at a newer cut than its own does not hide that.
 func TestOvertakenAtOlderCut(t *testing.T) {
 	t.Parallel()
-	source, target := cluster(t), cluster(t)
-	for _, c := range []mongo.Caller{source, target} {
-		insertRaw(t, c, "d.a", doc(element(t, "_id", 1)))
-	}
-	config := func(on mongo.Caller) Config {
-		return Config{
-			Source: source, Target: on, Cuts: &rest{source: source, target: target}, Workers: 1, Scope: everything(t),
-			Found: func(*Difference) error { return nil }, Progress: &Progress{Target: on, DB: "replicator", Link: "l"},
-		}
-	}
-	check(t, config(target))
-
-	compares, goOn, killed := make(chan struct{}), make(chan struct{}), make(chan error)
-	var met atomic.Bool
-	earlier := config(callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-		if name := simcaller.Name(cmd); name == "update" && strings.Contains(fmt.Sprint(cmd.Docs), "pass.made") && met.CompareAndSwap(false, true) {
-			close(compares)
-			<-goOn
-		}
-		return target.Call(ctx, cmd)
-	}))
-	earlier.Found = func(*Difference) error { return errNestKilled }
-	v := must.Get(New(earlier))(t)
-	go func() {
-		_, err := v.Run(t.Context())
-		killed <- err
-	}()
-	<-compares
-
-	var once atomic.Bool
-	check(t, config(callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-		if simcaller.Name(cmd) == "update" && strings.Contains(fmt.Sprint(cmd.Docs), "begins") && once.CompareAndSwap(false, true) {
-			insertRaw(t, source, "d.a", doc(element(t, "_id", 2))) //nolint:contextcheck // a command of the test
-			v.cuts.renew()                                         // as the one in use is old
-			close(goOn)
-			if err := <-killed; !errors.Is(err, errNestKilled) {
-				t.Error(err)
+	for _, marked := range []bool{false, true} {
+		t.Run(fmt.Sprintf("marked %t", marked), func(t *testing.T) {
+			t.Parallel()
+			source, target := cluster(t), cluster(t)
+			for _, c := range []mongo.Caller{source, target} {
+				insertRaw(t, c, "d.a", doc(element(t, "_id", 1)))
 			}
-		}
-		return target.Call(ctx, cmd)
-	})))
-	read := func() standing.Standing { return must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t) }
-	if st := read(); !once.Load() || st.AsOf != nil && st.Differences != 1 {
-		t.Errorf("%+v", st)
-	}
-	check(t, config(target))
-	if st := read(); st.AsOf == nil || st.Differences != 1 {
-		t.Errorf("%+v", st)
+			config := func(on mongo.Caller) Config {
+				return Config{
+					Source: source, Target: on, Cuts: &rest{source: source, target: target}, Workers: 1, Scope: everything(t),
+					Found: func(*Difference) error { return nil }, Progress: &Progress{Target: on, DB: "replicator", Link: "l"},
+				}
+			}
+			check(t, config(target))
+			if marked {
+				must.Succeed(t, (&standing.Store{Target: target, DB: "replicator", Link: "l"}).Mark(t.Context(), "planted", "d.a"))
+			}
+
+			compares, goOn, killed := make(chan struct{}), make(chan struct{}), make(chan error)
+			var met atomic.Bool
+			earlier := config(callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+				if name := simcaller.Name(cmd); name == "update" && strings.Contains(fmt.Sprint(cmd.Docs), "pass.made") && met.CompareAndSwap(false, true) {
+					close(compares)
+					<-goOn
+				}
+				return target.Call(ctx, cmd)
+			}))
+			earlier.Found = func(*Difference) error { return errNestKilled }
+			v := must.Get(New(earlier))(t)
+			go func() {
+				_, err := v.Run(t.Context())
+				killed <- err
+			}()
+			<-compares
+
+			var once atomic.Bool
+			check(t, config(callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+				if simcaller.Name(cmd) == "update" && strings.Contains(fmt.Sprint(cmd.Docs), "begins") && once.CompareAndSwap(false, true) {
+					insertRaw(t, source, "d.a", doc(element(t, "_id", 2))) //nolint:contextcheck // a command of the test
+					v.cuts.renew()                                         // as the one in use is old
+					close(goOn)
+					if err := <-killed; !errors.Is(err, errNestKilled) {
+						t.Error(err)
+					}
+				}
+				return target.Call(ctx, cmd)
+			})))
+			read := func() standing.Standing { return must.Get(standing.Read(t.Context(), target, "replicator", "l"))(t) }
+			if st := read(); !once.Load() || st.AsOf != nil && st.Differences != 1 {
+				t.Errorf("%+v", st)
+			}
+			check(t, config(target))
+			if st := read(); st.AsOf == nil || st.Differences != 1 {
+				t.Errorf("%+v", st)
+			}
+		})
 	}
 }
 

@@ -43,6 +43,7 @@ func TestKilledBegin(t *testing.T) {
 			t.Parallel()
 			s, _ := begun(t)
 			ctx, ns := t.Context(), all[len(all)-1].SourceNS
+			must.Succeed(t, s.Mark(ctx, "before it was compared", ns))
 			round := s.again(s.Store, 110, all)
 			late := &Store{DB: s.DB, Link: s.Link, Target: &killed{Caller: s.Target}}
 			seen := must.Get(late.Look(ctx))(t)
@@ -129,6 +130,32 @@ func TestToldBetween(t *testing.T) {
 				s.t.Errorf("the collection is not marked under its new name: %+v", st)
 			}
 			return err
+		},
+		"it has two names": func(s *book, round *Round) error {
+			target := &steps{Caller: s.Target, before: map[int]func(){
+				2: func() { s.again(s.Store, 120, list("d.a", "d.b")) },
+				3: func() {
+					must.Succeed(s.t, s.set(s.t.Context(), metadata.ByID(s.id("d.c")), true, bson.D{{Key: "ns", Value: "td.c"}, {Key: "source", Value: uuid(id("d.a", 1))}, {Key: "joined", Value: 1}}))
+				},
+			}}
+			err := tell(&Store{DB: s.DB, Link: s.Link, Target: target}, round.N)
+			marked := 0
+			for _, d := range must.Get(s.ofSource(s.t.Context(), id("d.a", 1)))(s.t) {
+				if d.Differed != nil {
+					marked++
+				}
+			}
+			if marked != 2 {
+				s.t.Errorf("%d are marked", marked)
+			}
+			return err
+		},
+		"it is found to differ before it is listed": func(s *book, _ *Round) error {
+			must.Succeed(s.t, s.Mark(s.t.Context(), WhyDiffers+"planted", "d.c"))
+			all := list("d.a", "d.b", "d.c")
+			all[2].At = cutAt(0, s.future+120).Target
+			s.begin(120, all)
+			return nil
 		},
 		"it is forgotten": func(s *book, round *Round) error {
 			target := &steps{Caller: s.Target, before: map[int]func(){

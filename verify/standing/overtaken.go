@@ -270,12 +270,11 @@ func (s *Store) overtake(ctx context.Context, round *Round, seen *Seen, heads ma
 		}
 		ns := oplog.Namespace(strings.TrimPrefix(d.ID, s.Link+"/"))
 		head, listed := heads[ns]
-		before := seen.docs[ns].told().has(d.Pass)
-		if !listed || before && head.Marked {
+		if !listed {
 			continue
 		}
 		at := mark
-		if !before {
+		if !seen.docs[ns].told().has(d.Pass) {
 			if at, err = s.markNow(ctx, whyReplaced); err != nil {
 				return err
 			}
