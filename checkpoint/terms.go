@@ -28,9 +28,8 @@ func (s *Store) Vacancy(ctx context.Context) (Vacancy, error) {
 func NoVacancy() Vacancy { return Vacancy{-1} }
 
 // CreateIn is Create, unless a link of its name was acquired and removed since v was read: then it returns ErrRemoved, if there is
-// no other one by now. A process that
-// was suspended cannot create the link once another process has run it, and its target is in use: it would copy again,
-// and perhaps drop the collections.
+// no other one by now. A process that was suspended cannot create the link once another process has run it, and its
+// target is in use: it would copy again, and perhaps drop the collections.
 func (s *Store) CreateIn(ctx context.Context, v Vacancy, first State) error {
 	return s.createLink(ctx, first, func(txn *mongo.Txn) (int64, error) {
 		last, err := s.lastTerm(ctx, txn)

@@ -82,6 +82,14 @@ func ParseOpTime(s string) (OpTime, error) {
 	return o, nil
 }
 
+// LaterTimestamp returns the later one of two timestamps.
+func LaterTimestamp(a, b bson.Timestamp) bson.Timestamp {
+	if CompareTimestamps(a, b) < 0 {
+		return b
+	}
+	return a
+}
+
 // CompareTimestamps orders timestamps by seconds, then by increment.
 func CompareTimestamps(a, b bson.Timestamp) int {
 	if c := cmp.Compare(a.T, b.T); c != 0 {

@@ -40,30 +40,35 @@ func (s *lateLink) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	return s.Cluster.Call(ctx, cmd)
 }
 
+// lateCreations says of each case whether the process is suspended before the transaction that creates the link.
+var lateCreations = map[string]bool{"before the insert": false, "before the transaction": true}
+
+// aboutToCreate returns a world whose process a is suspended when it is about to create the link.
+func aboutToCreate(t *testing.T, before bool) (*world, *lateLink) {
+	w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})
+	s := &lateLink{before: before, asleep: make(chan struct{}), wake: make(chan struct{})}
+	w.asTarget = func(c pipeline.Cluster) pipeline.Cluster {
+		s.Cluster = c
+		return s
+	}
+	w.play(`
+		source insert shop.a 1..50
+		start a copy drop-existing lease=10s
+	`)
+	<-s.asleep
+	w.asTarget = nil
+	return w, s
+}
+
 // TestLateLink: a process is suspended when it is about to create the link. Another one creates it, copies the source, and is
 // drained; then the link is removed, and applications use the target. When the first one continues, it neither creates the link again
 // nor drops what it would copy.
 func TestLateLink(t *testing.T) {
 	t.Parallel()
-	for _, before := range []bool{false, true} {
-		name := "before the insert"
-		if before {
-			name = "before the transaction"
-		}
+	for name, before := range lateCreations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})
-			s := &lateLink{before: before, asleep: make(chan struct{}), wake: make(chan struct{})}
-			w.asTarget = func(c pipeline.Cluster) pipeline.Cluster {
-				s.Cluster = c
-				return s
-			}
-			w.play(`
-				source insert shop.a 1..50
-				start a copy drop-existing lease=10s
-			`)
-			<-s.asleep
-			w.asTarget = nil
+			w, s := aboutToCreate(t, before)
 			w.play(`
 				start b copy spool=other lease=10s
 				await caught-up b
@@ -105,25 +110,10 @@ func TestLateLink(t *testing.T) {
 // TestLateLinkExists: the same while the other one still runs the link: the first one stands by.
 func TestLateLinkExists(t *testing.T) {
 	t.Parallel()
-	for _, before := range []bool{false, true} {
-		name := "before the insert"
-		if before {
-			name = "before the transaction"
-		}
+	for name, before := range lateCreations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})
-			s := &lateLink{before: before, asleep: make(chan struct{}), wake: make(chan struct{})}
-			w.asTarget = func(c pipeline.Cluster) pipeline.Cluster {
-				s.Cluster = c
-				return s
-			}
-			w.play(`
-				source insert shop.a 1..50
-				start a copy drop-existing lease=10s
-			`)
-			<-s.asleep
-			w.asTarget = nil
+			w, s := aboutToCreate(t, before)
 			w.play(`
 				start b copy spool=other lease=10s
 				await caught-up b

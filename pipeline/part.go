@@ -114,7 +114,8 @@ func (r partRunner) Status() resync.Status {
 	return s.OfPart()
 }
 
-// create creates the link in the state first, unless another process has run it since there was none. The link of a part is created under the lease of the link that it is a part of. That link
+// create creates the link in the state first, unless another process has run it since there was none. The link of a part is created
+// under the lease of the link that it is a part of. That link
 // decides what happens to its collection if it does not leave that out any more: the part only ends.
 func (p *Pipeline) create(ctx context.Context, first checkpoint.State) error {
 	of := p.cfg.part

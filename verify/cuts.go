@@ -64,7 +64,7 @@ func (c *cutter) fresh(at time.Time) bool {
 func (c *cutter) need(source, target bson.Timestamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.source, c.target = later(c.source, source), later(c.target, target)
+	c.source, c.target = oplog.LaterTimestamp(c.source, source), oplog.LaterTimestamp(c.target, target)
 }
 
 // renew has the next cut be as new as there is one, whatever is in use.
@@ -78,14 +78,7 @@ func (c *cutter) renew() {
 func (c *cutter) leave(cut *Cut) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.left = later(c.left, cut.Target)
-}
-
-func later(a, b bson.Timestamp) bson.Timestamp {
-	if oplog.CompareTimestamps(a, b) < 0 {
-		return b
-	}
-	return a
+	c.left = oplog.LaterTimestamp(c.left, cut.Target)
 }
 
 // fits reports whether a cut can be used.

@@ -91,19 +91,25 @@ func fillKinds(t *testing.T, set *mongosim.Set, round int) {
 	})
 }
 
-// TestEveryKind: collections of every kind are copied and mirrored, are cut over, and go back without a copy; each time both sides
-// are equal.
-func TestEveryKind(t *testing.T) {
-	from := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "a", Seed: 1, Dialect: "8.0"})
-	to := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "b", Seed: 2, Dialect: "8.0"})
+// createKinds creates a collection of each kind, with documents.
+func createKinds(t *testing.T, set *mongosim.Set) {
+	t.Helper()
 	for _, kind := range kindsOfCollections {
 		var cmd bson.D
 		if err := bson.UnmarshalExtJSON([]byte(kind), false, &cmd); err != nil {
 			t.Fatalf("read %s: %v", kind, err)
 		}
-		tell(t, from, "shop", cmd)
+		tell(t, set, "shop", cmd)
 	}
-	fillKinds(t, from, 0)
+	fillKinds(t, set, 0)
+}
+
+// TestEveryKind: collections of every kind are copied and mirrored, are cut over, and go back without a copy; each time both sides
+// are equal.
+func TestEveryKind(t *testing.T) {
+	from := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "a", Seed: 1, Dialect: "8.0"})
+	to := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "b", Seed: 2, Dialect: "8.0"})
+	createKinds(t, from)
 	name, other, start := "dr", "back", "--start-at=copy"
 	for round := range 3 {
 		l := startLink(t, "--source="+from.URI(), "--target="+to.URI(), "--link="+name, "--await=100ms", "--cut-interval=100ms", "--listen=127.0.0.1:0", start)
@@ -124,14 +130,7 @@ func TestEveryKind(t *testing.T) {
 func TestEveryKindPromoted(t *testing.T) {
 	from := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "a", Seed: 1, Dialect: "8.0"})
 	to := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "b", Seed: 2, Dialect: "7.0"})
-	for _, kind := range kindsOfCollections {
-		var cmd bson.D
-		if err := bson.UnmarshalExtJSON([]byte(kind), false, &cmd); err != nil {
-			t.Fatalf("read %s: %v", kind, err)
-		}
-		tell(t, from, "shop", cmd)
-	}
-	fillKinds(t, from, 0)
+	createKinds(t, from)
 	sides, names := []string{"--source=" + from.URI(), "--target=" + to.URI()}, []string{"--include=shop", "--map=shop=store"}
 	link := slices.Concat(sides, names, []string{"--link=dr", "--spool-dir=" + t.TempDir()})
 	run := slices.Concat(link, []string{"--relay-log=64MiB", "--await=100ms", "--listen=127.0.0.1:0"})

@@ -212,7 +212,7 @@ func (s *Store) overtaken(ctx context.Context, sourceNS oplog.Namespace, source 
 		if err != nil {
 			return err
 		}
-		mark.Target = later(mark.Target, listed)
+		mark.Target = oplog.LaterTimestamp(mark.Target, listed)
 		st, err := marking(which, mark)
 		if err != nil {
 			return err
@@ -237,20 +237,13 @@ func (s *Store) overtaken(ctx context.Context, sourceNS oplog.Namespace, source 
 		for _, raw := range docs {
 			var d document
 			if bson.Unmarshal(raw, &d) == nil && !d.differed() {
-				marked, listed = false, later(listed, justBefore(d.SourceAt)) // which the target need not have reached, if it was set up anew
+				marked, listed = false, oplog.LaterTimestamp(listed, justBefore(d.SourceAt)) // which the target need not have reached, if it was set up anew
 			}
 		}
 		if marked {
 			return nil
 		}
 	}
-}
-
-func later(a, b bson.Timestamp) bson.Timestamp {
-	if oplog.CompareTimestamps(a, b) < 0 {
-		return b
-	}
-	return a
 }
 
 // overtake marks the collections in which a comparison of an earlier round has found something new. A difference that was reported since the
@@ -278,7 +271,7 @@ func (s *Store) overtake(ctx context.Context, round *Round, seen *Seen, heads ma
 			if at, err = s.markNow(ctx, whyReplaced); err != nil {
 				return err
 			}
-			at.Target = later(at.Target, mark.Target)
+			at.Target = oplog.LaterTimestamp(at.Target, mark.Target)
 		}
 		st, err := marking(metadata.ByID(d.ID), at)
 		if err != nil {
