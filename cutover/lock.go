@@ -17,6 +17,8 @@ import (
 const (
 	// lockWait is how long the lock is waited for: that of a process that has died ends within that time.
 	lockWait = 20 * time.Second
+	// lookWait is how long the target is asked who has the lock. Without an answer that is not known.
+	lookWait = 5 * time.Second
 	// retakeWait is how long a process that has lost the lock, as the target did not answer, waits until that answers again.
 	retakeWait = 10 * time.Minute
 )
@@ -66,12 +68,17 @@ func lockedOnce(ctx context.Context, e *locks.Elect, link, why string, said func
 	var result error
 	ran := false
 	err = e.Lock(waiting, jobs.Link(link), why, func(held context.Context) {
-		limit.Stop()
+		if !limit.Stop() { // held has ended with waiting
+			return
+		}
 		ran, result = true, do(held)
 		ended = errors.Is(context.Cause(held), locks.ErrExpired)
 	})
 	if ran {
 		return ended, result
+	}
+	if err == nil {
+		err = errLockWait
 	}
 	if r, busy := holder(ctx, e, link); errors.Is(context.Cause(waiting), errLockWait) && busy {
 		return false, &BusyError{r}
@@ -95,8 +102,10 @@ func WorksOn(ctx context.Context, target mongo.Caller, metaDB, link string) (loc
 	return locks.Record{}, false, nil
 }
 
-// holder returns the holder of the lock of a link.
+// holder returns the holder of the lock of a link, false also if the target does not say.
 func holder(ctx context.Context, e *locks.Elect, link string) (locks.Record, bool) {
+	ctx, cancel := context.WithTimeout(ctx, lookWait)
+	defer cancel()
 	list, err := e.Locked(ctx)
 	if err != nil {
 		return locks.Record{}, false

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
@@ -55,22 +58,43 @@ func TestFailoverLongerThanLock(t *testing.T) {
 	m.isDone("after a failover")
 }
 
+// hanging is a set that accepts commands and does not answer while away is set.
+type hanging struct {
+	mongo.Caller
+	away atomic.Bool
+}
+
+func (h *hanging) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if h.away.Load() {
+		<-ctx.Done()
+		return nil, &mongo.LostError{Err: ctx.Err()}
+	}
+	return h.Caller.Call(ctx, cmd)
+}
+
 // TestTargetAwayForLong: a target that does not answer for longer than the lock of another process would be waited for does
 // not end a cutover: writes to the source are stopped already.
 func TestTargetAwayForLong(t *testing.T) {
 	t.Parallel()
-	target := &client.Failing{Caller: open(t, "7.0")}
+	failing := &client.Failing{Caller: open(t, "7.0")}
+	t.Run("no primary", func(t *testing.T) { testAwayForLong(t, failing, &failing.Away) })
+	silent := &hanging{Caller: open(t, "7.0")}
+	t.Run("no answer", func(t *testing.T) { testAwayForLong(t, silent, &silent.away) })
+}
+
+func testAwayForLong(t *testing.T, target mongo.Caller, away *atomic.Bool) {
+	t.Parallel()
 	m := newMoved(t, target, "dr")
 	cfg := m.config(target, m.source)
 	cfg.Armed = func(context.Context) {
 		cfg.Armed = nil
-		target.Away.Store(true)
+		away.Store(true)
 	}
 	waits := 0
 	said := func(text string) {
 		if strings.HasPrefix(text, "waiting until the target answers") {
 			waits++
-			target.Away.Store(false)
+			away.Store(false)
 		}
 	}
 	must.Succeed(t, cutover.Locked(t.Context(), target, "replicator", "dr", "me", "cutover", said, func(ctx context.Context) error {
@@ -81,6 +105,31 @@ func TestTargetAwayForLong(t *testing.T) {
 		t.Errorf("it has waited %d times", waits)
 	}
 	m.isDone("the target was away")
+}
+
+// tardy is a set that answers once nobody waits for the answer.
+type tardy struct{ mongo.Caller }
+
+func (l *tardy) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	<-ctx.Done()
+	return l.Caller.Call(context.WithoutCancel(ctx), cmd)
+}
+
+// TestLockTooLate: nothing is done with a lock that has come when it was not waited for any more.
+func TestLockTooLate(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	n := 0
+	err := locked(t, &tardy{target}, func(context.Context) error {
+		n++
+		return nil
+	})
+	if !errors.Is(err, locks.ErrExpired) || n != 0 {
+		t.Errorf("got %v after %d", err, n)
+	}
+	if r, is, err := cutover.WorksOn(t.Context(), target, "replicator", "dr"); is || err != nil {
+		t.Errorf("left: %v, %v", r, err)
+	}
 }
 
 // TestLockEndsAfterwards: a call that has succeeded has succeeded, although the lock has ended before that.

@@ -210,13 +210,16 @@ func (e *Elect) claim(ctx context.Context, key, why string, waits bool) (*term, 
 			}
 		}
 		uncertain = uncertain || err != nil
-		passes := ctx.Err() == nil && mayPass(err)
+		if waits && ctx.Err() != nil && mayPass(err) { // a store that could not be asked any more says that it is not available
+			err = context.Cause(ctx)
+			break
+		}
 		if err == nil && !waits {
 			cancel(nil)
 			e.forget(ctx, c, uncertain)
 			return nil, now, nil
 		}
-		if err != nil && (!waits || !passes) {
+		if err != nil && (!waits || !mayPass(err)) {
 			break
 		}
 		if err != nil {

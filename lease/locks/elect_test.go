@@ -3,6 +3,7 @@ package locks_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -288,13 +289,36 @@ func TestElectCutOff(t *testing.T) {
 		})
 		e := newElect(store, "a")
 		defer e.Close()
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("enough"))
+		enough := errors.New("enough")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, enough)
 		defer cancel()
-		if err := e.Lock(ctx, "k", "", until); err == nil || store.Record("k").IsLocked() {
+		if err := e.Lock(ctx, "k", "", until); !errors.Is(err, enough) || store.Record("k").IsLocked() {
 			t.Errorf("%v, %+v", err, store.Record("k"))
 		}
 		if got, err := e.TryLock(t.Context(), "k", "", until); got || !errors.Is(err, locks.ErrUnavailable) || store.Record("k").IsLocked() {
 			t.Errorf("%t, %v, %+v", got, err, store.Record("k"))
+		}
+	})
+}
+
+// TestEnoughDuringCall: whoever stops waiting while the store is asked gets the reason of that, not what the store made of it.
+func TestEnoughDuringCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := lockstest.NewMemory()
+		store.Fail(func(ctx context.Context, call string) (bool, error) {
+			if call != lockstest.Acquire {
+				return true, nil
+			}
+			<-ctx.Done()
+			return false, fmt.Errorf("%w: %w", locks.ErrUnavailable, context.Cause(ctx))
+		})
+		e := newElect(store, "a")
+		defer e.Close()
+		enough := errors.New("enough")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, enough)
+		defer cancel()
+		if err := e.Lock(ctx, "k", "", until); !errors.Is(err, enough) || errors.Is(err, locks.ErrUnavailable) {
+			t.Errorf("got %v", err)
 		}
 	})
 }
