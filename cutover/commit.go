@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
 )
 
@@ -44,8 +45,11 @@ func (w *work) leading(ctx context.Context, do func(ctx context.Context, link *c
 	}()
 	leading, over := keeper.Lead(ctx)
 	link, err := store.AcquireBy(leading, 0, lease.Claim{TTL: lease.DefaultTTL, Why: "cutover", TakeOver: true})
-	if err == nil {
+	switch {
+	case err == nil:
 		err = do(leading, link)
+	case errors.Is(err, mongo.ErrTooLate):
+		err = &lateError{err}
 	}
 	over()
 	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
@@ -53,6 +57,13 @@ func (w *work) leading(ctx context.Context, do func(ctx context.Context, link *c
 	_ = keeper.Release(giving) // otherwise the lease ends by itself
 	return err
 }
+
+// lateError reports that the write that acquires the link's lease was not sent, as this process stood still since it had
+// read the lease: it may acquire it once it has looked again whether the cutover is still its own.
+type lateError struct{ error }
+
+// Unwrap returns the reason.
+func (e *lateError) Unwrap() error { return e.error }
 
 // commit converts the deferred options and ends the link, under its lease:
 //

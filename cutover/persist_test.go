@@ -2,6 +2,7 @@ package cutover_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
@@ -58,4 +60,52 @@ func TestFailoverAfterLongStep(t *testing.T) {
 			}
 		})
 	}
+}
+
+// standing is a target at which the write that acquires the link's lease comes too late, as the process stood still after it
+// had read the lease: the first times that it is sent.
+type standing struct {
+	mongo.Caller
+	times atomic.Int64
+	late  func()
+}
+
+// Call implements mongo.Caller.
+func (s *standing) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if updates, err := cmd.Body.LookupErr("update"); err == nil && updates.StringValue() == metadata.Links && !cmd.SendBy.IsZero() && s.times.Add(-1) >= 0 {
+		s.late()
+		for !cmd.Overdue() {
+			_ = mongo.Pause(ctx, time.Until(cmd.SendBy))
+		}
+		return nil, mongo.ErrTooLate
+	}
+	return s.Caller.Call(ctx, cmd)
+}
+
+func lateAtLease(c mongo.Caller, times int64, late func()) *standing {
+	s := &standing{Caller: c, late: late}
+	s.times.Store(times)
+	return s
+}
+
+// TestStoodStillAtLease: a process that stands still for more than a second between reading the link's lease and taking it
+// over takes it over afterwards, unless another one has cancelled the cutover meanwhile.
+func TestStoodStillAtLease(t *testing.T) {
+	t.Parallel()
+	inner := open(t, "7.0")
+	m := newMoved(t, inner, "done")
+	must.Get(cutover.Run(t.Context(), m.config(lateAtLease(inner, 1, func() {}), m.source), byBlock))(t)
+	m.isDone("it stood still")
+
+	m = newMoved(t, inner, "cancelled")
+	target := lateAtLease(inner, 1, func() {
+		must.Get(cutover.Cancel(t.Context(), m.config(lateAtLease(inner, 1, func() {}), m.source)))(t)
+	})
+	if _, err := cutover.Run(t.Context(), m.config(target, m.source), byBlock); !errors.Is(err, record.ErrChanged) {
+		t.Errorf("cancelled, got %v", err)
+	}
+	if target.times.Load() != 0 {
+		t.Error("it has acquired the lease again of a cutover that is cancelled")
+	}
+	m.isBack("it stood still")
 }

@@ -251,7 +251,8 @@ func (w *work) persist(ctx context.Context, do func(ctx context.Context) error) 
 func passing(err error) bool {
 	kind := servererr.Classify(err)
 	return mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary || kind == servererr.Leaving ||
-		errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrRewound) || errors.Is(err, lease.ErrBehind) || errors.Is(err, checkpoint.ErrAhead)
+		errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrRewound) || errors.Is(err, lease.ErrBehind) || errors.Is(err, checkpoint.ErrAhead) ||
+		errors.As(err, new(*lateError))
 }
 
 // change stores a change of the record.
