@@ -2,6 +2,7 @@ package promote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,6 +36,8 @@ type Recovery struct {
 	Log initialsync.Salvaged
 	// Open are the transactions that the relay log has only the beginning of.
 	Open []OpenTxn
+	// Untried is how many entries of the relay log a dry run has read and converted, and not applied: the target may refuse some.
+	Untried int64
 	// Holder is the process that had the lease last, empty if none did.
 	Holder string
 	// LeftOut are the collections that are not as of S: they were being copied again.
@@ -144,7 +147,7 @@ func (pr *promotion) finish(ctx context.Context, st checkpoint.State) error {
 	if st.Applied.Before(pr.rec.Durable) {
 		return fmt.Errorf("promote link %q: the target has the source up to %s only, and had it up to %s", pr.rec.Link, st.Applied, pr.rec.Durable)
 	}
-	return pr.known(ctx, &st)
+	return pr.known(ctx, &st, nil)
 }
 
 // recorded restores the recovery point of a link that was promoted.
@@ -156,7 +159,7 @@ func (pr *promotion) recorded(ctx context.Context, over *checkpoint.Over) {
 		pr.say("the relay log cannot be read any more: %v", err)
 		return
 	}
-	if err := pr.known(ctx, &st); err != nil {
+	if err := pr.known(ctx, &st, nil); err != nil {
 		pr.say("the relay log cannot be read any more: %v", err)
 	}
 }
@@ -170,20 +173,27 @@ func (pr *promotion) preview(ctx context.Context) error {
 		return err
 	}
 	at := st.Applied
-	if ok && found.Last.After(at) {
-		at = found.Last
+	var c *check
+	if ok = ok && st.Back == nil; ok && found.Last.After(at) {
+		c, at = pr.newCheck(at), found.Last
 	}
 	pr.rec.set(&st, at)
 	if ok {
 		pr.rec.KeptBack = nil // the relay log is applied to them too
 	}
 	pr.rec.Wall = st.AppliedWall
-	return pr.known(ctx, &st)
+	if err := pr.known(ctx, &st, c); err != nil {
+		return pr.refused(err)
+	}
+	if c != nil {
+		pr.rec.Untried = c.entries
+	}
+	return nil
 }
 
 // known finds, in the relay log, the transactions that were begun up to S and not applied, and the
-// source's clock at S.
-func (pr *promotion) known(ctx context.Context, st *checkpoint.State) error {
+// source's clock at S. It checks the entries, if c is not nil.
+func (pr *promotion) known(ctx context.Context, st *checkpoint.State, c *check) error {
 	log := pr.log
 	pr.rec.Open = nil
 	if log.Spool() == nil {
@@ -201,7 +211,7 @@ func (pr *promotion) known(ctx context.Context, st *checkpoint.State) error {
 		for r := range out {
 			for i := range r.Entries {
 				e := &r.Entries[i]
-				if err := open.add(e); err != nil {
+				if err := open.add(ctx, e, c); err != nil {
 					return err
 				}
 				if e.OpTime.Equal(pr.rec.At) {
@@ -233,15 +243,17 @@ func newOpenTxns(spill string) *openTxns {
 	return &openTxns{a, map[string]*OpenTxn{}}
 }
 
-func (o *openTxns) add(e *oplog.Entry) error {
+func (o *openTxns) add(ctx context.Context, e *oplog.Entry, c *check) error {
 	res, err := o.assembler.Add(e)
 	if err != nil {
 		return err
 	}
+	err = c.entry(ctx, e, &res)
 	if res.Txn != nil {
-		if err := res.Txn.Close(); err != nil {
-			return err
-		}
+		err = errors.Join(err, res.Txn.Close())
+	}
+	if err != nil {
+		return err
 	}
 	key := string(e.Session().LSID)
 	if res.Dropped > 0 { // the session has moved on

@@ -320,14 +320,24 @@ func (s *step) apply(ctx context.Context) (oplog.Namespace, error) {
 	case oplog.CommandEmptyCapped:
 		return s.emptyCapped(ctx)
 	case oplog.CommandImportCollection:
-		ns, _, err := s.op.Target()
-		if err != nil {
-			return "", err
-		}
-		return ns, s.resync(ns, "it was imported as files, which are not in the oplog")
+		return s.imported()
 	default:
-		return s.op.NS, s.op.Fault("o", fmt.Errorf("%w: no rule for %s", oplog.ErrUnsupported, s.name()))
+		return s.noRule()
 	}
+}
+
+// imported returns the error for a collection that was imported.
+func (s *step) imported() (oplog.Namespace, error) {
+	ns, _, err := s.op.Target()
+	if err != nil {
+		return "", err
+	}
+	return ns, s.resync(ns, "it was imported as files, which are not in the oplog")
+}
+
+// noRule returns the error for a command that is not known here.
+func (s *step) noRule() (oplog.Namespace, error) {
+	return s.op.NS, s.op.Fault("o", fmt.Errorf("%w: no rule for %s", oplog.ErrUnsupported, s.name()))
 }
 
 // name returns the operation's name in messages.

@@ -11,26 +11,37 @@ import (
 // rename gives a collection another name, and replaces the collection that has it if the
 // log says so.
 func (s *step) rename(ctx context.Context) (oplog.Namespace, error) {
+	r, ns, err := s.renaming()
+	switch {
+	case err != nil:
+		return ns, err
+	case r == nil:
+		return ns, s.dropOne(ctx, ns)
+	}
+	return ns, r.run(ctx)
+}
+
+// renaming returns a rename whose new name is mirrored, nil for another one, and the namespace of the target that it concerns first.
+func (s *step) renaming() (*renaming, oplog.Namespace, error) {
 	entry, err := s.op.RenameCollection()
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	from, fromIn := s.target(entry.From)
 	to, toIn := s.target(entry.To)
 	switch {
 	case !toIn:
-		return from, s.dropOne(ctx, from)
+		return nil, from, nil
 	case !fromIn:
-		return to, s.resync(entry.To, "it was renamed from %s, which is not mirrored; copy it, or include %s from the start",
+		return nil, to, s.resync(entry.To, "it was renamed from %s, which is not mirrored; copy it, or include %s from the start",
 			entry.From, entry.From)
 	case from.DB() != to.DB():
-		return from, s.resync(entry.To, "it was renamed from %s, which goes to another database of the target (%s, not %s); "+
+		return nil, from, s.resync(entry.To, "it was renamed from %s, which goes to another database of the target (%s, not %s); "+
 			"map both to one", entry.From, from.DB(), to.DB())
 	case from.IsBuckets() || to.IsBuckets():
-		return from, s.resync(entry.To, "it was renamed from %s, and a client cannot rename buckets of time series", entry.From)
+		return nil, from, s.resync(entry.To, "it was renamed from %s, and a client cannot rename buckets of time series", entry.From)
 	}
-	r := renaming{step: s, source: entry.To, from: from, to: to, drops: !entry.DropTarget.IsZero(), stayTemp: entry.StayTemp}
-	return from, r.run(ctx)
+	return &renaming{step: s, source: entry.To, from: from, to: to, drops: !entry.DropTarget.IsZero(), stayTemp: entry.StayTemp}, from, nil
 }
 
 // renaming is a rename within a database of the target.

@@ -40,9 +40,12 @@ func writeRecovery(w io.Writer, r *promote.Recovery, o *restored) error {
 		say("Link %s was promoted at %s by %s.", r.Link, r.Over.At.UTC().Format("2006-01-02 15:04:05 UTC"), printable.Text(r.Over.By))
 	}
 	at := fmt.Sprintf("%s (%s, by the source's clock)", r.At, clock(r.Wall))
-	if r.Exact() {
+	switch {
+	case r.Exact() && r.Untried > 0:
+		say("Recovery point: exact up to %s, if the target accepts what the relay log has.", at)
+	case r.Exact():
 		say("Recovery point: exact up to %s. All lanes are there, and none is further.", at)
-	} else {
+	default:
 		say("Recovery point: NOT EXACT. The target has everything up to %s, and of what follows what these lanes have applied:", at)
 		for _, a := range r.Ahead {
 			name := "lane " + strconv.Itoa(a.Lane)
@@ -63,6 +66,9 @@ func writeRecovery(w io.Writer, r *promote.Recovery, o *restored) error {
 		say("Not as of that: %s, which waited for an index build: it has its operations up to %s, and none after that.", printable.Text(string(k.NS)), positionText(k.Since))
 	}
 	sayLog(say, r)
+	if r.Untried > 0 {
+		say("Not tried: %d entries of the relay log can be read, and converted; a dry run does not apply them, nor know whether the target accepts each. A promotion ends at one that it refuses, and says how to go on.", r.Untried)
+	}
 	sayMissing(say, r)
 	switch {
 	case r.Over == nil && o.deferred > 0:
@@ -215,7 +221,7 @@ func recoveryJSON(r *promote.Recovery, o *restored) map[string]any {
 	heard, when := heardOf(r)
 	out := map[string]any{
 		"link": r.Link, "promoted": r.Over != nil, "at": at(r.At), "wall": time.UnixMilli(r.Wall).UTC(), "exact": r.Exact(), "ahead": ahead,
-		"open": open, "heard": at(heard), "leftOut": r.LeftOut, "keptBack": kept, "deferred": o.deferred, "restored": o.restored, "refused": refused,
+		"open": open, "heard": at(heard), "leftOut": r.LeftOut, "keptBack": kept, "untried": r.Untried, "deferred": o.deferred, "restored": o.restored, "refused": refused,
 		"targetBlocked": o.blocked, "sourceLeftBlocked": o.left,
 		"relayLog": map[string]any{"dir": r.Dir, "first": at(r.Log.First), "last": at(r.Log.Last), "cut": r.Log.Damage != nil},
 	}

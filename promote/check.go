@@ -1,0 +1,80 @@
+package promote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// check reads the operations of the relay log that a promotion would apply, and converts them as far as that needs no collection
+// of the target.
+type check struct {
+	commands ddl.Config
+	after    oplog.OpTime
+	entries  int64 // that were checked
+}
+
+// newCheck returns the check of a promotion that begins after an entry.
+func (pr *promotion) newCheck(after oplog.OpTime) *check {
+	c := pr.settings.Stages(nil, pr.target, pr.settings.Scope, pr.memory()).Commands
+	c.Target = pr.target
+	return &check{commands: c, after: after}
+}
+
+// entry checks an entry, and the transaction that it completes. A nil check checks nothing.
+func (c *check) entry(ctx context.Context, e *oplog.Entry, r *txn.Result) error {
+	if c == nil || !e.OpTime.After(c.after) {
+		return nil
+	}
+	c.entries++
+	switch {
+	case r.Outcome == txn.Pass:
+		return c.op(ctx, &e.Op)
+	case r.Txn == nil:
+		return nil
+	}
+	for op, err := range r.Txn.Ops() {
+		if err == nil {
+			err = c.op(ctx, &op)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *check) op(ctx context.Context, op *oplog.Op) error {
+	if op.IsDDL() {
+		return ddl.Check(ctx, c.commands, op)
+	}
+	if _, in := c.commands.Scope.Target(op.NS); !in || op.Kind != oplog.KindUpdate {
+		return nil
+	}
+	form, err := update.Classify(op.O)
+	if err == nil && form == update.FormDelta {
+		_, err = update.DeltaOf(op.O)
+	}
+	if err != nil {
+		return op.Fault("o", err)
+	}
+	return nil
+}
+
+// refused returns the error of a dry run for an entry of the relay log that cannot be applied, err for another error.
+func (pr *promotion) refused(err error) error {
+	why, is := error(nil), false
+	if why, is = errors.AsType[*oplog.EntryError](err); !is {
+		why, is = errors.AsType[*ddl.ResyncError](err)
+	}
+	if !is {
+		return err
+	}
+	return fmt.Errorf("promote link %q: the relay log has the entries up to %s, and one cannot be applied: a promotion ends there: %w",
+		pr.rec.Link, pr.rec.Log.Last, why)
+}
