@@ -9,16 +9,12 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
-	"github.com/oplogrep/replicator/internal/mongo/replset"
-	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/rewind"
@@ -66,10 +62,19 @@ func (c *rewindCommand) Run(ctx context.Context, out cli.Output) error {
 		return cli.Connect(fmt.Errorf("connect to the source: %w", err))
 	}
 	defer source.Close()
-	member, err := furthest(ctx, source, p.source.Hosts())
+	hosts := p.source.Hosts()
+	if !source.Direct() {
+		hosts = unique(append(source.Seeds(), hosts...))
+	}
+	best, unread, err := furthest(ctx, source.Member, hosts)
 	if err != nil {
 		return cli.Connect(fmt.Errorf("find a member of the old source: %w", err))
 	}
+	if unread != nil {
+		out.Complain("%s: %s of the old source has entries up to %s, and cannot be read: %s is read, which has them up to %s.",
+			c.Link, printable.Text(unread.host), unread.OpTime, printable.Text(best.host), best.OpTime)
+	}
+	member := best.host
 	cfg := &rewind.Config{
 		Source: source.Member(member), Target: target, Scope: p.scope, After: state.Over.Source, From: state.FetchFrom, SpillDir: c.SpillDir,
 	}
@@ -136,34 +141,6 @@ func (c *rewindCommand) output(out cli.Output) (io.Writer, func() error, error) 
 	}
 	w := bufio.NewWriter(f)
 	return w, func() error { return errors.Join(w.Flush(), f.Sync(), f.Close()) }, nil
-}
-
-// furthest returns the member of a set whose oplog is the longest.
-func furthest(ctx context.Context, set *driver.Set, seeds []string) (string, error) {
-	var best replset.Entry
-	host, failed := "", errors.New("none answers")
-	if !set.Direct() {
-		seeds = unique(append(set.Seeds(), seeds...))
-	}
-	for _, h := range seeds {
-		member := mongo.Patient{Caller: mongo.Bounded{Caller: set.Member(h), Limit: 10 * time.Second}, Retry: mongo.Retry{For: 10 * time.Second, Again: returns}}
-		e, err := replset.NewestEntry(ctx, member, replset.Local)
-		switch {
-		case err != nil:
-			failed = err
-		case host == "" || e.OpTime.After(best.OpTime):
-			host, best = h, e
-		}
-	}
-	if host == "" {
-		return "", failed
-	}
-	return host, nil
-}
-
-// returns reports whether a member that answers with an error may answer better soon.
-func returns(err error) bool {
-	return mongo.PassesRead(err) || servererr.Classify(err) == servererr.Leaving
 }
 
 // writeLost writes a line.
