@@ -30,6 +30,10 @@ func unchanged(which func([]byte) []byte, raw bson.Raw, paths ...string) func([]
 	return func(dst []byte) []byte {
 		dst = which(dst)
 		for _, path := range paths {
+			if parent, damaged := arrayIn(raw, path); damaged { // whose elements a path leads to on the server, and of which raw has only a part
+				dst = metadata.AppendDoc(dst, parent, isArray)
+				continue
+			}
 			v, err := raw.LookupErr(strings.Split(path, ".")...)
 			if raw == nil || err != nil {
 				dst = metadata.AppendDoc(dst, path, func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", false) })
@@ -42,6 +46,25 @@ func unchanged(which func([]byte) []byte, raw bson.Raw, paths ...string) func([]
 		return dst
 	}
 }
+
+// arrayIn returns the first part of the path to a field that is an array, where a document should be.
+func arrayIn(raw bson.Raw, path string) (parent string, is bool) {
+	for i, c := range path {
+		if c != '.' || raw == nil {
+			continue
+		}
+		if v, err := raw.LookupErr(strings.Split(path[:i], ".")...); err == nil && v.Type == bson.TypeArray {
+			return path[:i], true
+		}
+	}
+	return "", false
+}
+
+// isArray appends the condition that a field is an array.
+func isArray(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "$type", "array") }
+
+// isNoArray appends the condition that a field is no array.
+func isNoArray(dst []byte) []byte { return metadata.AppendDoc(dst, "$not", isArray) }
 
 // asRead is a filter for the document of a collection that no other verification has changed since it was read.
 func (s *Store) asRead(sourceNS oplog.Namespace, d *document) func([]byte) []byte {

@@ -63,15 +63,31 @@ func (s *Store) tell(ctx context.Context, sourceNS oplog.Namespace, p *Pass, tol
 	}
 }
 
-// passOf stores a pass, unless the collection has one of its round, or of a later one.
+// passOf stores a pass, unless the collection has one of its round, or of a later one. It mends what is damaged as far as differences
+// could not be added to the pass otherwise.
 func (s *Store) passOf(ctx context.Context, sourceNS oplog.Namespace, p *Pass) error {
+	told, err := setting(func(dst []byte) []byte {
+		dst = bsoncore.AppendInt64Element(metadata.ByID(s.id(sourceNS))(dst), "pass.round", p.Round)
+		dst = metadata.AppendDoc(dst, "pass", isNoArray)
+		return metadata.AppendDoc(dst, "pass.told", func(dst []byte) []byte { return isNoArray(bsoncore.AppendBooleanElement(dst, "$exists", true)) })
+	}, false, bson.D{{Key: "pass.told", Value: []Found{}}})
+	if err != nil {
+		return err
+	}
 	// It is upserted: with a pass of the round, or of a later one, it would be a second document.
-	err := s.set(ctx, func(dst []byte) []byte {
-		return metadata.AppendDoc(metadata.ByID(s.id(sourceNS))(dst), "pass.round", func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gte", p.Round) })
+	whole, err := setting(func(dst []byte) []byte {
+		list, dst := bsoncore.AppendArrayElementStart(metadata.ByID(s.id(sourceNS))(dst), "$or")
+		dst = metadata.AppendDoc(dst, "0", func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "pass.round", func(dst []byte) []byte {
+				return metadata.AppendDoc(dst, "$not", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$gte", p.Round) })
+			})
 		})
+		return metadata.CloseDoc(metadata.AppendDoc(dst, "1", func(dst []byte) []byte { return metadata.AppendDoc(dst, "pass", isArray) }), list)
 	}, true, bson.D{{Key: "pass", Value: p}})
-	if servererr.IsDuplicateKey(err) {
+	if err != nil {
+		return err
+	}
+	if err = s.write(ctx, metadata.Update(s.DB, metadata.Verified, told, whole)); servererr.IsDuplicateKey(err) {
 		return nil
 	}
 	return err
