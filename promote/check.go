@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
-	"github.com/oplogrep/replicator/oplog/update"
 )
 
 // check reads the operations of the relay log that a promotion would apply, and converts them as far as that needs no collection
@@ -53,17 +53,10 @@ func (c *check) op(ctx context.Context, op *oplog.Op) error {
 	if op.IsDDL() {
 		return ddl.Check(ctx, c.commands, op)
 	}
-	if _, in := c.commands.Scope.Target(op.NS); !in || op.Kind != oplog.KindUpdate {
+	if _, in := c.commands.Scope.Target(op.NS); !in || !op.Kind.IsCRUD() {
 		return nil
 	}
-	form, err := update.Classify(op.O)
-	if err == nil && form == update.FormDelta {
-		_, err = update.DeltaOf(op.O)
-	}
-	if err != nil {
-		return op.Fault("o", err)
-	}
-	return nil
+	return applier.Check(op)
 }
 
 // refused returns the error of a dry run for an entry of the relay log that cannot be applied, err for another error.

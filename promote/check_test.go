@@ -26,8 +26,13 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	entry := func(op, ns string, o bson.D, more ...bson.E) bson.D {
 		return append(bson.D{
-			{Key: "op", Value: op}, {Key: "ns", Value: ns}, {Key: "ui", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
-			{Key: "o", Value: o}, {Key: "ts", Value: bson.Timestamp{T: 100, I: 5}}, {Key: "t", Value: int64(1)}, {Key: "v", Value: int64(2)},
+			{Key: "op", Value: op},
+			{Key: "ns", Value: ns},
+			{Key: "ui", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
+			{Key: "o", Value: o},
+			{Key: "ts", Value: bson.Timestamp{T: 100, I: 5}},
+			{Key: "t", Value: int64(1)},
+			{Key: "v", Value: int64(2)},
 			{Key: "wall", Value: bson.DateTime(0)},
 		}, more...)
 	}
@@ -37,8 +42,11 @@ func TestCheck(t *testing.T) {
 	later := bson.D{{Key: "$v", Value: 3}, {Key: "diff", Value: bson.D{}}}
 	unread := bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{}}, {Key: "x", Value: 1}}
 	txn := entry("c", "admin.$cmd", bson.D{{Key: "applyOps", Value: bson.A{bson.D{
-		{Key: "op", Value: "u"}, {Key: "ns", Value: "shop.a"}, {Key: "ui", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
-		{Key: "o", Value: later}, {Key: "o2", Value: bson.D{{Key: "_id", Value: 1}}},
+		{Key: "op", Value: "u"},
+		{Key: "ns", Value: "shop.a"},
+		{Key: "ui", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
+		{Key: "o", Value: later},
+		{Key: "o2", Value: bson.D{{Key: "_id", Value: 1}}},
 	}}}}, bson.E{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}}},
 		bson.E{Key: "txnNumber", Value: int64(1)}, bson.E{Key: "prevOpTime", Value: bson.D{{Key: "ts", Value: bson.Timestamp{}}, {Key: "t", Value: int64(-1)}}})
 	view := func(on string) bson.D {

@@ -46,7 +46,7 @@ func TestFurthest(t *testing.T) {
 		"nor if it has more":                        {members: []oldMember{{"recovering", 7}, {"secondary", 5}, {"recovering", 6}}, want: "1", unread: "0"},
 		"unless there is no other one":              {members: []oldMember{{"down", 0}, {"recovering", 5}, {"recovering", 6}}, want: "2"},
 		"a secondary before one that does not tell": {members: []oldMember{{"", 5}, {"down", 9}, {"secondary", 3}}, want: "2", unread: "0"},
-		"none":                                      {members: []oldMember{{"down", 0}}},
+		"none": {members: []oldMember{{"down", 0}}},
 	} {
 		var hosts []string
 		for i := range c.members {

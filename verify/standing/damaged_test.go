@@ -69,7 +69,7 @@ func TestDamagedPass(t *testing.T) {
 			told := func(what string) {
 				t.Helper()
 				if c.field == "pass.done" { // The collection is compared again, and this counts until then.
-					if st := read(t, s.Store); st.Differences == 0 {
+					if st := must.Get(Read(ctx, s.Target, s.DB, s.Link))(t); st.Differences == 0 {
 						t.Errorf("%s: %+v", what, st)
 					}
 					return
