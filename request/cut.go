@@ -52,7 +52,7 @@ func (r *Record) Within() (time.Duration, error) {
 // whenever that changes.
 //
 // An error that wraps ErrNoCut says why there is none: no process runs the link, it is paused, or it
-// makes a copy, for example. The link is not affected.
+// makes a copy, for example. It wraps a *checkpoint.OverError if the link has ended. The link is not affected.
 func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duration, said func(string)) (checkpoint.Cut, error) {
 	args, err := json.Marshal(CutArgs{WithinSeconds: max(1, int64((within+time.Second-1)/time.Second))})
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *Store) askForCut(ctx context.Context, a Ask) (r Record, after bson.Time
 // lookForCut looks once whether a request has been answered, or a later cut than after is there,
 // and pauses if not.
 func (s *Store) lookForCut(ctx context.Context, was Record, after bson.Timestamp, said func(string)) (*checkpoint.Cut, Record, error) {
-	now, err := s.get(ctx, was.ID)
+	now, err := s.going(ctx, was.ID)
 	if err != nil {
 		now = was
 	}

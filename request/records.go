@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 )
@@ -228,13 +229,33 @@ func (s *Store) list(ctx context.Context) ([]Record, error) {
 // ErrGone is returned for a record that does not exist, or no longer does.
 var ErrGone = errors.New("there is no such request")
 
-// Get returns one record. It outlasts a failover of the target, for half a minute.
+// Get returns one record. It outlasts a failover of the target, for half a minute. The error is a *checkpoint.OverError for one
+// that is open, of a link that has ended: no process closes it any more.
 func (s *Store) Get(ctx context.Context, id string) (r Record, err error) {
 	err = outlast(ctx, func() error {
-		r, err = s.get(ctx, id)
+		r, err = s.going(ctx, id)
 		return err
 	})
 	return r, err
+}
+
+// going is one attempt of Get.
+func (s *Store) going(ctx context.Context, id string) (Record, error) {
+	r, err := s.get(ctx, id)
+	if err != nil || !r.Open() {
+		return r, err
+	}
+	over, err := s.links.Over(ctx)
+	switch {
+	case errors.Is(err, checkpoint.ErrNoLink):
+		return r, nil
+	case err != nil || over == nil:
+		return r, err
+	}
+	if r, err = s.get(ctx, id); err != nil || !r.Open() { // It may have been closed before the end.
+		return r, err
+	}
+	return r, s.wrap(&checkpoint.OverError{Link: s.link, Over: *over}, "wait for the request %s", id)
 }
 
 func (s *Store) get(ctx context.Context, id string) (Record, error) {

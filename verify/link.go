@@ -90,7 +90,11 @@ func (l *LinkCuts) await(ctx context.Context, wait time.Duration) (Cut, error) {
 		if newest == nil && found && oplog.CompareTimestamps(cut.Target, after) > 0 {
 			return cut, nil
 		}
-		err = errors.Join(newest, mongo.Pause(limited, cutPoll))
+		over, ended := l.Links.Over(limited)
+		if ended == nil && over != nil {
+			return Cut{}, &checkpoint.OverError{Link: l.Links.Link(), Over: *over}
+		}
+		err = errors.Join(newest, ended, mongo.Pause(limited, cutPoll))
 	}
 	if ctx.Err() == nil && limited.Err() != nil {
 		err = fmt.Errorf("%w for %s: the user may not ask for one, which needs readWrite on the metadata database; without it the link has to make them with --cut-interval", request.ErrNoCut, wait)

@@ -178,7 +178,12 @@ func (p *agentProcess) run(m processMemory) error {
 		return cli.Connect(fmt.Errorf("ask the control plane for the time: %w", err))
 	}
 	plane := newControlPlane(store)
-	plane.failures = &failureBoard{target: set, db: p.file.ControlDB, group: p.file.Group, member: member, written: map[string]toldFailure{}}
+	plane.failures = &failureBoard{
+		target: set, db: p.file.ControlDB, group: p.file.Group, member: member, written: map[string]toldFailure{},
+		holder: func(ctx context.Context, link string) (*share.Holder, error) {
+			return leaseOf(ctx, set, p.file.ControlDB, p.file.Group, link)
+		},
+	}
 	p.process = lease.NewProcess(portOf(at))
 	p.agent = agent.New(p.ends.Hard, p.ends.Soft, agent.Config{
 		Version: cli.Version(), Member: member, Max: p.MaxLinks, Explain: explainLink, Ready: plane.ready, Log: p.log,

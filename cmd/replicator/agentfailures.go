@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,11 @@ import (
 	"github.com/oplogrep/replicator/agent"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease/locks/mongostore"
+	"github.com/oplogrep/replicator/lease/share"
+	"github.com/oplogrep/replicator/lease/share/mongoboard"
 )
 
 // memberFailure is how a link has ended on a member, or what it waits for there, as the control
@@ -50,6 +55,8 @@ const maxFailure = 2000
 type failureBoard struct {
 	target            mongo.Caller
 	db, group, member string
+	// holder returns the process that has the lease of a link, nil for none. Nil: it is not known.
+	holder func(ctx context.Context, link string) (*share.Holder, error)
 	// written are the documents that this process has written, by link.
 	written map[string]toldFailure
 }
@@ -90,7 +97,10 @@ func (b *failureBoard) update(ctx context.Context, s agent.Status) error {
 		text := strings.ToValidUTF8(f.Error[:min(len(f.Error), maxFailure)], "")
 		doc := failureDoc{b.id(link), b.member, f.Term, f.At, f.Code, text, f.Do, f.Helps, f.Waits, nil}
 		err := b.write(ctx, "update", bson.D{{Key: "q", Value: upTo(doc.ID, f.Term)}, {Key: "u", Value: doc}, {Key: "upsert", Value: true}})
-		if err != nil && !servererr.IsDuplicateKey(err) {
+		if servererr.IsDuplicateKey(err) {
+			err = b.replace(ctx, link, &doc)
+		}
+		if err != nil {
 			return err
 		}
 		b.written[link] = toldFailure{f.At, f.Term}
@@ -107,6 +117,43 @@ func (b *failureBoard) update(ctx context.Context, s agent.Status) error {
 		delete(b.written, link)
 	}
 	return nil
+}
+
+// replace replaces a document of a later assignment if this process has the link now: somebody has deleted the locks, and the terms have
+// begun again. It does nothing otherwise.
+func (b *failureBoard) replace(ctx context.Context, link string, doc *failureDoc) error {
+	docs, err := readFailureDocs(ctx, b.target, b.db, b.group)
+	if err != nil || b.holder == nil {
+		return err
+	}
+	i := slices.IndexFunc(docs, func(d failureDoc) bool { return d.ID == doc.ID })
+	if i < 0 || docs[i].Term <= doc.Term {
+		return nil
+	}
+	// After that document was read: it is not one of a process that gets the link now.
+	has, err := b.holder(ctx, link)
+	if err != nil || has == nil || has.Member != b.member || has.Term != doc.Term {
+		return err
+	}
+	was := &docs[i]
+	return b.write(ctx, "update", bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: was.ID}, {Key: "member", Value: was.Member}, {Key: "term", Value: was.Term}, {Key: "at", Value: was.At}}},
+		{Key: "u", Value: *doc},
+	})
+}
+
+// leaseOf returns the process that has the lease of a link of a group, nil for none.
+func leaseOf(ctx context.Context, set *driver.Set, db, group, link string) (*share.Holder, error) {
+	state, err := share.State(ctx, mongoboard.New(set, db), mongostore.New(set, db), group)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the group
+	}
+	for _, p := range state.Partitions {
+		if p.Partition == link {
+			return p.Holder, nil
+		}
+	}
+	return nil, nil
 }
 
 // upTo matches the document of that _id, if it is not of an assignment after that of a term.

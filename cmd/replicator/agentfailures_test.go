@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"testing"
@@ -188,6 +189,39 @@ func TestLateFailure(t *testing.T) {
 		say(next, agent.Status{})
 		if all := must.Get(readFailures(t.Context(), to, "replicator", group))(t); len(all) > 0 {
 			t.Errorf("%s: once it runs again: %v", name, all)
+		}
+	}
+}
+
+// TestTermsBeginAgain: after somebody has deleted the locks the terms of links begin again, and the end of a link in the present one
+// takes the place of that of an earlier one. That of a process which has the link now, or is not known not to, stays.
+func TestTermsBeginAgain(t *testing.T) {
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Moods: oneRun})
+	to := client.Open(t, driver.Config{URI: set.URI()})
+	for name, tt := range map[string]struct {
+		holder   *share.Holder
+		replaced bool
+	}{
+		"it has the link":                 {&share.Holder{Member: "m", Term: 2}, true},
+		"it has had it":                   {&share.Holder{Member: "m", Term: 57}, false},
+		"another one has it":              {&share.Holder{Member: "other", Term: 2}, false},
+		"none has it":                     {nil, false},
+		"it has had it, and has it again": {&share.Holder{Member: "m", Term: 3}, false},
+	} {
+		ended := func(member string, term, at int64) agent.Status {
+			return agent.Status{Member: member, Links: []agent.LinkStatus{{Link: "a", Term: term, State: agent.Ended, LastFailure: &agent.Failure{At: time.Unix(at, 0), Code: 6}}}}
+		}
+		board := func(member string) *failureBoard {
+			return &failureBoard{
+				target: to, db: "replicator", group: name, member: member, written: map[string]toldFailure{},
+				holder: func(context.Context, string) (*share.Holder, error) { return tt.holder, nil },
+			}
+		}
+		must.Succeed(t, board("other").update(t.Context(), ended("other", 57, 1)))
+		must.Succeed(t, board("m").update(t.Context(), ended("m", 2, 5)))
+		if got := must.Get(readFailures(t.Context(), to, "replicator", name))(t)["a"]; (got.Term == 2 && got.Member == "m" && got.At.Unix() == 5) != tt.replaced {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

@@ -242,6 +242,8 @@ func (w *resyncWatch) waits(ctx context.Context, req string) error {
 		return err
 	case !found:
 		return resyncError(fmt.Errorf("copy %s again: the link %s was removed", w.ns, w.link))
+	case state.Over != nil:
+		return &checkpoint.OverError{Link: w.link, Over: *state.Over}
 	case state.Copy != nil && state.Copy.Phase == checkpoint.Copying && req == request.Asked:
 		if !w.first {
 			w.first = true

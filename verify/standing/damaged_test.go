@@ -24,7 +24,7 @@ func (b *book) put(field string, value any) {
 }
 
 // TestDamagedPass: a pass that has been damaged, whatever has come to be in its place, neither keeps a round from beginning, nor a
-// collection from being replaced, nor what is found from being stored.
+// collection from being replaced, nor differences from being stored.
 func TestDamagedPass(t *testing.T) {
 	t.Parallel()
 	made := bson.NewObjectID()

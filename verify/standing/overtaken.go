@@ -63,8 +63,8 @@ func (s *Store) tell(ctx context.Context, sourceNS oplog.Namespace, p *Pass, tol
 	}
 }
 
-// passOf stores a pass, unless the collection has one of its round, or of a later one. It mends what is damaged as far as differences
-// could not be added to the pass otherwise.
+// passOf stores a pass, unless the collection has one of its round, or of a later one. It mends a damaged one
+// to which differences could not be added.
 func (s *Store) passOf(ctx context.Context, sourceNS oplog.Namespace, p *Pass) error {
 	told, err := setting(func(dst []byte) []byte {
 		dst = bsoncore.AppendInt64Element(metadata.ByID(s.id(sourceNS))(dst), "pass.round", p.Round)
