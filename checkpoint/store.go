@@ -106,15 +106,15 @@ func (s *Store) wrap(err error, format string, args ...any) error {
 // Config returns the link's Config. Its Target retries transient errors.
 func (s *Store) Config() Config { return s.cfg }
 
-// Load reads the link; it returns false if there is none. The target may still roll the
-// result back: only Acquire returns a majority-committed one.
+// Load reads the link; it returns false if there is none. The target does not roll the result back; that may be older than
+// what Acquire returns.
 func (s *Store) Load(ctx context.Context) (State, bool, error) {
-	link, err := s.readLink(ctx)
+	link, err := s.readCommitted(ctx)
 	if errors.Is(err, ErrNoLink) {
 		return State{}, false, nil
 	}
 	if err == nil {
-		err = s.readLanes(ctx, &link)
+		err = s.readLanesBy(ctx, &link, metadata.Committed)
 	}
 	if err != nil {
 		return State{}, false, s.wrap(err, "read it")
@@ -136,9 +136,9 @@ type View struct {
 }
 
 // Look reads the link for a process that waits for its lease; it returns false if there is
-// no such link.
+// no such link. The target does not roll the result back.
 func (s *Store) Look(ctx context.Context, watch *lease.Watch) (View, bool, error) {
-	link, err := s.readLink(ctx)
+	link, err := s.readCommitted(ctx)
 	if errors.Is(err, ErrNoLink) {
 		return View{}, false, nil
 	}
@@ -157,19 +157,36 @@ func (s *Store) Look(ctx context.Context, watch *lease.Watch) (View, bool, error
 
 // readLink reads the link's document, without the lanes.
 func (s *Store) readLink(ctx context.Context) (linkDoc, error) {
-	doc, err := metadata.FindOne(ctx, s.cfg.Target, s.cfg.DB, metadata.Links, metadata.ByID(s.cfg.Link))
+	return s.readLinkBy(ctx, func(cmd mongo.Command) mongo.Command { return cmd })
+}
+
+// readCommitted is readLink with read concern majority: a link that was just created may not exist any more after a failover.
+func (s *Store) readCommitted(ctx context.Context) (linkDoc, error) {
+	return s.readLinkBy(ctx, metadata.Committed)
+}
+
+func (s *Store) readLinkBy(ctx context.Context, as func(mongo.Command) mongo.Command) (linkDoc, error) {
+	reply, err := s.cfg.Target.Call(ctx, as(metadata.Find(s.cfg.DB, metadata.Links, 1, metadata.ByID(s.cfg.Link))))
+	if err != nil {
+		return linkDoc{}, err
+	}
+	docs, err := metadata.Found(reply)
 	switch {
 	case err != nil:
 		return linkDoc{}, err
-	case doc == nil:
+	case len(docs) == 0:
 		return linkDoc{}, ErrNoLink
 	}
-	return readLink(s.cfg.Link, doc)
+	return readLink(s.cfg.Link, docs[0])
 }
 
 // readLanes reads the positions of the link's lanes into it.
 func (s *Store) readLanes(ctx context.Context, link *linkDoc) error {
-	reply, err := s.cfg.Target.Call(ctx, lanesCommand(s.cfg.DB, s.cfg.Link, link.Writers))
+	return s.readLanesBy(ctx, link, func(cmd mongo.Command) mongo.Command { return cmd })
+}
+
+func (s *Store) readLanesBy(ctx context.Context, link *linkDoc, as func(mongo.Command) mongo.Command) error {
+	reply, err := s.cfg.Target.Call(ctx, as(lanesCommand(s.cfg.DB, s.cfg.Link, link.Writers)))
 	if err != nil {
 		return err
 	}
@@ -208,7 +225,7 @@ func (s *Store) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return s.make(ctx)
 }
 
 // createCollection creates a collection of the metadata unless it exists.

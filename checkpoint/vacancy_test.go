@@ -4,11 +4,15 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -73,5 +77,78 @@ func TestCreateInLate(t *testing.T) {
 				t.Errorf("it was created, or %v", err)
 			}
 		})
+	}
+}
+
+// TestCreateInDropped: a link is not created in a metadata database that was dropped since its vacancy was read, at any time: another
+// process may have had it, and the terms have begun again. A database that did not exist says nothing.
+func TestCreateInDropped(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"", "create", "findAndModify", "find", "insert"} {
+		t.Run("before the first "+command, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+			plain := &target{Set: g.Set}
+			other := link(t, plain)
+			none := must.Get(other.Vacancy(ctx))(t)
+			must.Succeed(t, other.Prepare(ctx))
+			s := link(t, g)
+			v := must.Get(s.Vacancy(ctx))(t)
+			drop := func() {
+				runAndRemove(ctx, t, other)
+				must.Get(plain.Call(ctx, metadata.Majority(mongo.Command{
+					DB: "replicator", Body: metadata.Document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "dropDatabase", 1) }),
+				})))(t)
+			}
+			var once sync.Once
+			g.Intercept(func(cmd mongo.Command) (error, bool) {
+				if simcaller.Name(cmd) == command {
+					once.Do(drop)
+				}
+				return nil, false
+			})
+			if command == "" {
+				drop()
+			}
+			must.Fail(t, s.CreateIn(ctx, v, first(1)), ErrRemoved)
+			if _, found, err := other.Load(ctx); found || err != nil {
+				t.Errorf("it was created, or %v", err)
+			}
+			must.Fail(t, s.CreateIn(ctx, v, first(1)), ErrRemoved)
+			must.Succeed(t, s.CreateIn(ctx, none, first(1)))
+			must.Fail(t, s.CreateIn(ctx, v, first(1)), ErrExists)
+		})
+	}
+}
+
+// TestLoadCommitted: a link whose creation a failover may roll back is not found yet, also by a process that waits for its lease.
+func TestLoadCommitted(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1, ElectionTimeout: time.Minute})}
+	s, maker := link(t, g), link(t, g)
+	must.Succeed(t, maker.Prepare(ctx))
+	g.Set.Isolate(g.Set.Primary().ID())
+	made := make(chan error)
+	go func() { made <- maker.Create(ctx, first(1)) }()
+	for {
+		if _, err := s.readLink(ctx); err == nil {
+			break
+		}
+		must.Succeed(t, mongo.Pause(ctx, 10*time.Millisecond))
+	}
+	if _, found, err := s.Load(ctx); found || err != nil {
+		t.Errorf("found %t, %v", found, err)
+	}
+	if _, found, err := s.Look(ctx, lease.NewWatch("")); found || err != nil {
+		t.Errorf("seen %t, %v", found, err)
+	}
+	g.Set.Rejoin(g.Set.Primary().ID())
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	if _, found, err := s.Load(ctx); !found || err != nil {
+		t.Errorf("found %t, %v", found, err)
 	}
 }

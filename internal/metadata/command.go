@@ -139,6 +139,13 @@ func FindOne(ctx context.Context, c mongo.Caller, db, collection string, filter 
 	return docs[0], nil
 }
 
+// Committed adds read concern majority to a find, for use outside of transactions.
+func Committed(cmd mongo.Command) mongo.Command {
+	concern := bsoncore.NewDocumentBuilder().AppendString("level", "majority").Build()
+	cmd.Body = mongo.With(cmd.Body, bsoncore.AppendDocumentElement(nil, "readConcern", concern))
+	return cmd
+}
+
 // FindAll returns all documents that the filter matches, as views into replies. It reads
 // with the given read concern. The cursor belongs to the session with the id lsid.
 func FindAll(ctx context.Context, retry mongo.Retry, c mongo.Caller, lsid bson.Raw, db, collection, concern string, filter func(dst []byte) []byte) ([]bson.Raw, error) {

@@ -32,7 +32,7 @@ const (
 	Oversized = "oversized"
 	// Missing has the names of collections that a copy lacks.
 	Missing = "missing"
-	// Terms has the last terms of links that were removed.
+	// Terms has the last terms of links that were removed, and a document by which a database that was dropped and made again is known.
 	Terms = "terms"
 	// Renames has the last rename over another collection that was applied to a copy.
 	Renames = "renames"
