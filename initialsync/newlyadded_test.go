@@ -80,3 +80,87 @@ func TestStopWhileOneIsAdded(t *testing.T) {
 		}
 	}
 }
+
+// counting is a set with one voting member less than its configuration says, as replSetGetStatus counts them.
+type counting struct {
+	syncsource.Dialer
+	version int64 // added to that of the configuration
+}
+
+func (d counting) Member(host string) mongo.Caller {
+	return countingMember{d.Dialer.Member(host), d.version}
+}
+
+type countingMember struct {
+	mongo.Caller
+	version int64
+}
+
+func (m countingMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := m.Caller.Call(ctx, cmd)
+	if err != nil || simcaller.Name(cmd) != "replSetGetStatus" {
+		return reply, err
+	}
+	var doc bson.D
+	if err := bson.Unmarshal(reply, &doc); err != nil {
+		return nil, err
+	}
+	for i := range doc {
+		switch doc[i].Key {
+		case "writableVotingMembersCount":
+			doc[i].Value = doc[i].Value.(int32) - 1
+		case "members":
+			for _, of := range doc[i].Value.(bson.A) {
+				of := of.(bson.D)
+				for j := range of {
+					if of[j].Key == "configVersion" {
+						of[j].Value = int64(of[j].Value.(int32)) + m.version
+					}
+				}
+			}
+		}
+	}
+	return bson.Marshal(doc)
+}
+
+// TestStopWhileOneWithoutPriorityIsAdded: nor has a member that is added with priority 0, whose priority does not change: the others
+// count the votes. They may count those of another configuration than the one that is known, and one that is known not to be elected
+// may be the one that is added.
+func TestStopWhileOneWithoutPriorityIsAdded(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		version    int64
+		added, old bool // has replSetGetStatus one less; is the one that answers without priority too
+		found      bool
+	}{
+		"one is added":               {added: true, found: true},
+		"none is added":              {},
+		"of another configuration":   {added: true, version: 1},
+		"which may be the other one": {added: true, old: true},
+	} {
+		set, conn, _ := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{}, mongosim.MemberOptions{NoPriority: tt.old}, mongosim.MemberOptions{NoPriority: true})
+		primary := set.Primary()
+		var dial syncsource.Dialer = conn
+		if tt.added {
+			dial = counting{conn, tt.version}
+		}
+		w := watch(t, client.Open(t, driver.Config{URI: set.URI()}).Hosts(), dial)
+		for changed := w.Changed(); w.View().ConfigUnread; changed = w.Changed() {
+			<-changed
+		}
+		members := initialsync.NewMembers(initialsync.MembersConfig{Watcher: w, Dialer: dial})
+		kept := set.Members()[2]
+		if kept == primary {
+			kept = set.Members()[1]
+		}
+		for _, m := range set.Members() {
+			if m != primary && m != kept {
+				must.Succeed(t, m.Kill())
+			}
+		}
+		c := checkpoint.Copy{Host: primary.Host(), Moves: 1, Begin: oplog.NewOpTime(1, 1, 0)}
+		if stop, err := members.Stop(t.Context(), &c, oplog.OpTime{}); (err == nil) != tt.found {
+			t.Errorf("%s: %s, %v", name, stop, err)
+		}
+	}
+}

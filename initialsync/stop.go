@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/origin"
@@ -62,7 +63,8 @@ func (m *Members) Stop(ctx context.Context, c *checkpoint.Copy, spooled oplog.Op
 // has a member in common with the one that committed the entries that were read.
 func (m *Members) newestOfMost(ctx context.Context, view *syncsource.View, stop oplog.OpTime) (oplog.OpTime, error) {
 	var failed []error
-	voters, asked := 0, 0
+	voters, asked, electable := 0, 0, 0
+	host := ""
 	for i := range view.Members {
 		v := &view.Members[i]
 		if v.Arbiter || v.NonVoting || v.Stranger {
@@ -78,7 +80,10 @@ func (m *Members) newestOfMost(ctx context.Context, view *syncsource.View, stop 
 			failed = append(failed, err)
 			continue
 		}
-		asked++
+		if asked++; v.Priority > 0 {
+			electable++
+		}
+		host = v.Host
 		if newest.After(stop) {
 			stop = newest
 		}
@@ -86,8 +91,36 @@ func (m *Members) newestOfMost(ctx context.Context, view *syncsource.View, stop 
 	if 2*asked > voters {
 		return stop, nil
 	}
+	if n := m.writable(ctx, view, host); n > 0 && 2*electable > n {
+		return stop, nil
+	}
 	return stop, fmt.Errorf("%w: it was read from several members, and its end needs most of the set's voting members: %d of %d were asked for their newest entry: %w",
 		ErrNoMember, asked, voters, errors.Join(failed...))
+}
+
+// writable returns how many voting members with data a set has, as one of them counts them, 0 if that is not known. A member that was added
+// with priority 0, and has not made its first sync, has no vote although the configuration says so. So no member with that priority is
+// known to have one.
+func (m *Members) writable(ctx context.Context, view *syncsource.View, host string) int {
+	if host == "" {
+		return 0
+	}
+	reply, err := m.cfg.Dialer.Member(host).Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("replSetGetStatus", 1).Build())})
+	if err != nil {
+		return 0 // The user may not ask for it, for example.
+	}
+	members, _ := reply.Lookup("members").ArrayOK()
+	list, _ := members.Values()
+	for _, v := range list {
+		doc, _ := v.DocumentOK()
+		self, _ := doc.Lookup("self").BooleanOK()
+		if version, ok := doc.Lookup("configVersion").AsInt64OK(); !self || !ok || version != view.ConfigVersion {
+			continue // It counts those of another configuration.
+		}
+		n, _ := reply.Lookup("writableVotingMembersCount").AsInt64OK()
+		return int(n)
+	}
+	return 0
 }
 
 // shown is the newest operationTime of the replies of the members that a copy is read from.

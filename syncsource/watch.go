@@ -106,7 +106,8 @@ func (s *watch) members() []Member {
 
 // withoutVotes marks members that have no vote although the configuration that was read says so. Since 5.0, a server that is added with a vote
 // has neither that nor its priority before it has made its first sync (newlyAdded). replSetGetConfig tells both as they
-// will be then, hello the priority as it is. So one that is added with priority 0 is not recognized, and counts.
+// will be then, hello the priority as it is. So one that is added with priority 0 is not recognized, and counts: see
+// initialsync, which asks a member how many have a vote.
 func (s *watch) withoutVotes(members []Member) {
 	h, c := s.told, s.config
 	if h == nil || newer(h.configTerm, h.configVersion, c.term, c.version) || newer(c.term, c.version, h.configTerm, h.configVersion) {
