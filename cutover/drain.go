@@ -26,6 +26,12 @@ var (
 // answerWithin is how long the source may take to say whether writes to it are blocked.
 const answerWithin = time.Minute
 
+// answering returns a context that ends after that, as if the connection had broken then: a set that answers nothing any more on one
+// connection is asked again, on another one.
+func answering(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, answerWithin, &mongo.SilentError{After: answerWithin, Read: true})
+}
+
 // Cutter makes consistent cuts of a link: a *request.Store.
 type Cutter interface {
 	// NextCut asks for a cut that is made after the call has begun, and waits until it is
@@ -112,7 +118,7 @@ func (cfg *DrainConfig) frozen(ctx context.Context, otherwise error) error {
 		return nil
 	}
 	// Commit asks under the link's lease, so that no other process applies anything.
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := answering(ctx)
 	defer cancel()
 	on, err := Blocked(ctx, cfg.Source)
 	switch {

@@ -3,8 +3,10 @@ package cutover_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -17,6 +19,81 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
+
+// silent is a set that does not answer a command of one name, as on a connection that the network has lost: the call
+// ends with its context.
+type silent struct {
+	mongo.Caller
+	name string
+}
+
+// Call implements mongo.Caller.
+func (s *silent) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if cmd.Body.Index(0).Key() != s.name {
+		return s.Caller.Call(ctx, cmd)
+	}
+	s.name = ""
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// TestSilentSource: a source that does not answer one question is asked again: the error is that of a lost connection, not of the
+// limit of the drain.
+func TestSilentSource(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &play{t: t, blocks: []bool{true}, notes: []any{noted}, cuts: []uint32{100}}
+		_, err := cutover.Drain(t.Context(), &cutover.DrainConfig{
+			Source: &silent{p, "find"}, Cuts: p, Link: "dr", By: "me", Within: 10 * time.Minute, OnWait: func(string) {},
+		})
+		if servererr.Classify(err) != servererr.Lost || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// once is a set that answers the next command on a collection with an error, once armed.
+type once struct {
+	mongo.Caller
+	name, coll string
+	err        error
+	armed, met atomic.Bool
+}
+
+// Call implements mongo.Caller.
+func (o *once) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	first := cmd.Body.Index(0)
+	if coll, _ := first.Value().StringValueOK(); first.Key() == o.name && coll == o.coll && o.armed.CompareAndSwap(true, false) {
+		o.met.Store(true)
+		return nil, o.err
+	}
+	return o.Caller.Call(ctx, cmd)
+}
+
+// TestTriedForLong: a call that has been tried for as long as one is, without success, does not end a cutover whose writes are stopped.
+func TestTriedForLong(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	stuck := &mongo.StuckError{Tried: 3 * time.Minute, Tries: 1, Err: &mongo.SilentError{After: 3 * time.Minute}}
+	for i, fault := range []struct{ name, coll string }{
+		{"find", "user_writes_critical_sections"}, {"find", "oplog.rs"}, {"update", "cutovers"}, {"find", "links"},
+	} {
+		m := newMoved(t, target, fmt.Sprintf("dr%d", i))
+		on := [2]*once{{Caller: target, name: fault.name, coll: fault.coll, err: stuck}, {Caller: m.source, name: fault.name, coll: fault.coll, err: stuck}}
+		cfg := m.config(on[0], on[1])
+		cfg.Verify = func(context.Context, checkpoint.Cut) (string, error) { // writes are stopped
+			for _, o := range on {
+				o.armed.Store(!on[0].met.Load() && !on[1].met.Load())
+			}
+			return "equal", nil
+		}
+		if _, err := cutover.Run(t.Context(), cfg, byBlock); err != nil || !on[0].met.Load() && !on[1].met.Load() {
+			t.Errorf("%s of %s: %v", fault.name, fault.coll, err)
+			continue
+		}
+		m.isDone(m.link)
+	}
+}
 
 // steppingDown is a source whose primary steps down while it answers reads.
 type steppingDown struct {

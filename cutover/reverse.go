@@ -30,6 +30,9 @@ type ArmConfig struct {
 	Cut checkpoint.Cut
 }
 
+// errLags reports a target of which no majority has had the newest entry in time.
+var errLags = fmt.Errorf("no majority of the target had its newest entry within %s", armWithin)
+
 const (
 	// stillFor is the age that the state of foreign writes may have. From then on the target's oplog is examined.
 	stillFor = time.Minute
@@ -82,7 +85,7 @@ func ScopeOf(f *checkpoint.Filters, metaDB string) scope.Config {
 // startOf returns an entry that a majority of the target has, at or after all that the link has
 // written: the primary has every write that was acknowledged with majority.
 func startOf(ctx context.Context, cfg *ArmConfig) (replset.Entry, error) {
-	ctx, cancel := context.WithTimeout(ctx, armWithin)
+	ctx, cancel := context.WithTimeoutCause(ctx, armWithin, errLags)
 	defer cancel()
 	set := mongo.Reads(cfg.Target)
 	newest, err := replset.NewestEntry(ctx, set, replset.Local)

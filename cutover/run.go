@@ -247,10 +247,14 @@ func (w *work) persist(ctx context.Context, do func(ctx context.Context) error) 
 	}
 }
 
-// passing reports whether an error passes by itself.
+// passing reports whether an error passes by itself. For how long something was tried before says nothing about that: while writes are
+// stopped, what lasts longer than a single call is waited for as well.
 func passing(err error) bool {
+	if stuck, is := errors.AsType[*mongo.StuckError](err); is {
+		err = stuck.Err
+	}
 	kind := servererr.Classify(err)
-	return mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary || kind == servererr.Leaving ||
+	return errors.Is(err, errLags) || mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary || kind == servererr.Leaving ||
 		errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrRewound) || errors.Is(err, lease.ErrBehind) || errors.Is(err, checkpoint.ErrAhead) ||
 		errors.As(err, new(*lateError))
 }

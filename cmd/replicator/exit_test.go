@@ -50,6 +50,7 @@ func TestErrorsAreExplained(t *testing.T) {
 		"unique":             {&applier.UniqueError{}, 7},
 		"login":              {&mongo.LostError{Err: &driver.AuthError{Err: some}}, 8},
 		"nobody there":       {&mongo.LostError{Err: &driver.NoServerError{}}, 8},
+		"no reply":           {&mongo.SilentError{Read: true}, 8},
 		"connection broke":   {&mongo.LostError{Host: "a:1", Err: some}, 8},
 		"too slow":           {context.DeadlineExceeded, 8},
 		"not allowed":        {&servererr.Error{Code: servererr.Unauthorized}, 8},
