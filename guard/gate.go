@@ -71,10 +71,11 @@ type announcement struct {
 	id bson.ObjectID
 	// at is when it was made. It is used for half of forgetAfter: then its document may be gone.
 	at time.Time
-	// ready is closed once the document is written, or err says why it is not.
-	ready chan struct{}
-	err   error
-	users int
+	// ready is closed once the document is written, or err says why it is not, and givenUp that it was due to the command alone.
+	ready   chan struct{}
+	err     error
+	givenUp bool
+	users   int
 	// unknown means that the outcome of a command is not known: the document stays.
 	unknown bool
 }
@@ -119,31 +120,49 @@ func (g *Gate) keyOf(cmd *mongo.Command) (key, bool) {
 	return k, true
 }
 
-// announce writes the document, unless there is one that says the same.
+// announce writes the document, unless there is one that says the same. That another command, which has begun to write it, is given
+// up before it has does not matter to this one.
 func (g *Gate) announce(ctx context.Context, k key, sendBy time.Time) (*announcement, error) {
-	g.mu.Lock()
-	a := g.open[k]
-	if a != nil && time.Since(a.at) < forgetAfter/2 {
-		a.users++
-		g.mu.Unlock()
+	for {
+		a, first := g.join(k)
+		if first {
+			return a, g.write(ctx, k, a, sendBy)
+		}
 		select {
 		case <-a.ready:
 		case <-ctx.Done():
 			g.leave(k, a, true)
 			return nil, context.Cause(ctx)
 		}
-		if a.err != nil {
-			g.leave(k, a, true)
+		if a.err == nil {
+			return a, nil
 		}
-		return a, a.err
+		if g.leave(k, a, true); !a.givenUp {
+			return nil, a.err
+		}
+	}
+}
+
+// join begins to use an announcement, and reports whether it is to be written first.
+func (g *Gate) join(k key) (a *announcement, first bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a = g.open[k]
+	if a != nil && time.Since(a.at) < forgetAfter/2 {
+		a.users++
+		return a, false
 	}
 	a = &announcement{id: bson.NewObjectID(), at: time.Now(), ready: make(chan struct{}), users: 1}
 	if g.open == nil {
 		g.open = map[key]*announcement{}
 	}
 	g.open[k] = a
-	g.mu.Unlock()
+	return a, true
+}
 
+// write writes the document of an announcement.
+func (g *Gate) write(ctx context.Context, k key, a *announcement, sendBy time.Time) error {
+	defer close(a.ready)
 	// With w: 1 a failover before the command could take the announcement back, and not the command.
 	cmd := metadata.Majority(metadata.Write(g.DB, "insert", metadata.Commands, "documents", metadata.Document(func(dst []byte) []byte {
 		dst = metadata.AppendDoc(dst, "_id", func(dst []byte) []byte { return g.appendID(dst, a) })
@@ -152,13 +171,12 @@ func (g *Gate) announce(ctx context.Context, k key, sendBy time.Time) (*announce
 	})))
 	cmd.SendBy = sendBy
 	if err := metadata.Run(ctx, g.Target, cmd, 1); err != nil {
-		a.err = fmt.Errorf("announce %s of %s: %w", k.command, k.ns, err)
+		a.err, a.givenUp = fmt.Errorf("announce %s of %s: %w", k.command, k.ns, err), ctx.Err() != nil || errors.Is(err, mongo.ErrTooLate)
 		g.mu.Lock()
 		delete(g.open, k) // The next one is another document: this one may have been written.
 		g.mu.Unlock()
 	}
-	close(a.ready)
-	return a, a.err
+	return a.err
 }
 
 func (g *Gate) appendID(dst []byte, a *announcement) []byte {

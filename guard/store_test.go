@@ -247,6 +247,51 @@ func TestGateShares(t *testing.T) {
 	}
 }
 
+// TestGateGivenUp: a command whose announcement another one that is the same was writing is sent, also if that one is given up, or is too late,
+// before the announcement is written.
+func TestGateGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			sent := []string{}
+			first := make(chan struct{})
+			g := &guard.Gate{DB: "replicator", Link: "dr", Target: caller(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+				name := cmd.Body.Index(0).Key()
+				if sent = append(sent, name); len(sent) > 1 {
+					return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}})
+				}
+				close(first)
+				if <-ctx.Done(); late {
+					return nil, mongo.ErrTooLate
+				}
+				return nil, context.Cause(ctx)
+			})}
+			ctx, giveUp := context.WithCancelCause(t.Context())
+			var both sync.WaitGroup
+			both.Go(func() {
+				if _, err := g.Call(ctx, cmdOf(t, "shop", bson.D{{Key: "drop", Value: "a"}})); err == nil {
+					t.Error("it was given up, and sent")
+				}
+			})
+			<-first
+			both.Go(func() {
+				_, err := g.Call(t.Context(), cmdOf(t, "shop", bson.D{{Key: "drop", Value: "a"}}))
+				must.Succeed(t, err)
+			})
+			synctest.Wait()
+			giveUp(errors.New("given up"))
+			both.Wait()
+			if diff := cmp.Diff([]string{"insert", "insert", "drop", "delete"}, sent); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+type caller func(context.Context, mongo.Command) (bson.Raw, error)
+
+func (c caller) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) { return c(ctx, cmd) }
+
 // TestDeletes: the target itself deletes from collections that are capped or expire.
 func TestDeletes(t *testing.T) {
 	t.Parallel()
