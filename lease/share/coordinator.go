@@ -138,7 +138,9 @@ func (c *coordinator) read(ctx context.Context) error {
 // list returns the partitions that there are now, sorted: those of before if that cannot be
 // found out.
 func (c *coordinator) list(ctx context.Context) ([]string, error) {
-	list, err := c.s.cfg.Partitions(ctx)
+	limited, cancel := context.WithTimeout(ctx, c.s.cfg.Every)
+	defer cancel()
+	list, err := c.s.cfg.Partitions(limited)
 	if err == nil {
 		list = slices.Compact(slices.Sorted(slices.Values(list)))
 		err = checkPartitions(list)

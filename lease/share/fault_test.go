@@ -34,6 +34,21 @@ func TestDies(t *testing.T) {
 	}
 }
 
+// TestDiesUnlisted: the partitions of a member that dies run elsewhere also while the list of them is not answered.
+func TestDiesUnlisted(t *testing.T) {
+	in(t, 30, 7, func(t *testing.T, f *fleet, before map[string]string) {
+		f.mu.Lock()
+		f.unlisted = true
+		f.mu.Unlock()
+		dead := f.find(false)
+		dead.kill()
+		time.Sleep(time.Minute)
+		if n, needless := moved(before, f.even(6), dead.name); needless > 0 || n > 5 {
+			t.Errorf("%d moved, %d without need", n, needless)
+		}
+	})
+}
+
 // TestComesAgain: a member that is killed and started again at once gets its partitions back
 // when their leases have ended, and nothing moves.
 func TestComesAgain(t *testing.T) {

@@ -37,6 +37,8 @@ type fleet struct {
 	mu         sync.Mutex // guards the rest
 	partitions []string
 	listErr    error
+	// unlisted: a list of the partitions is not answered.
+	unlisted bool
 	// slows is how long a work goes on when it should end, fails why it fails; changed is
 	// closed when that changes.
 	slows   func(member, partition string) time.Duration
@@ -126,10 +128,15 @@ func (p *process) kill() {
 	<-p.done
 }
 
-func (f *fleet) list(context.Context) ([]string, error) {
+func (f *fleet) list(ctx context.Context) ([]string, error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.partitions), f.listErr
+	list, err, unlisted := slices.Clone(f.partitions), f.listErr, f.unlisted
+	f.mu.Unlock()
+	if unlisted {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return list, err
 }
 
 // work works on a partition until ctx is done, or it fails.
