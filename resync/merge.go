@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
@@ -105,7 +106,7 @@ func (m *Manager) step(ctx, soft context.Context) (until oplog.OpTime, err error
 		if err := m.confirmLock(ctx, r); err != nil || m.merging == nil {
 			return oplog.OpTime{}, err
 		}
-		return oplog.OpTime{}, m.giveBack(ctx, link, r)
+		return oplog.OpTime{}, m.giveBack(ctx, link, r, &here)
 	}
 	if there.Applied.Before(at) {
 		if err := m.advance(ctx, soft, r, at); err != nil {
@@ -153,8 +154,12 @@ func (m *Manager) advance(ctx, soft context.Context, r *run, until oplog.OpTime)
 }
 
 // giveBack returns a collection to the link, which must have the part's position.
-func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run) error {
-	if err := m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Done, ""); err != nil {
+func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run, here *checkpoint.State) error {
+	answered, err := m.isAnswered(ctx, r, here)
+	if err == nil && !answered {
+		err = m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Done, "")
+	}
+	if err != nil {
 		return err
 	}
 	m.merging = nil
@@ -162,6 +167,17 @@ func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run) e
 	m.unlock(r.part.NS)
 	m.cfg.Observer.Tell(Ended{NS: r.part.NS})
 	return m.remove(ctx, r.part.Link)
+}
+
+// isAnswered reports whether the answer to a request was stored before, and its reply was lost: the link has the collection again, or a
+// request for another copy has followed, which must not be answered as well.
+func (m *Manager) isAnswered(ctx context.Context, r *run, here *checkpoint.State) (bool, error) {
+	if !slices.ContainsFunc(here.LeftOut, func(out checkpoint.LeftOut) bool { return out.NS == r.part.NS }) {
+		return true, nil
+	}
+	all, err := m.readRequests(ctx)
+	asked := slices.ContainsFunc(all.Resync, func(req request.Resync) bool { return req.NS == r.part.NS && req.State == request.Asked })
+	return asked, err
 }
 
 // fail handles the error of a part. The link continues without it.
