@@ -22,7 +22,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
-// fate is what becomes of a command, and of the process that sends it.
+// fate is the outcome of a command, and of the process that sends it.
 type fate int
 
 const (
@@ -349,7 +349,7 @@ func TestInterleaved(t *testing.T) {
 	seeds, _ := strconv.Atoi(os.Getenv("CUTOVER_INTERLEAVED"))
 	var all sync.WaitGroup
 	few := make(chan struct{}, 8)
-	for seed := range uint64(cmp.Or(seeds, 60)) {
+	for seed := range uint64(cmp.Or(seeds, 30)) {
 		few <- struct{}{}
 		s := &stage{moved: newMoved(t, target, fmt.Sprintf("i%d", seed)), rand: rand.New(rand.NewPCG(1, seed)), seed: seed, at: make(chan turn)}
 		all.Go(func() {
