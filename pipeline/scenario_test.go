@@ -26,7 +26,7 @@ import (
 //
 //	sets [source=N] [target=N] [source-oplog=BYTES] ...   start two sets, whose members do not
 //	                                                       elect by themselves but with elects,
-//	                                                       soon, or source-election=MILLISECONDS
+//	                                                       after 4 s, or source-election=MILLISECONDS
 //	do [show=(KIND,...)] [order=any]                       lines, each an act
 //
 // The acts are those of func act. The output of do is the events, each line once
@@ -78,8 +78,13 @@ func runScenarios(t *testing.T, pattern string, played func(i int) bool) {
 func setOptions(t *testing.T, d *datadriven.TestData, which string, seed int64, moods mongosim.Moods) mongosim.Options {
 	// Sets of one seed would have one identity.
 	o := mongosim.Options{Members: 3, Seed: seed, TTLInterval: -1, Moods: moods}
-	if !d.HasArg("elects") && !moods.All {
-		o.ElectionTimeout = time.Hour // A busy machine is no reason for an election, whose events no file has.
+	// A busy machine is no reason for an election, whose events no file has.
+	switch {
+	case moods.All:
+	case d.HasArg("elects"):
+		o.ElectionTimeout = 4 * time.Second
+	default:
+		o.ElectionTimeout = time.Hour
 	}
 	var n int
 	for name, set := range map[string]func(){
@@ -289,10 +294,16 @@ func (w *world) await(args []string) error {
 	case "resync":
 		return w.awaitResync(args[1], args[2])
 	case "applied": // durable or not
-		want := w.newest()
+		want, err := w.known(l)
+		if err != nil {
+			return err
+		}
 		return w.untilOf(l, "everything applied", func() bool { return !l.p.Snapshot().Log.Applied.Before(want) })
 	case "fetched":
-		want := w.newest()
+		want, err := w.known(l)
+		if err != nil {
+			return err
+		}
 		return w.untilOf(l, "everything fetched", func() bool { return !l.p.Snapshot().Fetched.Before(want) })
 	case "busy": // something is being applied
 		before := l.p.Snapshot().Progress.Ops

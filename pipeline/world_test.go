@@ -305,7 +305,7 @@ func (w *world) untilOf(l *link, what string, met func() bool) error {
 	return err
 }
 
-// newest returns the newest entry of the source.
+// newest returns the newest entry of the source, null while that has no primary.
 func (w *world) newest() oplog.OpTime {
 	var newest oplog.OpTime
 	if m := w.source.Primary(); m != nil {
@@ -316,9 +316,21 @@ func (w *world) newest() oplog.OpTime {
 	return newest
 }
 
+// known is newest, once the source has a primary.
+func (w *world) known(l *link) (newest oplog.OpTime, err error) {
+	err = w.untilOf(l, "the source's newest entry", func() bool {
+		newest = w.newest()
+		return !newest.IsNull()
+	})
+	return newest, err
+}
+
 // caughtUp waits until a checkpoint covers the source's present newest entry.
 func (w *world) caughtUp(l *link) error {
-	want := w.newest()
+	want, err := w.known(l)
+	if err != nil {
+		return err
+	}
 	return w.untilOf(l, "a checkpoint at "+want.String(), func() bool {
 		if c := l.p.Snapshot().Copy; l.copies && (c == nil || c.Phase != checkpoint.Copied) {
 			return false // no new checkpoint, or one of a void copy
@@ -415,9 +427,9 @@ func (w *world) memberOf(c *cluster, word string) (int, error) {
 			}
 		}
 	case word == "primary":
-		p := c.Primary()
-		if p == nil {
-			return 0, mongosim.ErrNoPrimary
+		var p *mongosim.Member
+		if err := w.until("a primary", func() bool { p = c.Primary(); return p != nil }); err != nil {
+			return 0, errors.Join(mongosim.ErrNoPrimary, err)
 		}
 		return p.ID(), nil
 	case word == "down":
