@@ -72,7 +72,7 @@ var (
 func newChoice(t *testing.T, wait, ago time.Duration, spec, at bson.D) *choice {
 	t.Helper()
 	c := &choice{T: t}
-	c.set = mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1, TTLInterval: -1, Moods: mongosim.NoMoods("each answer counts")})
+	c.set = mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1, ElectionTimeout: time.Hour, TTLInterval: -1, Moods: mongosim.NoMoods("each answer counts")})
 	c.conn = client.Open(t, driver.Config{URI: c.set.URI(), AppName: mongosim.Stage})
 	source, target := &server{c.conn, c.set}, start(t, 2, "")
 	primary := target.Caller
