@@ -1,16 +1,22 @@
 package pipeline_test
 
 import (
+	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
@@ -75,6 +81,50 @@ func TestCutOffAlone(t *testing.T) {
 		t.Errorf("b: state %s, %+v; a: %+v", s.State, s.Lease, a.p.Snapshot().Lease)
 	}
 	w.play("drain a")
+}
+
+// unread is a target in which the documents of links cannot be read while it is away.
+type unread struct {
+	pipeline.Cluster
+	mongo.Pipeliner
+	away atomic.Bool
+	met  atomic.Int64
+}
+
+// Call implements mongo.Caller.
+func (u *unread) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if coll, _ := cmd.Body.Lookup("find").StringValueOK(); coll == metadata.Links && u.away.Load() {
+		u.met.Add(1)
+		return nil, &mongo.LostError{Host: "target", Err: errors.New("no answer")}
+	}
+	return u.Cluster.Call(ctx, cmd)
+}
+
+// TestOffersWithoutTarget: a leader that cannot read the source, and offers its lease, goes on to offer it where the target does not
+// answer whether it could read on, and does not say that the source can be read again.
+func TestOffersWithoutTarget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})
+	w.connectSource = func() *driver.Set { return connect(t, w.source.Set, "cut") }
+	to := &unread{}
+	w.asTarget = func(c pipeline.Cluster) pipeline.Cluster {
+		to.Cluster, to.Pipeliner = c, c.(mongo.Pipeliner)
+		return to
+	}
+	w.play("start a lease=10s cutoff=2s\nawait running a\nsource insert shop.a 1..50\nawait caught-up a")
+	a := w.links["a"]
+	w.cutFromSource("alwaysOn")
+	must.Succeed(t, w.untilOf(a, "an offer", func() bool { return w.heard("nothing can be read from the source: the lease is offered") }))
+	to.away.Store(true)
+	met := to.met.Load()
+	must.Succeed(t, w.untilOf(a, "looks at the lease", func() bool { return to.met.Load() >= met+3 }))
+	if w.heard("the source can be read again") {
+		t.Error("it says that the source can be read again")
+	}
+	to.away.Store(false)
+	w.cutFromSource("off")
+	must.Succeed(t, w.untilOf(a, "the end of the offer", func() bool { return w.heard("the source can be read again") }))
+	w.play("source update shop.a 1..50\nawait caught-up a\nequal a\ndrain a")
 }
 
 // TestLedWithoutSpool: a process leads although only the spool of another one has the oplog that

@@ -51,7 +51,13 @@ func (c *Candidate) offerLoop(ctx context.Context) {
 		if at := c.cfg.Monitor.Snapshot().HeardAt; at.After(read) {
 			read = at
 		}
-		cut := time.Since(read) >= cutOff && c.mayOffer() && !c.readsOn(ctx)
+		cut := time.Since(read) >= cutOff && c.mayOffer()
+		if cut {
+			reads, known := c.readsOn(ctx)
+			if cut = !reads; !known {
+				continue
+			}
+		}
 		if cut == offers || ctx.Err() != nil {
 			continue
 		}
@@ -80,19 +86,19 @@ func (c *Candidate) offer(ctx context.Context, offer bool) {
 	}
 }
 
-// readsOn reports whether this process can read on now, or cannot find out.
-func (c *Candidate) readsOn(ctx context.Context) bool {
+// readsOn reports whether this process can read on now, and whether that is known: the target says where it would read on.
+func (c *Candidate) readsOn(ctx context.Context) (reads, known bool) {
 	limited, cancel := context.WithTimeout(ctx, c.cfg.TTL)
 	defer cancel()
 	seen, found, err := c.cfg.Store.Look(limited, lease.NewWatch(c.cfg.Process))
 	if err != nil || !found {
-		return true
+		return false, false
 	}
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	limited, stop := context.WithTimeout(ctx, syncsource.OldestWithin)
 	defer stop()
-	return c.sourceServes(limited, &seen, c.cfg.Source.OldestEntries(&asking, false))
+	return c.sourceServes(limited, &seen, c.cfg.Source.OldestEntries(&asking, false)), true
 }
 
 // sourceServes reports whether a member of the source has answered that it has the oplog which
