@@ -116,6 +116,9 @@ func (s *Store) Load(ctx context.Context) (State, bool, error) {
 	if err == nil {
 		err = s.readLanesBy(ctx, &link, metadata.Committed)
 	}
+	if servererr.HasNoMajorityReads(err) {
+		err = s.readLanes(ctx, &link)
+	}
 	if err != nil {
 		return State{}, false, s.wrap(err, "read it")
 	}
@@ -160,9 +163,14 @@ func (s *Store) readLink(ctx context.Context) (linkDoc, error) {
 	return s.readLinkBy(ctx, func(cmd mongo.Command) mongo.Command { return cmd })
 }
 
-// readCommitted is readLink with read concern majority: a link that was just created may not exist any more after a failover.
+// readCommitted is readLink with read concern majority, if the target has that: a link that was just created may not exist any more
+// after a failover.
 func (s *Store) readCommitted(ctx context.Context) (linkDoc, error) {
-	return s.readLinkBy(ctx, metadata.Committed)
+	link, err := s.readLinkBy(ctx, metadata.Committed)
+	if servererr.HasNoMajorityReads(err) {
+		return s.readLink(ctx)
+	}
+	return link, err
 }
 
 func (s *Store) readLinkBy(ctx context.Context, as func(mongo.Command) mongo.Command) (linkDoc, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
@@ -150,5 +151,24 @@ func TestLoadCommitted(t *testing.T) {
 	}
 	if _, found, err := s.Load(ctx); !found || err != nil {
 		t.Errorf("found %t, %v", found, err)
+	}
+}
+
+// TestLoadWithoutMajority: a link is found on a target that has no majority reads.
+func TestLoadWithoutMajority(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, _ := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	g.Intercept(func(cmd mongo.Command) (error, bool) {
+		if level, _ := cmd.Body.Lookup("readConcern", "level").StringValueOK(); level == "majority" {
+			return servererr.New(servererr.ReadConcernMajorityNotEnabled, "Majority read concern requested, but it is not supported by the storage engine."), false
+		}
+		return nil, false
+	})
+	if st, found, err := s.Load(ctx); !found || err != nil || len(st.Lanes) != 2 {
+		t.Errorf("found %t, %+v, %v", found, st, err)
+	}
+	if _, found, err := s.Look(ctx, lease.NewWatch("")); !found || err != nil {
+		t.Errorf("seen %t, %v", found, err)
 	}
 }

@@ -85,6 +85,7 @@ const (
 	CursorInUse                               Code = 143
 	PooledConnectionsDropped                  Code = 145
 	ExceededMemoryLimit                       Code = 146
+	ReadConcernMajorityNotEnabled             Code = 148
 	OplogOutOfOrder                           Code = 152
 	CollectionIsEmpty                         Code = 162
 	InitialSyncActive                         Code = 164
@@ -256,6 +257,7 @@ var names = map[Code]string{
 	CursorInUse:                               "CursorInUse",
 	PooledConnectionsDropped:                  "PooledConnectionsDropped",
 	ExceededMemoryLimit:                       "ExceededMemoryLimit",
+	ReadConcernMajorityNotEnabled:             "ReadConcernMajorityNotEnabled",
 	OplogOutOfOrder:                           "OplogOutOfOrder",
 	CollectionIsEmpty:                         "CollectionIsEmpty",
 	InitialSyncActive:                         "InitialSyncActive",

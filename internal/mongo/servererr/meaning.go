@@ -83,6 +83,10 @@ func IsOldNumber(err error) bool { return refusedWith(err, TransactionTooOld) }
 // within its time limit, or that of the command. It may be later.
 func IsConcernTimeout(err error) bool { return refusedWith(err, WriteConcernTimeout, MaxTimeMSExpired) }
 
+// HasNoMajorityReads reports whether a server does not read with read concern majority: one before 5.0 that was started with
+// enableMajorityReadConcern: false.
+func HasNoMajorityReads(err error) bool { return refusedWith(err, ReadConcernMajorityNotEnabled) }
+
 // Collections, indexes and views.
 
 // IsNoNamespace reports whether the collection does not exist.
