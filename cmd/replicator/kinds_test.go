@@ -29,6 +29,7 @@ var kindsOfCollections = []string{
 	`{"create": "view", "viewOn": "plain", "pipeline": [{"$match": {"v": 1}}]}`,
 	`{"create": "view of a view", "viewOn": "view", "pipeline": []}`,
 	`{"create": "view of a series", "viewOn": "series", "pipeline": []}`,
+	`{"create": "tuned", "storageEngine": {"wiredTiger": {"configString": "block_compressor=zlib"}}}`,
 	`{"create": "a.b.c"}`,
 	`{"create": "with space"}`,
 	`{"create": "ünï"}`,
@@ -71,7 +72,7 @@ func fillKinds(t *testing.T, set *mongosim.Set, round int) {
 			bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "u", Value: change}, {Key: "upsert", Value: true}},
 		}}})
 	}
-	for _, coll := range []string{"ring", "few", "clustered", "collated", "checked", "before", "a.b.c", "with space", "ünï", fmt.Sprintf("made%d", round)} {
+	for _, coll := range []string{"ring", "few", "clustered", "collated", "checked", "before", "tuned", "a.b.c", "with space", "ünï", fmt.Sprintf("made%d", round)} {
 		for i := range 10 {
 			id := fmt.Sprintf("%d-%d", round, i)
 			insert(t, set, "shop", coll, bson.D{{Key: "_id", Value: id}, {Key: "u", Value: "É" + id}, {Key: "n", Value: "0"}})

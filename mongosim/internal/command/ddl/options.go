@@ -41,7 +41,7 @@ var optionTypes = map[string]bson.Type{
 // optionOrder is the order in which the server stores the options.
 var optionOrder = []string{
 	"capped", "size", "max", "autoIndexId", "temp", "recordPreImages", "changeStreamPreAndPostImages",
-	"indexOptionDefaults", "validator", "validationLevel", "validationAction", "collation",
+	"storageEngine", "indexOptionDefaults", "validator", "validationLevel", "validationAction", "collation",
 	"clusteredIndex", "expireAfterSeconds",
 }
 
@@ -198,8 +198,8 @@ func (a *createOptions) checkRest(r *dispatch.Request) error {
 			}
 		}
 	}
-	if doc := a.doc("storageEngine"); len(doc) > rawbson.MinSize {
-		return servererr.New(servererr.NotImplemented, "create with the option storageEngine %s is not implemented here", doc)
+	if err := checkEngines(a.doc("storageEngine")); err != nil {
+		return err
 	}
 	switch {
 	case a.has("encryptedFields"):
@@ -208,6 +208,30 @@ func (a *createOptions) checkRest(r *dispatch.Request) error {
 		return servererr.New(servererr.InvalidOptions, "the 'temp' field is an invalid option")
 	case a.has("autoIndexId") && !a.flag("autoIndexId") && a.ns.DB() != "local":
 		return servererr.New(50001, "autoIndexId:false is not allowed for collection %s because it can be replicated", a.ns)
+	}
+	return nil
+}
+
+// checkEngines checks the options for storage engines. The configuration for WiredTiger is stored, whatever it says.
+func checkEngines(doc bson.Raw) error {
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		engine, ok := it.Document()
+		switch {
+		case !ok:
+			return servererr.New(servererr.BadValue, "'storageEngine.%s' must be an embedded document", it.Name())
+		case !it.Is("wiredTiger"):
+			return servererr.New(servererr.InvalidOptions, "%s is not a registered storage engine for this server", it.Name())
+		}
+		options := rawbson.NewIter(engine)
+		for options.Next() {
+			if !options.Is("configString") {
+				return servererr.New(servererr.InvalidOptions, "'%s' is not a supported option.", options.Name())
+			}
+			if _, ok := options.Text(); !ok {
+				return servererr.New(servererr.TypeMismatch, "'configString' must be a string.")
+			}
+		}
 	}
 	return nil
 }
@@ -260,7 +284,7 @@ func (a *createOptions) appendStored(r *dispatch.Request, doc []byte, name strin
 		return bsoncore.AppendDocumentElement(doc, name, a.collation)
 	case "clusteredIndex":
 		return bsoncore.AppendDocumentElement(doc, name, a.clustered)
-	case "validator", "indexOptionDefaults":
+	case "validator", "indexOptionDefaults", "storageEngine":
 		if len(v.Value) == rawbson.MinSize {
 			return doc
 		}
