@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -60,16 +61,25 @@ func (g *Guard) catchUp(ctx context.Context) error {
 		return err
 	}
 	g.examining.Unlock()
-	err = g.tail(ctx, newest.OpTime)
+	for err == nil && ctx.Err() == nil {
+		if err = g.tail(ctx, newest.OpTime); err == nil { // the member has ended the cursor
+			_ = mongo.Pause(ctx, tailPause)
+		}
+	}
 	g.examining.Lock()
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case isForeign(err):
 		return err
-	case err != nil && !errors.Is(err, errExamined):
-		g.blind(err) // The loop tries again.
+	case errors.Is(err, errExamined):
+		return nil
 	}
+	// A target may refuse for ever, or take too long each time: then the loop tries again, or records a gap.
+	if kind := servererr.Classify(err); kind.Passes() && kind != servererr.Expired {
+		return err
+	}
+	g.blind(err)
 	return nil
 }
 
