@@ -109,20 +109,31 @@ func (s *Store) Config() Config { return s.cfg }
 // Load reads the link; it returns false if there is none. The target does not roll the result back; that may be older than
 // what Acquire returns.
 func (s *Store) Load(ctx context.Context) (State, bool, error) {
-	link, err := s.readCommitted(ctx)
+	return s.load(ctx, metadata.Committed)
+}
+
+func (s *Store) load(ctx context.Context, as func(mongo.Command) mongo.Command) (State, bool, error) {
+	link, err := s.readLinkBy(ctx, as)
 	if errors.Is(err, ErrNoLink) {
 		return State{}, false, nil
 	}
 	if err == nil {
-		err = s.readLanesBy(ctx, &link, metadata.Committed)
+		err = s.readLanesBy(ctx, &link, as)
 	}
 	if servererr.HasNoMajorityReads(err) {
-		err = s.readLanes(ctx, &link)
+		return s.load(ctx, newest)
 	}
 	if err != nil {
 		return State{}, false, s.wrap(err, "read it")
 	}
 	return link.State, true, nil
+}
+
+// Newest reads the link as the target's primary has it; it returns false if there is none. It has every write that was confirmed before, while
+// Load may miss one: a new primary does not know at once that a majority has it. The target may still roll the result back, with
+// everything that is written after it.
+func (s *Store) Newest(ctx context.Context) (State, bool, error) {
+	return s.load(ctx, newest)
 }
 
 // View is a link as a process sees it that does not have its lease.
@@ -160,8 +171,11 @@ func (s *Store) Look(ctx context.Context, watch *lease.Watch) (View, bool, error
 
 // readLink reads the link's document, without the lanes.
 func (s *Store) readLink(ctx context.Context) (linkDoc, error) {
-	return s.readLinkBy(ctx, func(cmd mongo.Command) mongo.Command { return cmd })
+	return s.readLinkBy(ctx, newest)
 }
+
+// newest is a command as it is, instead of metadata.Committed.
+func newest(cmd mongo.Command) mongo.Command { return cmd }
 
 // readCommitted is readLink with read concern majority, if the target has that: a link that was just created may not exist any more
 // after a failover.
@@ -190,7 +204,7 @@ func (s *Store) readLinkBy(ctx context.Context, as func(mongo.Command) mongo.Com
 
 // readLanes reads the positions of the link's lanes into it.
 func (s *Store) readLanes(ctx context.Context, link *linkDoc) error {
-	return s.readLanesBy(ctx, link, func(cmd mongo.Command) mongo.Command { return cmd })
+	return s.readLanesBy(ctx, link, newest)
 }
 
 func (s *Store) readLanesBy(ctx context.Context, link *linkDoc, as func(mongo.Command) mongo.Command) error {

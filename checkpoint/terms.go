@@ -17,7 +17,7 @@ import (
 // Vacancy has the last term of earlier links of a name: see Store.Vacancy.
 type Vacancy struct {
 	last int64
-	// made identifies the metadata database, empty if it did not exist, or an earlier release has made it. If it is dropped and made
+	// made identifies the metadata database, empty if it did not exist, no majority had that, or an earlier release has made it. If it is dropped and made
 	// again, the terms begin again.
 	made string
 }
@@ -25,7 +25,11 @@ type Vacancy struct {
 // Vacancy returns the Vacancy for CreateIn. It must be called before the read that finds no link, and before all checks
 // that decide whether the link may be created.
 func (s *Store) Vacancy(ctx context.Context) (Vacancy, error) {
-	made, err := s.made(ctx, s.cfg.Target)
+	// What a failover would roll back is not its identity: another one would be made.
+	made, err := s.made(ctx, s.cfg.Target, metadata.Committed)
+	if servererr.HasNoMajorityReads(err) {
+		made, err = s.made(ctx, s.cfg.Target, newest)
+	}
 	if err != nil {
 		return Vacancy{}, s.wrap(err, "read which metadata database this is")
 	}
@@ -53,7 +57,7 @@ func (s *Store) CreateIn(ctx context.Context, v Vacancy, first State) error {
 		if err != nil || v.made == "" {
 			return 0, err
 		}
-		if made, err := s.made(ctx, txn); err != nil || made == v.made {
+		if made, err := s.made(ctx, txn, newest); err != nil || made == v.made {
 			return 0, err
 		}
 		return 0, s.whyTaken(ctx, txn, fmt.Sprintf("the database %s was dropped since this one found that there is none, and another process may have had it", s.cfg.DB))
@@ -97,12 +101,16 @@ func (s *Store) make(ctx context.Context) error {
 }
 
 // made returns the text that identifies the metadata database, empty for none.
-func (s *Store) made(ctx context.Context, c mongo.Caller) (string, error) {
-	doc, err := metadata.FindOne(ctx, c, s.cfg.DB, metadata.Terms, metadata.ByID(madeID), "made")
-	if err != nil || doc == nil {
+func (s *Store) made(ctx context.Context, c mongo.Caller, as func(mongo.Command) mongo.Command) (string, error) {
+	reply, err := c.Call(ctx, as(metadata.Find(s.cfg.DB, metadata.Terms, 1, metadata.ByID(madeID), "made")))
+	if err != nil {
 		return "", err
 	}
-	e, _ := rawbson.Lookup(doc, "made")
+	docs, err := metadata.Found(reply)
+	if err != nil || len(docs) == 0 {
+		return "", err
+	}
+	e, _ := rawbson.Lookup(docs[0], "made")
 	text, _ := e.Text()
 	return strings.Clone(text), nil
 }

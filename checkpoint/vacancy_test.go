@@ -171,4 +171,39 @@ func TestLoadWithoutMajority(t *testing.T) {
 	if _, found, err := s.Look(ctx, lease.NewWatch("")); !found || err != nil {
 		t.Errorf("seen %t, %v", found, err)
 	}
+	if v, err := s.Vacancy(ctx); err != nil || v.made == "" {
+		t.Errorf("the database is %q, %v", v.made, err)
+	}
+}
+
+// TestVacancyCommitted: the identity of a metadata database that a failover may roll back is not compared: the database was not dropped if it has
+// another one afterwards.
+func TestVacancyCommitted(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1, ElectionTimeout: time.Minute})}
+	s, maker := link(t, g), link(t, g)
+	for _, name := range []string{metadata.Links, metadata.Terms, metadata.Lanes} {
+		must.Succeed(t, s.createCollection(ctx, name))
+	}
+	g.Set.Isolate(g.Set.Primary().ID())
+	made := make(chan error)
+	go func() { made <- maker.make(ctx) }()
+	for {
+		if text, err := s.made(ctx, g, newest); err == nil && text != "" {
+			break
+		}
+		must.Succeed(t, mongo.Pause(ctx, 10*time.Millisecond))
+	}
+	v := must.Get(s.Vacancy(ctx))(t)
+	g.Set.Rejoin(g.Set.Primary().ID())
+	must.Succeed(t, <-made)
+	// As a rollback, and another process that makes it again, leave it.
+	must.Get(g.Call(ctx, metadata.Majority(metadata.Delete("replicator", metadata.Terms, metadata.ByID(madeID)))))(t)
+	must.Succeed(t, maker.make(ctx))
+	must.Succeed(t, s.CreateIn(ctx, v, first(1)))
+	later := must.Get(s.Vacancy(ctx))(t)
+	if v.made != "" || later.made == "" {
+		t.Errorf("the database is %q, later %q", v.made, later.made)
+	}
 }

@@ -84,16 +84,16 @@ func TestStopWhileOneIsAdded(t *testing.T) {
 // counting is a set with one voting member less than its configuration says, as replSetGetStatus counts them.
 type counting struct {
 	syncsource.Dialer
-	version int64 // added to that of the configuration
+	version, term int64 // added to those of the configuration
 }
 
 func (d counting) Member(host string) mongo.Caller {
-	return countingMember{d.Dialer.Member(host), d.version}
+	return countingMember{d.Dialer.Member(host), d.version, d.term}
 }
 
 type countingMember struct {
 	mongo.Caller
-	version int64
+	version, term int64
 }
 
 func (m countingMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
@@ -113,8 +113,11 @@ func (m countingMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, 
 			for _, of := range doc[i].Value.(bson.A) {
 				of := of.(bson.D)
 				for j := range of {
-					if of[j].Key == "configVersion" {
+					switch of[j].Key {
+					case "configVersion":
 						of[j].Value = int64(of[j].Value.(int32)) + m.version
+					case "configTerm":
+						of[j].Value = int64(of[j].Value.(int32)) + m.term
 					}
 				}
 			}
@@ -129,20 +132,21 @@ func (m countingMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, 
 func TestStopWhileOneWithoutPriorityIsAdded(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		version    int64
-		added, old bool // has replSetGetStatus one less; is the one that answers without priority too
-		found      bool
+		version, term int64
+		added, old    bool // has replSetGetStatus one less; is the one that answers without priority too
+		found         bool
 	}{
 		"one is added":               {added: true, found: true},
 		"none is added":              {},
 		"of another configuration":   {added: true, version: 1},
+		"of another term":            {added: true, term: -1},
 		"which may be the other one": {added: true, old: true},
 	} {
 		set, conn, _ := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{}, mongosim.MemberOptions{NoPriority: tt.old}, mongosim.MemberOptions{NoPriority: true})
 		primary := set.Primary()
 		var dial syncsource.Dialer = conn
 		if tt.added {
-			dial = counting{conn, tt.version}
+			dial = counting{conn, tt.version, tt.term}
 		}
 		w := watch(t, client.Open(t, driver.Config{URI: set.URI()}).Hosts(), dial)
 		for changed := w.Changed(); w.View().ConfigUnread; changed = w.Changed() {
@@ -161,6 +165,74 @@ func TestStopWhileOneWithoutPriorityIsAdded(t *testing.T) {
 		c := checkpoint.Copy{Host: primary.Host(), Moves: 1, Begin: oplog.NewOpTime(1, 1, 0)}
 		if stop, err := members.Stop(t.Context(), &c, oplog.OpTime{}); (err == nil) != tt.found {
 			t.Errorf("%s: %s, %v", name, stop, err)
+		}
+	}
+}
+
+// behind is a set whose members answer hello with the configuration before the one that replSetGetConfig has.
+type behind struct{ syncsource.Dialer }
+
+func (d behind) Member(host string) mongo.Caller { return behindMember{d.Dialer.Member(host)} }
+
+type behindMember struct{ mongo.Caller }
+
+func (m behindMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := m.Caller.Call(ctx, cmd)
+	if name := simcaller.Name(cmd); err != nil || name != "hello" && name != "isMaster" {
+		return reply, err
+	}
+	var doc bson.D
+	if err := bson.Unmarshal(reply, &doc); err != nil {
+		return nil, err
+	}
+	earlier := func(doc bson.D) {
+		for i := range doc {
+			if doc[i].Key != "setVersion" && doc[i].Key != "configVersion" {
+				continue
+			}
+			switch version := doc[i].Value.(type) {
+			case int32:
+				doc[i].Value = version - 1
+			case int64:
+				doc[i].Value = version - 1
+			}
+		}
+	}
+	earlier(doc)
+	for i := range doc {
+		if sub, ok := doc[i].Value.(bson.D); ok {
+			earlier(sub)
+		}
+	}
+	return bson.Marshal(doc)
+}
+
+// TestStopWhileVotesAreUnsure: the configuration that has the member that is added was just read, and no member has answered with it yet, so
+// that the one that answers beside the primary may be that one: of the three that have a vote, two do not answer.
+func TestStopWhileVotesAreUnsure(t *testing.T) {
+	t.Parallel()
+	for _, unsure := range []bool{true, false} {
+		set, conn, _ := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{}, mongosim.MemberOptions{}, mongosim.MemberOptions{})
+		primary := set.Primary()
+		dial := counting{Dialer: conn}
+		if unsure {
+			dial.Dialer = behind{conn}
+		}
+		w := watch(t, client.Open(t, driver.Config{URI: set.URI()}).Hosts(), dial)
+		for changed := w.Changed(); w.View().ConfigUnread || w.View().VotesUnsure != unsure; changed = w.Changed() {
+			<-changed
+		}
+		members := initialsync.NewMembers(initialsync.MembersConfig{Watcher: w, Dialer: dial})
+		left := 2
+		for _, m := range set.Members() {
+			if m != primary && left > 0 {
+				must.Succeed(t, m.Kill())
+				left--
+			}
+		}
+		c := checkpoint.Copy{Host: primary.Host(), Moves: 1, Begin: oplog.NewOpTime(1, 1, 0)}
+		if stop, err := members.Stop(t.Context(), &c, oplog.OpTime{}); (err != nil) != unsure {
+			t.Errorf("unsure: %t: %s, %v", unsure, stop, err)
 		}
 	}
 }

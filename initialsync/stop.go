@@ -100,9 +100,9 @@ func (m *Members) newestOfMost(ctx context.Context, view *syncsource.View, stop 
 
 // writable returns how many voting members with data a set has, as one of them counts them, 0 if that is not known. A member that was added
 // with priority 0, and has not made its first sync, has no vote although the configuration says so. So no member with that priority is
-// known to have one.
+// known to have one; nor any, before a member has said which of the others were added.
 func (m *Members) writable(ctx context.Context, view *syncsource.View, host string) int {
-	if host == "" {
+	if host == "" || view.VotesUnsure {
 		return 0
 	}
 	reply, err := m.cfg.Dialer.Member(host).Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("replSetGetStatus", 1).Build())})
@@ -116,6 +116,9 @@ func (m *Members) writable(ctx context.Context, view *syncsource.View, host stri
 		self, _ := doc.Lookup("self").BooleanOK()
 		if version, ok := doc.Lookup("configVersion").AsInt64OK(); !self || !ok || version != view.ConfigVersion {
 			continue // It counts those of another configuration.
+		}
+		if term, ok := doc.Lookup("configTerm").AsInt64OK(); ok && term != view.ConfigTerm {
+			continue // As the primary of an earlier term may have changed it.
 		}
 		n, _ := reply.Lookup("writableVotingMembersCount").AsInt64OK()
 		return int(n)

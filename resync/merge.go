@@ -119,13 +119,13 @@ func (m *Manager) step(ctx, soft context.Context) (until oplog.OpTime, err error
 	return oplog.OpTime{}, nil
 }
 
-// load reads the state of a part.
+// load reads the state of a part. An older one than the newest could be that of the link, although the collection is further.
 func (m *Manager) load(ctx context.Context, part Part) (checkpoint.State, error) {
 	store, err := m.store(part.Link)
 	if err != nil {
 		return checkpoint.State{}, err
 	}
-	st, found, err := store.Load(ctx)
+	st, found, err := store.Newest(ctx)
 	if err == nil && !found {
 		err = fmt.Errorf("link %q: %w", part.Link, checkpoint.ErrNoLink)
 	}

@@ -34,7 +34,12 @@ var collections = []oplog.Namespace{"shop.a", "shop.b", "shop.c"}
 func at(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
 
 // target is a Caller for a set, with faults.
-type target struct{ simcaller.Caller }
+type target struct {
+	simcaller.Caller
+
+	// lags, if not nil, answers a command instead of the set, unless it returns nil.
+	lags func(cmd mongo.Command) bson.Raw
+}
 
 // unhindered is in the context of commands without faults.
 type unhindered struct{}
@@ -46,13 +51,18 @@ func startTarget(t *testing.T) *target {
 		t.Fatal(err)
 	}
 	t.Cleanup(set.Close)
-	return &target{simcaller.Caller{Set: set}}
+	return &target{Caller: simcaller.Caller{Set: set}}
 }
 
 // Call implements mongo.Caller.
 func (g *target) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Value(unhindered{}) != nil {
 		return simcaller.Send(ctx, g.Set.Member(0), cmd)
+	}
+	if g.lags != nil {
+		if reply := g.lags(cmd); reply != nil {
+			return reply, nil
+		}
 	}
 	return g.Caller.Call(ctx, cmd)
 }

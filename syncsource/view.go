@@ -15,8 +15,8 @@ type View struct {
 	SetName string
 	// ReplicaSetID is settings.replicaSetId, with Type 0 if not known.
 	ReplicaSetID bson.RawValue
-	// ConfigVersion is the version of the set's configuration.
-	ConfigVersion int64
+	// ConfigVersion is the version of the set's configuration, ConfigTerm its term, oplog.UninitializedTerm for none.
+	ConfigVersion, ConfigTerm int64
 	// NoChaining is set if settings.chainingAllowed is false. It is unset if the
 	// configuration cannot be read.
 	NoChaining bool
@@ -27,6 +27,9 @@ type View struct {
 	// read, or could not be for a reason that does not pass by itself: until then hidden
 	// members may be missing, and NonVoting is unknown. Over a direct connection it is unset.
 	ConfigUnread bool
+	// VotesUnsure is set until a member has answered hello with the configuration of Members: until then one that was added, and has
+	// not made its first sync, is not known as NonVoting.
+	VotesUnsure bool
 	// Members are in the order of the configuration.
 	Members []Member
 	// Answers counts the members' answers since this configuration became known.

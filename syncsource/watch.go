@@ -109,15 +109,21 @@ func (s *watch) members() []Member {
 // will be then, hello the priority as it is. So one that is added with priority 0 is not recognized, and counts: see
 // initialsync, which asks a member how many have a vote.
 func (s *watch) withoutVotes(members []Member) {
-	h, c := s.told, s.config
-	if h == nil || newer(h.configTerm, h.configVersion, c.term, c.version) || newer(c.term, c.version, h.configTerm, h.configVersion) {
+	if s.votesUnsure() {
 		return
 	}
+	h := s.told
 	for i := range members {
 		m := &members[i]
 		isPassive := slices.ContainsFunc(h.passives, func(name string) bool { return strings.EqualFold(name, m.Host) })
 		m.NonVoting = m.NonVoting || isPassive && m.Priority > 0
 	}
+}
+
+// votesUnsure reports whether no member has answered hello with the configuration that was read.
+func (s *watch) votesUnsure() bool {
+	h, c := s.told, s.config
+	return h == nil || c == nil || newer(h.configTerm, h.configVersion, c.term, c.version) || newer(c.term, c.version, h.configTerm, h.configVersion)
 }
 
 // unlisted returns a member that is in no list under this name, with the settings
@@ -352,7 +358,7 @@ func (s *watch) look() View {
 	v := View{
 		SetName: s.setName, ReplicaSetID: s.replicaSetID, ConfigVersion: s.version,
 		ConfigFault: s.configFault, Answers: s.answers, Members: s.members(),
-		ConfigUnread: s.configUnread(),
+		ConfigTerm: s.term, ConfigUnread: s.configUnread(), VotesUnsure: s.votesUnsure(),
 	}
 	if s.config != nil {
 		v.NoChaining = s.config.noChaining
