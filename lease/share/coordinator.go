@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/oplogrep/replicator/lease/locks"
@@ -20,8 +21,28 @@ type coordinator struct {
 	plan *Plan
 	// partitions are those to assign, as of the last call of the function that lists them.
 	partitions []string
+	// listing is the call under way of that function, nil for none.
+	listing *listing
+	calls   sync.WaitGroup
 	// gone is when members were first seen to be dead.
 	gone map[string]time.Time
+}
+
+// listing is a call of the function that lists the partitions: list and err are its result once done is closed.
+type listing struct {
+	began time.Time
+	done  chan struct{}
+	list  []string
+	err   error
+}
+
+func (l *listing) ended() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // errSuperseded ends a term: another coordinator has written with a newer one.
@@ -65,8 +86,12 @@ func (s *Share) coordinate(ctx context.Context) {
 	defer s.setCoordinates(false)
 	s.log.Info("it coordinates", keyGroup, s.cfg.Group, keyTerm, c.term)
 	defer s.log.Info("it coordinates no more", keyGroup, s.cfg.Group, keyTerm, c.term)
+	defer c.calls.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	for {
 		next := time.Now().Add(s.cfg.Every)
+		c.ask(ctx)
 		err := c.round(ctx)
 		switch {
 		case errors.Is(err, errSuperseded):
@@ -135,12 +160,38 @@ func (c *coordinator) read(ctx context.Context) error {
 	return nil
 }
 
+// ask calls the function that lists the partitions, unless a call is under way. It may take longer than a round.
+func (c *coordinator) ask(ctx context.Context) {
+	if old := c.listing; old != nil && (!old.ended() || time.Since(old.began) < 2*c.s.cfg.TTL) {
+		return
+	}
+	l := &listing{began: time.Now(), done: make(chan struct{})}
+	c.listing = l
+	c.calls.Go(func() {
+		defer close(l.done)
+		limited, cancel := context.WithTimeout(ctx, c.s.cfg.TTL)
+		defer cancel()
+		l.list, l.err = c.s.cfg.Partitions(limited)
+	})
+}
+
 // list returns the partitions that there are now, sorted: those of before if that cannot be
-// found out.
+// found out, or not within Every.
 func (c *coordinator) list(ctx context.Context) ([]string, error) {
-	limited, cancel := context.WithTimeout(ctx, c.s.cfg.Every)
-	defer cancel()
-	list, err := c.s.cfg.Partitions(limited)
+	l := c.listing
+	timer := time.NewTimer(time.Until(l.began.Add(c.s.cfg.Every)))
+	defer timer.Stop()
+	select {
+	case <-l.done:
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if !l.ended() {
+		return c.known(), nil
+	}
+	c.listing = nil
+	list, err := l.list, l.err
 	if err == nil {
 		list = slices.Compact(slices.Sorted(slices.Values(list)))
 		err = checkPartitions(list)
@@ -153,12 +204,17 @@ func (c *coordinator) list(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	c.s.failed(fmt.Errorf("list the partitions of %s: %w; those that are known stay", c.s.cfg.Group, err))
+	return c.known(), nil
+}
+
+// known returns the partitions of the last list, those of the plan before there is one.
+func (c *coordinator) known() []string {
 	if c.partitions == nil {
 		for _, a := range c.plan.Assignments {
 			c.partitions = append(c.partitions, a.Partition)
 		}
 	}
-	return c.partitions, nil
+	return c.partitions
 }
 
 func checkPartitions(list []string) error {

@@ -49,6 +49,30 @@ func TestDiesUnlisted(t *testing.T) {
 	})
 }
 
+// TestListsSlowly: a list of the partitions that always takes longer than a round is used nevertheless, and keeps no partition of a member
+// that dies from running elsewhere.
+func TestListsSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 30)
+		f.listTakes = 7 * time.Second
+		f.startAll(7)
+		time.Sleep(time.Minute)
+		before := f.even(7)
+		dead := f.find(false)
+		dead.kill()
+		time.Sleep(prompt)
+		if n, needless := moved(before, f.even(6), dead.name); needless > 0 || n > 5 {
+			t.Errorf("%d moved, %d without need", n, needless)
+		}
+		list, _ := f.list(t.Context())
+		f.setList(append(list, "q"))
+		time.Sleep(30 * time.Second)
+		if f.owners()["q"] == "" {
+			t.Error("a partition that was added is nobody's")
+		}
+	})
+}
+
 // TestComesAgain: a member that is killed and started again at once gets its partitions back
 // when their leases have ended, and nothing moves.
 func TestComesAgain(t *testing.T) {

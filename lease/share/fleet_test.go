@@ -39,6 +39,8 @@ type fleet struct {
 	listErr    error
 	// unlisted: a list of the partitions is not answered.
 	unlisted bool
+	// listTakes is how long a list of the partitions takes.
+	listTakes time.Duration
 	// slows is how long a work goes on when it should end, fails why it fails; changed is
 	// closed when that changes.
 	slows   func(member, partition string) time.Duration
@@ -130,8 +132,15 @@ func (p *process) kill() {
 
 func (f *fleet) list(ctx context.Context) ([]string, error) {
 	f.mu.Lock()
-	list, err, unlisted := slices.Clone(f.partitions), f.listErr, f.unlisted
+	list, err, unlisted, takes := slices.Clone(f.partitions), f.listErr, f.unlisted, f.listTakes
 	f.mu.Unlock()
+	if takes > 0 {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 	if unlisted {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)

@@ -59,8 +59,9 @@ type Config struct {
 	// Every is the time between two renewals, beats, and looks at the board. Default a fifth
 	// of the TTL.
 	Every time.Duration
-	// Partitions returns the partitions of the group. The coordinator calls it once in Every, and its context ends
-	// after Every. While it returns an error, the partitions are those of before.
+	// Partitions returns the partitions of the group. The coordinator calls it once in Every, less often if it takes
+	// longer, and never concurrently. Its context ends after the TTL. Until it has returned, and while it returns an error, the partitions are those
+	// of before.
 	Partitions func(context.Context) ([]string, error)
 	// Work works on a partition until ctx is done, whose cause says why. Term is the fencing
 	// token of the partition's lease; [locks.Check] tells whether this process has it still. When
