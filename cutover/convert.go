@@ -95,7 +95,7 @@ func (cfg *ConvertConfig) run(ctx context.Context, do func(*ddl.Converter, conte
 		if err == nil {
 			return n, nil
 		}
-		if n > before || time.Since(began) >= convertTry && !noServer(err) {
+		if n > before || time.Since(began) >= convertTry && mayBuild(err) {
 			tries = retry.Start() // it was building an index, or has built one
 		}
 		if err := tries.Wait(ctx, err); err != nil {
@@ -104,10 +104,16 @@ func (cfg *ConvertConfig) run(ctx context.Context, do func(*ddl.Converter, conte
 	}
 }
 
-// noServer reports whether the target had no primary to send a command to, for as long as that is waited for.
-func noServer(err error) bool {
-	lost, is := errors.AsType[*mongo.LostError](err)
-	return is && lost.Host == ""
+// mayBuild reports whether an error that has come late may have interrupted the build of an index: the target had a primary to send
+// the command to, and what took long was neither a read nor a command that it has refused again and again.
+func mayBuild(err error) bool {
+	if lost, is := errors.AsType[*mongo.LostError](err); is && lost.Host == "" {
+		return false
+	}
+	if silent, is := errors.AsType[*mongo.SilentError](err); is && silent.Read {
+		return false
+	}
+	return !errors.As(err, new(*mongo.StuckError))
 }
 
 func converted(d ddl.Converted) string {

@@ -76,6 +76,8 @@ func TestConvertTriesAgain(t *testing.T) {
 		"lost, after hours":       {[]time.Duration{3 * time.Hour, time.Second}, &mongo.LostError{Host: "a:1", Err: io.EOF}, false},
 		"for a minute":            {always, interrupted, true},
 		"without a server to ask": {slow, &mongo.LostError{Err: errors.New("no primary")}, true},
+		"refused for long":        {slow, &mongo.StuckError{Tried: 90 * time.Second, Tries: 90, Err: interrupted}, true},
+		"a read without a reply":  {slow, &mongo.SilentError{After: 90 * time.Second, Read: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -28,6 +28,26 @@ func (lagging) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	}}})
 }
 
+// TestPassingWithin: an error passes that was tried for as long as a call is, and that call for as long as a step.
+func TestPassingWithin(t *testing.T) {
+	t.Parallel()
+	stuck := func(err error) error { return fmt.Errorf("read: %w", &mongo.StuckError{Tries: 9, Err: err}) }
+	for name, c := range map[string]struct {
+		err    error
+		passes bool
+	}{
+		"passes": {&mongo.SilentError{}, true},
+		"lasts":  {errors.New("damaged"), false},
+	} {
+		for range 3 {
+			if got := passing(c.err); got != c.passes {
+				t.Errorf("%s: %t: %v", name, got, c.err)
+			}
+			c.err = stuck(c.err)
+		}
+	}
+}
+
 // TestTargetLags: that a majority of the target lags for longer than it is waited for once does not end a cutover whose writes are stopped,
 // and says so.
 func TestTargetLags(t *testing.T) {

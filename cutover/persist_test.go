@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/lease/locks"
 )
 
 // silent is a set that does not answer a command of one name, as on a connection that the network has lost: the call
@@ -93,6 +94,45 @@ func TestTriedForLong(t *testing.T) {
 		}
 		m.isDone(m.link)
 	}
+}
+
+// TestTriedForLongWhenReadAgain: nor does a call that reads the record again end it, after an error or once the lock was lost.
+func TestTriedForLongWhenReadAgain(t *testing.T) {
+	t.Parallel()
+	stuck := &mongo.StuckError{Tried: 3 * time.Minute, Tries: 1, Err: &mongo.SilentError{After: 3 * time.Minute}}
+	target := open(t, "7.0")
+	read := &once{Caller: target, name: "find", coll: "cutovers", err: stuck}
+	write := &once{Caller: read, name: "update", coll: "cutovers", err: stuck}
+	m := newMoved(t, target, "error")
+	cfg := m.config(write, m.source)
+	cfg.Verify = func(context.Context, checkpoint.Cut) (string, error) {
+		if !write.met.Load() {
+			read.armed.Store(true)
+			write.armed.Store(true)
+		}
+		return "equal", nil
+	}
+	if _, err := cutover.Run(t.Context(), cfg, byBlock); err != nil || !read.met.Load() {
+		t.Fatalf("after an error, met %t: %v", read.met.Load(), err)
+	}
+	m.isDone(m.link)
+
+	m = newMoved(t, target, "lock")
+	read = &once{Caller: target, name: "find", coll: "cutovers", err: stuck}
+	cfg = m.config(read, m.source)
+	held, lose := context.WithCancelCause(t.Context())
+	cfg.Verify = func(context.Context, checkpoint.Cut) (string, error) {
+		lose(locks.ErrExpired)
+		return "equal", nil
+	}
+	if _, err := cutover.Run(held, cfg, byBlock); err == nil {
+		t.Fatal("it has lost the lock")
+	}
+	read.armed.Store(true)
+	if _, err := cutover.Run(t.Context(), cfg, byBlock); err != nil || !read.met.Load() {
+		t.Fatalf("with the lock again, met %t: %v", read.met.Load(), err)
+	}
+	m.isDone(m.link)
 }
 
 // steppingDown is a source whose primary steps down while it answers reads.

@@ -95,11 +95,18 @@ type work struct {
 
 func (cfg *Config) work(ctx context.Context) (*work, error) {
 	w := &work{cfg: cfg, records: &record.Store{Target: cfg.Target, DB: cfg.MetaDB}}
-	var err error
-	if w.rec, err = w.records.Get(ctx, cfg.Drain.Link); err == nil {
-		err = w.rec.Known()
+	read := func() (err error) {
+		if w.rec, err = w.records.Get(ctx, cfg.Drain.Link); err == nil {
+			err = w.rec.Known()
+		}
+		return err
 	}
-	return w, err
+	if cfg.id == "" {
+		return w, read()
+	}
+	// Writes to the source may be stopped.
+	retry := mongo.Retry{For: cfg.Drain.Within, Again: passing, Failed: func(err error) { cfg.Drain.say("trying again: " + err.Error()) }}
+	return w, retry.Last(ctx, read)
 }
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
@@ -224,33 +231,44 @@ func (w *work) persist(ctx context.Context, do func(ctx context.Context) error) 
 		if err == nil || ctx.Err() != nil || !passing(err) {
 			return err
 		}
-		step := w.rec.Last().Step
-		if e, is := errors.AsType[*StepError](err); is {
-			step = e.Step
-		}
-		if since[step].IsZero() {
-			since[step] = time.Now()
-			if step == record.Drain {
-				since[step] = w.began
+		for again, last := false, err; !again; {
+			if over := w.failing(since, err) > w.cfg.Drain.Within; over && last != err { //nolint:errorlint // is it that one, not one like it
+				return errors.Join(err, last, w.lift(ctx))
+			} else if over {
+				return err
 			}
-		}
-		if time.Since(since[step]) > w.cfg.Drain.Within {
-			return err
-		}
-		w.cfg.Drain.say("trying again: " + err.Error())
-		if paused := mongo.Pause(ctx, persistPause); paused != nil {
-			return err
-		}
-		if unread := w.refresh(ctx); unread != nil {
-			return errors.Join(err, unread, w.lift(ctx))
+			w.cfg.Drain.say("trying again: " + last.Error())
+			if paused := mongo.Pause(ctx, persistPause); paused != nil {
+				return err
+			}
+			unread := w.refresh(ctx)
+			if unread != nil && (ctx.Err() != nil || !passing(unread)) {
+				return errors.Join(err, unread, w.lift(ctx))
+			}
+			again, last = unread == nil, unread
 		}
 	}
+}
+
+// failing returns for how long the step that has failed has done so: since has the first failures.
+func (w *work) failing(since map[record.Step]time.Time, err error) time.Duration {
+	step := w.rec.Last().Step
+	if e, is := errors.AsType[*StepError](err); is {
+		step = e.Step
+	}
+	if since[step].IsZero() {
+		since[step] = time.Now()
+		if step == record.Drain {
+			since[step] = w.began
+		}
+	}
+	return time.Since(since[step])
 }
 
 // passing reports whether an error passes by itself. For how long something was tried before says nothing about that: while writes are
 // stopped, what lasts longer than a single call is waited for as well.
 func passing(err error) bool {
-	if stuck, is := errors.AsType[*mongo.StuckError](err); is {
+	for stuck, is := errors.AsType[*mongo.StuckError](err); is; stuck, is = errors.AsType[*mongo.StuckError](err) {
 		err = stuck.Err
 	}
 	kind := servererr.Classify(err)
