@@ -117,7 +117,7 @@ func (g *Guard) primary(ctx context.Context) (string, error) {
 	}
 	host, ok := reply.Lookup("primary").StringValueOK()
 	if !ok {
-		return "", errors.New("the target names no primary")
+		return "", &mongo.LostError{Err: errors.New("the target names no primary")} // as in an election
 	}
 	return host, nil
 }

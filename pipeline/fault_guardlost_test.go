@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,15 +19,25 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// losing is a target that loses the connection as its oplog is opened, so many times.
+// losing is a target that loses the connection as its oplog is opened, so many times, or, as in an election, then names no primary.
 type losing struct {
 	pipeline.Cluster
 	mongo.Pipeliner
-	times atomic.Int64
+	times  atomic.Int64
+	elects bool
 }
 
+// Call implements mongo.Caller.
 func (l *losing) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	return l.Cluster.Call(ctx, cmd)
+	reply, err := l.Cluster.Call(ctx, cmd)
+	if l.elects && cmd.Body.Index(0).Key() == "hello" && err == nil && l.times.Add(-1) >= 0 {
+		var hello bson.D
+		if err = bson.Unmarshal(reply, &hello); err == nil {
+			hello = slices.DeleteFunc(hello, func(e bson.E) bool { return e.Key == "primary" })
+			reply, err = bson.Marshal(hello)
+		}
+	}
+	return reply, err
 }
 
 func (l *losing) Member(host string) mongo.Caller { return losingMember{l.Cluster.Member(host), l} }
@@ -38,7 +49,7 @@ type losingMember struct {
 
 // Call implements mongo.Caller.
 func (m losingMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	if _, opens := rawbson.Lookup(cmd.Body, "tailable"); opens && cmd.DB == "local" && m.of.times.Add(-1) >= 0 {
+	if _, opens := rawbson.Lookup(cmd.Body, "tailable"); opens && cmd.DB == "local" && !m.of.elects && m.of.times.Add(-1) >= 0 {
 		return nil, &mongo.LostError{Host: "target", Err: errors.New("reset")}
 	}
 	return m.Caller.Call(ctx, cmd)
@@ -47,6 +58,13 @@ func (m losingMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, er
 // TestGuardLostAtStart: with guard.Stop, a link whose target is lost as the writes made while no process ran are examined
 // writes nothing before they have been.
 func TestGuardLostAtStart(t *testing.T) {
+	t.Parallel()
+	for name, elects := range map[string]bool{"connection": false, "primary": true} {
+		t.Run(name, func(t *testing.T) { testGuardLostAtStart(t, &losing{elects: elects}) })
+	}
+}
+
+func testGuardLostAtStart(t *testing.T, to *losing) {
 	t.Parallel()
 	sc := scope.Config{Include: []string{"shop"}}
 	g := newGuarded(t, mongosim.Options{Members: 1, TTLInterval: -1}, sc, pipeline.Config{})
@@ -57,7 +75,6 @@ func TestGuardLostAtStart(t *testing.T) {
 	must.Succeed(t, g.target.write(t.Context(), "shop", bson.D{{Key: "insert", Value: "a"}, docs(2)}))
 	must.Succeed(t, g.source.write(t.Context(), "shop", bson.D{{Key: "insert", Value: "a"}, docs(3)}))
 
-	to := &losing{}
 	to.times.Store(12)
 	g.asTarget = func(c pipeline.Cluster) pipeline.Cluster {
 		to.Cluster, to.Pipeliner = c, c.(mongo.Pipeliner)
