@@ -39,6 +39,7 @@ func TestDamagedPass(t *testing.T) {
 		"an array of nothing":        {"pass", bson.A{}},
 		"an array of numbers":        {"pass", bson.A{1}},
 		"an array of passes":         {"pass", bson.A{fields(int64(2), found)}},
+		"an array without told":      {"pass", bson.A{fields(int64(2), nil)}},
 		"an array of later ones":     {"pass", bson.A{fields(int64(7), found), 1}},
 		"a number":                   {"pass", 5},
 		"a text":                     {"pass", "x"},
