@@ -7,6 +7,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 )
@@ -15,20 +16,31 @@ import (
 // of the target.
 type check struct {
 	commands ddl.Config
-	after    oplog.OpTime
+	after    checkpoint.Position
 	entries  int64 // that were checked
 }
 
-// newCheck returns the check of a promotion that begins after an entry.
-func (pr *promotion) newCheck(after oplog.OpTime) *check {
+// newCheck returns the check of a promotion of a link in a state.
+func (pr *promotion) newCheck(st *checkpoint.State) *check {
 	c := pr.settings.Stages(nil, pr.target, pr.settings.Scope, pr.memory()).Commands
 	c.Target = pr.target
-	return &check{commands: c, after: after}
+	return &check{commands: c, after: checkedAfter(st)}
+}
+
+// checkedAfter returns the position after which a promotion applies operations. Those up to the barrier are in the target: a view that
+// stayed left out with one of them, for example, may be none any more.
+func checkedAfter(st *checkpoint.State) checkpoint.Position {
+	applied := checkpoint.Position{OpTime: st.Applied, Op: checkpoint.AllOps}
+	if st.Barrier.Compare(applied) > 0 {
+		return st.Barrier
+	}
+	return applied
 }
 
 // entry checks an entry, and the transaction that it completes. A nil check checks nothing.
 func (c *check) entry(ctx context.Context, e *oplog.Entry, r *txn.Result) error {
-	if c == nil || !e.OpTime.After(c.after) {
+	end := checkpoint.Position{OpTime: e.OpTime, Op: checkpoint.AllOps}
+	if c == nil || end.Compare(c.after) <= 0 {
 		return nil
 	}
 	c.entries++

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
@@ -56,6 +57,7 @@ func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		entry     bson.D
 		after     uint32 // the increment of the checkpoint
+		barrier   checkpoint.Position
 		unread    bool
 		mustBe    bool // copied again
 		unchecked bool
@@ -70,13 +72,17 @@ func TestCheck(t *testing.T) {
 		"a view of one in another database":     {entry: view("a"), unread: true},
 		"a rename of one that is not mirrored":  {entry: rename, mustBe: true},
 		"a transaction up to the checkpoint":    {entry: txn, after: 5, unchecked: true},
+		"such a view up to the barrier":         {entry: view("a"), barrier: checkpoint.Position{OpTime: oplog.NewOpTime(100, 5, 1), Op: checkpoint.AllOps}, unchecked: true},
+		"such a view after the barrier":         {entry: view("a"), barrier: checkpoint.Position{OpTime: oplog.NewOpTime(100, 4, 1), Op: checkpoint.AllOps}, unread: true},
+		"such a view, begun at the barrier":     {entry: view("a"), barrier: checkpoint.Position{OpTime: oplog.NewOpTime(100, 5, 1)}, unread: true},
 		"a view, up to one that has it already": {entry: view("a"), after: 5, unchecked: true},
 	} {
 		e, err := oplog.ParseEntry(must.Get(bson.Marshal(c.entry))(t))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		check := &check{after: oplog.NewOpTime(100, c.after, 1), commands: ddl.Config{
+		st := checkpoint.State{Applied: oplog.NewOpTime(100, c.after, 1), Barrier: c.barrier}
+		check := &check{after: checkedAfter(&st), commands: ddl.Config{
 			Target: empty{}, Link: "test", Scope: must.Get(scope.New(scope.Config{Include: []string{"shop"}, Exclude: []string{"shop.not"}, Map: []string{"shop.a=store.a"}}))(t),
 		}}
 		open := newOpenTxns(t.TempDir())

@@ -175,7 +175,7 @@ func (pr *promotion) preview(ctx context.Context) error {
 	at := st.Applied
 	var c *check
 	if ok = ok && st.Back == nil; ok && found.Last.After(at) {
-		c, at = pr.newCheck(at), found.Last
+		c, at = pr.newCheck(&st), found.Last
 	}
 	pr.rec.set(&st, at)
 	if ok {
