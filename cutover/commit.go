@@ -114,6 +114,8 @@ func (w *work) commit(ctx context.Context) (*checkpoint.Over, error) {
 		return nil, &StepError{record.Commit, err}
 	case over == nil && errors.Is(err, lease.ErrFenced):
 		return nil, &StepError{record.Commit, fmt.Errorf("it was not executed: %w", errors.Unwrap(err))}
+	case over == nil && err == nil:
+		return nil, &StepError{record.Commit, errOlder}
 	case over == nil: // it may be executed later, or a majority does not have it yet
 		return nil, &StepError{record.Commit, err}
 	default:
@@ -130,18 +132,28 @@ func (w *work) refresh(ctx context.Context) error {
 		return err
 	case r == nil || r.ID != w.rec.ID:
 		return record.ErrChanged
+	case r.Rev < w.rec.Rev:
+		return errOlder
 	}
 	w.rec = r
 	return nil
 }
 
+// errOlder reports a read of something older than what a majority of the target has confirmed: a new primary learns later that one has it.
+var errOlder = errors.New("the target does not know yet that a majority of it has the last change")
+
 // still returns an error if another process has changed the record.
 func (w *work) still(ctx context.Context) error {
 	r, err := w.records.Get(ctx, w.rec.Link)
-	if err == nil && (r == nil || r.Save != w.rec.Save) {
-		err = record.ErrChanged
+	switch {
+	case err != nil:
+		return err
+	case r == nil || r.ID != w.rec.ID || r.Rev >= w.rec.Rev && r.Save != w.rec.Save:
+		return record.ErrChanged
+	case r.Rev < w.rec.Rev:
+		return errOlder
 	}
-	return err
+	return nil
 }
 
 // aheadError reports a link that has to be drained again.

@@ -1,0 +1,79 @@
+package cutover_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+)
+
+// elected is a target whose new primary does not know yet what a majority has: a read of one collection with read concern majority gets what
+// it got before, once.
+type elected struct {
+	mongo.Caller
+	coll string
+
+	mu    sync.Mutex // guards the rest
+	reply bson.Raw
+	armed bool
+}
+
+// Call implements mongo.Caller.
+func (e *elected) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := e.Caller.Call(ctx, cmd)
+	level, _ := cmd.Body.Lookup("readConcern", "level").StringValueOK()
+	if coll, _ := cmd.Body.Lookup("find").StringValueOK(); coll != e.coll || level != "majority" || err != nil {
+		return reply, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.armed {
+		e.armed = false
+		return e.reply, nil
+	}
+	e.reply = reply
+	return reply, nil
+}
+
+func (e *elected) arm() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.armed = true
+}
+
+// TestElectedKnowsLater: a new primary of the target that does not know yet that a majority has the record, or the end of the link, does not
+// end a cutover whose writes are stopped.
+func TestElectedKnowsLater(t *testing.T) {
+	t.Parallel()
+	inner := open(t, "7.0")
+	for _, coll := range []string{"cutovers", "links"} {
+		m := newMoved(t, inner, coll)
+		target := &elected{Caller: inner, coll: coll}
+		cfg := m.config(target, m.source)
+		said := []string{}
+		cfg.Drain.OnWait = func(what string) { said = append(said, what) }
+		switch coll {
+		case "cutovers":
+			cfg.Verify = func(ctx context.Context, _ checkpoint.Cut) (string, error) {
+				must.Get((&record.Store{Target: target, DB: "replicator"}).Get(ctx, m.link))(t)
+				target.arm()
+				return "equal", nil
+			}
+		default:
+			cfg.Armed = func(context.Context) { target.arm() }
+		}
+		if _, err := cutover.Run(t.Context(), cfg, byBlock); err != nil || target.armed {
+			t.Errorf("%s, not read %t: %v\n%s", coll, target.armed, err, strings.Join(said, "\n"))
+			continue
+		}
+		m.isDone(coll)
+	}
+}
