@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -227,6 +228,25 @@ func (w *work) strayBlock(ctx context.Context) (bool, error) {
 		return true, err
 	}
 	return true, w.change(ctx, func(r *record.Record) { r.Late = time.Time{} }) // none can come any more
+}
+
+// noStray returns ErrMayStray if a block of a cancelled cutover may be on the source, or may come.
+func (w *work) noStray(ctx context.Context) error {
+	if !w.rec.MayStray() || time.Since(w.rec.Settled()) > strayFor {
+		return nil
+	}
+	on, err := Blocked(ctx, w.cfg.Drain.Source)
+	if err != nil {
+		return fmt.Errorf("ask whether writes to the source are blocked: %w", err)
+	}
+	if !on && !time.Now().Before(w.rec.Settled()) {
+		return nil
+	}
+	others, err := w.records.Open(ctx, "")
+	if err != nil || slices.ContainsFunc(others, func(r *record.Record) bool { return r.Options.Freeze == record.Block }) {
+		return err
+	}
+	return ErrMayStray
 }
 
 // strayFor is for how long a block is taken for one of a cancelled cutover that came late.

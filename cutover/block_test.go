@@ -251,6 +251,9 @@ func TestStrayBlock(t *testing.T) {
 	if !m.source.isBlocked() {
 		t.Fatal("there is no stray block")
 	}
+	if _, err := cutover.Run(t.Context(), m.whole(), byBlock); !errors.Is(err, cutover.ErrMayStray) {
+		t.Errorf("another one begins, to which the block is one that was there before: %v", err)
+	}
 	if _, err := cutover.Cancel(t.Context(), m.whole()); err != nil {
 		t.Errorf("cancelled again: %v", err)
 	}
@@ -286,8 +289,28 @@ func TestStrayBlockOrOther(t *testing.T) {
 			if !m.source.isBlocked() {
 				t.Error("the block is lifted")
 			}
+			r = must.Get(cutover.Run(t.Context(), m.whole(), byBlock))(t)
+			if r.State != record.Done || !r.Found {
+				t.Errorf("another one begins, to which the block is one that was there before: %+v", r)
+			}
 		})
 	}
+}
+
+// TestStrayBlockMayCome: a cutover does not begin as long as a block of the one before it may come.
+func TestStrayBlockMayCome(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	r := &record.Record{Link: "dr", ID: "1", State: record.Cancelled, Options: *byBlock, Steps: []record.Taken{}, Late: time.Now(), BlockSeconds: 1800}
+	must.Succeed(t, m.records.Put(t.Context(), nil, r))
+	if _, err := cutover.Run(t.Context(), m.whole(), byBlock); !errors.Is(err, cutover.ErrMayStray) {
+		t.Errorf("got %v", err)
+	}
+	earlier := r.Clone()
+	earlier.Late = r.Late.Add(-time.Hour)
+	must.Succeed(t, m.records.Put(t.Context(), r, earlier))
+	must.Get(cutover.Run(t.Context(), m.whole(), byBlock))(t)
+	m.isDone("none can come any more")
 }
 
 // TestLiftPromoted: a process whose cutover was cancelled as the link was promoted leaves the old source blocked.

@@ -29,6 +29,9 @@ var (
 	ErrNone = errors.New("no cutover of the link is under way")
 	// ErrCommitted reports that it is too late to cancel: the link has ended.
 	ErrCommitted = errors.New("the cutover has passed its commit point")
+	// ErrMayStray reports that a cutover may not begin yet: a block of the one before it would be taken for one that was there
+	// before, and would stay when the new one is cancelled. To cancel the one before once more lifts it, once none can come any more.
+	ErrMayStray = errors.New("the cutover before this one was cancelled while a command that blocks writes to the source was on its way: the block may be there, or come yet")
 )
 
 // StepError reports the step that has failed. The cutover can be resumed, or cancelled.
@@ -130,6 +133,9 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 			err = &checkpoint.OverError{Link: cfg.Drain.Link, Over: *ended}
 		}
 		return w.rec, err
+	}
+	if err := w.noStray(ctx); err != nil {
+		return w.rec, &StepError{record.Check, err}
 	}
 	if err := cfg.ready(ctx); err != nil { // nothing is recorded of a link that is not ready
 		return nil, &StepError{record.Check, err}

@@ -53,3 +53,14 @@ func TestStateOfLaterReleaseIsTold(t *testing.T) {
 		t.Errorf("got %d %s, want %s", code, hint, want)
 	}
 }
+
+// TestHintMayStray: a cutover that does not begin as a block of the one before may come says how to go on.
+func TestHintMayStray(t *testing.T) {
+	t.Parallel()
+	c := &cutoverCommand{}
+	c.Link = "dr"
+	code, hint := explain(c.unmoved(t.Context(), &record.Record{Link: "dr", State: record.Cancelled}, &cutover.StepError{Step: record.Check, Err: cutover.ErrMayStray}))
+	if code != cli.ExitFailed || !strings.Contains(hint, "replicator cutover --cancel --link dr …") {
+		t.Errorf("code %d, hint %s", code, hint)
+	}
+}

@@ -178,6 +178,8 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "Nothing was done."}
 	case errors.Is(err, request.ErrNoCut) && !r.Open():
 		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitFailed, Hint: "Nothing was done: the link could not be drained, so writes were not stopped."}
+	case errors.Is(err, cutover.ErrMayStray):
+		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "Nothing was done. replicator cutover --cancel --link " + c.Link + " … waits until none can come any more, and lifts it; then begin again."}
 	case errors.Is(err, cutover.ErrUncertain):
 		hint = "Leave the source as it is, and the target unused: "
 	case errors.Is(err, cutover.ErrNoWayBack):
