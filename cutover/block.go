@@ -162,7 +162,7 @@ func (w *work) lift(ctx context.Context) error {
 			}
 		}
 		// The old source of a link that has ended is not to be written to.
-		if ended, err := w.cfg.over(ctx); err != nil || ended != nil {
+		if ended, err := w.cfg.mayBeOver(ctx); err != nil || ended != nil {
 			return false, errors.Join(err, errStaysBlocked)
 		}
 		return true, nil
@@ -202,7 +202,7 @@ func (w *work) strayBlock(ctx context.Context) (bool, error) {
 	if !w.rec.MayStray() {
 		return false, nil
 	}
-	if ended, err := w.cfg.over(ctx); err != nil || ended != nil {
+	if ended, err := w.cfg.mayBeOver(ctx); err != nil || ended != nil {
 		return false, err
 	}
 	on, err := Blocked(ctx, w.cfg.Drain.Source)

@@ -313,20 +313,29 @@ func TestStrayBlockMayCome(t *testing.T) {
 	m.isDone("none can come any more")
 }
 
-// TestLiftPromoted: a process whose cutover was cancelled as the link was promoted leaves the old source blocked.
+// TestLiftPromoted: a process whose cutover was cancelled as the link was promoted leaves the old source blocked, also if the target's
+// primary was just elected, and does not know yet that a majority has the end.
 func TestLiftPromoted(t *testing.T) {
 	t.Parallel()
-	m := newMoved(t, open(t, "7.0"), "dr")
-	source := &stopped{old: m.source, lost: true, do: func() {
-		link := must.Get(m.store.Acquire(t.Context(), 0))(t)
-		must.Succeed(t, link.End(t.Context(), checkpoint.Over{At: time.UnixMilli(1), By: "b", Source: ot(100), Promoted: &checkpoint.Promoted{Exact: true}}))
-		m.cancelled()
-	}}
-	if _, err := cutover.Run(t.Context(), m.config(m.target, source), byBlock); err == nil || !strings.Contains(err.Error(), cutover.StaysBlocked) {
-		t.Errorf("got %v", err)
-	}
-	if !m.source.isBlocked() {
-		t.Error("the old source takes writes")
+	for _, elects := range []bool{false, true} {
+		m := newMoved(t, open(t, "7.0"), "dr")
+		target := &elected{Caller: m.target, coll: "links"}
+		source := &stopped{old: m.source, lost: true, do: func() {
+			link := must.Get(m.store.Acquire(t.Context(), 0))(t)
+			before := must.Get(checkpoint.New(checkpoint.Config{Target: target, DB: "replicator", Link: m.link}))(t)
+			must.Get(before.Over(t.Context()))(t)
+			must.Succeed(t, link.End(t.Context(), checkpoint.Over{At: time.UnixMilli(1), By: "b", Source: ot(100), Promoted: &checkpoint.Promoted{Exact: true}}))
+			m.cancelled()
+			if elects {
+				target.arm()
+			}
+		}}
+		if _, err := cutover.Run(t.Context(), m.config(target, source), byBlock); err == nil || !strings.Contains(err.Error(), cutover.StaysBlocked) {
+			t.Errorf("elects %t: got %v", elects, err)
+		}
+		if !m.source.isBlocked() {
+			t.Errorf("elects %t: the old source takes writes", elects)
+		}
 	}
 }
 

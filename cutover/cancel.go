@@ -54,7 +54,7 @@ func (w *work) undo(ctx context.Context) error {
 		return &StepError{record.Undo, err}
 	}
 	w.tell()
-	ended, err := w.cfg.over(ctx)
+	ended, err := w.cfg.mayBeOver(ctx)
 	switch {
 	case err != nil:
 		return &StepError{record.Undo, err}

@@ -471,3 +471,22 @@ func (cfg *Config) over(ctx context.Context) (*checkpoint.Over, error) {
 	})
 	return o, err
 }
+
+// mayBeOver returns how the link has ended, also if a majority of the target may not have that, or the primary does not know
+// that it has: one that was just elected may know of an older state only.
+func (cfg *Config) mayBeOver(ctx context.Context) (*checkpoint.Over, error) {
+	ended, err := cfg.over(ctx)
+	if err != nil || ended != nil {
+		return ended, err
+	}
+	store, err := checkpoint.New(checkpoint.Config{Target: cfg.Target, DB: cfg.MetaDB, Link: cfg.Drain.Link})
+	if err != nil {
+		return nil, err
+	}
+	var st checkpoint.State
+	err = mongo.Retry{For: settleWithin, Again: passing}.Do(ctx, func() (err error) {
+		st, _, err = store.Newest(ctx)
+		return err
+	})
+	return st.Over, err
+}
