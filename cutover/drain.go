@@ -121,6 +121,12 @@ func (cfg *DrainConfig) frozen(ctx context.Context, otherwise error) error {
 	ctx, cancel := answering(ctx)
 	defer cancel()
 	on, err := Blocked(ctx, cfg.Source)
+	if err == nil && !on { // A primary that was just elected knows what a majority has once it has an entry of its own.
+		if _, err = cfg.note(ctx); err != nil {
+			return fmt.Errorf("append an entry to the source's oplog, after which its primary knows whether writes are blocked: %w", err)
+		}
+		on, err = Blocked(ctx, cfg.Source)
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask whether writes to the source are blocked: %w", err)

@@ -115,8 +115,8 @@ func TestDrain(t *testing.T) {
 	}{
 		"at once":       {play: play{blocks: []bool{true}, notes: []any{noted}, cuts: []uint32{100}}, asked: "find appendOplogNote cut find"},
 		"by the word":   {play: play{notes: []any{noted}, cuts: []uint32{100}}, stopped: true, asked: "appendOplogNote cut"},
-		"not frozen":    {play: play{blocks: []bool{false}}, want: cutover.ErrNotFrozen, asked: "find"},
-		"thawed":        {play: play{blocks: []bool{true, false}, notes: []any{noted}, cuts: []uint32{100}}, want: cutover.ErrThawed, asked: "find appendOplogNote cut find"},
+		"not frozen":    {play: play{blocks: []bool{false}, notes: []any{noted}}, want: cutover.ErrNotFrozen, asked: "find appendOplogNote find"},
+		"thawed":        {play: play{blocks: []bool{true, false}, notes: []any{noted}, cuts: []uint32{100}}, want: cutover.ErrThawed, asked: "find appendOplogNote cut find appendOplogNote find"},
 		"behind":        {play: play{blocks: []bool{true}, notes: []any{noted}, cuts: []uint32{98, 99, 101}}, asked: "find appendOplogNote cut cut cut find", said: "the target has everything up to 98:1 t7, the source's last entry is 100:1"},
 		"no cut":        {play: play{blocks: []bool{true}, notes: []any{noted}, cuts: []uint32{0}}, want: request.ErrNoCut, asked: "find appendOplogNote cut", said: "it is paused"},
 		"for ever":      {play: play{blocks: []bool{true}, notes: []any{noted}, cuts: []uint32{99}}, want: context.DeadlineExceeded},

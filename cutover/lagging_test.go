@@ -77,3 +77,27 @@ func TestElectedKnowsLater(t *testing.T) {
 		m.isDone(coll)
 	}
 }
+
+// blocking is a source that is blocked, whose primary is elected directly after that.
+type blocking struct{ *elected }
+
+// Call implements mongo.Caller.
+func (b blocking) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := b.elected.Call(ctx, cmd)
+	if cmd.Body.Index(0).Key() == "setUserWriteBlockMode" {
+		b.arm()
+	}
+	return reply, err
+}
+
+// TestElectedKnowsOfBlockLater: a new primary of the source that does not know yet that a majority has the block does not end the cutover.
+func TestElectedKnowsOfBlockLater(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	source := blocking{&elected{Caller: m.source, coll: "user_writes_critical_sections"}}
+	must.Get(cutover.Run(t.Context(), m.config(m.target, source), byBlock))(t)
+	if source.armed {
+		t.Error("the block was not asked for")
+	}
+	m.isDone("the primary was elected")
+}

@@ -202,25 +202,31 @@ func (w *work) persist(ctx context.Context, do func(ctx context.Context) error) 
 	since := map[record.Step]time.Time{}
 	for {
 		err := do(ctx)
-		if err == nil || ctx.Err() != nil || !passing(err) {
+		if err == nil || ctx.Err() != nil || !passing(err) || w.failing(since, err) > w.cfg.Drain.Within {
 			return err
 		}
-		for again, last := false, err; !again; {
-			if over := w.failing(since, err) > w.cfg.Drain.Within; over && last != err { //nolint:errorlint // is it that one, not one like it
-				return errors.Join(err, last, w.lift(ctx))
-			} else if over {
-				return err
-			}
-			w.cfg.Drain.say("trying again: " + last.Error())
-			if paused := mongo.Pause(ctx, persistPause); paused != nil {
-				return err
-			}
-			unread := w.refresh(ctx)
-			if unread != nil && (ctx.Err() != nil || !passing(unread)) {
-				return errors.Join(err, unread, w.lift(ctx))
-			}
-			again, last = unread == nil, unread
+		if ended := w.await(ctx, since, err); ended != nil {
+			return ended
 		}
+	}
+}
+
+// await waits after an error that passes, until the record could be read again and the step may be tried again. It returns the error with
+// which the cutover ends if it may not.
+func (w *work) await(ctx context.Context, since map[record.Step]time.Time, err error) error {
+	for last := err; ; {
+		w.cfg.Drain.say("trying again: " + last.Error())
+		if paused := mongo.Pause(ctx, persistPause); paused != nil {
+			return err
+		}
+		unread := w.refresh(ctx)
+		switch {
+		case unread == nil:
+			return nil
+		case ctx.Err() != nil, !passing(unread), w.failing(since, err) > w.cfg.Drain.Within:
+			return errors.Join(err, unread, w.lift(ctx))
+		}
+		last = unread
 	}
 }
 

@@ -64,7 +64,7 @@ func furthest(ctx context.Context, member func(host string) mongo.Caller, hosts 
 	switch {
 	case best == nil:
 		return nil, nil, failed
-	case unread == nil || best.state == notRead || !unread.OpTime.After(best.OpTime):
+	case unread == nil || !unread.OpTime.After(best.OpTime):
 		return best, nil, nil
 	}
 	return best, unread, nil
