@@ -115,7 +115,7 @@ func (w *work) commit(ctx context.Context) (*checkpoint.Over, error) {
 	case over == nil && errors.Is(err, lease.ErrFenced):
 		return nil, &StepError{record.Commit, fmt.Errorf("it was not executed: %w", errors.Unwrap(err))}
 	case over == nil && err == nil:
-		return nil, &StepError{record.Commit, errOlder}
+		return nil, &StepError{record.Commit, record.ErrOlder}
 	case over == nil: // it may be executed later, or a majority does not have it yet
 		return nil, &StepError{record.Commit, err}
 	default:
@@ -130,30 +130,22 @@ func (w *work) refresh(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case r == nil || r.ID != w.rec.ID:
+	case r == nil || r.Rev < w.rec.Rev:
+		return record.ErrOlder
+	case r.ID != w.rec.ID:
 		return record.ErrChanged
-	case r.Rev < w.rec.Rev:
-		return errOlder
 	}
 	w.rec = r
 	return nil
 }
 
-// errOlder reports a read of something older than what a majority of the target has confirmed: a new primary learns later that one has it.
-var errOlder = errors.New("the target does not know yet that a majority of it has the last change")
-
 // still returns an error if another process has changed the record.
 func (w *work) still(ctx context.Context) error {
 	r, err := w.records.Get(ctx, w.rec.Link)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case r == nil || r.ID != w.rec.ID || r.Rev >= w.rec.Rev && r.Save != w.rec.Save:
-		return record.ErrChanged
-	case r.Rev < w.rec.Rev:
-		return errOlder
 	}
-	return nil
+	return r.Same(w.rec)
 }
 
 // aheadError reports a link that has to be drained again.

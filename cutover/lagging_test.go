@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -21,7 +22,8 @@ type elected struct {
 	mongo.Caller
 	coll string
 
-	mu    sync.Mutex // guards the rest
+	lose  atomic.Bool // the next reply to a change
+	mu    sync.Mutex  // guards the rest
 	reply bson.Raw
 	armed bool
 }
@@ -100,4 +102,42 @@ func TestElectedKnowsOfBlockLater(t *testing.T) {
 		t.Error("the block was not asked for")
 	}
 	m.isDone("the primary was elected")
+}
+
+// unheard is a target that has an election once the change of a record is executed: the reply is lost, and the next read of the record
+// returns an older one.
+type unheard struct{ *elected }
+
+// Call implements mongo.Caller.
+func (u unheard) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := u.elected.Call(ctx, cmd)
+	first := cmd.Body.Index(0)
+	if coll, _ := first.Value().StringValueOK(); err == nil && (first.Key() == "update" || first.Key() == "insert") && coll == u.coll && u.lose.CompareAndSwap(true, false) {
+		u.arm()
+		return nil, &mongo.LostError{Host: "the target", Err: errCrashed}
+	}
+	return reply, err
+}
+
+// TestStoredUnheard: a change of the record whose reply is lost in an election is not taken for that of another process.
+func TestStoredUnheard(t *testing.T) {
+	t.Parallel()
+	target := unheard{&elected{Caller: open(t, "7.0"), coll: "cutovers"}}
+	records := &record.Store{Target: target, DB: "replicator"}
+	var was *record.Record
+	for i, name := range []string{"begun", "changed", "changed again"} {
+		must.Get(records.Get(t.Context(), "dr"))(t)
+		now := &record.Record{Link: "dr", ID: "1", State: record.Running, By: name, Options: *byBlock, Steps: []record.Taken{}}
+		target.lose.Store(true)
+		must.Succeed(t, records.Put(t.Context(), was, now))
+		if target.armed || now.Rev != int64(i)+1 {
+			t.Errorf("%s: the record was not read again: %+v", name, now)
+		}
+		was = now
+	}
+	other := was.Clone()
+	other.By = "another"
+	must.Succeed(t, records.Put(t.Context(), was, other))
+	mine := was.Clone()
+	must.Fail(t, records.Put(t.Context(), was, mine), record.ErrChanged)
 }

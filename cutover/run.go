@@ -252,7 +252,7 @@ func passing(err error) bool {
 		err = stuck.Err
 	}
 	kind := servererr.Classify(err)
-	return errors.Is(err, errLags) || errors.Is(err, errOlder) || mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary || kind == servererr.Leaving ||
+	return errors.Is(err, errLags) || errors.Is(err, record.ErrOlder) || mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary || kind == servererr.Leaving ||
 		errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrRewound) || errors.Is(err, lease.ErrBehind) || errors.Is(err, checkpoint.ErrAhead) ||
 		errors.As(err, new(*lateError))
 }

@@ -17,6 +17,10 @@ import (
 // ErrChanged reports that another process has changed the record.
 var ErrChanged = errors.New("another process works on this cutover, or has ended it")
 
+// ErrOlder reports that an older record was read than what a majority of the target has confirmed: a primary that was just elected
+// learns later that one has it. It passes.
+var ErrOlder = errors.New("the target does not know yet that a majority of it has the last change")
+
 // tryFor is how long a change or a read is tried while the target fails over.
 const tryFor = 30 * time.Second
 
@@ -76,7 +80,7 @@ func (s *Store) Open(ctx context.Context, link string) ([]*Record, error) {
 func (*Store) retry() mongo.Retry {
 	return mongo.Retry{For: tryFor, Again: func(err error) bool {
 		kind := servererr.Classify(err)
-		return mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary || kind == servererr.Leaving
+		return errors.Is(err, ErrOlder) || mongo.Passes(err) || kind == servererr.Lost || kind == servererr.Unconfirmed || kind == servererr.NotPrimary || kind == servererr.Leaving
 	}}
 }
 
@@ -103,13 +107,21 @@ func (s *Store) Put(ctx context.Context, was, now *Record) error {
 		if err != nil {
 			return err
 		}
-		if is == nil || is.Save != now.Save {
-			return ErrChanged
-		}
-		return nil
+		return is.Same(now)
 	})
 	if err != nil {
 		return fmt.Errorf("record the cutover of link %s: %w", now.Link, err)
+	}
+	return nil
+}
+
+// Same returns an error if a record that was read is not the one that was stored: ErrOlder, or ErrChanged.
+func (r *Record) Same(stored *Record) error {
+	switch {
+	case r == nil || r.Rev < stored.Rev:
+		return ErrOlder
+	case r.Save != stored.Save:
+		return ErrChanged
 	}
 	return nil
 }
