@@ -299,7 +299,7 @@ func (w *world) told(text string) bool {
 func TestBufferOutlastsOplog(t *testing.T) {
 	t.Parallel()
 	race.Skip(t, "it moves a hundred megabytes or more")
-	o := newOverflowing(t, 40) // about as much as the link reads before its buffer is full is still there then
+	o := newOverflowing(t, 40) // the link reads some 15 of 45 before its buffer is full, and the source loses the first 5
 	o.hang()
 	at, l := o.newest(), o.links["a"]
 	for hours := range 9 {
