@@ -22,11 +22,11 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
 
-// fate is the outcome of a command, and of the process that sends it.
-type fate int
+// outcome is the outcome of a command, and of the process that sends it.
+type outcome int
 
 const (
-	answered fate = iota
+	answered outcome = iota
 	diesBefore
 	diesAfter
 	lost    // executed, and not answered
@@ -41,7 +41,7 @@ type turn struct {
 	p    *player
 	cmd  mongo.Command
 	side int
-	may  chan fate
+	may  chan outcome
 	// wakes is the number of commands of all processes until which it is suspended.
 	wakes int
 }
@@ -70,13 +70,13 @@ type played struct {
 
 // Call implements mongo.Caller.
 func (c played) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	w := turn{p: c.p, cmd: cmd, side: c.side, may: make(chan fate, 1)}
+	w := turn{p: c.p, cmd: cmd, side: c.side, may: make(chan outcome, 1)}
 	select {
 	case c.p.at <- w:
 	case <-c.p.killed:
 		return nil, errKilled
 	}
-	var f fate
+	var f outcome
 	select {
 	case f = <-w.may:
 	case <-c.p.killed:
