@@ -135,6 +135,42 @@ func TestTriedForLongWhenReadAgain(t *testing.T) {
 	m.isDone(m.link)
 }
 
+// unread is a set whose records of cutovers cannot be read, once armed.
+type unread struct {
+	*once
+	left atomic.Bool
+}
+
+// Call implements mongo.Caller.
+func (u *unread) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if u.left.Load() {
+		u.armed.Store(true)
+	}
+	return u.once.Call(ctx, cmd)
+}
+
+// TestUnreadForLong: a cutover whose record cannot be read any more ends, and says so, once a step has failed for as long as that may take.
+func TestUnreadForLong(t *testing.T) {
+	t.Parallel()
+	stuck := &mongo.StuckError{Tried: 3 * time.Minute, Tries: 1, Err: &mongo.SilentError{After: 3 * time.Minute}}
+	target := open(t, "7.0")
+	read := &unread{once: &once{Caller: target, name: "find", coll: "cutovers", err: stuck}}
+	write := &once{Caller: read, name: "update", coll: "cutovers", err: stuck}
+	m := newMoved(t, target, "dr")
+	cfg := m.config(write, m.source)
+	cfg.Drain.Within = 2 * time.Second
+	cfg.Verify = func(context.Context, checkpoint.Cut) (string, error) {
+		read.left.Store(true)
+		write.armed.Store(true)
+		return "equal", nil
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := cutover.Run(ctx, cfg, byBlock); !errors.As(err, new(*mongo.StuckError)) || ctx.Err() != nil || !read.met.Load() {
+		t.Errorf("got %v, in the end %v", err, ctx.Err())
+	}
+}
+
 // steppingDown is a source whose primary steps down while it answers reads.
 type steppingDown struct {
 	mongo.Caller

@@ -70,17 +70,23 @@ func TestWrittenAfterDrain(t *testing.T) {
 	}
 }
 
-// TestPromotedMeanwhile: a cutover does not take the end of a promoted link for its own.
+// TestPromotedMeanwhile: a cutover does not take the end of a promoted link for its own, and is not cancelled as if the link went on, also
+// if the target's primary was just elected, and does not know yet that a majority has the end.
 func TestPromotedMeanwhile(t *testing.T) {
 	t.Parallel()
+	target := &elected{coll: "links"}
+	cancel := func(cfg *cutover.Config) (*record.Record, error) { return cutover.Cancel(t.Context(), cfg) }
 	for name, again := range map[string]func(*cutover.Config) (*record.Record, error){
 		"resumed":   func(cfg *cutover.Config) (*record.Record, error) { return cutover.Resume(t.Context(), cfg) },
-		"cancelled": func(cfg *cutover.Config) (*record.Record, error) { return cutover.Cancel(t.Context(), cfg) },
+		"cancelled": cancel,
+		"cancelled after an election": func(cfg *cutover.Config) (*record.Record, error) {
+			target.arm()
+			return cancel(cfg)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			target := open(t, "7.0")
-			_, link := leading(t, target, "l")
+			target.Caller = open(t, "7.0")
+			_, link := leading(t, target.Caller, "l")
 			p := &play{t: t, notes: []any{noted}, cuts: []uint32{100, 0}}
 			cfg := byWord(target, p)
 			cfg.Drain.OnWait = func(string) {}
