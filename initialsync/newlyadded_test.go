@@ -19,35 +19,45 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// adding is a set whose last member is in its first sync, and has no vote until that is done: replSetGetConfig tells its configuration as
-// it will be, hello the priority that it has meanwhile.
-type adding struct {
+// telling is a set whose members' replies to some commands are changed.
+type telling struct {
 	syncsource.Dialer
-	host string
+	names  []string
+	change func(reply bson.D) bson.D
 }
 
-func (d adding) Member(host string) mongo.Caller { return addingMember{d.Dialer.Member(host), d.host} }
+func (d telling) Member(host string) mongo.Caller { return tellingMember{d.Dialer.Member(host), d} }
 
-type addingMember struct {
+type tellingMember struct {
 	mongo.Caller
-	host string
+	set telling
 }
 
-func (m addingMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+func (m tellingMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	reply, err := m.Caller.Call(ctx, cmd)
-	if name := simcaller.Name(cmd); err != nil || name != "hello" && name != "isMaster" {
+	if err != nil || !slices.Contains(m.set.names, simcaller.Name(cmd)) {
 		return reply, err
 	}
 	var doc bson.D
 	if err := bson.Unmarshal(reply, &doc); err != nil {
 		return nil, err
 	}
-	for i := range doc {
-		if hosts, ok := doc[i].Value.(bson.A); ok && doc[i].Key == "hosts" {
-			doc[i].Value = slices.DeleteFunc(hosts, func(h any) bool { return h == m.host })
+	return bson.Marshal(m.set.change(doc))
+}
+
+var hellos = []string{"hello", "isMaster"}
+
+// adding is a set whose last member is in its first sync, and has no vote until that is done: replSetGetConfig tells its configuration as
+// it will be, hello the priority that it has meanwhile.
+func adding(d syncsource.Dialer, host string) telling {
+	return telling{d, hellos, func(reply bson.D) bson.D {
+		for i := range reply {
+			if hosts, ok := reply[i].Value.(bson.A); ok && reply[i].Key == "hosts" {
+				reply[i].Value = slices.DeleteFunc(hosts, func(h any) bool { return h == host })
+			}
 		}
-	}
-	return bson.Marshal(append(doc, bson.E{Key: "passives", Value: bson.A{m.host}}))
+		return append(reply, bson.E{Key: "passives", Value: bson.A{host}})
+	}}
 }
 
 // TestStopWhileOneIsAdded: a member is added in place of one that does not answer any more, and makes its first sync. Until it has
@@ -65,7 +75,7 @@ func TestStopWhileOneIsAdded(t *testing.T) {
 		}
 		var dial syncsource.Dialer = conn
 		if first {
-			dial = adding{conn, others[1].Host()}
+			dial = adding(conn, others[1].Host())
 		}
 		w := watch(t, client.Open(t, driver.Config{URI: set.URI()}).Hosts(), dial)
 		for changed := w.Changed(); w.View().ConfigUnread; changed = w.Changed() {
@@ -81,49 +91,30 @@ func TestStopWhileOneIsAdded(t *testing.T) {
 	}
 }
 
-// counting is a set with one voting member less than its configuration says, as replSetGetStatus counts them.
-type counting struct {
-	syncsource.Dialer
-	version, term int64 // added to those of the configuration
-}
-
-func (d counting) Member(host string) mongo.Caller {
-	return countingMember{d.Dialer.Member(host), d.version, d.term}
-}
-
-type countingMember struct {
-	mongo.Caller
-	version, term int64
-}
-
-func (m countingMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	reply, err := m.Caller.Call(ctx, cmd)
-	if err != nil || simcaller.Name(cmd) != "replSetGetStatus" {
-		return reply, err
-	}
-	var doc bson.D
-	if err := bson.Unmarshal(reply, &doc); err != nil {
-		return nil, err
-	}
-	for i := range doc {
-		switch doc[i].Key {
-		case "writableVotingMembersCount":
-			doc[i].Value = doc[i].Value.(int32) - 1
-		case "members":
-			for _, of := range doc[i].Value.(bson.A) {
-				of := of.(bson.D)
-				for j := range of {
-					switch of[j].Key {
-					case "configVersion":
-						of[j].Value = int64(of[j].Value.(int32)) + m.version
-					case "configTerm":
-						of[j].Value = int64(of[j].Value.(int32)) + m.term
+// counting is a set with one voting member less than its configuration says, as replSetGetStatus counts them. Version and term are added to
+// those of the configuration.
+func counting(d syncsource.Dialer, version, term int64) telling {
+	return telling{d, []string{"replSetGetStatus"}, func(reply bson.D) bson.D {
+		for i := range reply {
+			switch reply[i].Key {
+			case "writableVotingMembersCount":
+				reply[i].Value = reply[i].Value.(int32) - 1
+			case "members":
+				for _, of := range reply[i].Value.(bson.A) {
+					of := of.(bson.D)
+					for j := range of {
+						switch of[j].Key {
+						case "configVersion":
+							of[j].Value = int64(of[j].Value.(int32)) + version
+						case "configTerm":
+							of[j].Value = int64(of[j].Value.(int32)) + term
+						}
 					}
 				}
 			}
 		}
-	}
-	return bson.Marshal(doc)
+		return reply
+	}}
 }
 
 // TestStopWhileOneWithoutPriorityIsAdded: nor has a member that is added with priority 0, whose priority does not change: the others
@@ -146,7 +137,7 @@ func TestStopWhileOneWithoutPriorityIsAdded(t *testing.T) {
 		primary := set.Primary()
 		var dial syncsource.Dialer = conn
 		if tt.added {
-			dial = counting{conn, tt.version, tt.term}
+			dial = counting(conn, tt.version, tt.term)
 		}
 		w := watch(t, client.Open(t, driver.Config{URI: set.URI()}).Hosts(), dial)
 		for changed := w.Changed(); w.View().ConfigUnread; changed = w.Changed() {
@@ -170,21 +161,7 @@ func TestStopWhileOneWithoutPriorityIsAdded(t *testing.T) {
 }
 
 // behind is a set whose members answer hello with the configuration before the one that replSetGetConfig has.
-type behind struct{ syncsource.Dialer }
-
-func (d behind) Member(host string) mongo.Caller { return behindMember{d.Dialer.Member(host)} }
-
-type behindMember struct{ mongo.Caller }
-
-func (m behindMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	reply, err := m.Caller.Call(ctx, cmd)
-	if name := simcaller.Name(cmd); err != nil || name != "hello" && name != "isMaster" {
-		return reply, err
-	}
-	var doc bson.D
-	if err := bson.Unmarshal(reply, &doc); err != nil {
-		return nil, err
-	}
+func behind(d syncsource.Dialer) telling {
 	earlier := func(doc bson.D) {
 		for i := range doc {
 			if doc[i].Key != "setVersion" && doc[i].Key != "configVersion" {
@@ -198,13 +175,15 @@ func (m behindMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, er
 			}
 		}
 	}
-	earlier(doc)
-	for i := range doc {
-		if sub, ok := doc[i].Value.(bson.D); ok {
-			earlier(sub)
+	return telling{d, hellos, func(reply bson.D) bson.D {
+		earlier(reply)
+		for i := range reply {
+			if sub, ok := reply[i].Value.(bson.D); ok {
+				earlier(sub)
+			}
 		}
-	}
-	return bson.Marshal(doc)
+		return reply
+	}}
 }
 
 // TestStopWhileVotesAreUnsure: the configuration that has the member that is added was just read, and no member has answered with it yet, so
@@ -214,9 +193,9 @@ func TestStopWhileVotesAreUnsure(t *testing.T) {
 	for _, unsure := range []bool{true, false} {
 		set, conn, _ := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{}, mongosim.MemberOptions{}, mongosim.MemberOptions{})
 		primary := set.Primary()
-		dial := counting{Dialer: conn}
+		dial := counting(conn, 0, 0)
 		if unsure {
-			dial.Dialer = behind{conn}
+			dial.Dialer = behind(conn)
 		}
 		w := watch(t, client.Open(t, driver.Config{URI: set.URI()}).Hosts(), dial)
 		for changed := w.Changed(); w.View().ConfigUnread || w.View().VotesUnsure != unsure; changed = w.Changed() {
