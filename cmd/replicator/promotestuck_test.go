@@ -47,6 +47,9 @@ func TestPromoteStuck(t *testing.T) {
 	l = startLink(t, append(run, "--delay=1h")...)
 	l.await("state changed", "to", "steady")
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 2}})
+	relayed(t, source, link)
+	said(t, cli.ExitOK, `exact up to [^\n]*, if the target accepts what the relay log has\.\n(.|\n)*Not tried: [1-9]\d* entries of the relay log`, nil,
+		slices.Concat([]string{"promote", "--source-is-gone", "--dry-run"}, link)...)
 	at, inc, _ := tell(t, source, "admin", bson.D{{Key: "ping", Value: 1}}).Lookup("operationTime").TimestampOK()
 	tell(t, source, "shop", bson.D{{Key: "create", Value: "v"}, {Key: "viewOn", Value: "a"}, {Key: "pipeline", Value: bson.A{}}})
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 3}})
