@@ -145,7 +145,11 @@ func (s *sender) message(dst []byte, id int32, conn *mnet.Connection, cmd *mongo
 	if !o.hasTime {
 		add.clusterTime = s.clock.GetClusterTime()
 	}
-	add.local = !o.hasConcern && !o.inTransaction && slices.Contains(concerned, o.name)
+	if slices.Contains(concerned, o.name) {
+		add.local = !o.hasConcern && !o.inTransaction
+		versions := conn.Description().WireVersion
+		add.unlimited = !o.hasLimit && versions != nil && versions.Max >= defaultTime
+	}
 	if direct && !o.hasPreference && !o.inTransaction {
 		kind := conn.Description().Kind
 		add.preferred = kind&description.ServerKindRSMember != 0

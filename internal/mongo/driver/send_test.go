@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -90,6 +91,50 @@ func TestWhatIsAdded(t *testing.T) {
 			}
 			if len(got.sections["documents"]) != 2 || !bytes.Equal(got.sections["documents"][0], docs[0]) {
 				t.Errorf("the sequence is %v", got.sections)
+			}
+		})
+	}
+}
+
+// TestDefaultTime: reads are not subject to the time that a set of 8.0 and later allows them by default. Older servers get
+// what they always got.
+func TestDefaultTime(t *testing.T) {
+	t.Parallel()
+	limited := bson.E{Key: "maxTimeMS", Value: int64(1000)}
+	tests := []struct {
+		name    string
+		version int32
+		cmd     bson.D
+		want    int64
+	}{
+		{"7.0", 21, bson.D{{Key: "find", Value: "c"}}, 0},
+		{"8.0", 25, bson.D{{Key: "find", Value: "c"}}, math.MaxInt32},
+		{"an aggregate", 25, bson.D{{Key: "aggregate", Value: "c"}}, math.MaxInt32},
+		{"a count", 25, bson.D{{Key: "count", Value: "c"}}, math.MaxInt32},
+		{"later", 26, bson.D{{Key: "distinct", Value: "c"}}, math.MaxInt32},
+		{"in a transaction", 25, bson.D{{Key: "find", Value: "c"}, {Key: "autocommit", Value: false}}, math.MaxInt32},
+		{"with a limit", 25, bson.D{{Key: "find", Value: "c"}, limited}, 1000},
+		{"a getMore, which has its cursor's", 25, bson.D{{Key: "getMore", Value: int64(1)}}, 0},
+		{"a write", 25, bson.D{{Key: "insert", Value: "c"}}, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFake(t)
+			f.hello = bson.D{{Key: "maxWireVersion", Value: test.version}}
+			f.start()
+			body := drivertest.Doc(t, test.cmd)
+			if _, err := open(t, driver.Config{URI: f.uri()}).Call(within(t), mongo.Command{DB: "app", Body: body}); err != nil {
+				t.Fatal(err)
+			}
+			v, err := f.last().body.LookupErr("maxTimeMS")
+			if test.want == 0 {
+				if err == nil {
+					t.Errorf("it arrived with a limit of %v", v)
+				}
+				return
+			}
+			if got, ok := v.AsInt64OK(); !ok || got != test.want {
+				t.Errorf("it arrived with a limit of %v, want %d", v, test.want)
 			}
 		})
 	}

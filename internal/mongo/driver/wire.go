@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -55,7 +56,7 @@ type outline struct {
 	name string // a view
 	// inTransaction reports that the command has autocommit, hasPreference that it has a
 	// read preference, and so on.
-	inTransaction, hasPreference, hasTime, hasConcern bool
+	inTransaction, hasPreference, hasTime, hasConcern, hasLimit bool
 }
 
 func outlineOf(cmd *mongo.Command) (outline, error) {
@@ -73,6 +74,8 @@ func outlineOf(cmd *mongo.Command) (outline, error) {
 			o.hasTime = true
 		case it.Is("readConcern"):
 			o.hasConcern = true
+		case it.Is("maxTimeMS"):
+			o.hasLimit = true
 		case it.Is("$db"):
 			return o, fmt.Errorf("run %s: its body has a $db", o.name)
 		}
@@ -96,10 +99,13 @@ type additions struct {
 	clusterTime bson.Raw // {$clusterTime: …} or nil
 	preferred   bool     // $readPreference: {mode: "primaryPreferred"}
 	local       bool     // readConcern: {level: "local"}
+	unlimited   bool     // maxTimeMS: the longest there is
 }
 
-// concerned are the commands to which a set's own default read concern (setDefaultRWConcern) applies where they name
-// none: under majority the primary would not return what it has just written.
+// concerned are the commands to which two defaults of a set apply, where they name nothing else:
+//   - its read concern (setDefaultRWConcern): under majority the primary would not return what it has just written;
+//   - from 8.0 on, the time that a read may take, its getMores included (setClusterParameter, defaultMaxTimeMS): a scan of
+//     a large collection would end, and begin again, for ever.
 var concerned = []string{"find", "aggregate", "count", "distinct"}
 
 // sizeOf returns the size of a command's message, without additions, plus a margin.
@@ -129,6 +135,9 @@ func appendMessage(dst []byte, id int32, cmd *mongo.Command, add additions) ([]b
 	}
 	if add.local {
 		dst = append(dst, local...)
+	}
+	if add.unlimited {
+		dst = append(dst, unlimited...)
 	}
 	if add.preferred {
 		dst = append(dst, preferred...)
@@ -164,6 +173,12 @@ var preferred = bsoncore.AppendDocumentElement(nil, "$readPreference",
 // local is the element that is added to a read without a read concern.
 var local = bsoncore.AppendDocumentElement(nil, "readConcern",
 	bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "level", "local")))
+
+// defaultTime is the wire version of the first servers that have a default time for reads: 8.0.
+const defaultTime = 25
+
+// unlimited is the element that is added to a read without a limit: the largest that servers accept, 24 days.
+var unlimited = bsoncore.AppendInt64Element(nil, "maxTimeMS", math.MaxInt32)
 
 // readMessage returns the document of the reply to message id, a view into wm
 // unless that was compressed.
