@@ -44,5 +44,7 @@
 //
 // New voters count at once (there is no newlyAdded), a source is not changed for
 // a better ping, and an unprepared transaction that a failover cut off in the
-// middle of its chain is not logged as aborted.
+// middle of its chain is not logged as aborted. Time in which the process did not run
+// does not count towards the election timeout: all members of a set in one process
+// stand still together.
 package repl

@@ -136,11 +136,16 @@ const priorityTakeoverLagSeconds = 10
 // electionLoop stands for election when due, and makes a primary step down when
 // it no longer reaches a majority.
 func (n *Node) electionLoop(ctx context.Context) {
+	var due time.Time // of the timer; zero: there was none
 	for ctx.Err() == nil {
 		n.mu.Lock()
-		wait, why := n.dueElection(time.Now())
+		now := time.Now()
+		n.excuse(due, now)
+		wait, why := n.dueElection(now)
+		wait = n.pulse(wait)
 		changed := n.timers.wait()
 		n.mu.Unlock()
+		due = time.Time{}
 		if why != "" {
 			n.stand(ctx, why)
 			continue
@@ -148,7 +153,7 @@ func (n *Node) electionLoop(ctx context.Context) {
 		var fires <-chan time.Time
 		timer := time.NewTimer(max(wait, time.Microsecond))
 		if wait > 0 {
-			fires = timer.C
+			fires, due = timer.C, now.Add(wait)
 		}
 		select {
 		case <-ctx.Done():
@@ -157,6 +162,7 @@ func (n *Node) electionLoop(ctx context.Context) {
 		case ask := <-n.stepUps:
 			n.stand(ctx, stepUpAsked)
 			close(ask.done)
+			due = time.Time{}
 		}
 		timer.Stop()
 	}
