@@ -98,7 +98,7 @@ type Config struct {
 	CoalesceWindow int
 	// ShareOps is the number of operations after which the shares of collections are
 	// compared, ShareRest for how many such comparisons a change of their lanes is not
-	// followed by another one. Zero means 16,384 and 16.
+	// followed by another one. Zero means 16,384, or 1,024 for each lane if that is more, and 16.
 	ShareOps, ShareRest int
 	// RetryFor is how long a flush is retried after a conflict. Zero means 30 seconds.
 	RetryFor time.Duration
@@ -171,7 +171,6 @@ func (c *Config) setDefaults() {
 	setDefault(&c.WindowBytes, defaultWindowBytes)
 	setDefault(&c.RetryFor, defaultRetryFor)
 	setDefault(&c.IndexBuilds, defaultIndexBuilds)
-	setDefault(&c.ShareOps, defaultShareOps)
 	setDefault(&c.ShareRest, defaultShareRest)
 	setDefault(&c.BuildWait, defaultBuildWait)
 	setDefault(&c.KeptBytes, max(1, c.WindowBytes/2))
@@ -252,6 +251,7 @@ func newApplier(cfg Config, h link) (*Applier, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("set up the applier: %d writers", n)
 	}
+	setDefault(&cfg.ShareOps, shareOps(n))
 	a := &Applier{cfg: cfg, link: h, metrics: newMetrics(cfg.Registry)}
 	a.stats.meter = cfg.Work.Dispatcher
 	a.cuts.wanted, a.cuts.made, a.cuts.confirmed = make(chan struct{}, 1), make(chan checkpoint.Cut, 1), make(chan struct{}, 1)

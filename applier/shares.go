@@ -57,11 +57,20 @@ func (s *shares) next() {
 // own, and with few operations, must have together for a change: it takes a barrier.
 const minThin = 8
 
-// thinLimit is the largest number of operations of a thin collection: two for each lane, so
-// that a flush has few more of them. heavyLimit is the number from which on a thin
-// collection is spread again: half of the share of a lane.
-func thinLimit(ops, lanes int) int  { return max(1, min(2*lanes, ops/(16*lanes))) }
+// thinLimit is the largest number of operations of a thin collection: a quarter of a lane's
+// share. Below it a lane has several collections, so that they balance, and spread over all
+// lanes each would take a command of each flush for a few operations. heavyLimit is the number
+// from which on a thin collection is spread again: half of a lane's share.
+func thinLimit(ops, lanes int) int  { return max(1, ops/(4*lanes)) }
 func heavyLimit(ops, lanes int) int { return max(2, ops/(2*lanes)) }
+
+// shareOps is the number of operations after which shares are compared, unless it is
+// configured. A lane's share is at least minLaneShare of them: of a collection with a steady
+// share, the number in a comparison varies by its root. One halfway between the limits, with
+// 3/8 of minLaneShare, meets neither by chance.
+func shareOps(lanes int) int { return max(defaultShareOps, lanes*minLaneShare) }
+
+const minLaneShare = 1024
 
 // compareShares changes the lanes of collections by their shares of the last operations,
 // if ShareOps have been counted. It is called between two batches.

@@ -3,9 +3,12 @@ package applier
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -203,31 +206,45 @@ func TestSharesAfterCommand(t *testing.T) {
 	l := newLog(t)
 	n := 0
 	insert := func(coll string, times int) { l.insertsTo(coll, times, &n) }
-	for i := range 20 {
+	for i := range 10 {
 		coll := fmt.Sprint("c", i)
 		r.target.create(t, "db", coll)
-		insert(coll, 5)
+		insert(coll, 10)
 	}
 	l.end()
 	l.alone(commandOp("db", bson.D{{Key: "create", Value: "made"}}))
-	for i := range 20 {
-		insert(fmt.Sprint("c", i), 1)
+	for i := range 10 {
+		insert(fmt.Sprint("c", i), 2)
 	}
 	l.end()
 	insert("c0", 1)
+	// Thin are those with at most 7: more than the operations after the command, which are an
+	// eighth of all, and fewer than both together.
 	a := r.apply(t, l.batches(), func(c *Config) { c.ShareOps, c.ShareRest = 120, 1 })
 	if lanes := oneLane(t, a.link); len(lanes) != 0 {
-		t.Fatalf("collections with 6 of 120 operations have one lane: %v", lanes)
+		t.Fatalf("collections with 12 of 120 operations have one lane: %v", lanes)
 	}
 }
 
-// What few, thin and many mean: with any number of lanes there is a distance between them.
+// TestShareLimits: with any number of lanes, and of operations, there is a distance between
+// thin and many. With the usual number it is so large that a collection in the middle does
+// not meet a limit by chance: a number varies by its root, so that of the roots, whose
+// difference is twice the distance in standard deviations, varies by a half.
 func TestShareLimits(t *testing.T) {
-	for lanes := 2; lanes <= 256; lanes *= 2 {
-		few, many := thinLimit(defaultShareOps, lanes), heavyLimit(defaultShareOps, lanes)
-		if few < 1 || few > 2*lanes || many < 4*few {
-			t.Errorf("%d lanes: thin up to %d operations, many from %d on", lanes, few, many)
+	for lanes := 2; lanes <= 256; lanes++ {
+		for _, ops := range []int{1, 3, 10, 128, 300, 1200, defaultShareOps, shareOps(lanes), 10 * shareOps(lanes)} {
+			few, many := thinLimit(ops, lanes), heavyLimit(ops, lanes)
+			if few < 1 || few > max(1, ops/(4*lanes)) || many < 2*few {
+				t.Errorf("%d lanes, %d operations: thin up to %d operations, many from %d on", lanes, ops, few, many)
+			}
 		}
+		few, many := thinLimit(shareOps(lanes), lanes), heavyLimit(shareOps(lanes), lanes)
+		if sigmas := math.Sqrt(float64(many)) - math.Sqrt(float64(few)); sigmas < 6 {
+			t.Errorf("%d lanes: thin up to %d operations, many from %d on, %.1f standard deviations from the middle", lanes, few, many, sigmas)
+		}
+	}
+	if ops := shareOps(16); ops != 16_384 {
+		t.Errorf("with 16 lanes shares are compared after %d operations", ops)
 	}
 	made := func(name string, ops int, one bool) *route {
 		ns := oplog.Namespace(name)
@@ -247,4 +264,89 @@ func TestShareLimits(t *testing.T) {
 	if change := r.byShare(s, 4); len(change.Thin) != 50 {
 		t.Errorf("100 of 800 operations: %d collections change, want 50", change.Len())
 	}
+}
+
+// TestSharesSettle: of collections with equal shares, in random order, each changes its lanes
+// at most once, wherever the share is between the limits, and they change in few comparisons.
+func TestSharesSettle(t *testing.T) {
+	for _, lanes := range []int{2, 16, 32, 256} {
+		for _, tt := range []struct {
+			name            string
+			quarters        float64 // the share of a collection, in quarters of a lane's share
+			thin, unchanged bool
+		}{
+			{name: "a tenth of the limit", quarters: 0.1, thin: true},
+			{name: "below the limit", quarters: 0.6, thin: true},
+			{name: "at the limit", quarters: 1},
+			{name: "in the middle", quarters: 1.5, unchanged: true},
+			{name: "at the upper limit", quarters: 2, unchanged: true},
+			{name: "a lane's share", quarters: 4, unchanged: true},
+		} {
+			rnd := rand.New(rand.NewPCG(uint64(lanes), uint64(100*tt.quarters))) //nolint:gosec // a test's choice
+			n := max(2, int(float64(4*lanes)/tt.quarters))
+			r := &routes{known: map[oplog.Namespace]*route{}, oneLane: map[oplog.Namespace]bool{}, thin: map[oplog.Namespace]bool{}}
+			all := make([]*route, n)
+			for i := range all {
+				ns := oplog.Namespace(fmt.Sprint("db.c", i))
+				all[i] = &route{source: ns, target: ns, inScope: true, collection: &catalog.Collection{NS: ns}}
+			}
+			s := &shares{}
+			times, changes := 0, 0
+			for at := range max(10, 640/lanes) {
+				for range shareOps(lanes) {
+					s.count(all[rnd.IntN(n)])
+				}
+				change := r.byShare(s, lanes)
+				if r.changed(change); change.Len() > 0 {
+					times, changes = times+1, changes+change.Len()
+				}
+				if len(change.ByID) > 0 {
+					t.Errorf("%d lanes, %s: comparison %d spreads %d again", lanes, tt.name, at, len(change.ByID))
+				}
+				for _, to := range all {
+					to.oneLane = r.oneLane[to.target]
+				}
+				s.next()
+			}
+			if changes > n || times > 5 || tt.unchanged && changes > 0 || tt.thin && (len(r.thin) != n || times > 1) {
+				t.Errorf("%d lanes, %s: %d of %d have one lane, %d changes in %d comparisons", lanes, tt.name, len(r.thin), n, changes, times)
+			}
+		}
+	}
+}
+
+// TestSharesOfMedium: 100 collections with equal shares in 16 lanes, with ten operations each in
+// a lane's flush, have a command each in a batch, not 16.
+func TestSharesOfMedium(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const colls = 100
+		target := &nullTarget{}
+		s := begin(t, fakeApplier(t, target, 16, nil))
+		l := newLog(t)
+		n := 0
+		add := func(batches, ops int) {
+			for range batches {
+				for range ops {
+					l.insertsTo(fmt.Sprint("c", n%colls), 1, &n)
+				}
+				l.end()
+			}
+		}
+		add(5, 4_000)
+		send(s, l.batches())
+		synctest.Wait()
+		before := len(target.docs)
+		at := l.optime()
+		add(1, 16_000)
+		send(s, l.after(at))
+		synctest.Wait()
+		// A lane's flush has 2,000 documents, so that a lane with many collections has several.
+		if cmds := len(target.docs) - before; cmds > 2*colls {
+			t.Errorf("16,000 inserts into %d collections took %d commands", colls, cmds)
+		}
+		close(s.in)
+		for range s.out {
+		}
+		must.Succeed(t, <-s.end)
+	})
 }
