@@ -143,9 +143,13 @@ func TestPromoteWayBack(t *testing.T) {
 	must.Succeed(t, o.target.write(t.Context(), "replicator", bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "_id", Value: "mirror"}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "back", Value: back}}}}},
 	}}}}))
+	would := must.Get(o.promote(func(c *promote.Config) { c.DryRun = true }))(t)
 	got := must.Get(o.promote(nil))(t)
 	if got.Over == nil || !got.At.Before(last) {
 		t.Errorf("promoted %v, to %s; the relay log ends at %s", got.Over, got.At, last)
+	}
+	if !would.At.Equal(got.At) || would.Untried != 0 || would.Exact() != got.Exact() {
+		t.Errorf("a dry run says %s, exact %v, with %d entries untried; it became %s, exact %v", would.At, would.Exact(), would.Untried, got.At, got.Exact())
 	}
 }
 
