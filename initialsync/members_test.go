@@ -105,6 +105,10 @@ func newChoice(t *testing.T, wait, ago time.Duration, spec, at bson.D) *choice {
 	}
 	must.Succeed(t, p.Lane(0).SaveCollection(t.Context(), &coll, []progress.Range{part}))
 	c.watch(wait)
+	// No other member continues a copy before the configuration is read.
+	for changed := c.watcher.Changed(); c.watcher.View().ConfigUnread; changed = c.watcher.Changed() {
+		<-changed
+	}
 	return c
 }
 
