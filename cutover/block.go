@@ -141,31 +141,21 @@ func (w *work) lift(ctx context.Context) error {
 	late.Late = w.late
 	late.BlockSeconds = w.cfg.blockWithin().Seconds() // that is how long its own command may take
 	cancelled := false
-	err := w.unblockWhile(ctx, late, func(ctx context.Context) (bool, error) {
-		r, err := w.records.Get(ctx, w.rec.Link)
-		switch {
-		case err != nil:
-			return false, err
-		case r == nil:
-			cancelled = true
-		case r.ID == w.rec.ID:
-			if cancelled = r.State == record.Cancelling || r.State == record.Cancelled; !cancelled {
-				return false, nil
-			}
-			if err := w.keepLate(ctx, r); err != nil {
+	err := w.unblockWhile(ctx, late, func(ctx context.Context) (is bool, err error) {
+		for {
+			var r *record.Record
+			if r, is, err = w.mayLift(ctx, &cancelled); err != nil || !is {
 				return false, err
 			}
-		default: // the one before it was ended
-			cancelled = true
-			if r.Options.Freeze == record.Block && r.State != record.Cancelling && r.State != record.Cancelled {
-				return false, &strayError{r}
+			// Another cutover may have begun since, and blocked the source: the record is the last thing that is read.
+			now, err := w.records.Get(ctx, w.rec.Link)
+			if err != nil || r == nil && now == nil || r != nil && now.Same(r) == nil {
+				return err == nil, err
+			}
+			if err := mongo.Pause(ctx, lateLook); err != nil {
+				return false, err
 			}
 		}
-		// The old source of a link that has ended is not to be written to.
-		if ended, err := w.cfg.mayBeOver(ctx); err != nil || ended != nil {
-			return false, errors.Join(err, errStaysBlocked)
-		}
-		return true, nil
 	})
 	if err != nil && cancelled {
 		return fmt.Errorf("the cutover was cancelled: %w", err)
@@ -173,18 +163,50 @@ func (w *work) lift(ctx context.Context) error {
 	return err
 }
 
+// mayLift reports whether a block of this process is to be lifted, as the record says that it returns, which is nil if there is
+// none. It sets whether the cutover was cancelled.
+func (w *work) mayLift(ctx context.Context, cancelled *bool) (r *record.Record, is bool, err error) {
+	r, err = w.records.Get(ctx, w.rec.Link)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case r == nil:
+		*cancelled = true
+	case r.ID == w.rec.ID:
+		if *cancelled = r.State == record.Cancelling || r.State == record.Cancelled; !*cancelled {
+			return r, false, nil
+		}
+		if r, err = w.keepLate(ctx, r); err != nil {
+			return nil, false, err
+		}
+	default: // the one before it was ended
+		*cancelled = true
+		if r.Options.Freeze == record.Block && r.State != record.Cancelling && r.State != record.Cancelled {
+			return r, false, &strayError{r}
+		}
+	}
+	// The old source of a link that has ended is not to be written to.
+	if ended, err := w.cfg.mayBeOver(ctx); err != nil || ended != nil {
+		return r, false, errors.Join(err, errStaysBlocked)
+	}
+	return r, true, nil
+}
+
 // keepLate keeps in the record of a cancelled cutover that a block of this process may come late, should
-// this process end before that.
-func (w *work) keepLate(ctx context.Context, r *record.Record) error {
+// this process end before that. It returns the record as it is then, unless another process was first.
+func (w *work) keepLate(ctx context.Context, r *record.Record) (*record.Record, error) {
 	if r.State != record.Cancelled || !w.late.After(r.Late) {
-		return nil
+		return r, nil
 	}
 	to := r.Clone()
 	to.Late, to.BlockSeconds = w.late, w.cfg.blockWithin().Seconds()
-	if err := w.records.Put(ctx, r, to); err != nil && !errors.Is(err, record.ErrChanged) {
-		return err
+	switch err := w.records.Put(ctx, r, to); {
+	case err == nil:
+		return to, nil
+	case !errors.Is(err, record.ErrChanged):
+		return nil, err
 	}
-	return nil
+	return r, nil
 }
 
 // strayError reports a source that the process of a cancelled cutover may have blocked after another one had begun.

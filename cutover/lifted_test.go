@@ -1,0 +1,65 @@
+package cutover_test
+
+import (
+	"context"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+)
+
+// interrupted are the calls of a process to one of its sets: others do something before the reply to a find of a
+// collection, or to a command that blocks writes, arrives.
+type interrupted struct {
+	mongo.Caller
+	blocks, finds func(coll string)
+}
+
+// Call implements mongo.Caller.
+func (c interrupted) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := c.Caller.Call(ctx, cmd)
+	switch first := cmd.Body.Index(0); first.Key() {
+	case "setUserWriteBlockMode":
+		c.blocks("")
+	case "find":
+		c.finds(first.Value().StringValue())
+	}
+	return reply, err
+}
+
+// TestLiftOfAnEarlierCutover: a process whose cutover was cancelled while it blocked the source does not lift the block of one that
+// has begun since, at whichever of its reads that was.
+func TestLiftOfAnEarlierCutover(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	for _, coll := range []string{"links", "lanes"} {
+		m := newMoved(t, target, "of-"+coll)
+		cancelled, begun := false, false
+		in := interrupted{
+			blocks: func(string) {
+				if !cancelled {
+					must.Get(cutover.Cancel(t.Context(), m.whole()))(t)
+					cancelled = true
+				}
+			},
+			finds: func(of string) {
+				if cancelled && !begun && of == coll {
+					begun = true
+					m.half(false)
+				}
+			},
+		}
+		to, from := in, in
+		to.Caller, from.Caller = target, m.source
+		_, err := cutover.Run(t.Context(), m.config(to, from), byBlock)
+		if r := must.Get(m.records.Get(t.Context(), m.link))(t); err == nil || r.State != record.Running || !m.source.isBlocked() {
+			t.Errorf("%s: the first process: %v; the source is blocked: %t; the record is %s", coll, err, m.source.isBlocked(), r)
+		}
+		must.Get(cutover.Resume(t.Context(), m.whole()))(t)
+		m.isDone(coll)
+	}
+}
