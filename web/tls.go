@@ -4,9 +4,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
-	"time"
+
+	"github.com/oplogrep/replicator/internal/filestamp"
 )
 
 // Certificate is a certificate with its key, in PEM files that may be replaced while they are
@@ -18,13 +18,7 @@ type Certificate struct {
 
 	mu      sync.Mutex // guards the rest
 	current *tls.Certificate
-	of      [2]version
-}
-
-// version identifies the content of a file.
-type version struct {
-	size int64
-	at   time.Time
+	of      [2]filestamp.Stamp
 }
 
 const (
@@ -35,7 +29,7 @@ const (
 // LoadCertificate reads a certificate and its key. Later failures go to log.
 func LoadCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
 	c := &Certificate{cert: cert, key: key, log: log}
-	of, err := c.versions()
+	of, err := c.stamps()
 	if err == nil {
 		err = c.load(of)
 	}
@@ -53,7 +47,7 @@ func (c *Certificate) Config() *tls.Config {
 func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	of, err := c.versions()
+	of, err := c.stamps()
 	if err == nil && of == c.of {
 		return c.current, nil
 	}
@@ -70,20 +64,19 @@ func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.current, nil
 }
 
-// versions returns the versions of the files, those of missing ones empty.
-func (c *Certificate) versions() (v [2]version, err error) {
+// stamps returns those of the files, those of missing ones empty.
+func (c *Certificate) stamps() (v [2]filestamp.Stamp, err error) {
 	for i, name := range []string{c.cert, c.key} {
-		info, e := os.Stat(name)
+		stamp, e := filestamp.Of(name)
 		if e != nil {
 			err = e
-			continue
 		}
-		v[i] = version{info.Size(), info.ModTime()}
+		v[i] = stamp
 	}
 	return v, err
 }
 
-func (c *Certificate) load(of [2]version) error {
+func (c *Certificate) load(of [2]filestamp.Stamp) error {
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
 		return err

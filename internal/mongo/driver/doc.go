@@ -11,8 +11,8 @@
 //
 //   - A command's body is sent unchanged. These are added: $db, the latest
 //     $clusterTime, on a direct connection the read preference that lets a secondary answer, and to a read outside of
-//     transactions that names no read concern the level local, in place of the set's own default. Never a session, a
-//     transaction number, a write concern, or a time limit.
+//     transactions that names no read concern the level local, in place of the set's own default; from 8.0 on, to a read
+//     without a time limit the longest one, for the same reason. Never a session, a transaction number, or a write concern.
 //   - A Call sends the command once. If no connection is available nothing is sent,
 //     and another server may be selected until the selection timeout. A command is
 //     sent twice only after the server refused it because the authentication has
@@ -41,6 +41,11 @@
 //
 // A Member does not select another server: if its host is known to be down, it is
 // checked once more, for at most a second, and otherwise the call returns a LostError.
+//
+// # Credentials
+//
+// A password and a client certificate that are in files are read again when a connection is made after the file has
+// changed. Connections that exist remain, as servers ask for neither again.
 //
 // # Trust
 //

@@ -104,6 +104,134 @@ func TestServerDiesAtLogin(t *testing.T) {
 	}
 }
 
+func write(t *testing.T, file string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPasswordReplaced: a password is read again once its file has changed, by the next connection that is made. A file
+// that cannot be used changes nothing, and an error says so.
+func TestPasswordReplaced(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{Members: 1, Users: []mongosim.User{root}})
+	file := filepath.Join(t.TempDir(), "password")
+	write(t, file, []byte("wrong-password"))
+	s := open(t, driver.Config{URI: set.URI(), Username: root.Name, PasswordFile: file})
+	// After a refusal the next calls have its error, without a connection, until the server is asked again.
+	becomes := func(with string) {
+		t.Helper()
+		for ctx := within(t); ; {
+			_, err := try(t, s, "find", "c")
+			_, refused := errors.AsType[*driver.AuthError](err)
+			switch {
+			case with == "" && err == nil, with != "" && refused && strings.Contains(err.Error(), with):
+				return
+			case ctx.Err() != nil:
+				t.Fatalf("the last error is %v, want %q", err, with)
+			case refused:
+				denied(t, time.Now(), err, "log in to")
+			}
+		}
+	}
+	becomes("log in to")
+	write(t, file, nil)
+	becomes("have changed, and cannot be used: mongo: configure")
+	becomes(file + " is empty")
+	write(t, file, []byte(root.Password+"\n"))
+	becomes("")
+	must(t, s.Member(set.Member(0).Host()), "find", "c")
+
+	again := func() {
+		t.Helper()
+		if err := errors.Join(set.Member(0).Kill(), set.Member(0).Start()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, file, nil)
+	must(t, s, "find", "c") // by a connection that exists
+	again()
+	becomes("") // by a new one, with the password before
+	write(t, file, []byte("wrong-password"))
+	must(t, s, "find", "c")
+	again()
+	becomes("log in to")
+}
+
+// TestPasswordBeforeOpen: a file that changes between Parse and Open is read again.
+func TestPasswordBeforeOpen(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{Members: 1, Users: []mongosim.User{root}})
+	file := filepath.Join(t.TempDir(), "password")
+	write(t, file, []byte("wrong-password"))
+	o := parse(t, driver.Config{URI: set.URI(), Username: root.Name, PasswordFile: file})
+	write(t, file, []byte(root.Password))
+	s, err := driver.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	must(t, s, "find", "c")
+}
+
+// pemOf returns a certificate with its key, as servers' clients have them.
+func pemOf(t *testing.T, cert tls.Certificate) []byte {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
+}
+
+// TestCertificateReplaced: so is a client certificate.
+func TestCertificateReplaced(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{Members: 1, Users: []mongosim.User{root}})
+	caFile, cert := certificates(t)
+	_, foreign := certificates(t)
+	trusted := x509.NewCertPool()
+	ca, err := os.ReadFile(caFile)
+	if err != nil || !trusted.AppendCertsFromPEM(ca) {
+		t.Fatal(err)
+	}
+	host := terminate(t, set.Member(0).Host(),
+		&tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusted})
+	file := filepath.Join(t.TempDir(), "client.pem")
+	for name, config := range map[string]driver.Config{
+		"flag":   {CertificateKeyFile: file},
+		"string": {TLS: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(t, file, pemOf(t, foreign))
+			config.URI, config.CAFile, config.Username, config.Password = "mongodb://"+host+"/?directConnection=true", caFile, root.Name, root.Password
+			if config.CertificateKeyFile == "" {
+				config.URI += "&tlsCertificateKeyFile=" + file
+			}
+			s := open(t, config)
+			began := time.Now()
+			_, err := try(t, s, "ping", 1)
+			denied(t, began, err, "agree on TLS with")
+			write(t, file, []byte("-----BEGIN"))
+			_, err = try(t, s, "ping", 1)
+			denied(t, began, err, "agree on TLS with")
+			write(t, file, pemOf(t, cert))
+			must(t, s.Member(s.Hosts()[0]), "find", "c")
+			for ctx := within(t); ; { // until the server is monitored with it
+				if _, err = try(t, s, "find", "c"); err == nil {
+					break
+				}
+				denied(t, time.Now(), err, "agree on TLS with")
+				if ctx.Err() != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // certificates creates an authority and a certificate for 127.0.0.1, and returns the
 // authority's file.
 func certificates(t *testing.T) (caFile string, cert tls.Certificate) {

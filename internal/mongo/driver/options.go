@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -12,6 +13,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
+
+	"github.com/oplogrep/replicator/internal/filestamp"
 )
 
 // Config has the settings of a connection to a deployment. Its fields override the
@@ -68,6 +71,8 @@ func (c *Config) validate() error {
 
 // Options is a validated Config. It prints without secrets.
 type Options struct {
+	config    Config             // with its secrets
+	read      [2]filestamp.Stamp // the files with secrets, before they were read
 	uri       *uri
 	selection time.Duration
 	hosts     map[string]string // Config.HostMap, its keys in lower case
@@ -98,10 +103,11 @@ func Parse(c Config) (*Options, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mongo: parse the connection string: %w", err)
 	}
+	o := &Options{config: c, uri: u, hosts: map[string]string{}}
+	o.read = o.stamps()
 	if err := c.apply(u); err != nil {
 		return nil, fmt.Errorf("mongo: configure %s: %w", u.text(true), err)
 	}
-	o := &Options{uri: u, hosts: map[string]string{}}
 	for name, address := range c.HostMap {
 		o.hosts[strings.ToLower(name)] = address
 	}
@@ -204,6 +210,21 @@ func (o *Options) check() error {
 		return errors.New("a user is given, but no password")
 	}
 	return nil
+}
+
+// stamps are those of the files with the password and with the client certificate, as they are now.
+func (o *Options) stamps() (stamps [2]filestamp.Stamp) {
+	certificate := o.config.CertificateKeyFile
+	if certificate == "" {
+		escaped, _ := o.uri.get("tlsCertificateKeyFile")
+		certificate, _ = url.QueryUnescape(escaped)
+	}
+	for i, name := range []string{o.config.PasswordFile, certificate} {
+		if name != "" {
+			stamps[i], _ = filestamp.Of(name) // who reads the file reports why that cannot be
+		}
+	}
+	return stamps
 }
 
 // client returns the driver's options. For mongodb+srv it queries DNS.

@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/address"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/auth"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/session" //nolint:staticcheck // The driver's logins share its clock.
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
@@ -55,11 +54,12 @@ func Open(ctx context.Context, o *Options) (*Set, error) {
 			compressors: client.Compressors, dialer: d, throughDriver: client.TLSConfig != nil,
 		},
 	}
+	credentials, err := newCredentials(o, client)
+	if err != nil {
+		return nil, fmt.Errorf("mongo: open %s: %w", o, err)
+	}
 	if client.Auth != nil {
-		s.sender.login, err = auth.CreateAuthenticator(client.Auth.AuthMechanism, topology.ConvertCreds(client.Auth), client.HTTPClient)
-		if err != nil {
-			return nil, fmt.Errorf("mongo: open %s: prepare the login: %w", o, shield(err, o.uri.secrets()))
-		}
+		s.sender.login = credentials
 	}
 	s.cfg, err = topology.NewAuthenticatorConfig(s.sender.login,
 		topology.WithAuthConfigClock(s.sender.clock), topology.WithAuthConfigClientOptions(client))

@@ -1,0 +1,23 @@
+// Package filestamp tells whether a file that is replaced while the program runs, such as a certificate, has changed
+// since it was read.
+package filestamp
+
+import (
+	"os"
+	"time"
+)
+
+// Stamp identifies the content of a file. It is comparable; the zero Stamp is that of a file that cannot be examined.
+type Stamp struct {
+	size int64
+	at   time.Time
+}
+
+// Of returns the stamp of a file. Its error is that of [os.Stat].
+func Of(name string) (Stamp, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return Stamp{}, err
+	}
+	return Stamp{info.Size(), info.ModTime()}, nil
+}
