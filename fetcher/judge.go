@@ -76,13 +76,19 @@ func (f *Fetcher) missingEverywhere() (missing, all bool) {
 		case f.hasNoOplog(m):
 		case !m.Up() || !m.State.Readable():
 			all = false
-		case !f.missing[m.Host]:
+		case !f.missing[m.Host] && !hasPassed(m, f.last):
 			return false, false
 		default:
 			readable++
 		}
 	}
 	return readable > 0, all && readable > 0
+}
+
+// hasPassed reports whether what a majority has goes on, as far as a member knows, after the timestamp of an entry in an older
+// term. Terms do not go back, so the entry is not in the member's history: the set was restored from an older backup.
+func hasPassed(m *syncsource.Member, at oplog.OpTime) bool {
+	return !m.Committed.IsNull() && m.Committed.Before(at) && oplog.CompareTimestamps(m.Committed.TS, at.TS) >= 0
 }
 
 // why says why no member can be read from, and what it is waited for if the set's members are not all known.
@@ -104,16 +110,19 @@ func (f *Fetcher) noSource(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	_, stale := errors.AsType[*syncsource.TooStaleError](err)
+	missing, all := f.missingEverywhere()
 	switch {
 	case !stale && !errors.Is(err, syncsource.ErrNoSource):
 		return err
 	case stale && f.allSeen():
 		return f.final(err)
+	case all:
+		return f.final(fmt.Errorf("%w: %v", ErrOtherHistory, err)) //nolint:errorlint // ErrNoSource is one that passes
 	}
 	if lost := f.away(err); lost != nil {
 		return lost
 	}
-	if !stale {
+	if !stale && !missing {
 		f.update(func(s *Status) {
 			if !s.Stale {
 				s.Why = err.Error()
@@ -126,8 +135,8 @@ func (f *Fetcher) noSource(ctx context.Context, err error) error {
 	return pause(ctx, 10*syncsource.RetryInterval, f.cfg.Watcher.Changed())
 }
 
-// allSeen reports whether every member of the set serves, and none of them is denied
-// for a reason that may pass.
+// allSeen reports whether every member of the set serves, and has got as far as the position, and none
+// of them is denied for a reason that may pass. One that lags, or is delayed, may have it later.
 func (f *Fetcher) allSeen() bool {
 	view, denied := f.cfg.Watcher.View(), f.cfg.Resolver.Status().Denied
 	if view.ConfigUnread {
@@ -139,7 +148,7 @@ func (f *Fetcher) allSeen() bool {
 			continue
 		}
 		d, ok := denied[m.Host]
-		if !m.Up() || !m.State.Readable() || ok && d.Oldest.IsNull() {
+		if !m.Up() || !m.State.Readable() || m.Applied.Before(f.last) || ok && d.Oldest.IsNull() {
 			return false
 		}
 	}
