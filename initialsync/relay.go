@@ -75,19 +75,37 @@ func (l *Log) forgetAside(from oplog.OpTime) {
 func (l *Log) NoteHeardLoop(ctx context.Context, heard func() spool.Heard) error {
 	tick := time.NewTicker(heardEvery)
 	defer tick.Stop()
-	var last spool.Heard
-	for {
-		if h := heard(); h.OpTime.After(last.OpTime) || h.At.Sub(last.At) >= heardEvery && !h.OpTime.Before(last.OpTime) {
-			if err := spool.NoteHeard(l.dir, h); err == nil {
+	last, dir, id := l.heardBefore(), l.dir, l.id
+	note := func() {
+		h := heard()
+		h.ID = id
+		switch {
+		case h.OpTime.IsNull(), h.At.IsZero(), h.OpTime.Before(last.OpTime):
+		case h.OpTime.After(last.OpTime), h.At.Sub(last.At) >= heardEvery:
+			if err := spool.NoteHeard(dir, h); err == nil {
 				last = h
 			}
 		}
+	}
+	for {
+		note()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+			note()
 			return nil
 		}
 	}
+}
+
+// heardBefore returns what another attempt, or process, has stored for the same spool: while only a member that lags
+// can be asked, the source is still known to have had that.
+func (l *Log) heardBefore() spool.Heard {
+	h, ok, err := spool.ReadHeard(l.dir)
+	if !ok || err != nil || h.ID != "" && h.ID != l.id {
+		return spool.Heard{}
+	}
+	return h
 }
 
 // Salvaged is the spool of a link whose source is lost.

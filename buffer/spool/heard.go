@@ -22,6 +22,8 @@ var errNothingHeard = errors.New("spool: the stored newest entry of the source c
 // Heard has the newest entry that the source has reported, whether it was read or not. It is
 // kept next to the files, for the time when the source cannot be asked any more.
 type Heard struct {
+	// ID is that of the spool, empty if a release has stored it that did not know that.
+	ID string
 	// OpTime is that of the newest entry that a member was heard to have, Member is which one.
 	OpTime oplog.OpTime
 	Member string
@@ -31,6 +33,7 @@ type Heard struct {
 
 // heardJSON is a Heard in its file.
 type heardJSON struct {
+	ID     string    `json:"id,omitempty"`
 	T      uint32    `json:"t"`
 	I      uint32    `json:"i"`
 	Term   int64     `json:"term"`
@@ -41,7 +44,7 @@ type heardJSON struct {
 // NoteHeard writes it into the folder of a spool, in place of the one before. It is not
 // synced: kill -9 of the process loses nothing, a power failure loses the last one.
 func NoteHeard(dir string, h Heard) error {
-	text, err := json.Marshal(heardJSON{h.OpTime.TS.T, h.OpTime.TS.I, h.OpTime.Term, h.Member, h.At.UTC()})
+	text, err := json.Marshal(heardJSON{h.ID, h.OpTime.TS.T, h.OpTime.TS.I, h.OpTime.Term, h.Member, h.At.UTC()})
 	path := filepath.Join(dir, heardName)
 	if err == nil {
 		err = os.WriteFile(path+".new", text, 0o600)
@@ -68,5 +71,5 @@ func ReadHeard(dir string) (Heard, bool, error) {
 	if err := json.Unmarshal(text, &h); err != nil || h.T == 0 { // torn by a power failure
 		return Heard{}, false, errors.Join(err, errNothingHeard)
 	}
-	return Heard{oplog.OpTime{TS: bson.Timestamp{T: h.T, I: h.I}, Term: h.Term}, h.Member, h.At}, true, nil
+	return Heard{h.ID, oplog.OpTime{TS: bson.Timestamp{T: h.T, I: h.I}, Term: h.Term}, h.Member, h.At}, true, nil
 }

@@ -81,10 +81,12 @@ func (a *Attempt) drainedLoop(ctx context.Context) error {
 	return err
 }
 
-// heard returns the newest entry that a member of the source was heard to have.
+// heard returns the newest entry that a member of the source was heard to have in this attempt, null for none.
 func (o *Oplog) heard() spool.Heard {
-	s := o.cfg.Monitor.Snapshot()
-	h := spool.Heard{OpTime: s.Source.Applied, Member: s.Source.Host, At: s.HeardAt}
+	var h spool.Heard
+	if s := o.cfg.Monitor.Snapshot(); !s.HeardAt.IsZero() { // otherwise, Source is of an earlier attempt
+		h = spool.Heard{OpTime: s.Source.Applied, Member: s.Source.Host, At: s.HeardAt}
+	}
 	for _, m := range o.cfg.Watcher.View().Members {
 		if m.Up() && !m.Stranger && m.Applied.After(h.OpTime) {
 			h = spool.Heard{OpTime: m.Applied, Member: m.Host, At: time.Now()}
