@@ -246,8 +246,6 @@ func (w *work) stopped(ctx context.Context, users bool) error {
 	if err := d.frozen(ctx, ErrThawed); err != nil {
 		return err
 	}
-	ctx, cancel := answering(ctx)
-	defer cancel()
 	c := counted{users: users}
 	if w.rec.Options.Freeze != record.Block { // a server that blocks no writes continues to delete expired documents
 		c.deletes = deletesOf(ctx, w.cfg.Drain.Source)

@@ -23,6 +23,20 @@ type counted struct {
 	users bool
 }
 
+// each is a set of which each reply, not all of those together, has to come in time: the oplog that is read may be long.
+type each struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (e each) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	limited, cancel := answering(ctx)
+	defer cancel()
+	reply, err := e.Caller.Call(limited, cmd)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return nil, context.Cause(limited)
+	}
+	return reply, err
+}
+
 // writesAfter returns the last namespace to which the source's oplog has a write of a user after a
 // time, empty for none, and the time of its last entry.
 func writesAfter(ctx context.Context, source mongo.Caller, after bson.Timestamp, c counted) (ns string, end bson.Timestamp, err error) {
@@ -35,7 +49,7 @@ func writesAfter(ctx context.Context, source mongo.Caller, after bson.Timestamp,
 	if err != nil {
 		return "", after, err
 	}
-	docs, err := mongo.Retry{For: askFor}.ReadAll(ctx, source, nil, "local", body)
+	docs, err := mongo.Retry{For: askFor}.ReadAll(ctx, each{source}, nil, "local", body)
 	if err != nil {
 		return "", after, fmt.Errorf("read the source's oplog: %w", err)
 	}
@@ -104,7 +118,7 @@ func deletesOf(ctx context.Context, source mongo.Caller) func(ns oplog.Namespace
 		if own, ok := known[ns]; ok {
 			return own, nil
 		}
-		own, err := guard.Deletes(ctx, source, ns)
+		own, err := guard.Deletes(ctx, each{source}, ns)
 		if err != nil {
 			return false, fmt.Errorf("ask whether the source itself deletes from %s: %w", ns, err)
 		}
