@@ -39,7 +39,7 @@ func TestBuildLeft(t *testing.T) {
 			}
 			close(leave)
 			close(a.in)
-			if err := <-a.done; !errors.Is(err, ErrLeft) {
+			if err := a.ended(); !errors.Is(err, ErrLeft) {
 				t.Fatalf("it ended with %v, want %v", err, ErrLeft)
 			}
 			if name == "drain" {

@@ -61,6 +61,8 @@ func (l *live) send(log *sourceLog, after oplog.OpTime) {
 		case l.in <- b:
 		case err := <-l.done:
 			l.t.Fatalf("the applier has ended: %v", err)
+		case <-time.After(time.Minute):
+			l.t.Fatal("the applier takes no batch")
 		}
 	}
 }
@@ -90,14 +92,14 @@ func (l *live) reaches(at oplog.OpTime) {
 func (l *live) drain() {
 	l.t.Helper()
 	close(l.in)
-	must.Succeed(l.t, <-l.done)
+	must.Succeed(l.t, l.ended())
 }
 
 func (l *live) crash() {
 	l.t.Helper()
 	crash := errors.New("crash")
 	l.stop(crash)
-	if err := <-l.done; !errors.Is(err, crash) {
+	if err := l.ended(); !errors.Is(err, crash) {
 		l.t.Fatal(err)
 	}
 }
