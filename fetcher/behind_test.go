@@ -178,3 +178,53 @@ func TestOlderTermNotPassed(t *testing.T) {
 		})
 	}
 }
+
+// committedLater is a set of which the members say that a majority has more than they know while they are read.
+type committedLater struct{ syncsource.Dialer }
+
+// Member implements syncsource.Dialer.
+func (c committedLater) Member(host string) mongo.Caller {
+	return committedLaterMember{c.Dialer.Member(host)}
+}
+
+type committedLaterMember struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (m committedLaterMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	reply, err := m.Caller.Call(ctx, cmd)
+	if name := simcaller.Name(cmd); err != nil || name != "hello" && name != "isMaster" {
+		return reply, err
+	}
+	var doc bson.D
+	if err := bson.Unmarshal(reply, &doc); err != nil {
+		return nil, err
+	}
+	for _, part := range doc {
+		fields, _ := part.Value.(bson.D)
+		for i := range fields {
+			if part.Key+"."+fields[i].Key == "lastWrite.majorityOpTime" {
+				at := fields[i].Value.(bson.D)
+				ts := at[0].Value.(bson.Timestamp)
+				ts.T += 3600
+				at[0].Value = ts
+			}
+		}
+	}
+	return bson.Marshal(doc)
+}
+
+// TestStatusBehind: the status says by how much the member that is read is behind what others know of.
+func TestStatusBehind(t *testing.T) {
+	t.Parallel()
+	s := newStageOn(t, func(d syncsource.Dialer) syncsource.Dialer { return committedLater{d} })
+	s.insert(1)
+	f, ids, done := s.run(s.ctx)
+	select {
+	case <-ids:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	if by := f.Status().Metadata.Behind; by < 59*time.Minute || by > 61*time.Minute {
+		t.Errorf("it is behind by %s", by)
+	}
+}

@@ -53,6 +53,8 @@ type Fetcher struct {
 	unfit error
 	// since is since when there is no member to read from, zero while there is one.
 	since time.Time
+	// level is when a member that was read last had the newest commit point of the set, zero before.
+	level time.Time
 
 	mu     sync.Mutex
 	status Status
@@ -127,9 +129,11 @@ func (f *Fetcher) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 
 // onReply decides whether the member is left after a reply.
 func (f *Fetcher) onReply(m Metadata) decision {
+	now := time.Now()
+	m.Behind = f.behind(&m, now)
 	f.update(func(s *Status) {
 		s.Host, s.Caller, s.Stale = f.reading.Host, f.reading.Caller, false
-		s.Metadata, s.HeardAt = m, time.Now()
+		s.Metadata, s.HeardAt = m, now
 		s.Replies++
 	})
 	f.since = time.Time{}

@@ -2,6 +2,7 @@ package fetcher
 
 import (
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -37,6 +38,9 @@ type Metadata struct {
 	RBID int64
 	// HasSource reports whether the member has a sync source.
 	HasSource bool
+	// Behind is by how much Committed lags what another member says is committed, 0 if by less
+	// than leastBehind: it is delayed, lags, or is cut off from its set. A Reader does not know that.
+	Behind time.Duration
 }
 
 func metadataFault(field, what string) error {

@@ -114,7 +114,7 @@ func (t *Tracker) addLag(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	if applied.IsNull() {
 		applied = p.Log.Applied
 	}
-	behind := p.Source.Committed.After(applied)
+	behind := p.Source.Committed.After(applied) || p.Source.Behind > 0
 	if behind {
 		age = seconds(p.Lag + now.Sub(p.HeardAt))
 	}

@@ -165,6 +165,11 @@ func TestAges(t *testing.T) {
 		if s := tr.Snapshot(); *s.LagSeconds != 0 || *s.AgeOfOldestUnappliedSeconds != 0 {
 			t.Errorf("%s", jsonOf(t, s))
 		}
+		// So is everything that the member has that is read, and others have more.
+		p.set(func(s *monitor.Snapshot) { s.Source.Behind, s.Lag = 30*time.Second, 30*time.Second })
+		if s := tr.Snapshot(); *s.LagSeconds != 30 || *s.AgeOfOldestUnappliedSeconds != 30 {
+			t.Errorf("%s", jsonOf(t, s))
+		}
 		stop(nil)
 		<-done
 	})

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -107,6 +108,8 @@ func (m *Monitor) judge() {
 		m.set(CatchingUp, "no majority of the target has the applied entries")
 	case m.isSilent():
 		m.set(CatchingUp, "the source does not answer: what it has written since its last reply is not known")
+	case m.isBehind():
+		m.set(CatchingUp, fmt.Sprintf("the member of the source that is read, %s, is %s behind what another member has", m.source.Metadata.Host, m.source.Metadata.Behind.Round(time.Second)))
 	case m.isCaughtUp() || m.cfg.Delay > 0 && m.mostLag() <= m.cfg.Delay+behind:
 		m.set(Steady, "")
 	case m.state != Steady || m.mostLag() > m.cfg.Delay+behind:
@@ -127,11 +130,12 @@ func (m *Monitor) lag() time.Duration {
 			return max(0, time.Duration(committed-m.leftOutWall())*time.Millisecond)
 		}
 	}
+	late := m.source.Metadata.Behind
 	if m.isCaughtUp() {
-		return 0
+		return late
 	}
 	// As of the last reply: that time passes since then is not lag.
-	return within(m.caughtUp, m.source.HeardAt, committed-m.progress.AppliedWall)
+	return late + within(m.caughtUp, m.source.HeardAt, committed-m.progress.AppliedWall)
 }
 
 // leftOutWall returns the wall time of the entry since which something is left out.
@@ -147,6 +151,11 @@ func (m *Monitor) leftOutWall() int64 {
 // committed.
 func (m *Monitor) isCaughtUp() bool {
 	return !m.source.Metadata.Committed.After(m.progress.Applied)
+}
+
+// isBehind reports whether the member that is read is itself behind others, by more than the target may be.
+func (m *Monitor) isBehind() bool {
+	return m.source.Metadata.Behind > 0 && (m.cfg.Delay == 0 || m.mostLag() > m.cfg.Delay+behind)
 }
 
 // mostLag returns the largest lag that the target can have: the known lag, and the time

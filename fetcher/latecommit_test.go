@@ -1,0 +1,57 @@
+package fetcher
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// TestBehind: a member that does not know of what others have committed is behind by that, but by no more than the time since
+// it was not; by less than ten seconds is none.
+func TestBehind(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 4})
+	source := must.Get(driver.Open(ctx, must.Get(driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage}))(t)))(t)
+	t.Cleanup(source.Close)
+	watcher := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts()}, source))(t)
+	running, stop := context.WithCancelCause(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { _ = watcher.Run(running) })
+	for changed := watcher.Changed(); ; changed = watcher.Changed() {
+		if v := watcher.View(); len(v.Members) > 0 && v.Members[0].Up() && !v.Members[0].Committed.IsNull() {
+			break
+		}
+		<-changed
+	}
+	stop(errOver) // what it has seen stays
+	group.Wait()
+	committed := watcher.View().Members[0].Committed
+	f := must.Get(New(Config{From: committed, Watcher: watcher}))(t)
+	now := time.Now()
+	look := func(what string, seconds int, passed, want time.Duration) {
+		t.Helper()
+		m := Metadata{Committed: oplog.NewOpTime(uint32(int(committed.TS.T)-seconds), 1, committed.Term)}
+		if seconds == 0 {
+			m.Committed.TS = committed.TS
+		}
+		if got := f.behind(&m, now.Add(passed)); got != want {
+			t.Errorf("%s: it is behind by %s, want %s", what, got, want)
+		}
+	}
+	look("at first", 3600, 0, time.Hour)
+	look("hardly", 9, 0, 0)
+	look("level", 0, time.Second, 0)
+	look("just now it was", 3600, 6*time.Second, 0)
+	look("since then", 3600, 21*time.Second, 20*time.Second)
+	look("less", 15, time.Minute, 15*time.Second)
+	look("ahead", -5, time.Hour, 0)
+	look("level until then", 3600, time.Hour+time.Second, 0)
+}
