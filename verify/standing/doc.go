@@ -26,4 +26,7 @@
 // is an observation of both sides at its cuts, and holds whichever process leads the link now; so a
 // process that has lost the lease cannot store a wrong one. A compared range counts only for the plan of
 // ranges that its own verification has stored.
+//
+// Therefore documents are read as the target's primary has them. A failover may roll back what nothing has confirmed yet, and the observation
+// is still right; a read that returned less than what was confirmed could call a link verified after a difference was found.
 package standing

@@ -63,7 +63,7 @@ type Differing struct {
 }
 
 // Read reads the verification state of a link from its metadata in a target, and what else
-// they have that says that something was changed since.
+// they have that says that something was changed since. It has all that was confirmed before.
 func Read(ctx context.Context, target mongo.Caller, db, link string) (Standing, error) {
 	st, _, err := ReadOf(ctx, target, db, link, nil)
 	return st, err
@@ -91,7 +91,7 @@ func ReadOf(ctx context.Context, target mongo.Caller, db, link string, of []oplo
 	if err != nil {
 		return Standing{}, nil, err
 	}
-	state, _, err := links.Load(ctx)
+	state, _, err := links.Newest(ctx)
 	if err != nil {
 		return Standing{}, nil, err
 	}

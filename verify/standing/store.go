@@ -283,7 +283,9 @@ var fields = []string{
 	"ns", "source", "sourceAt", "joined", "is", "fault", "mark", "differed", "repaired", "pass.found", "pass.more", "pass.told", "pass.toldMore", "pass.round", "pass.source", "n", "complete", "began", "at", "listed", "begins", "last",
 }
 
-// find reads documents with read concern majority.
+// find reads documents as the target's primary has them: that is all that was confirmed before, while with read concern majority a primary that was
+// just elected could return what was stored before a difference was found. A failover may roll back what nothing has confirmed; it was right: see the
+// package.
 func (s *Store) find(ctx context.Context, filter func([]byte) []byte, only ...string) ([]bson.Raw, error) {
 	docs, err := mongo.Retry{For: time.Minute}.ReadAll(ctx, s.Target, nil, s.DB, metadata.Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "find", metadata.Verified)
@@ -296,7 +298,7 @@ func (s *Store) find(ctx context.Context, filter func([]byte) []byte, only ...st
 				return dst
 			})
 		}
-		return metadata.AppendDoc(dst, "readConcern", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "level", "majority") })
+		return metadata.AppendDoc(dst, "readConcern", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "level", "local") })
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("read results of verifications of link %s in %s.%s of the target: %w", s.Link, s.DB, metadata.Verified, err)
