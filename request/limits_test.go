@@ -49,7 +49,7 @@ func TestLimitsLoop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		target := &limited{}
-		s := &Store{once: target, db: "replicator", link: "a", session: mongo.NewSessionID()}
+		s := New(links(t, target, "a"))
 		var bytes, ops int64
 		done, faults := make(chan error, 1), 0
 		fault := func(err error) {
@@ -105,7 +105,7 @@ func TestLimitsStay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		target := &limited{}
-		s := &Store{once: target, db: "replicator", link: "a", session: mongo.NewSessionID()}
+		s := New(links(t, target, "a"))
 		var ops []int64
 		copied := func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*limitsEvery)

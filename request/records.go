@@ -269,10 +269,10 @@ func (s *Store) get(ctx context.Context, id string) (Record, error) {
 	return s.parseRecord(doc), nil
 }
 
-// Settings reads the Settings that are majority-committed: those that take effect are not rolled
-// back.
+// Settings reads the Settings. They are majority-committed: those that take effect are not rolled
+// back. And they are not older than what was confirmed before: a link that was paused is paused.
 func (s *Store) Settings(ctx context.Context) (Settings, error) {
-	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Control, "majority", metadata.ByID(s.link))
+	docs, err := s.settings.Read(ctx)
 	if err != nil {
 		return Settings{}, s.wrap(err, "read the settings of operators")
 	}

@@ -77,6 +77,8 @@ type Store struct {
 	target   mongo.Caller // the target; it retries transient errors
 	db, link string
 	session  bson.Raw // id of the session for cursors
+	// settings has the document of the Settings, requests those that Read reads.
+	settings, requests *metadata.Settled
 	// limits are those that were read last, nil before that.
 	limits atomic.Pointer[Requests]
 }
@@ -86,7 +88,10 @@ func New(links *checkpoint.Store) *Store {
 	db, link := links.DB(), links.Link()
 	// One session for all reads: a server remembers each session for a while.
 	session := mongo.SessionID(db, link, rand.Text(), "requests")
-	return &Store{links: links, once: links.Target(), target: mongo.Twice(links.Target()), db: db, link: link, session: session}
+	s := &Store{links: links, once: links.Target(), target: mongo.Twice(links.Target()), db: db, link: link, session: session}
+	s.settings = &metadata.Settled{Target: s.once, Session: session, DB: db, Collection: metadata.Control, Filter: metadata.ByID(link), Same: s.sameSettings}
+	s.requests = &metadata.Settled{Target: s.once, Session: session, DB: db, Collection: metadata.Requests, Filter: metadata.OfLink(link)}
+	return s
 }
 
 func (s *Store) wrap(err error, format string, args ...any) error {
@@ -97,10 +102,10 @@ func (s *Store) wrap(err error, format string, args ...any) error {
 // the link's name.
 func (s *Store) id(ns oplog.Namespace) string { return s.link + "/" + string(ns) }
 
-// Read reads all requests that are majority-committed. If documents are damaged, it returns those that are not,
+// Read reads all requests. They are majority-committed, and not older than what was confirmed before. If documents are damaged, it returns those that are not,
 // and an error for all others: see Damaged.
 func (s *Store) Read(ctx context.Context) (Requests, error) {
-	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Requests, "majority", metadata.OfLink(s.link))
+	docs, err := s.requests.Read(ctx)
 	if err != nil {
 		return Requests{}, s.wrap(err, "read the requests")
 	}

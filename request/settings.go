@@ -1,6 +1,7 @@
 package request
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"time"
@@ -87,6 +88,17 @@ func (s *Store) parseSettings(doc bson.Raw) (Settings, error) {
 		return Settings{}, s.damaged("field " + r.Err().Error())
 	}
 	return st, nil
+}
+
+// sameSettings reports whether two documents have the same Settings: a request that is counted changes none. One that cannot be read is
+// like no other.
+func (s *Store) sameSettings(a, b []bson.Raw) bool {
+	was, _, errA := s.parseAll(a)
+	now, _, errB := s.parseAll(b)
+	if errA != nil || errB != nil {
+		return slices.EqualFunc(a, b, func(a, b bson.Raw) bool { return bytes.Equal(a, b) })
+	}
+	return was.found == now.found && was.rev == now.rev
 }
 
 // damaged returns the error for a document that was changed by something else.
