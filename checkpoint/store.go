@@ -129,6 +129,22 @@ func (s *Store) load(ctx context.Context, as func(mongo.Command) mongo.Command) 
 	return link.State, true, nil
 }
 
+// Find is Load, but waits while the target's primary has the link and does not know yet that a majority has it: Load finds none then, also
+// if the link was created long before the primary was elected.
+func (s *Store) Find(ctx context.Context) (st State, found bool, err error) {
+	err = s.patience().Do(ctx, func() error {
+		if st, found, err = s.Load(ctx); err != nil || found {
+			return err
+		}
+		_, newer, err := s.Newest(ctx)
+		if err == nil && newer {
+			err = s.wrap(&metadata.UnsettledError{What: "it"}, "look for it")
+		}
+		return err
+	})
+	return st, found, err
+}
+
 // Newest reads the link as the target's primary has it; it returns false if there is none. It has every write that was confirmed before, while
 // Load may miss one: a new primary does not know at once that a majority has it. The target may still roll the result back, with
 // everything that is written after it.

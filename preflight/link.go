@@ -34,7 +34,7 @@ func (c *checker) link(ctx context.Context, s *server) error {
 			}
 			c.report.Vacancy = &v
 		}
-		c.report.Link, c.report.Found, err = store.Load(ctx)
+		c.report.Link, c.report.Found, err = store.Find(ctx)
 		return err
 	})
 	switch _, refused := refusal(err); {
@@ -308,7 +308,7 @@ func (c *checker) created(ctx context.Context, s *server) (bool, error) {
 	}
 	found := false
 	err = again(ctx, func() error {
-		_, found, err = store.Load(ctx)
+		_, found, err = store.Find(ctx)
 		return err
 	})
 	if err != nil || !found {

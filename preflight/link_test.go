@@ -1,9 +1,11 @@
 package preflight
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -117,5 +120,30 @@ func TestCutoverUnknownSource(t *testing.T) {
 		if err := c.knownSource(); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
+	}
+}
+
+// TestLinkElected: a link that exists is found, and its data are no reason to end, also if the target's primary was just elected, and does not
+// know yet that a majority has the link.
+func TestLinkElected(t *testing.T) {
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Moods: mongosim.GentleMoods("nothing here begins another attempt")})
+	target := &client.Elected{Caller: client.Open(t, driver.Config{URI: set.URI()})}
+	must.Get(target.Call(t.Context(), mongo.Command{DB: "shop", Body: must.Marshal(t, bson.D{{Key: "create", Value: "a"}})}))(t)
+	at := oplog.NewOpTime(100, 1, 1)
+	for name, check := range map[string]func(*checker, context.Context, *server) error{"first": (*checker).link, "data": (*checker).existing} {
+		store := must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: name}))(t)
+		must.Succeed(t, store.Prepare(t.Context()))
+		target.Elect(t)
+		must.Succeed(t, store.Create(t.Context(), checkpoint.State{
+			Source: checkpoint.Source{SetName: "rs0", RBID: 1, Host: "a:1"}, Writers: 1, Applied: at, AppliedWall: 100_000, FetchFrom: at,
+		}))
+		learnt := time.AfterFunc(100*time.Millisecond, target.Learn)
+		c := &checker{cfg: Config{Link: name, MetaDB: "replicator", Scope: must.Get(scope.New(scope.Config{}))(t), Copy: true}, source: &server{name: "rs0"}}
+		if err := check(c, t.Context(), &server{caller: target}); err != nil || c.report.Err() != nil || !c.report.Found {
+			t.Errorf("%s: %v, found %t: %v", name, err, c.report.Found, c.report.Findings)
+		}
+		learnt.Stop()
+		target.Learn()
 	}
 }

@@ -114,7 +114,7 @@ func newPromotion(ctx context.Context, cfg *Config, target pipeline.Cluster) (*p
 	if err != nil {
 		return nil, err
 	}
-	state, found, err := store.Load(ctx)
+	state, found, err := store.Find(ctx)
 	if err != nil {
 		return nil, err
 	}

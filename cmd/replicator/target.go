@@ -119,7 +119,7 @@ func patiently(ctx context.Context, do func() error) error {
 // loaded returns the state of a link, and whether it exists.
 func loaded(ctx context.Context, store *checkpoint.Store) (st checkpoint.State, found bool, err error) {
 	err = patiently(ctx, func() error {
-		st, found, err = store.Load(ctx)
+		st, found, err = store.Find(ctx)
 		return err
 	})
 	return st, found, err

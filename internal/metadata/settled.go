@@ -37,15 +37,18 @@ type Settled struct {
 	read  bool       // whether anything was
 }
 
-// unsettledError reports that a primary has something of which it does not know that a majority has it.
-type unsettledError struct{ what string }
+// UnsettledError reports that a primary has something of which it does not know that a majority has it.
+type UnsettledError struct {
+	// What names that.
+	What string
+}
 
-func (e *unsettledError) Error() string {
-	return "the target's primary does not know yet that a majority has all of " + e.what + " that it has itself"
+func (e *UnsettledError) Error() string {
+	return "the target's primary does not know yet that a majority has all of " + e.What + " that it has itself"
 }
 
 // Kind returns that it passes: an entry of the primary's own term is majority-committed, or another primary is elected.
-func (*unsettledError) Kind() servererr.Kind { return servererr.Transient }
+func (*UnsettledError) Kind() servererr.Kind { return servererr.Transient }
 
 // Read returns the documents, sorted by their bytes.
 func (s *Settled) Read(ctx context.Context) (docs []bson.Raw, err error) {
@@ -61,7 +64,7 @@ func (s *Settled) Read(ctx context.Context) (docs []bson.Raw, err error) {
 }
 
 func isUnsettled(err error) bool {
-	_, is := errors.AsType[*unsettledError](err)
+	_, is := errors.AsType[*UnsettledError](err)
 	return is
 }
 
@@ -77,7 +80,7 @@ func (s *Settled) once(ctx context.Context) ([]bson.Raw, error) {
 	case err != nil:
 		return nil, err
 	case !s.same(has, committed):
-		return nil, &unsettledError{fmt.Sprintf("%s.%s", s.DB, s.Collection)}
+		return nil, &UnsettledError{What: s.DB + "." + s.Collection}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
