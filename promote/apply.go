@@ -61,7 +61,7 @@ func (pr *promotion) once(ctx context.Context) error {
 	if err != nil {
 		return pr.ended(ctx, err)
 	}
-	pr.state = link.State()
+	pr.adopt(link.State())
 	if err := pr.may(); err != nil {
 		return err
 	}
@@ -105,6 +105,14 @@ func (pr *promotion) once(ctx context.Context) error {
 	}
 	pr.rec.Over = &o
 	return nil
+}
+
+// adopt makes a state that was acquired that of the promotion. The one that was found may be older: a process that led may have left out
+// a collection since.
+func (pr *promotion) adopt(st checkpoint.State) {
+	pr.state, pr.rec.LeftOut = st, leftOut(st.LeftOut)
+	pr.settings.Writers = st.Writers
+	pr.settings.Scope = resync.Without(pr.cfg.Pipeline.Scope, pr.rec.LeftOut)
 }
 
 // ended reports the end of a link that this run, or another one, has recorded.
