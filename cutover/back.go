@@ -252,7 +252,7 @@ const foundAtMost = 1000
 // examine reads the target's oplog since the target stood still. It returns the optime up to which
 // it contains no write to a mirrored namespace, or ErrTouched.
 func (b *Back) examine(ctx context.Context, link string, names *scope.Scope) (guard.State, error) {
-	newest, err := replset.NewestEntry(ctx, mongo.Reads(b.cfg.Target), replset.Majority)
+	newest, err := replset.NewestCommitted(ctx, mongo.Reads(b.cfg.Target))
 	if err != nil {
 		return guard.State{}, err
 	}

@@ -88,6 +88,18 @@ func NewestEntry(ctx context.Context, member mongo.Caller, level Level) (Entry, 
 	return entry(ctx, member, newest(level), "newest")
 }
 
+// NewestCommitted returns an entry that a majority has, at or after all that the member had when it was asked. NewestEntry at Majority may return one
+// before a write that was confirmed: a primary that was just elected does not know at once what a majority has. So this waits until it knows.
+func NewestCommitted(ctx context.Context, member mongo.Caller) (Entry, error) {
+	has, err := NewestEntry(ctx, member, Local)
+	if err != nil {
+		return has, err
+	}
+	f := newest(Majority)
+	f.After = has.OpTime.TS
+	return entry(ctx, member, f, "newest")
+}
+
 func entry(ctx context.Context, member mongo.Caller, f Find, which string) (Entry, error) {
 	_, doc, err := f.Run(ctx, member)
 	var e Entry
