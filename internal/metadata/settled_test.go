@@ -53,8 +53,8 @@ func TestSettled(t *testing.T) {
 	v.local = []int{1}
 	reads(1, "local", "majority")
 	v.local = nil
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(nil)
 	if _, err := s.Read(ctx); err == nil || !strings.Contains(err.Error(), "m.c") {
 		t.Errorf("got %v", err)
 	}
