@@ -270,7 +270,7 @@ func (s *Store) get(ctx context.Context, id string) (Record, error) {
 }
 
 // Settings reads the Settings. They are majority-committed: those that take effect are not rolled
-// back. And they are not older than what was confirmed before: a link that was paused is paused.
+// back. And they are not older than the last confirmed ones: a link that was paused is paused.
 func (s *Store) Settings(ctx context.Context) (Settings, error) {
 	docs, err := s.settings.Read(ctx)
 	if err != nil {

@@ -102,7 +102,7 @@ func (s *Store) wrap(err error, format string, args ...any) error {
 // the link's name.
 func (s *Store) id(ns oplog.Namespace) string { return s.link + "/" + string(ns) }
 
-// Read reads all requests. They are majority-committed, and not older than what was confirmed before. If documents are damaged, it returns those that are not,
+// Read reads all requests. They are majority-committed, and not older than the last confirmed ones. If documents are damaged, it returns those that are not,
 // and an error for all others: see Damaged.
 func (s *Store) Read(ctx context.Context) (Requests, error) {
 	docs, err := s.requests.Read(ctx)

@@ -14,11 +14,11 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// Settled reads the documents that a filter matches such that they are not rolled back, and not older than what was confirmed before. With
+// Settled reads the documents that a filter matches such that they are not rolled back, and not older than those that were confirmed before. With
 // read concern majority alone they may be: a primary that was just elected does not know at once that a majority has what its predecessor
 // has confirmed. So it compares with what the primary has, which includes that:
 //
-//	the primary has what was returned last ──▶ returned at once: a majority has had it
+//	the primary has the same as was returned last ──▶ returned at once: a majority has had it
 //	otherwise: what the primary has == what a majority has ──▶ returned
 //	           else ──▶ both are read again, for half a minute
 //

@@ -34,7 +34,7 @@ func (v *twoViews) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) 
 	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "m.c"}, {Key: "firstBatch", Value: docs}}}})
 }
 
-// TestSettled: what was returned before is asked for once, in any order; what is new, once a majority has it.
+// TestSettled: documents that were returned before are asked for once, in any order; new ones are returned once a majority has them.
 func TestSettled(t *testing.T) {
 	t.Parallel()
 	v := &twoViews{local: []int{1, 2}, majority: []int{2, 1}}

@@ -28,5 +28,5 @@
 // ranges that its own verification has stored.
 //
 // Therefore documents are read as the target's primary has them. A failover may roll back what nothing has confirmed yet, and the observation
-// is still right; a read that returned less than what was confirmed could call a link verified after a difference was found.
+// is still right; a read that returned fewer than the confirmed ones could call a link verified after a difference was found.
 package standing

@@ -283,8 +283,8 @@ var fields = []string{
 	"ns", "source", "sourceAt", "joined", "is", "fault", "mark", "differed", "repaired", "pass.found", "pass.more", "pass.told", "pass.toldMore", "pass.round", "pass.source", "n", "complete", "began", "at", "listed", "begins", "last",
 }
 
-// find reads documents as the target's primary has them: that is all that was confirmed before, while with read concern majority a primary that was
-// just elected could return what was stored before a difference was found. A failover may roll back what nothing has confirmed; it was right: see the
+// find reads documents as the target's primary has them: all confirmed writes are among them, while with read concern majority a primary that was
+// just elected could return them as they were before a difference was found. A failover may roll back what nothing has confirmed; it was right: see the
 // package.
 func (s *Store) find(ctx context.Context, filter func([]byte) []byte, only ...string) ([]bson.Raw, error) {
 	docs, err := mongo.Retry{For: time.Minute}.ReadAll(ctx, s.Target, nil, s.DB, metadata.Document(func(dst []byte) []byte {
