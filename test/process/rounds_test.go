@@ -138,7 +138,7 @@ func (r *rounds) tell() {
 	if !r.Failed() {
 		return
 	}
-	r.Logf("seed %d, a round of %q; the link: %+v", r.seed, r.kind, r.witness.link)
+	r.Logf("seed %d, a round of %q; the link: %+v", r.seed, r.kind, r.witness.links[link])
 	for i, s := range r.slots {
 		_ = s.cmd.Process.Kill()
 		select {
@@ -175,7 +175,7 @@ func (r *rounds) round(i int, kind string, run func(r *rounds, leader *slot) *sl
 		if err != nil {
 			r.Fatal(err)
 		}
-		return slices.Equal(r.witness.terms(), []int64{r.witness.link.Term})
+		return slices.Equal(r.witness.terms(), []int64{r.witness.links[link].Term})
 	})
 	if r.Failed() {
 		r.Fatalf("round %d", i)
@@ -184,7 +184,7 @@ func (r *rounds) round(i int, kind string, run func(r *rounds, leader *slot) *sl
 	if all := r.without[kind]; len(all) > 0 {
 		last = all[len(all)-1].Round(time.Millisecond).String()
 	}
-	r.Logf("round %d, %s: %s without a leader, term %d, %s in all", i, kind, last, r.witness.link.Term, time.Since(began).Round(time.Millisecond))
+	r.Logf("round %d, %s: %s without a leader, term %d, %s in all", i, kind, last, r.witness.links[link].Term, time.Since(began).Round(time.Millisecond))
 }
 
 // within waits until done says so. No process may end by itself meanwhile.

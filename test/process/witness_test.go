@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -31,8 +32,9 @@ type witness struct {
 	store   *memstore.Store
 	grouper *memstore.Grouper
 	after   oplog.OpTime
-	// link is the lease as it is after the last entry, lanes the lanes' documents.
-	link  lease.Record
+	// links are the leases as they are after the last entry, by the names of the links: a collection that is
+	// copied again has a link of its own. lanes are the lanes' documents.
+	links map[string]lease.Record
 	lanes map[string]laneAt
 	ids   map[bson.ObjectID]bool // of all grants
 	// moved reports that the present group has changed a lane's document.
@@ -50,7 +52,7 @@ type laneAt struct {
 }
 
 func newWitness() (*witness, error) {
-	w := &witness{lanes: map[string]laneAt{}, ids: map[bson.ObjectID]bool{}}
+	w := &witness{links: map[string]lease.Record{}, lanes: map[string]laneAt{}, ids: map[bson.ObjectID]bool{}}
 	w.store = memstore.New(memstore.Config{
 		Ignore:   func(ns oplog.Namespace) bool { return ns.DB() != "replicator" },
 		OnUpdate: func(_ bson.Raw, op *oplog.Op, post bson.Raw) { w.see(op.NS, post) },
@@ -117,16 +119,16 @@ func (w *witness) see(ns oplog.Namespace, doc bson.Raw) {
 		if r.Err() != nil {
 			w.fault("%s: %w", ns, r.Err())
 		}
-		w.seeLink(now)
+		w.seeLink(doc.Lookup("_id").StringValue(), now)
 	case "replicator." + metadata.Lanes:
 		w.moved = true
 		w.seeLane(doc)
 	}
 }
 
-func (w *witness) seeLink(now lease.Record) {
-	was := w.link
-	w.link = now
+func (w *witness) seeLink(name string, now lease.Record) {
+	was := w.links[name]
+	w.links[name] = now
 	switch {
 	case now.Grant.ID.IsZero() || was.Instance != now.Instance: // a new document
 	case now.Term == was.Term && now.Grant.ID == was.Grant.ID:
@@ -149,7 +151,9 @@ func (w *witness) seeLink(now lease.Record) {
 
 func (w *witness) seeLane(doc bson.Raw) {
 	r := metadata.NewReader(doc)
-	id := doc.Lookup("_id").String()
+	id := doc.Lookup("_id").StringValue()
+	of, _, _ := strings.Cut(id, "/")
+	term := w.links[of].Term
 	ts := r.Timestamp("ts")
 	now := laneAt{term: r.Int64("term"), position: checkpoint.Position{OpTime: oplog.OpTime{TS: ts, Term: r.Int64("t")}, Op: r.Int64("op")}}
 	if r.Err() != nil {
@@ -162,18 +166,56 @@ func (w *witness) seeLane(doc bson.Raw) {
 		w.fault("lane %s has term %d after %d", id, now.term, was.term)
 	case found && now.position.Compare(was.position) < 0:
 		w.fault("lane %s went back from %s to %s", id, was.position, now.position)
-	case now.term > w.link.Term:
-		w.fault("lane %s has term %d, its link %d", id, now.term, w.link.Term)
-	case now.term < w.link.Term && now.term == was.term:
+	case now.term > term:
+		w.fault("lane %s has term %d, its link %d", id, now.term, term)
+	case now.term < term && now.term == was.term:
 		w.old++
 	}
 }
 
-// terms are the terms of the lanes, each once.
+// terms are the terms of the lanes of the processes' link, each once.
 func (w *witness) terms() []int64 {
 	seen := map[int64]bool{}
-	for _, l := range w.lanes {
-		seen[l.term] = true
+	for id, l := range w.lanes {
+		if strings.HasPrefix(id, link+"/") {
+			seen[l.term] = true
+		}
 	}
 	return slices.Sorted(maps.Keys(seen))
+}
+
+// TestWitnessOfParts: the lease and the lanes of a collection that is copied again are its own, and so are those of the link.
+func TestWitnessOfParts(t *testing.T) {
+	t.Parallel()
+	w, err := newWitness()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lane := func(id string, term int64, at uint32) {
+		doc, err := bson.Marshal(bson.D{
+			{Key: "_id", Value: id},
+			{Key: "term", Value: term},
+			{Key: "ts", Value: bson.Timestamp{T: at, I: 1}},
+			{Key: "t", Value: int64(1)},
+			{Key: "op", Value: int64(0)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.seeLane(doc)
+	}
+	const part = "resync-0123456789abcdef"
+	w.seeLink(link, lease.Record{Term: 4})
+	lane(link+"/0", 4, 100)
+	w.seeLink(part, lease.Record{Term: 1})
+	lane(part+"/0", 1, 90)
+	lane(link+"/0", 4, 101)
+	if len(w.faults) > 0 || !slices.Equal(w.terms(), []int64{4}) {
+		t.Errorf("faults %v, terms %v", w.faults, w.terms())
+	}
+	lane(part+"/0", 2, 91)
+	lane(link+"/0", 5, 102)
+	if len(w.faults) != 2 {
+		t.Errorf("terms that no link has are not found: %v", w.faults)
+	}
 }
