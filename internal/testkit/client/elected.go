@@ -27,7 +27,11 @@ const looksEvery = 5 * time.Millisecond
 // Elect is called before the writes that the primary is not to know: it takes effect with the first read after them, if Learn was not called.
 func (e *Elected) Elect(t T) {
 	t.Helper()
-	at := must.Get(mongo.OperationTime(t.Context(), e.Caller))(t)
+	e.ElectAt(must.Get(mongo.OperationTime(t.Context(), e.Caller))(t))
+}
+
+// ElectAt makes the primary one that does not know that a majority has anything later than at.
+func (e *Elected) ElectAt(at bson.Timestamp) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.at = at
