@@ -321,6 +321,7 @@ type link interface {
 	Barrier() lane
 	Verify(ctx context.Context, txn *mongo.Txn, lanes []checkpoint.Position) error
 	Routes(ctx context.Context) (checkpoint.Rerouting, error)
+	RaiseRouting(ctx context.Context, routing int) error
 	KeepBack(ctx context.Context, list []checkpoint.KeptBack) error
 	Gaps() checkpoint.Gaps
 	OpenCuts(ctx context.Context) ([]checkpoint.Cut, error)

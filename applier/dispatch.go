@@ -392,6 +392,9 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 	case !r.oneLane:
 		h = oplog.HashID(r.seed, op.ID)
 		o.hash, o.op.hash = h|1, h
+		if r.few.n > 0 {
+			h = r.few.first + h%r.few.n
+		}
 	case !r.ordered:
 		// For the plan. Here the entries are read in their order in memory.
 		o.op.hash = oplog.HashID(r.seed, op.ID)

@@ -14,6 +14,8 @@ const (
 	keyByID = "byID"
 	// keyOneLane counts collections that have one lane.
 	keyOneLane = "oneLane"
+	// keyFew counts collections that have a few lanes.
+	keyFew     = "fewLanes"
 	keyOpTime  = "optime"
 	keyLane    = "lane"
 	keyFrom    = "from"

@@ -144,6 +144,7 @@ func (h *fakeLink) Routes(context.Context) (checkpoint.Rerouting, error) {
 	return checkpoint.Rerouting{}, nil
 }
 
+func (h *fakeLink) RaiseRouting(context.Context, int) error            { return nil }
 func (h *fakeLink) Gaps() checkpoint.Gaps                              { return h.gaps }
 func (h *fakeLink) OpenCuts(context.Context) ([]checkpoint.Cut, error) { return nil, nil }
 func (h *fakeLink) Confirm(context.Context, checkpoint.Cut) (bool, error) {

@@ -19,6 +19,10 @@ import (
 // see TestRoutingIsStable.
 const Routing = 1
 
+// KnowsRouting reports whether an applier can continue a link with this version of the rules.
+// Version 1 with recorded few lanes is version 2: see few.go.
+func KnowsRouting(version int) bool { return version == Routing || version == checkpoint.RoutingFew }
+
 // routes caches the targets and lanes of namespaces, until a command changes the catalog.
 //
 // Whether a collection has one lane is decided by the record in the metadata, not by the
@@ -40,6 +44,11 @@ type routes struct {
 	// thin are those of them that have one lane because they have few operations, not
 	// because their order requires it.
 	thin map[oplog.Namespace]bool
+	// few are those with a few lanes, according to the record; raised: it may have such.
+	few    map[oplog.Namespace]fewLanes
+	raised bool
+	// void are those that must not have a record of lanes before it is raised.
+	void []oplog.Namespace
 	// frozen: the lanes were apart at the start, up to until, and the log has not passed
 	// that.
 	frozen bool
@@ -67,7 +76,9 @@ type route struct {
 	// inTurn: the catalog requires one lane, and the frozen record has several.
 	inTurn bool
 	// kept: operations after since are kept back.
-	kept  bool
+	kept bool
+	// few are its lanes, if it has neither one nor all.
+	few   fewLanes
 	since checkpoint.Position
 	// The fields below change with each operation, and lanes read those above: they have a
 	// cache line of their own.
@@ -83,6 +94,7 @@ func (r *routes) init(a *Applier) {
 	r.a = a
 	st := a.link.State()
 	_, r.until, r.frozen = st.Apart()
+	r.raised = st.Routing >= checkpoint.RoutingFew
 	r.kept = make(map[oplog.Namespace]checkpoint.Position, len(st.KeptBack))
 	for _, k := range st.KeptBack {
 		r.kept[k.NS] = k.Since
@@ -100,8 +112,12 @@ func (r *routes) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.oneLane, r.thin = make(map[oplog.Namespace]bool, recorded.Len()), map[oplog.Namespace]bool{}
+	r.oneLane, r.thin, r.few = make(map[oplog.Namespace]bool, recorded.Len()), map[oplog.Namespace]bool{}, map[oplog.Namespace]fewLanes{}
 	r.changed(recorded)
+	for _, ns := range recorded.Void {
+		r.oneLane[ns] = true
+	}
+	r.void = recorded.Void
 	return nil
 }
 
@@ -109,13 +125,21 @@ func (r *routes) load(ctx context.Context) error {
 func (r *routes) changed(change checkpoint.Rerouting) {
 	for _, ns := range change.OneLane {
 		r.oneLane[ns] = true
+		delete(r.few, ns)
 	}
 	for _, ns := range change.Thin {
 		r.oneLane[ns], r.thin[ns] = true, true
+		delete(r.few, ns)
+	}
+	for _, few := range change.Few {
+		r.few[few.NS] = fewLanes{n: uint32(few.Lanes), first: uint32(few.First)} //nolint:gosec // at most MaxWriters
+		delete(r.oneLane, few.NS)
+		delete(r.thin, few.NS)
 	}
 	for _, ns := range change.ByID {
 		delete(r.oneLane, ns)
 		delete(r.thin, ns)
+		delete(r.few, ns)
 	}
 }
 
@@ -172,7 +196,7 @@ func (r *routes) find(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*
 			return nil, err
 		}
 	}
-	to.oneLane = r.oneLane[to.target]
+	to.oneLane, to.few = r.oneLane[to.target], r.few[to.target]
 	return to, nil
 }
 
@@ -186,9 +210,10 @@ func (r *routes) find(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*
 func (r *routes) differences() checkpoint.Rerouting {
 	colls, dbs := r.a.cfg.Catalog.Known()
 	var change checkpoint.Rerouting
-	stays := map[oplog.Namespace]bool{}
+	stays, there := map[oplog.Namespace]bool{}, map[oplog.Namespace]bool{}
 	for _, c := range colls {
 		_, kept := r.kept[c.NS]
+		there[c.NS] = kept || c.Type == catalog.TypeCollection
 		if !kept && (c.Type != catalog.TypeCollection || !c.Ordered && !r.thin[c.NS]) {
 			continue
 		}
@@ -206,6 +231,11 @@ func (r *routes) differences() checkpoint.Rerouting {
 	}
 	for ns := range r.oneLane {
 		if !stays[ns] && read[ns.DB()] {
+			change.ByID = append(change.ByID, ns)
+		}
+	}
+	for ns := range r.few {
+		if !there[ns] && read[ns.DB()] {
 			change.ByID = append(change.ByID, ns)
 		}
 	}
@@ -260,7 +290,8 @@ func (d *dispatcher) reroute(ctx context.Context, at checkpoint.Position, change
 		return nil
 	}
 	d.cfg.Observer.Log(slog.LevelInfo, rerouted, slog.Int(keyOneLane, len(change.OneLane)+len(change.Thin)),
-		slog.Int(keyByID, len(change.ByID)), slog.String(keyNS, someOf(slices.Concat(change.OneLane, change.Thin), change.ByID)))
+		slog.Int(keyFew, len(change.Few)), slog.Int(keyByID, len(change.ByID)),
+		slog.String(keyNS, someOf(slices.Concat(change.OneLane, change.Thin, namesOf(change.Few)), change.ByID)))
 	return nil
 }
 

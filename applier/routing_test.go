@@ -209,8 +209,8 @@ func TestInTurn(t *testing.T) {
 // shows whether it is in the target. A change of this table must raise Routing.
 func TestRoutingIsStable(t *testing.T) {
 	t.Parallel()
-	if Routing != 1 {
-		t.Fatal("the table is of version 1 of the routing")
+	if Routing != 1 || checkpoint.RoutingFew != 2 {
+		t.Fatal("the table is of versions 1 and 2 of the routing")
 	}
 	coll := &catalog.Collection{Type: catalog.TypeCollection}
 	for _, tc := range []struct {
@@ -219,23 +219,29 @@ func TestRoutingIsStable(t *testing.T) {
 		oneLane bool
 		writers int
 		want    int
+		few     fewLanes
 	}{
-		{"a.b", int32(1), false, 16, 13},
-		{"a.b", 1.0, false, 16, 13},
-		{"a.b", int64(1), false, 7, 1},
-		{"a.b", "x", false, 16, 4},
-		{"a.b", bson.ObjectID{1, 2, 3}, false, 16, 4},
-		{"a.b", bson.D{{Key: "k", Value: int32(5)}}, false, 16, 0},
-		{"a.b", int32(1), true, 16, 6},
-		{"a.b", "y", true, 16, 6},
-		{"shop.orders", int32(1), false, 256, 118},
-		{"shop.orders", int32(1), true, 256, 97},
+		{"a.b", int32(1), false, 16, 13, fewLanes{}},
+		{"a.b", 1.0, false, 16, 13, fewLanes{}},
+		{"a.b", int64(1), false, 7, 1, fewLanes{}},
+		{"a.b", "x", false, 16, 4, fewLanes{}},
+		{"a.b", bson.ObjectID{1, 2, 3}, false, 16, 4, fewLanes{}},
+		{"a.b", bson.D{{Key: "k", Value: int32(5)}}, false, 16, 0, fewLanes{}},
+		{"a.b", int32(1), true, 16, 6, fewLanes{}},
+		{"a.b", "y", true, 16, 6, fewLanes{}},
+		{"shop.orders", int32(1), false, 256, 118, fewLanes{}},
+		{"shop.orders", int32(1), true, 256, 97, fewLanes{}},
+		{"a.b", int32(1), false, 16, 0, fewLanes{2, 15}},
+		{"a.b", int32(1), false, 16, 8, fewLanes{4, 7}},
+		{"a.b", "x", false, 16, 4, fewLanes{8, 0}},
+		{"a.b", int64(1), false, 7, 0, fewLanes{2, 6}},
+		{"shop.orders", int32(1), false, 256, 62, fewLanes{128, 200}},
 	} {
 		a := fakeApplier(t, &nullTarget{}, tc.writers, nil)
 		d := newDispatcher(a)
 		d.routes.oneLane = map[oplog.Namespace]bool{}
 		d.routes.known[tc.ns] = &route{
-			source: tc.ns, inScope: true, target: tc.ns, collection: coll, isCollection: true, seed: oplog.HashNamespace(tc.ns), oneLane: tc.oneLane,
+			source: tc.ns, inScope: true, target: tc.ns, collection: coll, isCollection: true, seed: oplog.HashNamespace(tc.ns), oneLane: tc.oneLane, few: tc.few,
 		}
 		raw := must.Get(bson.Marshal(append(bson.D{
 			{Key: "ts", Value: optimeOf(1).TS}, {Key: "t", Value: int64(1)}, {Key: "v", Value: int64(2)}, {Key: "wall", Value: bson.DateTime(1)},

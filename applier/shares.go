@@ -80,24 +80,32 @@ func (d *dispatcher) compareShares(ctx context.Context) error {
 		return nil
 	}
 	defer s.next()
-	switch {
-	case s.rest > 0:
+	resting := s.rest > 0
+	if resting {
 		s.rest--
-		return nil
+	}
+	switch {
 	case len(d.writers) == 1, d.routes.frozen, len(d.routes.kept) > 0, d.isCut(), d.isCrossed(d.last), !d.last.After(d.barrierAnnounced.OpTime):
 		// What an earlier attempt has begun must reach the lanes that it was given to, and
 		// a barrier would wait for index builds.
 		return nil
 	}
-	change := d.routes.byShare(s, len(d.writers))
+	change := d.routes.byShare(s, len(d.writers), resting)
 	if change.Len() == 0 {
 		return nil
 	}
+	few := change.Few
 	// After a barrier anything may change: the records of dropped collections go as well.
 	rest := d.routes.differences()
-	change.OneLane, change.ByID = rest.OneLane, append(change.ByID, rest.ByID...)
+	change.OneLane, change.ByID, change.Few = rest.OneLane, append(change.ByID, rest.ByID...), nil
 	s.rest = d.cfg.ShareRest
+	if len(few) > 0 {
+		change.ByID = append(change.ByID, d.routes.void...)
+	}
 	if err := d.rerouteHere(ctx, change); err != nil {
+		return err
+	}
+	if err := d.giveFew(ctx, few); err != nil {
 		return err
 	}
 	d.routes.forget()
@@ -106,8 +114,9 @@ func (d *dispatcher) compareShares(ctx context.Context) error {
 	return nil
 }
 
-// byShare returns the changes that the counted shares suggest.
-func (r *routes) byShare(s *shares, lanes int) checkpoint.Rerouting {
+// byShare returns the changes that the counted shares suggest: while they rest, only those that
+// cannot wait.
+func (r *routes) byShare(s *shares, lanes int, resting bool) checkpoint.Rerouting {
 	var change checkpoint.Rerouting
 	few, many := thinLimit(s.ops, lanes), heavyLimit(s.ops, lanes)
 	thin := 0
@@ -117,21 +126,30 @@ func (r *routes) byShare(s *shares, lanes int) checkpoint.Rerouting {
 			earlier[to.source] += to.ops
 		}
 	}
+	p := partition{all: lanes, ops: s.ops, loads: make([]int, lanes)}
 	for _, to := range s.met {
-		if to.collection == nil || to.ordered || to.direct || !r.isKnown(to) {
-			continue // its order requires a lane, or it was looked up again
+		if to.collection == nil || !r.isKnown(to) {
+			continue // it was looked up again
 		}
 		ops := to.ops + earlier[to.source]
 		switch {
+		case to.ordered || to.direct:
+			p.add(to.seed, ops) // its order requires a lane
 		case !to.oneLane && ops <= few:
 			change.Thin = append(change.Thin, to.target)
 			thin += ops
+			p.add(to.seed, ops)
+		case !to.oneLane:
+			p.busy = append(p.busy, load{to: to, ops: ops, has: to.few})
 		case ops >= many && r.thin[to.target]:
-			change.ByID = append(change.ByID, to.target)
+			p.busy = append(p.busy, load{to: to, ops: ops, has: fewLanes{n: 1, first: to.seed % uint32(lanes)}, thin: true})
+		default:
+			p.add(to.seed, ops)
 		}
 	}
-	if thin*minThin < s.ops {
+	if thin*minThin < s.ops || resting {
 		change.Thin = nil
 	}
+	p.change(&change, resting)
 	return change
 }

@@ -45,7 +45,8 @@
 //
 // A lane's position has a meaning only together with the rule by which operations are
 // assigned to lanes. The field routing is the version of the rule, and the collection
-// routes has exceptions: collections of the target whose operations all go to one lane.
+// routes has exceptions: collections of the target whose operations all go to one lane, or
+// to a few ([FewLanes]).
 // Both change only if no lane is ahead of the others ([Link.SetRouting]), or if no affected
 // operation is between the positions of the lanes ([Lane.Reroute], in a transaction of the
 // barrier that commits with write concern majority).
@@ -105,7 +106,7 @@
 //	lanes   {_id: "LINK/3", term, ts, t, op, begun: {ts, t, op} or absent, writes}
 //	lanes   {_id: "LINK/barrier", the same}
 //	terms   {_id: LINK, term}                        of a link that was removed
-//	routes  {_id: "LINK/NS", ns, thin: true or absent}
+//	routes  {_id: "LINK/NS", ns, thin: true or absent, lanes, first: or absent}
 //	cuts    {_id: LINK, made: {term, number, source: {ts, t}, wall},
 //	         cuts: [{source: {ts, t}, wall, target, at}], the newest first}
 package checkpoint

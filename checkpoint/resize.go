@@ -71,8 +71,23 @@ func (h *Link) resize(ctx context.Context, cp Progress, writers int) error {
 		if err := h.Verify(ctx, txn, lanes); err != nil {
 			return err
 		}
+		if err := h.dropFew(ctx, txn); err != nil {
+			return err
+		}
 		return h.replaceLanes(ctx, txn, at, writers)
 	})
+}
+
+// dropFew removes the routes of collections with few lanes: there may be fewer lanes than those.
+// No operation lies between the positions of the lanes.
+func (h *Link) dropFew(ctx context.Context, txn *mongo.Txn) error {
+	cfg := &h.store.cfg
+	few := func(dst []byte) []byte {
+		return metadata.AppendDoc(metadata.Below(cfg.Link)(dst), "lanes", func(dst []byte) []byte {
+			return bsoncore.AppendBooleanElement(dst, "$exists", true)
+		})
+	}
+	return metadata.Run(ctx, txn, metadata.Delete(cfg.DB, metadata.Routes, few), -1)
 }
 
 // replaceLanes moves the remaining lanes to one position, and removes or adds the

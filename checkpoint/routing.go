@@ -95,6 +95,24 @@ func (h *Link) SetRouting(ctx context.Context, routing int) error {
 	}, "record its routing")
 }
 
+// RoutingFew is the version of the rule under which collections may have few lanes: see FewLanes.
+// A release that does not know it refuses the link while its lanes are apart, and otherwise
+// records its own version. For it, the records of such collections are like those of OneLane,
+// and so they are for everyone under its version.
+const RoutingFew = 2
+
+// RaiseRouting records a later version of the rule while lanes may be in use. Both versions
+// must assign all operations to the same lanes until the record of routes changes. The version
+// is majority-committed when RaiseRouting returns. State and Routes of this Link keep the one
+// with which it was acquired.
+func (h *Link) RaiseRouting(ctx context.Context, routing int) error {
+	return h.locked(ctx, func() error {
+		return h.update(ctx, func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "routing", int32(routing)) })
+		}, func(*mongo.Txn) error { return nil })
+	}, "raise its routing to %d", routing)
+}
+
 // appendFormat appends the versions of the format and of the routing rule.
 func appendFormat(dst []byte, routing int, kept []KeptBack) []byte {
 	dst = bsoncore.AppendInt32Element(dst, "version", versionOf(kept))
@@ -117,31 +135,69 @@ func (h *Link) Routes(ctx context.Context) (Rerouting, error) {
 		return routes, h.store.wrap(err, "read its routing")
 	}
 	for _, doc := range docs {
-		r := metadata.NewReader(doc)
-		ns := oplog.Namespace(r.Text("ns"))
-		if thin, ok := doc.Lookup("thin").BooleanOK(); ok && thin {
-			routes.Thin = append(routes.Thin, ns)
-		} else {
-			routes.OneLane = append(routes.OneLane, ns)
-		}
-		if r.Err() != nil {
-			err := &metadata.DamagedError{Link: cfg.Link, What: fmt.Sprintf("a document of %s: field %v", metadata.Routes, r.Err())}
+		if err := h.readRoute(doc, &routes); err != nil {
+			err := &metadata.DamagedError{Link: cfg.Link, What: fmt.Sprintf("a document of %s: field %v", metadata.Routes, err)}
 			return Rerouting{}, h.store.wrap(err, "read its routing")
 		}
 	}
 	return routes, nil
 }
 
-// Rerouting is a change of the result of OneLane.
+// readRoute adds what a document of the routes says.
+func (h *Link) readRoute(doc bson.Raw, routes *Rerouting) error {
+	r := metadata.NewReader(doc)
+	ns := oplog.Namespace(r.Text("ns"))
+	few := r.Has("lanes") || r.Has("first")
+	if few && h.state.Routing < RoutingFew {
+		// Its lanes may have changed their number, too.
+		routes.Void = append(routes.Void, ns)
+		return r.Err()
+	}
+	if few {
+		lanes, first := r.Int64("lanes"), r.Int64("first")
+		n := int64(len(h.lanes))
+		switch {
+		case r.Err() != nil:
+		case lanes < 1 || lanes > n:
+			r.Fault("lanes", fmt.Sprintf("from 1 to %d", n))
+		case first < 0 || first >= n:
+			r.Fault("first", fmt.Sprintf("from 0 to %d", n-1))
+		}
+		routes.Few = append(routes.Few, FewLanes{NS: ns, Lanes: int(lanes), First: int(first)})
+		return r.Err()
+	}
+	if thin, ok := doc.Lookup("thin").BooleanOK(); ok && thin {
+		routes.Thin = append(routes.Thin, ns)
+	} else {
+		routes.OneLane = append(routes.OneLane, ns)
+	}
+	return r.Err()
+}
+
+// FewLanes is a collection whose operations go to some lanes, by their documents: to Lanes of
+// them, First and the following ones. Lane 0 follows the last one.
+type FewLanes struct {
+	NS           oplog.Namespace
+	Lanes, First int
+}
+
+// Rerouting is a change of the result of Routes.
 type Rerouting struct {
 	// OneLane are the collections whose operations go to one lane from now on, ByID
 	// those whose operations go to the lanes of their documents again. Thin are like
 	// OneLane, for another reason: they have few operations.
 	OneLane, ByID, Thin []oplog.Namespace
+	// Few are those that have a few lanes from now on. The version of the routing must be
+	// RoutingFew.
+	Few []FewLanes
+	// Void, only in the result of Routes, are recorded to have a few lanes, but under a version
+	// without that: their operations go to one lane. Their records have to be removed (ByID)
+	// before the version is raised.
+	Void []oplog.Namespace
 }
 
 // Len returns the number of collections whose routing changes.
-func (r *Rerouting) Len() int { return len(r.OneLane) + len(r.ByID) + len(r.Thin) }
+func (r *Rerouting) Len() int { return len(r.OneLane) + len(r.ByID) + len(r.Thin) + len(r.Few) }
 
 // Reroute records a change of the routing at the position at, in a transaction of the
 // barrier that commits with write concern majority. If at is after the barrier, the
@@ -191,14 +247,17 @@ func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Pos
 func (s *Store) saveRoutes(ctx context.Context, txn *mongo.Txn, change Rerouting) error {
 	var add, remove []bson.Raw
 	for _, ns := range change.OneLane {
-		add = append(add, metadata.Insertion(routeID(s.cfg.Link, ns), func(dst []byte) []byte {
-			return bsoncore.AppendStringElement(dst, "ns", string(ns))
-		}))
+		add = append(add, s.route(ns, nil, "lanes", "first"))
 	}
 	for _, ns := range change.Thin {
-		add = append(add, metadata.Insertion(routeID(s.cfg.Link, ns), func(dst []byte) []byte {
-			return bsoncore.AppendBooleanElement(bsoncore.AppendStringElement(dst, "ns", string(ns)), "thin", true)
-		}))
+		add = append(add, s.route(ns, func(dst []byte) []byte {
+			return bsoncore.AppendBooleanElement(dst, "thin", true)
+		}, "lanes", "first"))
+	}
+	for _, few := range change.Few {
+		add = append(add, s.route(few.NS, func(dst []byte) []byte {
+			return bsoncore.AppendInt32Element(bsoncore.AppendInt32Element(dst, "lanes", int32(few.Lanes)), "first", int32(few.First))
+		}, "thin"))
 	}
 	for _, ns := range change.ByID {
 		remove = append(remove, metadata.Document(func(dst []byte) []byte {
@@ -219,4 +278,26 @@ func (s *Store) saveRoutes(ctx context.Context, txn *mongo.Txn, change Rerouting
 		}
 	}
 	return nil
+}
+
+// route returns the statement that records the routing of a collection: some fields are set, and
+// others removed.
+func (s *Store) route(ns oplog.Namespace, set func(dst []byte) []byte, unset ...string) bson.Raw {
+	st := metadata.Statement{Filter: metadata.ByID(routeID(s.cfg.Link, ns)), Upsert: true}
+	st.Change = func(dst []byte) []byte {
+		dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "ns", string(ns))
+			if set != nil {
+				dst = set(dst)
+			}
+			return dst
+		})
+		return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte {
+			for _, field := range unset {
+				dst = bsoncore.AppendStringElement(dst, field, "")
+			}
+			return dst
+		})
+	}
+	return st.Doc()
 }

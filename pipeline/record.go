@@ -10,7 +10,7 @@ import (
 // record records in the link's document how operations are assigned to lanes, and the filters,
 // if they are not there.
 func (p *Pipeline) record(ctx context.Context, link *checkpoint.Link, st checkpoint.State) error {
-	if st.Routing != applier.Routing {
+	if !applier.KnowsRouting(st.Routing) {
 		if err := link.SetRouting(ctx, applier.Routing); err != nil {
 			return err
 		}

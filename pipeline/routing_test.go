@@ -189,7 +189,7 @@ func TestUnrouted(t *testing.T) {
 		"another routing": func() {
 			r.onTarget("replicator", bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
 				{Key: "q", Value: bson.D{{Key: "_id", Value: "mirror"}}},
-				{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "version", Value: int32(2)}, {Key: "routing", Value: int32(applier.Routing + 1)}}}}},
+				{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "version", Value: int32(2)}, {Key: "routing", Value: int32(checkpoint.RoutingFew + 1)}}}}},
 			}}}})
 		},
 	} {

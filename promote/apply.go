@@ -78,7 +78,7 @@ func (pr *promotion) once(ctx context.Context) error {
 		ok = false
 	}
 	if ok && !found.Last.Before(st.Applied) {
-		if st.Routing != applier.Routing {
+		if !applier.KnowsRouting(st.Routing) {
 			if err := link.SetRouting(ctx, applier.Routing); err != nil {
 				return err
 			}
