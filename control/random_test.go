@@ -84,6 +84,9 @@ func (c *clerk) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 		o.note("%s: its %s does not arrive", c.name, name)
 		return nil, &mongo.LostError{Host: "target", Err: errKilled}
 	}
+	if level, _ := cmd.Body.Lookup("readConcern", "level").StringValueOK(); level == "majority" && o.one(3) {
+		o.elect()
+	}
 	reply, err := o.target.Call(ctx, cmd)
 	if slices.Contains([]string{"insert", "update", "delete", "findAndModify", "commitTransaction", "create"}, name) && err == nil {
 		o.confirmed(context.WithoutCancel(ctx))
@@ -113,13 +116,18 @@ func (o *office) step() {
 	case n < 4:
 		o.succeed()
 	case n < 6 && len(o.times) > 0:
-		at := o.times[max(0, len(o.times)-1-o.rand.IntN(8))]
-		o.note("an election: the primary knows what a majority had at %d:%d", at.T, at.I)
-		o.target.ElectAt(at)
+		o.elect()
 		o.look(o.clerks[len(o.clerks)-1])
 	default:
 		o.look(o.clerks[len(o.clerks)-1-min(len(o.clerks)-1, max(0, o.rand.IntN(6)-4))])
 	}
+}
+
+// elect makes the primary one that was just elected.
+func (o *office) elect() {
+	at := o.times[max(0, len(o.times)-1-o.rand.IntN(8))]
+	o.note("an election: the primary knows what a majority had at %d:%d", at.T, at.I)
+	o.target.ElectAt(at)
 }
 
 // ask makes a request.
