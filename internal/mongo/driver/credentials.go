@@ -19,8 +19,9 @@ import (
 // both. Where they are in files, these are read again once one of them has changed, so that a link outlasts a password
 // and a certificate. If the new ones cannot be used the last ones remain.
 type credentials struct {
-	opts *Options
-	http *http.Client // for logins that ask elsewhere
+	opts   *Options
+	http   *http.Client // for logins that ask elsewhere
+	source string       // the login's database; for mongodb+srv, DNS may have named it
 
 	mu          sync.Mutex           // guards the rest
 	login       driver.Authenticator // nil without one
@@ -32,6 +33,9 @@ type credentials struct {
 // newCredentials returns those that the driver's options have, and makes the options use them from then on.
 func newCredentials(o *Options, client *options.ClientOptions) (*credentials, error) {
 	c := &credentials{opts: o, http: client.HTTPClient, of: o.read}
+	if client.Auth != nil {
+		c.source = client.Auth.AuthSource
+	}
 	if err := c.take(client); err != nil {
 		return nil, shield(err, o.uri.secrets())
 	}
@@ -57,10 +61,11 @@ func (c *credentials) take(client *options.ClientOptions) error {
 	return nil
 }
 
-// refresh reads the files again if one of them has changed. The caller has mu.
+// refresh reads the files again if one of them has changed, or if they could not be used: it may have been for another
+// file, or for the owner of one. The caller has mu.
 func (c *credentials) refresh() {
 	of := c.opts.stamps()
-	if of == c.of {
+	if of == c.of && c.fault == nil {
 		return
 	}
 	c.of = of
@@ -75,6 +80,9 @@ func (c *credentials) read() error {
 	// Without the hosts' name of mongodb+srv, which would be looked up.
 	client := options.Client().ApplyURI(o.uri.direct().text(false))
 	if err = client.Validate(); err == nil {
+		if client.Auth != nil {
+			client.Auth.AuthSource = c.source
+		}
 		err = c.take(client)
 	}
 	if err != nil {
