@@ -19,6 +19,7 @@ type Certificate struct {
 	mu      sync.Mutex // guards the rest
 	current *tls.Certificate
 	of      [2]filestamp.Stamp
+	refused [2]filestamp.Stamp // the last ones that could not be used
 }
 
 const (
@@ -57,8 +58,8 @@ func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return c.current, nil
 		}
 	}
-	if of != c.of { // said once for each change
-		c.of = of
+	if of != c.refused { // said once for each change
+		c.refused = of
 		c.log.Warn("the new certificate cannot be used: the last one remains", slog.String(keyFile, c.cert), slog.String(keyError, err.Error()))
 	}
 	return c.current, nil

@@ -127,4 +127,13 @@ func TestCertificate(t *testing.T) {
 	pair(t, cert, key, 4)
 	touch()
 	is("there again", 4)
+	pair(t, cert, key, 5)
+	readable := must.Get(os.ReadFile(key))(t)
+	must.Succeed(t, os.WriteFile(key, make([]byte, len(readable)), 0o600))
+	touch()
+	is("not readable yet", 4)
+	must.Succeed(t, os.WriteFile(key, readable, 0o600))
+	stamp = stamp.Add(-time.Second)
+	touch()
+	is("readable, and otherwise as it was", 5)
 }
