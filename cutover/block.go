@@ -147,8 +147,9 @@ func (w *work) lift(ctx context.Context) error {
 			if r, is, err = w.mayLift(ctx, &cancelled); err != nil || !is {
 				return false, err
 			}
-			// Another cutover may have begun since, and blocked the source: the record is the last thing that is read.
-			now, err := w.records.Get(ctx, w.rec.Link)
+			// Another cutover may have begun since, and blocked the source: the record is the last thing that is read. A primary that
+			// was just elected may not know yet that a majority has that one's.
+			now, err := w.records.Newest(ctx, w.rec.Link)
 			if err != nil || r == nil && now == nil || r != nil && now.Same(r) == nil {
 				return err == nil, err
 			}

@@ -139,13 +139,20 @@ func (w *work) refresh(ctx context.Context) error {
 	return nil
 }
 
-// still returns an error if another process has changed the record.
+// still returns an error if another process has changed the record: record.ErrOlder as long as the target's primary does not know that a majority
+// has the change.
 func (w *work) still(ctx context.Context) error {
 	r, err := w.records.Get(ctx, w.rec.Link)
+	if err == nil {
+		err = r.Same(w.rec)
+	}
 	if err != nil {
 		return err
 	}
-	return r.Same(w.rec)
+	if r, err = w.records.Newest(ctx, w.rec.Link); err == nil && r.Same(w.rec) != nil {
+		err = record.ErrOlder
+	}
+	return err
 }
 
 // aheadError reports a link that has to be drained again.

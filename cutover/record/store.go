@@ -33,9 +33,19 @@ type Store struct {
 
 // Get returns the record of a link, nil for none. It is majority-committed.
 func (s *Store) Get(ctx context.Context, link string) (*Record, error) {
+	return s.get(ctx, link, "majority")
+}
+
+// Newest is Get, but returns the record as the target's primary has it. It has all that was confirmed, while Get may return an earlier record: a
+// primary that was just elected does not know at once what a majority has. A failover may roll it back.
+func (s *Store) Newest(ctx context.Context, link string) (*Record, error) {
+	return s.get(ctx, link, "local")
+}
+
+func (s *Store) get(ctx context.Context, link, concern string) (*Record, error) {
 	var docs []bson.Raw
 	err := s.retry().Do(ctx, func() (err error) {
-		docs, err = metadata.FindAll(ctx, mongo.Retry{}, s.Target, nil, s.DB, metadata.Cutovers, "majority", metadata.ByID(link))
+		docs, err = metadata.FindAll(ctx, mongo.Retry{}, s.Target, nil, s.DB, metadata.Cutovers, concern, metadata.ByID(link))
 		return err
 	})
 	if err != nil {
