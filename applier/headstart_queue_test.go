@@ -111,8 +111,21 @@ func (r *rig) quiet(t *testing.T) {
 	})
 }
 
+// drops returns a channel with the names of the indexes of each dropIndexes that is sent to the
+// target.
+func (r *rig) drops() <-chan string {
+	sent := make(chan string, 100)
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+		if simcaller.Name(cmd) == "dropIndexes" {
+			sent <- cmd.Body.Lookup("index").String()
+		}
+		return nil, false
+	})
+	return sent
+}
+
 // An aborted build of which one index is ready and another is in progress, by a command of
-// a former primary, is dropped at once.
+// a former primary, is dropped at once: the build first, which is in the way of the other.
 func TestAbortMixed(t *testing.T) {
 	t.Parallel()
 	r, l := hanging(t)
@@ -125,7 +138,32 @@ func TestAbortMixed(t *testing.T) {
 	r.target.run(t, "db", bson.D{{Key: "dropIndexes", Value: "a"}, {Key: "index", Value: "y"}})
 	r.target.hang(t, true)
 	r.buildAside(t, "a", "y")
-	a = r.live(t, nil)
+	r.abortsWith(t, l, `["y"]`, `["x"]`)
+}
+
+// An aborted build that a former primary has begun, so that no session of the link can end it, is
+// dropped at once, with one command that names all of its indexes.
+func TestAbortOfFormerPrimary(t *testing.T) {
+	t.Parallel()
+	r, l := hanging(t)
+	r.target.hang(t, false)
+	a := r.live(t, nil)
+	l.alone(buildOp("startIndexBuild", 1, "x", "y"))
+	a.send(l, start)
+	a.awaitListed("x", "y")
+	a.crash()
+	r.target.run(t, "db", bson.D{{Key: "dropIndexes", Value: "a"}, {Key: "index", Value: bson.A{"x", "y"}}})
+	r.target.hang(t, true)
+	r.buildAside(t, "a", "x", "y")
+	r.abortsWith(t, l, `["x","y"]`)
+}
+
+// abortsWith lets the next attempt abort the build of x and y, which must take exactly these
+// dropIndexes.
+func (r *rig) abortsWith(t *testing.T, l *sourceLog, want ...string) {
+	t.Helper()
+	dropped := r.drops()
+	a := r.live(t, nil)
 	l.alone(buildOp("abortIndexBuild", 1, "x", "y"))
 	l.inserts(10)
 	a.send(l, start)
@@ -133,6 +171,13 @@ func TestAbortMixed(t *testing.T) {
 	r.target.hasIndexes(t)
 	r.target.hang(t, false)
 	a.drain()
+	var got []string
+	for len(dropped) > 0 {
+		got = append(got, <-dropped)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("dropIndexes of %v, want %v", got, want)
+	}
 }
 
 // A target that does not take killSessions has no head start: a build that it makes wait
