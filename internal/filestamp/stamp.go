@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Stamp identifies the content of a file. It is comparable; the zero Stamp is that of a file that cannot be examined.
+// Stamp identifies the content of a file. It is comparable; the zero Stamp is that of a file that cannot be examined, and
+// that of a pipe or a terminal: to read one of them again may wait for ever.
 type Stamp struct {
 	size int64
 	at   time.Time
@@ -16,7 +17,7 @@ type Stamp struct {
 // Of returns the stamp of a file. Its error is that of [os.Stat].
 func Of(name string) (Stamp, error) {
 	info, err := os.Stat(name)
-	if err != nil {
+	if err != nil || !info.Mode().IsRegular() {
 		return Stamp{}, err
 	}
 	return Stamp{info.Size(), info.ModTime()}, nil

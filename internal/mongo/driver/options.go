@@ -108,6 +108,10 @@ func Parse(c Config) (*Options, error) {
 	if err := c.apply(u); err != nil {
 		return nil, fmt.Errorf("mongo: configure %s: %w", u.text(true), err)
 	}
+	if c.PasswordFile != "" && o.read[0] == (filestamp.Stamp{}) { // a pipe, which is read once
+		o.config.PasswordFile = ""
+		o.config.Password, _ = url.PathUnescape(u.password)
+	}
 	for name, address := range c.HostMap {
 		o.hosts[strings.ToLower(name)] = address
 	}
