@@ -375,9 +375,14 @@ func flatten(into map[string]string, at string, v reflect.Value) {
 		}
 	default:
 		for i := range v.NumField() {
-			if name := v.Type().Field(i).Name; name != "parsed" { // the driver's form of uri
-				flatten(into, strings.TrimPrefix(at+"."+name, "."), v.Field(i))
+			name := v.Type().Field(i).Name
+			if name == "parsed" { // the driver's form of uri
+				continue
 			}
+			if v.Type() == reflect.TypeFor[driver.Options]() && (name == "config" || name == "read") { // what uri was made of
+				continue
+			}
+			flatten(into, strings.TrimPrefix(at+"."+name, "."), v.Field(i))
 		}
 	}
 }
