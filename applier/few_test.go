@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/testkit/must"
@@ -121,36 +120,9 @@ func TestFewLanesWiden(t *testing.T) {
 // TestCommandsOfBusy: of 30 collections with equal shares, a batch takes two commands for each,
 // not 16.
 func TestCommandsOfBusy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const colls = 30
-		target := &nullTarget{}
-		s := begin(t, fakeApplier(t, target, 16, nil))
-		l := newLog(t)
-		n := 0
-		add := func(batches, ops int) {
-			for range batches {
-				for range ops {
-					l.insertsTo(fmt.Sprint("c", n%colls), 1, &n)
-				}
-				l.end()
-			}
-		}
-		add(5, 4_000)
-		send(s, l.batches())
-		synctest.Wait()
-		before := len(target.docs)
-		at := l.optime()
-		add(1, 16_000)
-		send(s, l.after(at))
-		synctest.Wait()
-		if cmds := len(target.docs) - before; cmds > 3*colls {
-			t.Errorf("16,000 inserts into %d collections took %d commands", colls, cmds)
-		}
-		close(s.in)
-		for range s.out {
-		}
-		must.Succeed(t, <-s.end)
-	})
+	if cmds := commandsOf(t, 30); cmds > 3*30 {
+		t.Errorf("16,000 inserts took %d commands", cmds)
+	}
 }
 
 // TestKnowsRouting: a link with few lanes is continued as one without is, also while its lanes are

@@ -128,16 +128,7 @@ func (r *rig) drops() <-chan string {
 // a former primary, is dropped at once: the build first, which is in the way of the other.
 func TestAbortMixed(t *testing.T) {
 	t.Parallel()
-	r, l := hanging(t)
-	r.target.hang(t, false)
-	a := r.live(t, nil)
-	l.alone(buildOp("startIndexBuild", 1, "x", "y"))
-	a.send(l, start)
-	a.awaitListed("x", "y")
-	a.crash()
-	r.target.run(t, "db", bson.D{{Key: "dropIndexes", Value: "a"}, {Key: "index", Value: "y"}})
-	r.target.hang(t, true)
-	r.buildAside(t, "a", "y")
+	r, l := builtAside(t, "y")
 	r.abortsWith(t, l, `["y"]`, `["x"]`)
 }
 
@@ -145,6 +136,14 @@ func TestAbortMixed(t *testing.T) {
 // dropped at once, with one command that names all of its indexes.
 func TestAbortOfFormerPrimary(t *testing.T) {
 	t.Parallel()
+	r, l := builtAside(t, "x", "y")
+	r.abortsWith(t, l, `["x","y"]`)
+}
+
+// builtAside returns a target with a begun build of x and y, of which the named indexes are in progress by a command of a
+// former primary, and the others are ready.
+func builtAside(t *testing.T, inProgress ...string) (*rig, *sourceLog) {
+	t.Helper()
 	r, l := hanging(t)
 	r.target.hang(t, false)
 	a := r.live(t, nil)
@@ -152,10 +151,10 @@ func TestAbortOfFormerPrimary(t *testing.T) {
 	a.send(l, start)
 	a.awaitListed("x", "y")
 	a.crash()
-	r.target.run(t, "db", bson.D{{Key: "dropIndexes", Value: "a"}, {Key: "index", Value: bson.A{"x", "y"}}})
+	r.target.run(t, "db", bson.D{{Key: "dropIndexes", Value: "a"}, {Key: "index", Value: inProgress}})
 	r.target.hang(t, true)
-	r.buildAside(t, "a", "x", "y")
-	r.abortsWith(t, l, `["x","y"]`)
+	r.buildAside(t, "a", inProgress...)
+	return r, l
 }
 
 // abortsWith lets the next attempt abort the build of x and y, which must take exactly these

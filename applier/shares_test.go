@@ -338,11 +338,11 @@ func (r *routes) compared(s *shares, lanes int, resting bool, all []*route) chec
 	return change
 }
 
-// TestSharesOfMedium: 100 collections with equal shares in 16 lanes, with ten operations each in
-// a lane's flush, have a command each in a batch, not 16.
-func TestSharesOfMedium(t *testing.T) {
+// commandsOf returns how many commands a batch of 16,000 inserts takes that are equally divided among collections, once
+// their shares have been compared.
+func commandsOf(t *testing.T, colls int) (cmds int) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		const colls = 100
 		target := &nullTarget{}
 		s := begin(t, fakeApplier(t, target, 16, nil))
 		l := newLog(t)
@@ -363,13 +363,20 @@ func TestSharesOfMedium(t *testing.T) {
 		add(1, 16_000)
 		send(s, l.after(at))
 		synctest.Wait()
-		// A lane's flush has 2,000 documents, so that a lane with many collections has several.
-		if cmds := len(target.docs) - before; cmds > 2*colls {
-			t.Errorf("16,000 inserts into %d collections took %d commands", colls, cmds)
-		}
+		cmds = len(target.docs) - before
 		close(s.in)
 		for range s.out {
 		}
 		must.Succeed(t, <-s.end)
 	})
+	return cmds
+}
+
+// TestSharesOfMedium: 100 collections with equal shares in 16 lanes, with ten operations each in
+// a lane's flush, have a command each in a batch, not 16. A lane's flush has 2,000 documents, so
+// that a lane with many collections has several.
+func TestSharesOfMedium(t *testing.T) {
+	if cmds := commandsOf(t, 100); cmds > 2*100 {
+		t.Errorf("16,000 inserts took %d commands", cmds)
+	}
 }
