@@ -80,19 +80,9 @@ func TestNothingShown(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 4})
-	source := must.Get(driver.Open(ctx, must.Get(driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage}))(t)))(t)
-	t.Cleanup(source.Close)
-	watcher := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts()}, source))(t)
-	running, stop := context.WithCancelCause(ctx)
-	var group sync.WaitGroup
-	group.Go(func() { _ = watcher.Run(running) })
-	t.Cleanup(func() { stop(errOver); group.Wait() })
-	for changed := watcher.Changed(); ; changed = watcher.Changed() {
-		if v := watcher.View(); !v.ConfigUnread && v.Members[0].Up() && v.Members[0].State.Readable() {
-			break
-		}
-		<-changed
-	}
+	source, watcher, _ := watched(t, set, func(v syncsource.View) bool {
+		return !v.ConfigUnread && v.Members[0].Up() && v.Members[0].State.Readable()
+	})
 	resolver := must.Get(syncsource.NewResolver(syncsource.ResolverConfig{}, watcher, source))(t)
 	f := must.Get(New(Config{From: newest(t, set.Primary()), Resolver: resolver, Watcher: watcher, MirrorMember: -1}))(t)
 	host := watcher.View().Members[0].Host
@@ -102,5 +92,25 @@ func TestNothingShown(t *testing.T) {
 	other := oplog.NewOpTime(f.last.TS.T, f.last.TS.I, f.last.Term+1)
 	if err := f.judge(ctx, host, &StartMissingError{Want: f.last, Got: other}); !errors.Is(err, ErrOtherHistory) {
 		t.Errorf("it shows another entry: %v", err)
+	}
+}
+
+// watched returns connections to a set, and a watcher of it that runs until stop, or the end of the test, and has seen it as seen
+// wants it.
+func watched(t *testing.T, set *mongosim.Set, seen func(syncsource.View) bool) (source *driver.Set, watcher *syncsource.Watcher, stop func()) {
+	t.Helper()
+	source = must.Get(driver.Open(t.Context(), must.Get(driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage}))(t)))(t)
+	t.Cleanup(source.Close)
+	watcher = must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts()}, source))(t)
+	running, end := context.WithCancelCause(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { _ = watcher.Run(running) })
+	stop = func() { end(errOver); group.Wait() }
+	t.Cleanup(stop)
+	for changed := watcher.Changed(); ; changed = watcher.Changed() {
+		if seen(watcher.View()) {
+			return source, watcher, stop
+		}
+		<-changed
 	}
 }

@@ -1,12 +1,9 @@
 package fetcher
 
 import (
-	"context"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -17,22 +14,10 @@ import (
 // it was not; by less than ten seconds is none.
 func TestBehind(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 4})
-	source := must.Get(driver.Open(ctx, must.Get(driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage}))(t)))(t)
-	t.Cleanup(source.Close)
-	watcher := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts()}, source))(t)
-	running, stop := context.WithCancelCause(ctx)
-	var group sync.WaitGroup
-	group.Go(func() { _ = watcher.Run(running) })
-	for changed := watcher.Changed(); ; changed = watcher.Changed() {
-		if v := watcher.View(); len(v.Members) > 0 && v.Members[0].Up() && !v.Members[0].Committed.IsNull() {
-			break
-		}
-		<-changed
-	}
-	stop(errOver) // what it has seen stays
-	group.Wait()
+	_, watcher, stop := watched(t, mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 4}), func(v syncsource.View) bool {
+		return len(v.Members) > 0 && v.Members[0].Up() && !v.Members[0].Committed.IsNull()
+	})
+	stop() // what it has seen stays
 	committed := watcher.View().Members[0].Committed
 	f := must.Get(New(Config{From: committed, Watcher: watcher}))(t)
 	now := time.Now()
