@@ -2,6 +2,8 @@ package applier
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -64,6 +66,29 @@ func TestFewLanes(t *testing.T) {
 				t.Errorf("%d collections: lane %d has %d of %d operations", tt.colls, i, n, defaultShareOps)
 			}
 		}
+	}
+}
+
+// TestFewLanesUnequal: of unequal collections the larger ones choose their lanes first, so that the smaller ones fill the gaps.
+func TestFewLanesUnequal(t *testing.T) {
+	const lanes, logs = 16, 200
+	rnd := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // a test's choice
+	sum := 0.0
+	for range logs {
+		ops, total := make([]int, 5+rnd.IntN(25)), 0
+		for i := range ops {
+			ops[i] = int(300 * math.Exp(2*rnd.Float64()))
+			total += ops[i]
+		}
+		r, all := spread(len(ops))
+		s := &shares{}
+		s.counts(all, ops...)
+		r.compared(s, lanes, false, all)
+		loads, _ := laneLoads(all, lanes, ops...)
+		sum += float64(slices.Max(loads)*lanes) / float64(total)
+	}
+	if mean := sum / logs; mean > 1.15 { // 1.12, and 1.21 in the reverse order
+		t.Errorf("the busiest lane has %.3f times its share in the mean", mean)
 	}
 }
 
@@ -168,5 +193,36 @@ func TestFewLanesAfterEarlierRelease(t *testing.T) {
 	}
 	if docs := len(r.target.documents(t, "db.u")); docs != 40 {
 		t.Errorf("db.u has %d documents, want 40", docs)
+	}
+}
+
+// TestFewLanesOfDropped: the record of a collection that does not exist any more goes with the next change.
+func TestFewLanesOfDropped(t *testing.T) {
+	r := newRig(t, 16, mongosim.Options{Members: 1})
+	for i := range 6 {
+		r.target.create(t, "db", fmt.Sprint("c", i))
+	}
+	link := r.endTransactions(t)
+	must.Succeed(t, link.RaiseRouting(t.Context(), checkpoint.RoutingFew))
+	link = r.endTransactions(t)
+	must.Succeed(t, link.Barrier().Reroute(t.Context(), checkpoint.Position{}, link.State().Lanes, checkpoint.Rerouting{
+		Few: []checkpoint.FewLanes{{NS: "db.gone", Lanes: 4, First: 3}, {NS: "elsewhere.c", Lanes: 2, First: 3}},
+	}))
+	l := newLog(t)
+	n := 0
+	for range 40 {
+		for i := range 6 {
+			l.insertsTo(fmt.Sprint("c", i), 1, &n)
+		}
+		l.end()
+	}
+	changes := 0
+	r.apply(t, l.batches(), reroutings(&changes))
+	got := must.Get(r.endTransactions(t).Routes(t.Context()))(t)
+	is := func(ns oplog.Namespace) bool {
+		return slices.ContainsFunc(got.Few, func(few checkpoint.FewLanes) bool { return few.NS == ns })
+	}
+	if is("db.gone") || !is("db.c0") || !is("elsewhere.c") { // of elsewhere nothing was read
+		t.Errorf("%+v", got)
 	}
 }

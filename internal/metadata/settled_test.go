@@ -62,3 +62,15 @@ func TestSettled(t *testing.T) {
 	reads(0, "local", "majority")
 	reads(0, "local")
 }
+
+// TestSettledAtFirst: that there is nothing is like any other answer to the first question.
+func TestSettledAtFirst(t *testing.T) {
+	t.Parallel()
+	v := &twoViews{majority: []int{1}}
+	s := &metadata.Settled{Target: v, DB: "m", Collection: "c", Filter: func(dst []byte) []byte { return dst }}
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(nil)
+	if docs, err := s.Read(ctx); err == nil {
+		t.Errorf("%d documents, although it is not known that a majority has none", len(docs))
+	}
+}
