@@ -61,6 +61,11 @@ func (f *Fetcher) judge(ctx context.Context, host string, err error) error {
 		f.cfg.Resolver.Deny(host, lasts, "could not be read from: "+err.Error())
 		return nil
 	}
+	f.update(func(s *Status) {
+		if !s.Stale {
+			s.Why = err.Error()
+		}
+	})
 	return pause(ctx, syncsource.RetryInterval, nil)
 }
 

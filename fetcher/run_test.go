@@ -35,7 +35,7 @@ func newStage(t *testing.T) *stage {
 	return newStageOn(t, nil)
 }
 
-// newStageOn returns a stage whose watcher asks members through dial.
+// newStageOn returns a stage whose watcher and reader ask members through dial.
 func newStageOn(t *testing.T, dial func(syncsource.Dialer) syncsource.Dialer) *stage {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -51,16 +51,17 @@ func newStageOn(t *testing.T, dial func(syncsource.Dialer) syncsource.Dialer) *s
 	if dial == nil {
 		dial = func(d syncsource.Dialer) syncsource.Dialer { return d }
 	}
+	members := dial(source)
 	watcher, err := syncsource.NewWatcher(syncsource.WatcherConfig{
 		Seeds: source.Hosts(), HeartbeatInterval: 40 * time.Millisecond, HeartbeatTimeout: 10 * time.Minute,
-	}, dial(source))
+	}, members)
 	s.must(err)
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
 	group.Go(func() { _ = watcher.Run(running) })
 	t.Cleanup(func() { stop(errors.New("the test has ended")); group.Wait() })
 	s.must(watcher.Ready(ctx))
-	resolver, err := syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{AcceptEqual: true}}, watcher, source)
+	resolver, err := syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{AcceptEqual: true}}, watcher, members)
 	s.must(err)
 	v, _ := s.set.Primary().Status()
 	s.cfg = fetcher.Config{From: v.LastApplied, Resolver: resolver, Watcher: watcher, MirrorMember: -1}
