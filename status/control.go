@@ -29,8 +29,9 @@ type Paused struct {
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 	Why   string    `json:"why"`
-	// MayLastSeconds is how long the source's oplog has what the link needs next, nil if that is
-	// not known, or the oplog is spooled to disk.
+	// MayLastSeconds is how long the source's oplog has what the link needs next at its present
+	// pace. If that is not known it is how far the oplog reaches back before the checkpoint. It
+	// is nil if neither is known, or the oplog is spooled to disk.
 	MayLastSeconds *float64 `json:"mayLastSeconds"`
 }
 
@@ -120,8 +121,10 @@ func paused(short bool) symptom {
 		switch {
 		case s.Spool != nil && !s.Spool.Full:
 			out += fmt.Sprintf(". The oplog goes to disk meanwhile: %s of %s", size(s.Spool.Bytes), size(s.Spool.LimitBytes))
-		case p.MayLastSeconds != nil:
-			out += ". It may last " + coarse(ofSeconds(*p.MayLastSeconds)) + " more: then the source's oplog no longer has what comes next"
+		case s.OplogRolloverSeconds != nil:
+			out += ". It may last " + coarse(ofSeconds(*s.OplogRolloverSeconds)) + " more: then the source's oplog no longer has what comes next"
+		case s.OplogWindowLeftSeconds != nil:
+			out += ". How long it may last is not known; the source's oplog reaches back " + coarse(ofSeconds(*s.OplogWindowLeftSeconds)) + " before the checkpoint"
 		default:
 			out += ". How long it may last is not known"
 		}

@@ -310,7 +310,7 @@ that holds is the verdict, and ` + "`also`" + ` has the others. The [alerts](ale
 ` + "`replicator status`" + ` shows it from any machine: it finds the process that runs a link by the metadata in the target and asks
 it. If that process cannot be reached, or serves no status, the command shows the position that was last recorded in the metadata, and
 whether a process runs the link. It exits with code 4 if a link is broken, or with ` + "`--max-lag`" + ` if the target lags more than
-that, or its lag is unknown.
+that, its lag is unknown, or the target is not consistent.
 
 Verdicts by level; the sentences in the sections are examples:
 

@@ -95,6 +95,9 @@ func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
 	if count(c.WritesStopped, c.FreezeCommand != "", c.AwaitQuiet) > 1 {
 		faults = append(faults, errors.New("give one of --writes-stopped, --freeze-command and --await-quiet"))
 	}
+	if (c.Resume || c.Cancel || c.Status) && (c.WritesStopped || c.FreezeCommand != "" || c.ThawCommand != "" || c.AwaitQuiet || c.ThawSource) {
+		faults = append(faults, errors.New("--writes-stopped, --freeze-command, --thaw-command, --await-quiet, --thaw-source: only where a cutover begins, which goes on, and is cancelled, as it was begun"))
+	}
 	if c.Verify && (c.Resume || c.Cancel || c.Status || c.Drain) {
 		faults = append(faults, errors.New("--verify: only with --dry-run, or where a cutover begins"))
 	}

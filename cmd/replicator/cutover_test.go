@@ -215,7 +215,7 @@ func TestCutoverRun(t *testing.T) {
 	said(t, cli.ExitFailed, "passed its commit point", nil, c.move("--cancel")...)
 	said(t, failure.ExitResync, `link "test" follows set src`, nil, c.move("--resume", "--source="+c.target.URI())...)
 	said(t, cli.ExitOK, `^Link test: the cutover that .* is done, at step expire .*\ncheck .*\nfreeze .*writes of users are blocked\ndrain .*\nconvert .*1 indexes were converted\narm .*\ncommit .*\nexpire `, nil, c.move("--status")...)
-	said(t, failure.ExitResync, `was cut over at (.|\n)*make a new link`, nil, append([]string{"run", "--once"}, uris(c.source, c.target)...)...)
+	said(t, failure.ExitResync, `was cut over at (.|\n)*The way back needs no copy: replicator run --start-at=cutover, `, nil, append([]string{"run", "--once"}, uris(c.source, c.target)...)...)
 	said(t, failure.ExitResync, `was cut over at `, nil, c.move("--dry-run")...)
 	on := "--target=" + c.target.URI()
 	said(t, cli.ExitOK, `^test  good: Cut over at .* UTC by .*: applications use the target`, nil, "status", on, "--max-lag=1s")
@@ -301,6 +301,8 @@ func TestCutoverFlags(t *testing.T) {
 		{"--writes-stopped --await-quiet", "give one of --writes-stopped, --freeze-command and --await-quiet"},
 		{"--thaw-command=true", "--thaw-command: only with --freeze-command"},
 		{"--resume --waive=verified", "--waive: only with --dry-run, or where a cutover begins"},
+		{"--resume --freeze-command=true", "--freeze-command, --thaw-command, --await-quiet, --thaw-source: only where a cutover begins"},
+		{"--cancel --thaw-source", "only where a cutover begins"},
 		{"--within=10ms", "--within: 10ms is not between 1s and 24h0m0s"},
 		{"--max-lag=0s", "--max-lag: 0s is not more than 0"},
 		{"--waive=lag", `--waive: "lag" cannot be waived; only deferred-indexes, divergences, foreign-writes, lacking, target-disk, verified can`},

@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/request"
 )
 
 // TestCutoverSaysWhetherFrozen: writes to the source are not said to be stopped by a command that the source has refused, or
@@ -29,6 +30,20 @@ func TestCutoverSaysWhetherFrozen(t *testing.T) {
 	says("Writes to the source may be stopped. ")
 	r.End(record.Freeze, "writes of users are blocked", time.Now())
 	says("Writes to the source are stopped. ")
+}
+
+// TestDrainedWithoutCut: a link that is paused after its cutover has begun can be resumed by an operator: the exit code is that of
+// a cutover that something is in the way of, as with --drain.
+func TestDrainedWithoutCut(t *testing.T) {
+	t.Parallel()
+	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
+	r := &record.Record{Link: "dr", State: record.Running, Options: record.Options{Freeze: record.Block}}
+	r.End(record.Freeze, "writes of users are blocked", time.Now())
+	err := fmt.Errorf("%w: the link is paused", request.ErrNoCut)
+	code, hint := explain(c.unmoved(t.Context(), r, &cutover.StepError{Step: record.Drain, Err: err}))
+	if drained, _ := explain(c.undrained(t.Context(), err)); code != cli.ExitFailed || drained != code || !strings.Contains(hint, "replicator cutover --resume --link dr … goes on") {
+		t.Errorf("code %d, by --drain %d, hint %s", code, drained, hint)
+	}
 }
 
 // TestCancelledTooLate: a cutover that cannot be cancelled any more is not said to be one that --cancel takes back, also if its

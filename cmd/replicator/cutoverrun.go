@@ -184,7 +184,7 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		hint = "Leave the source as it is, and the target unused: "
 	case errors.Is(err, cutover.ErrNoWayBack):
 		code, hint = cli.ExitFailed, "Without a way back: cancel it, and begin again with --reverse=none. "
-	case is[*ddl.RefusedError](err), errors.Is(err, cutover.ErrWritten), errors.Is(err, cutover.ErrThawed), errors.Is(err, cutover.ErrUnderWay), errors.Is(err, cutover.ErrBusy), errors.Is(err, errDiffer), is[unverified](err):
+	case is[*ddl.RefusedError](err), errors.Is(err, cutover.ErrWritten), errors.Is(err, cutover.ErrThawed), errors.Is(err, cutover.ErrUnderWay), errors.Is(err, cutover.ErrBusy), errors.Is(err, request.ErrNoCut), errors.Is(err, errDiffer), is[unverified](err):
 		code = cli.ExitFailed
 		if is[ddl.RefusedErrors](err) && c.Violations == "" {
 			hint = "With --violations FILE all documents that violate it are listed. "

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -75,6 +76,9 @@ func (c *promoteCommand) Run(ctx context.Context, out cli.Output, known *setting
 	}
 	cfg.Pipeline.Lease.Process, cfg.Pipeline.Lease.Target = lease.NewProcess(""), renewals
 	r, err := promote.Run(ctx, cfg, target)
+	if errors.Is(err, checkpoint.ErrNoLink) {
+		return cli.Usage(fmt.Errorf("--link: %w", err))
+	}
 	if err != nil {
 		return interrupted(ctx, unapplied(linkError{fmt.Errorf("promote: %w", err)}))
 	}

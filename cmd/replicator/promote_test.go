@@ -37,6 +37,7 @@ func TestPromoteRestores(t *testing.T) {
 	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: "y1"}, {Key: "email", Value: "y"}}, bson.D{{Key: "_id", Value: "y2"}, {Key: "email", Value: "y"}})
 	file := filepath.Join(t.TempDir(), "violations")
 	promote := []string{"promote", "--source-is-gone", "--target=" + c.target.URI(), "--link=test"}
+	said(t, cli.ExitUsage, `--link: promote link "tset": there is no such link`, nil, append(promote, "--link=tset")...)
 	said(t, cli.ExitOK, `Deferred: 3 indexes and collections have options that the target gets when the link is promoted\.`, nil, append(promote, "--dry-run")...)
 	said(t, cli.ExitFailed, `^Link test was promoted at (.|\n)*\nRestored: 2 options of indexes and collections\.\nNOT UNIQUE: email_1 of shop\.a: several documents have the same key\.\n(.|\n)*Run the same command again`,
 		nil, append(promote, "--violations="+file)...)

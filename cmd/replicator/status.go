@@ -21,7 +21,7 @@ type statusCommand struct {
 	linkFlags
 	Address string        `name:"at" placeholder:"HOST:PORT" help:"Where the running process serves its status (--listen), also as https://HOST:PORT. Default: its host and port, as the metadata have them."`
 	TLSCA   string        `name:"tls-ca" placeholder:"FILE" help:"PEM file with the authorities to trust, where processes serve HTTPS. Default: the system's."`
-	MaxLag  time.Duration `default:"0s" help:"Fail if the target lags more than that, or if that is not known. 0: fail for none."`
+	MaxLag  time.Duration `default:"0s" help:"Fail if the target lags more than that, if that is not known, or if the target is not consistent. 0: fail for none."`
 	JSON    bool          `name:"json" help:"Print a line of JSON for each link."`
 	Watch   bool          `help:"Go on, every two seconds."`
 
@@ -217,6 +217,8 @@ func (c *statusCommand) judge(lines []statusLine) error {
 		case l.Ended:
 		case l.Verdict.Level == status.Broken:
 			faults = append(faults, fmt.Errorf("%s: %s", printable.Text(l.Link), printable.Text(l.Verdict.Sentence)))
+		case c.MaxLag > 0 && l.Status != nil && l.LagSeconds != nil && !l.Status.Consistent:
+			faults = append(faults, fmt.Errorf("%s: the target is not consistent", printable.Text(l.Link)))
 		case c.MaxLag > 0 && l.LagSeconds == nil:
 			faults = append(faults, fmt.Errorf("%s: how far the target lags is not known", l.Link))
 		case c.MaxLag > 0 && *l.LagSeconds > c.MaxLag.Seconds():

@@ -126,8 +126,10 @@ func (a *Attempt) reason(s *standstill, now time.Time) string {
 	case a.why != "":
 		a.of.cfg.Show.Spools(nil, "")
 		return a.why // spooling has failed
-	case stands && a.of.cfg.Paused():
+	case stands && a.of.cfg.Paused() && a.cfg.Queue.Stats().Waiting:
 		return "the link is paused, and the buffer is full"
+	case stands && a.of.cfg.Paused():
+		return "the link is paused, and the attempt has ended reading"
 	case stands:
 		return "the target has applied nothing since " + s.since.UTC().Format(time.RFC3339)
 	case !a.cfg.Queue.Stats().Waiting && !a.stands(now):

@@ -61,6 +61,38 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
+// TestPausedReason: of a link that is paused it is said that its buffer is full only if it is. An attempt that is to end,
+// such as for a resync, reads nothing more either.
+func TestPausedReason(t *testing.T) {
+	t.Parallel()
+	for bytes, want := range map[int64]string{
+		1 << 10:  "the link is paused, and the attempt has ended reading",
+		64 << 20: "the link is paused, and the buffer is full",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancelCause(t.Context())
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer stop(nil)
+			queue := must.Get(buffer.New(buffer.Config{Limit: 32 << 20}))(t)
+			in, read := make(chan oplog.Reply, 2), make(chan struct{})
+			for range cap(in) {
+				in <- oplog.Reply{Bytes: bytes}
+			}
+			running.Go(func() { _ = queue.Run(ctx, in, make(chan oplog.Reply)) })
+			synctest.Wait()
+			close(read)
+			o := New(Config{Fetch: fromState, Paused: func() bool { return true }, Show: Show{RunsShort: func() string { return "" }}}, nil)
+			a, now := o.Begin(AttemptConfig{Queue: queue, Read: read}), time.Now()
+			var s standstill
+			a.reason(&s, now)
+			if got := a.reason(&s, now.Add(standsAfter)); got != want {
+				t.Errorf("%d bytes: %q, want %q", bytes, got, want)
+			}
+		})
+	}
+}
+
 // TestOverflowFrom: the oplog is spooled from the last checkpoint on.
 func TestOverflowFrom(t *testing.T) {
 	t.Parallel()

@@ -118,6 +118,7 @@ var rules = []struct {
 	{"source is another replica set", is(checkpoint.ErrOtherSource), Class{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},
 	{"link was promoted", wasPromoted, Class{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. replicator rewind lists what only the source has; then a new link with --drop-existing, from this target to it, copies it again."}},
 	{"target is not consistent, or leaves collections out", cannotPromote, Class{Action: Exit, Code: ExitCheck, Hint: "Such a target is not the source at any time. --accept-left-out promotes it without the collections that are named."}},
+	{"link was cut over, with a way back", hasWayBack, Class{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. The way back needs no copy: replicator run --start-at=cutover, with a new --link, and with --source and --target exchanged. replicator cutover --link, of this link, prints the command."}},
 	{"link was cut over", as[*checkpoint.OverError], Class{Action: Exit, Code: ExitResync, Hint: "Do not mirror that source into this target any more. To mirror in the other direction make a new link, with a new copy."}},
 	{"cutover converts the deferred options", as[*checkpoint.ConvertingError], Class{Action: Exit, Code: ExitFenced, Hint: "Go on with the cutover, or take it back: replicator cutover --resume, or --cancel. Without --once this process waits for that."}},
 	{"link created concurrently", is(checkpoint.ErrExists), Class{Action: Retry}},
@@ -224,6 +225,12 @@ func Retries(err error, authorized, part bool) bool {
 func wasPromoted(err error) bool {
 	over, ok := errors.AsType[*checkpoint.OverError](err)
 	return ok && over.Over.Promoted != nil
+}
+
+// hasWayBack reports whether a link has ended, and one in the other direction may begin without a copy.
+func hasWayBack(err error) bool {
+	over, ok := errors.AsType[*checkpoint.OverError](err)
+	return ok && over.Over.Reverse != nil
 }
 
 // cannotPromote reports whether a target is not the source at any time.

@@ -49,6 +49,7 @@ var samples = map[string]error{
 	"write that acquires the lease not sent in time":               mongo.ErrTooLate,
 	"number of writers changed, or a copy began":                   lease.ErrSpent,
 	"source is another replica set":                                checkpoint.ErrOtherSource,
+	"link was cut over, with a way back":                           &checkpoint.OverError{Link: "dr", Over: checkpoint.Over{Reverse: &checkpoint.Reverse{}}},
 	"link was cut over":                                            &checkpoint.OverError{Link: "dr"},
 	"link created concurrently":                                    checkpoint.ErrExists,
 	"link was removed":                                             checkpoint.ErrRemoved,

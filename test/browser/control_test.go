@@ -71,6 +71,8 @@ func TestPause(t *testing.T) {
 	b.shown("outcome", "Pause: done")
 	b.shown("outcome", "paused at 1795528927:1")
 	b.shown("held", "It may last 2 h more")
+	f.set(func() { f.state["oplogRolloverSeconds"] = nil })
+	b.shown("held", "How long it may last is not known; the source's oplog reaches back 2 h before the checkpoint")
 	b.wait(`!document.getElementById("pause").checkVisibility() && document.getElementById("resume").checkVisibility()`)
 	b.click("resume")
 	b.click("ask-yes")

@@ -189,6 +189,7 @@ function held(c, paused, s) {
 		const may = seconds(paused.mayLastSeconds);
 		lines.push(el("strong", null, "‖ Paused"), since ? " since " : " since an unknown time", since ? time(since) : null, by(paused), ". ");
 		if (s.spool && !s.spool.full) lines.push("The oplog goes to disk meanwhile. ");
+		else if (may && !known(s.oplogRolloverSeconds)) lines.push(el("strong", null, "How long it may last is not known"), "; the source's oplog reaches back " + may + " before the checkpoint. ");
 		else lines.push(el("strong", null, "It may last " + (may ?? "an unknown time") + (may ? " more" : "")), " before the source's oplog rolls over. ");
 	}
 	const t = c?.throttle;
