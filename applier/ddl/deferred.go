@@ -121,7 +121,7 @@ func MayRefuse(fault servererr.KeyFault, spec bson.Raw) bool {
 	case servererr.NumberedKey:
 		return numbered
 	case servererr.SphereKey:
-		return kind == "2dsphere" || kind == "2dsphere_bucket"
+		return kind == "2dsphere" || kind == reservedKind
 	case servererr.FlatKey, servererr.TextKey, servererr.HashedKey:
 		return kind == fault.String()
 	case servererr.AnyKey:

@@ -15,6 +15,9 @@ import (
 // (validateIndexSpecFieldNames in index_key_validate.cpp). An unknown option of version 2 is a new one, and an error.
 func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*DeferredSpec) error {
 	_, refused := s.send(ctx, s.creation(coll, specs))
+	if says(refused, servererr.IsReservedIndex) {
+		return s.makeReserved(ctx, coll, specs, refused)
+	}
 	if !says(refused, servererr.IsUnknownIndexOption) {
 		return refused
 	}

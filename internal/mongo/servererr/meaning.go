@@ -118,6 +118,12 @@ func IsIndexConflict(err error) bool {
 // IsUnknownIndexOption reports whether a server does not know an option of an index.
 func IsUnknownIndexOption(err error) bool { return refusedWith(err, InvalidIndexSpecificationOption) }
 
+// IsReservedIndex reports whether a server may have refused an index because only the server itself makes one of that
+// type. It has the same codes for other reasons.
+func IsReservedIndex(err error) bool {
+	return refusedWith(err, CannotCreateIndex, IndexOptionsConflict)
+}
+
 // IsNotUnique reports whether an index cannot become unique because of existing
 // documents.
 func IsNotUnique(err error) bool { return refusedWith(err, CannotConvertIndexToUnique) }

@@ -155,7 +155,7 @@ func (s *spec) checkPlugin(v Version) error {
 			bsontext.Document(s.given))
 	case s.plugin == "geoHaystack" && v.atLeast(5, 0):
 		return refuse("GeoHaystack indexes cannot be created in version 5.0 and above. See https://dochub.mongodb.org/core/4.4-deprecate-geoHaystack")
-	case s.plugin == "geoHaystack" || s.plugin == "2dsphere_bucket":
+	case s.plugin == "geoHaystack" || s.plugin == "2dsphere_bucket" && !v.atLeast(5, 1):
 		return servererr.New(servererr.NotImplemented, "%s indexes are not implemented here", s.plugin)
 	case s.plugin == "wildcard" && arg.Count(s.key) > 1 && !v.atLeast(7, 0):
 		return refuse("wildcard indexes do not allow compounding")

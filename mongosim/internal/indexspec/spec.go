@@ -22,7 +22,7 @@ var fields = map[string][2]int{
 	"sparse": {}, "partialFilterExpression": {}, "expireAfterSeconds": {}, "hidden": {}, "collation": {},
 	"storageEngine": {}, "weights": {}, "default_language": {}, "language_override": {},
 	"textIndexVersion": {}, "2dsphereIndexVersion": {}, "bits": {}, "min": {}, "max": {},
-	"bucketSize": {}, "wildcardProjection": {}, "prepareUnique": {6, 0}, "clustered": {5, 3},
+	"bucketSize": {}, "wildcardProjection": {}, "prepareUnique": {6, 0}, "clustered": {5, 3}, "originalSpec": {5, 1},
 }
 
 // plugins are the kinds of index that a key may name.
@@ -212,7 +212,7 @@ func (s *spec) take(e rawbson.Elem) *servererr.Error {
 			}
 			return checkPartial(doc, 0)
 		}
-	case "wildcardProjection":
+	case "wildcardProjection", "originalSpec":
 		want = "a non-empty object"
 		_, ok = e.Document()
 	case "storageEngine":

@@ -43,7 +43,7 @@ func (s *spec) stored() (bson.Raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.plugin == "2dsphere" {
+	if s.plugin == "2dsphere" || s.plugin == "2dsphere_bucket" {
 		version := int64(3)
 		if e, ok := rawbson.Lookup(s.given, "2dsphereIndexVersion"); ok {
 			version = arg.Int64(e.Raw())

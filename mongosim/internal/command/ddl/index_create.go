@@ -197,11 +197,20 @@ func indexArgument(cmd bson.Raw) ([]bson.Raw, error) {
 }
 
 func createIndexes(r *dispatch.Request, ops opwrite.Ops, ns oplog.Namespace, given []bson.Raw, out *dispatch.Reply) error {
+	if r.Server.AtLeast(8, 0) && slices.ContainsFunc(given, isInner) {
+		// Later patch releases refuse it to every user but the server's own (SERVER-118711).
+		return servererr.New(servererr.CannotCreateIndex, "Users may not create indexes of type 2dsphere_bucket")
+	}
+	return createStored(r, ops, ns, given, out)
+}
+
+// createStored creates indexes with keys that the server may have made itself.
+func createStored(r *dispatch.Request, ops opwrite.Ops, ns oplog.Namespace, given []bson.Raw, out *dispatch.Reply) error {
 	coll, exists := ops.View().Collection(ns)
 	if !exists {
 		if def, isView, err := viewdef.Lookup(ops.View(), ns); err != nil || isView {
 			if def.Timeseries {
-				return servererr.New(servererr.NotImplemented, "createIndexes on a time-series collection is not implemented here: %s", ns)
+				return createSeriesIndexes(r, ops, ns, given, out)
 			}
 			return cmpErr(err, servererr.New(servererr.CommandNotSupportedOnView, "Cannot create indexes on a view"))
 		}

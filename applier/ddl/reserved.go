@@ -1,0 +1,67 @@
+package ddl
+
+import (
+	"context"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// An index of type 2dsphere on measurements is logged, and listed, as one of the buckets, of a type that is the server's
+// own. Later patch releases of 8.0 refuse that type to every user but __system (SERVER-118711). The log also has what the
+// client has asked for, of the time series, which makes the same index.
+
+// reservedKind is that type, askedSpec the field with the index as the client has asked for it.
+const (
+	reservedKind = "2dsphere_bucket"
+	askedSpec    = "originalSpec"
+)
+
+// makeReserved builds indexes that were refused where one of them may be of a type that users must not name: that one
+// through the time series.
+func (s *step) makeReserved(ctx context.Context, coll *catalog.Collection, specs []*DeferredSpec, refused error) error {
+	var plain, reserved []*DeferredSpec
+	for _, h := range specs {
+		if of, is := ofSeries(h); is {
+			reserved = append(reserved, of)
+		} else {
+			plain = append(plain, h)
+		}
+	}
+	if len(reserved) == 0 || !coll.NS.IsBuckets() {
+		return refused
+	}
+	series, exists, err := s.cfg.Catalog.Get(ctx, coll.NS.Series())
+	switch {
+	case err != nil:
+		return err
+	case !exists || series.Type != catalog.TypeTimeseries:
+		return refused
+	}
+	if len(plain) > 0 {
+		if err := s.make(ctx, coll, plain); err != nil {
+			return err
+		}
+	}
+	_, err = s.send(ctx, s.creation(series, reserved))
+	return err
+}
+
+// ofSeries returns an index of buckets as one of the time series, false if it is of a type that a user may name.
+func ofSeries(h *DeferredSpec) (*DeferredSpec, bool) {
+	key, _ := rawbson.Lookup(h.Spec, "key")
+	pattern, _ := key.Document()
+	reserved := false
+	for it := rawbson.NewIter(pattern); it.Next(); {
+		kind, _ := it.Text()
+		reserved = reserved || kind == reservedKind
+	}
+	asked, _ := rawbson.Lookup(h.Spec, askedSpec)
+	spec, has := asked.Document()
+	if !reserved || !has {
+		return nil, false
+	}
+	of := *h
+	of.Spec = spec
+	return &of, true
+}
