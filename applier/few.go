@@ -20,6 +20,9 @@ import (
 //	    ◀───────────────────────────────────────────────
 //	          a lane has more than its share of it, even while changes rest
 //
+// If other collections are busy a comparison later, such a barrier was in vain, and the next one waits
+// for more and more comparisons: up to maxWait.
+//
 // Which lanes is recorded (checkpoint.FewLanes), and the version of the routing is raised before
 // the first such record is written.
 
@@ -35,11 +38,13 @@ type load struct {
 	thin bool
 }
 
-// partition assigns busy collections to lanes.
+// partition assigns collections to lanes.
 type partition struct {
 	all, ops int // the number of lanes, and of operations
 	busy     []load
-	// loads are the operations of each lane that are not of busy collections with all lanes.
+	// single are thin collections, which may be moved to another lane: see level.
+	single []load
+	// loads are the operations of each lane.
 	loads []int
 }
 
@@ -67,23 +72,52 @@ func (p *partition) wanted(ops int) int {
 	return n
 }
 
+// overloads reports whether a collection alone gives its lanes more than their share.
+func (p *partition) overloads(l *load) bool { return l.ops*p.all > p.lanes(l.has)*p.ops }
+
+// mayWiden reports whether collections may get more lanes while changes rest. If those that got
+// them in the last comparison would not need them now, the number of comparisons without it doubles.
+func (s *shares) mayWiden(p *partition) bool {
+	if len(s.widened) > 0 {
+		vain := true
+		for _, l := range s.widened { // as it was
+			for i := range p.busy {
+				if now := &p.busy[i]; now.to.target == l.to.target {
+					l.ops = now.ops
+					vain = vain && !p.overloads(&l)
+				}
+			}
+		}
+		if s.widened = nil; vain {
+			s.widen.double(maxWait)
+		} else {
+			s.widen = backoff{}
+		}
+	}
+	return s.widen.isDue()
+}
+
 // change adds the changes for busy collections.
-func (p *partition) change(change *checkpoint.Rerouting, resting bool) {
+func (p *partition) change(change *checkpoint.Rerouting, s *shares, resting bool) {
 	has, wanted := 0, 0
 	for i := range p.busy {
 		n := p.lanes(p.busy[i].has)
 		has, wanted = has+n, wanted+min(n, p.wanted(p.busy[i].ops))
 	}
 	narrows := !resting && 2*wanted <= has
+	widens := s.mayWiden(p) || !resting
 	var changed []load
 	for i := range p.busy {
 		l := &p.busy[i]
 		n, want := p.lanes(l.has), p.wanted(l.ops)
-		overloaded := l.ops*p.all > n*p.ops
+		overloaded := widens && p.overloads(l)
 		switch {
 		case want > n && (overloaded || l.thin && !resting), want < n && narrows:
 			changed = append(changed, *l)
-		case l.has.n > 0:
+			if overloaded {
+				s.widened = append(s.widened, *l)
+			}
+		default:
 			p.take(l.has, l.ops)
 		}
 	}
@@ -93,6 +127,7 @@ func (p *partition) change(change *checkpoint.Rerouting, resting bool) {
 		n := p.wanted(l.ops)
 		if n == p.all {
 			change.ByID = append(change.ByID, l.to.target)
+			p.take(fewLanes{}, l.ops)
 			continue
 		}
 		to := p.choose(n)
@@ -103,8 +138,16 @@ func (p *partition) change(change *checkpoint.Rerouting, resting bool) {
 
 // take adds the operations of a collection to its lanes.
 func (p *partition) take(lanes fewLanes, ops int) {
-	for i := range lanes.n {
-		p.loads[int((lanes.first+i)%uint32(len(p.loads)))] += ops / int(lanes.n)
+	n := p.lanes(lanes)
+	for i := range n {
+		p.loads[(int(lanes.first)+i)%len(p.loads)] += ops / n
+	}
+}
+
+// takeAll adds the operations of several collections to the lanes that they have.
+func (p *partition) takeAll(loads []load) {
+	for i := range loads {
+		p.take(loads[i].has, loads[i].ops)
 	}
 }
 

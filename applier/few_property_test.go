@@ -16,17 +16,25 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// drawBusy draws a log in which other collections are busy after a while.
-func drawBusy(t *rapid.T, db string) *history {
-	h := &history{sourceLog: newLog(t), db: db, docs: map[oplog.Namespace]map[int]int{}}
-	names := make([]oplog.Namespace, 6)
+// drawBusy draws a log in which other collections are busy after a while, or many are thin, with
+// a number of lanes, and numbers of operations after which their shares are compared.
+func drawBusy(t *rapid.T, db string) (h *history, lanes int, shares []int) {
+	h = &history{sourceLog: newLog(t), db: db, docs: map[oplog.Namespace]map[int]int{}}
+	names, least, entries := make([]oplog.Namespace, 6), 1, rapid.IntRange(20, 60)
+	few, most := 4, 16
+	shares = []int{8, 16, 24}
+	if rapid.Bool().Draw(t, "many") {
+		names, least, entries = make([]oplog.Namespace, 24), 16, rapid.IntRange(60, 120)
+		few, most = 2, 4
+		shares = []int{32, 48, 64}
+	}
 	for i := range names {
 		names[i] = oplog.Namespace(fmt.Sprint(db, ".c", i))
 		h.docs[names[i]] = map[int]int{}
 	}
-	for range rapid.IntRange(2, 5).Draw(t, "phases") {
-		busy := names[:rapid.IntRange(1, len(names)).Draw(t, "busy")]
-		for range rapid.IntRange(20, 60).Draw(t, "entries") {
+	for range rapid.IntRange(2, 5-least/8).Draw(t, "phases") {
+		busy := names[:rapid.IntRange(least, len(names)).Draw(t, "busy")]
+		for range entries.Draw(t, "entries") {
 			h.op(t, rapid.SampledFrom(busy).Draw(t, "collection"))
 			if rapid.IntRange(0, 4).Draw(t, "end") == 0 {
 				h.end()
@@ -34,7 +42,7 @@ func drawBusy(t *rapid.T, db string) *history {
 		}
 	}
 	h.end()
-	return h
+	return h, rapid.IntRange(few, most).Draw(t, "writers"), shares
 }
 
 // upTo returns the batches of a log that end at or before an optime.
@@ -42,19 +50,19 @@ func upTo(batches []batch.Batch, last oplog.OpTime) []batch.Batch {
 	return slices.DeleteFunc(batches, func(b batch.Batch) bool { return b.Last.After(last) })
 }
 
-// TestPropertyFewLanes: collections whose lanes become few, one, or all again, attempts that crash
+// TestPropertyFewLanes: collections whose lanes become few, one, another one, or all again, attempts that crash
 // anywhere, other numbers of lanes, and releases that do not know few lanes: at the end everything
 // is in the target once.
 func TestPropertyFewLanes(t *testing.T) {
 	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 1})}
-	var links, apart, few, void, resized int
+	var links, apart, few, one, void, resized int
 	rapid.Check(t, func(t *rapid.T) {
 		links++
 		target.intercept(nil)
 		db := fmt.Sprintf("f%d", links)
-		r := rigOn(t, target, db, rapid.IntRange(4, 16).Draw(t, "writers"))
+		h, lanes, shares := drawBusy(t, db)
+		r := rigOn(t, target, db, lanes)
 		r.db = db
-		h := drawBusy(t, db)
 		for ns := range h.docs {
 			target.create(t, db, ns.Collection())
 		}
@@ -68,6 +76,9 @@ func TestPropertyFewLanes(t *testing.T) {
 			st := link.State()
 			recorded := must.Get(link.Routes(ctx))(t)
 			few += len(recorded.Few)
+			for _, f := range recorded.Few {
+				one += 1 / f.Lanes
+			}
 			if _, _, is := st.Apart(); is {
 				apart += len(recorded.Few)
 			} else {
@@ -85,7 +96,7 @@ func TestPropertyFewLanes(t *testing.T) {
 			a := must.Get(r.begin(ctx, func(c *Config) {
 				c.FlushDocs = rapid.IntRange(1, 4).Draw(t, "docs")
 				c.CoalesceWindow = c.FlushDocs
-				c.ShareOps, c.ShareRest = rapid.SampledFrom([]int{8, 16, 24}).Draw(t, "shares"), 1
+				c.ShareOps, c.ShareRest = rapid.SampledFrom(shares).Draw(t, "shares"), 1
 			}))(t)
 			if commits := rapid.IntRange(1, 60).Draw(t, "commits"); attempts%3 < 2 {
 				target.crashAfter(commits)
@@ -108,8 +119,8 @@ func TestPropertyFewLanes(t *testing.T) {
 			cancel()
 		}
 	})
-	t.Logf("%d links, few lanes %d times, %d of them with lanes apart, %d void, %d before another number", links, few, apart, void, resized)
-	if apart < links/3 || void == 0 || resized == 0 {
+	t.Logf("%d links, few lanes %d times, %d of them one, %d with lanes apart, %d void, %d before another number", links, few, one, apart, void, resized)
+	if apart < links/3 || one < links/20 || void == 0 || resized == 0 {
 		t.Error("too few of them")
 	}
 }

@@ -131,7 +131,7 @@ func TestFewLanesWiden(t *testing.T) {
 	}
 	// A thin one that is busy beside others gets a few, too.
 	r.changed(checkpoint.Rerouting{Thin: []oplog.Namespace{"db.c1"}})
-	all[1].oneLane, all[1].few = true, fewLanes{}
+	all[1].oneLane, all[1].thin, all[1].few = true, true, fewLanes{}
 	s.counts(all, equal...)
 	if change := r.compared(s, lanes, true, all); change.Len() != 0 {
 		t.Errorf("%+v changes while changes rest", change)

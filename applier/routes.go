@@ -72,7 +72,7 @@ type route struct {
 	emptied uint32
 	// isCollection: it exists, and is no view. ordered and direct are its own.
 	inScope, isCollection, ordered, direct bool
-	oneLane                                bool
+	oneLane, thin                          bool // thin: see routes
 	// inTurn: the catalog requires one lane, and the frozen record has several.
 	inTurn bool
 	// kept: operations after since are kept back.
@@ -125,6 +125,7 @@ func (r *routes) load(ctx context.Context) error {
 func (r *routes) changed(change checkpoint.Rerouting) {
 	for _, ns := range change.OneLane {
 		r.oneLane[ns] = true
+		delete(r.thin, ns)
 		delete(r.few, ns)
 	}
 	for _, ns := range change.Thin {
@@ -196,7 +197,7 @@ func (r *routes) find(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*
 			return nil, err
 		}
 	}
-	to.oneLane, to.few = r.oneLane[to.target], r.few[to.target]
+	to.oneLane, to.thin, to.few = r.oneLane[to.target], r.thin[to.target], r.few[to.target]
 	return to, nil
 }
 

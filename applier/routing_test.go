@@ -91,7 +91,13 @@ func ids(t testing.TB, ns oplog.Namespace, writers uint32, n int, fits func(lane
 func oneLane(t testing.TB, link *checkpoint.Link) []oplog.Namespace {
 	t.Helper()
 	r := must.Get(link.Routes(t.Context()))(t)
-	return slices.Concat(r.OneLane, r.Thin)
+	all := slices.Concat(r.OneLane, r.Thin)
+	for _, few := range r.Few {
+		if few.Lanes == 1 {
+			all = append(all, few.NS)
+		}
+	}
+	return all
 }
 
 // TestUniqueIndexDropped: the hint for a unique index that refuses a document is to drop

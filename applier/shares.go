@@ -16,16 +16,61 @@ import (
 //	spread ──── at most thinLimit operations of ShareOps ────▶ thin: one lane
 //	       ◀─── at least heavyLimit ──────────────────────────
 //
-// The limits are far apart, and changes are rare, because each takes a barrier. They are
-// recorded like those for collections that need oplog order (see routes).
+// The limits are far apart, and changes are rare, because each takes a barrier: they rest after one,
+// for longer if it was soon regretted. They are recorded like those for collections that need oplog
+// order (see routes).
 
 // shares counts the operations of collections, to compare them each time after ShareOps.
 type shares struct {
 	comparison int // the number of this comparison
 	ops        int
 	met        []*route
-	// rest is for how many comparisons nothing is changed.
-	rest int
+	// rest is for how many comparisons nothing is changed, pause for how many after the last change.
+	rest, pause int
+	level       backoff // moving thin collections to other lanes: see level.go
+	widen       backoff // giving more lanes while changes rest
+	widened     []load  // those that got more in the last comparison
+}
+
+// isResting reports whether nothing is changed in this comparison that can wait.
+func (s *shares) isResting() bool {
+	resting := s.rest > 0
+	s.rest = max(0, s.rest-1)
+	return resting
+}
+
+// changed lets changes rest after one. If that could not wait for the end of a rest, collections that
+// were thin are busy again: then the rest is twice as long as the last one, and otherwise half as long.
+func (s *shares) changed(rest int, resting bool) {
+	if resting {
+		s.pause = min(2*max(s.pause, rest), maxRest*rest)
+	} else {
+		s.pause = max(s.pause/2, rest)
+	}
+	s.rest = s.pause
+}
+
+const (
+	// maxRest limits the rest, as a multiple of the usual one.
+	maxRest = 64
+	// maxWait is for how many comparisons no collection gets more lanes while changes rest, at most.
+	maxWait = 16
+)
+
+// backoff counts the comparisons in which a change is not made again.
+type backoff struct{ wait, next int }
+
+// isDue reports whether the change may be made in this comparison.
+func (b *backoff) isDue() bool {
+	due := b.wait == 0
+	b.wait = max(0, b.wait-1)
+	return due
+}
+
+// double doubles the number of comparisons without the change, up to a limit.
+func (b *backoff) double(limit int) {
+	b.next = min(max(1, 2*b.next), limit)
+	b.wait = b.next
 }
 
 // count counts an operation.
@@ -80,10 +125,7 @@ func (d *dispatcher) compareShares(ctx context.Context) error {
 		return nil
 	}
 	defer s.next()
-	resting := s.rest > 0
-	if resting {
-		s.rest--
-	}
+	resting := s.isResting()
 	switch {
 	case len(d.writers) == 1, d.routes.frozen, len(d.routes.kept) > 0, d.isCut(), d.isCrossed(d.last), !d.last.After(d.barrierAnnounced.OpTime):
 		// What an earlier attempt has begun must reach the lanes that it was given to, and
@@ -98,7 +140,7 @@ func (d *dispatcher) compareShares(ctx context.Context) error {
 	// After a barrier anything may change: the records of dropped collections go as well.
 	rest := d.routes.differences()
 	change.OneLane, change.ByID, change.Few = rest.OneLane, append(change.ByID, rest.ByID...), nil
-	s.rest = d.cfg.ShareRest
+	s.changed(d.cfg.ShareRest, resting)
 	if len(few) > 0 {
 		change.ByID = append(change.ByID, d.routes.void...)
 	}
@@ -120,6 +162,7 @@ func (r *routes) byShare(s *shares, lanes int, resting bool) checkpoint.Reroutin
 	var change checkpoint.Rerouting
 	few, many := thinLimit(s.ops, lanes), heavyLimit(s.ops, lanes)
 	thin := 0
+	var fresh []load                     // those that would be thin from now on
 	earlier := map[oplog.Namespace]int{} // before the namespace was looked up again
 	for _, to := range s.met {
 		if !r.isKnown(to) {
@@ -132,24 +175,39 @@ func (r *routes) byShare(s *shares, lanes int, resting bool) checkpoint.Reroutin
 			continue // it was looked up again
 		}
 		ops := to.ops + earlier[to.source]
+		l := load{to: to, ops: ops, has: to.few, thin: to.thin || to.few.n == 1}
+		if to.oneLane {
+			l.has = to.hashed(lanes)
+		}
 		switch {
 		case to.ordered || to.direct:
 			p.add(to.seed, ops) // its order requires a lane
+		case l.thin && ops*movable < few:
+			p.take(l.has, ops) // it is not moved, and there may be thousands
+		case l.thin && ops < many:
+			p.single = append(p.single, l)
 		case !to.oneLane && ops <= few:
-			change.Thin = append(change.Thin, to.target)
 			thin += ops
-			p.add(to.seed, ops)
-		case !to.oneLane:
-			p.busy = append(p.busy, load{to: to, ops: ops, has: to.few})
-		case ops >= many && r.thin[to.target]:
-			p.busy = append(p.busy, load{to: to, ops: ops, has: fewLanes{n: 1, first: to.seed % uint32(lanes)}, thin: true})
+			fresh = append(fresh, l)
+		case !to.oneLane, l.thin:
+			p.busy = append(p.busy, l)
 		default:
 			p.add(to.seed, ops)
 		}
 	}
 	if thin*minThin < s.ops || resting {
-		change.Thin = nil
+		p.takeAll(fresh)
+		fresh = nil
 	}
-	p.change(&change, resting)
+	for i := range fresh {
+		fresh[i].has = fresh[i].to.hashed(lanes)
+	}
+	p.single = append(p.single, fresh...)
+	p.takeAll(p.single)
+	p.change(&change, s, resting)
+	p.level(&change, s, resting)
 	return change
 }
+
+// hashed returns the lane of a collection that has one.
+func (to *route) hashed(lanes int) fewLanes { return fewLanes{n: 1, first: to.seed % uint32(lanes)} } //nolint:gosec // at most MaxWriters

@@ -19,12 +19,7 @@ import (
 // sorted returns the recorded routes.
 func sorted(t *testing.T, h *Link) Rerouting {
 	t.Helper()
-	r := must.Get(h.Routes(t.Context()))(t)
-	slices.Sort(r.OneLane)
-	slices.Sort(r.Thin)
-	slices.Sort(r.Void)
-	slices.SortFunc(r.Few, func(a, b FewLanes) int { return strings.Compare(string(a.NS), string(b.NS)) })
-	return r
+	return readRoutes(t.Context(), t, h)
 }
 
 // TestFewLanes: a collection's record says one thing at a time, whatever it said before. A change

@@ -30,6 +30,7 @@ type model struct {
 	lanes       []Position // the last one is the barrier
 	begun       []Position
 	data        map[string]bool
+	routing     routing
 }
 
 // process is a process that uses the link.
@@ -61,7 +62,7 @@ const courseTime = time.Minute
 
 // TestCourses: for any actions of two processes on one link, in any order, with lost and
 // late commits, the target has exactly the flushes that were committed in the term that
-// was current then, and each Acquire returns their last positions.
+// was current then, and each Acquire returns their last positions, and the routes.
 func TestCourses(t *testing.T) {
 	t.Parallel()
 	g := &target{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
@@ -81,7 +82,7 @@ func TestCourses(t *testing.T) {
 		start := at(100, AllOps)
 		c.model = model{
 			applied: ot(100), lanes: slices.Repeat([]Position{start}, writers+1),
-			begun: make([]Position, writers+1), data: map[string]bool{},
+			begun: make([]Position, writers+1), data: map[string]bool{}, routing: routing{routes: map[oplog.Namespace]route{}},
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"begin":   func(rt *rapid.T) { c.begin(rt) },
@@ -93,6 +94,7 @@ func TestCourses(t *testing.T) {
 			"advance": func(rt *rapid.T) { c.advance(rt) },
 			"alone":   func(rt *rapid.T) { c.alone(rt) },
 			"resize":  func(rt *rapid.T) { c.resize(rt) },
+			"reroute": func(rt *rapid.T) { c.reroute(rt) },
 			"":        func(rt *rapid.T) { c.check(rt) },
 		})
 		for id := range c.model.data {
@@ -188,6 +190,7 @@ func (c *course) begin(rt *rapid.T) {
 	if st.Applied != c.model.applied {
 		rt.Fatalf("applied %s, want %s", st.Applied, c.model.applied)
 	}
+	c.checkRoutes(rt, h)
 }
 
 func (c *course) flush(rt *rapid.T, link string) {
@@ -358,6 +361,7 @@ func (c *course) resize(rt *rapid.T) {
 	c.model.applied = ot(c.clock)
 	c.model.lanes = slices.Repeat([]Position{at(c.clock, AllOps)}, writers+1)
 	c.model.begun = make([]Position, writers+1)
+	c.model.routing.resized()
 	for _, o := range c.procs {
 		if o.late != nil && o.lateTerm != c.model.term {
 			o.late = nil // its lane may have been removed

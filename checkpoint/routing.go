@@ -247,7 +247,7 @@ func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Pos
 func (s *Store) saveRoutes(ctx context.Context, txn *mongo.Txn, change Rerouting) error {
 	var add, remove []bson.Raw
 	for _, ns := range change.OneLane {
-		add = append(add, s.route(ns, nil, "lanes", "first"))
+		add = append(add, s.route(ns, nil, "thin", "lanes", "first"))
 	}
 	for _, ns := range change.Thin {
 		add = append(add, s.route(ns, func(dst []byte) []byte {
