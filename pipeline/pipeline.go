@@ -350,7 +350,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 	p.merges = !until.IsNull()
 	id, err := p.watcher.Identify(ctx, p.source) // An attempt does not need the primary.
 	if err != nil {
-		return fmt.Errorf("ask the source for its set: %w", err)
+		return p.endedOr(ctx, fmt.Errorf("ask the source for its set: %w", err))
 	}
 	src := checkpoint.Source(id)
 	if err := p.ensureLink(ctx, src); err != nil {

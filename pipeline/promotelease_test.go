@@ -1,10 +1,13 @@
 package pipeline_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
@@ -48,5 +51,26 @@ func TestPromoteLongFailover(t *testing.T) {
 			}
 			must.Succeed(t, o.equalNow())
 		})
+	}
+}
+
+// TestPromoteInUse: a promotion ends when another process has not released the relay log in time, as one that is suspended
+// does not, and says who has it. Once that has ended the same promotion has everything.
+func TestPromoteInUse(t *testing.T) {
+	t.Parallel()
+	o, last := newBehind(t)
+	would := must.Get(o.promote(func(c *promote.Config) { c.DryRun = true }))(t)
+	other, _, err := spool.Salvage(spool.Config{Dir: would.Dir, ID: "another"}, true)
+	must.Succeed(t, err)
+	ctx, stop := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("it goes on"))
+	defer stop()
+	cfg := &promote.Config{Pipeline: o.cfg, By: "test", SpoolWait: time.Second, OnStep: func(s string) { t.Log(s) }}
+	cfg.Pipeline.Scope = must.Get(scope.New(scope.Config{}))(t)
+	if r, err := promote.Run(ctx, cfg, connect(t, o.target.Set, theProgram)); !errors.Is(err, spool.ErrInUse) || !strings.Contains(err.Error(), "kill -9") || r.Over != nil {
+		t.Errorf("%v, %v", err, r.Over)
+	}
+	must.Succeed(t, other.Close())
+	if got := must.Get(o.promote(nil))(t); !got.Exact() || !got.At.Equal(last) {
+		t.Errorf("exact %v up to %s, want %s", got.Exact(), got.At, last)
 	}
 }

@@ -19,12 +19,13 @@ import (
 	"github.com/oplogrep/replicator/resync"
 )
 
-// lead applies the relay log under the lease, and ends the link. It retries transient errors.
+// lead applies the relay log under the lease, and ends the link. It retries transient errors, but not that of a relay log
+// that another process has not released in time: such a process is suspended, and an operator has to end it.
 func (pr *promotion) lead(ctx context.Context) error {
 	wait := pr.settings.RetryMin
 	for {
 		err := pr.once(ctx)
-		if err == nil || ctx.Err() != nil || !failure.Transient(err) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, spool.ErrInUse) || !failure.Transient(err) {
 			return err
 		}
 		pr.say("%v: trying again", err)
