@@ -161,6 +161,8 @@ const (
 	RateLimitExceeded                         Code = 449
 	PooledConnectionAcquisitionRejected       Code = 450
 	IngressRequestRateLimitExceeded           Code = 462
+	InterruptedDueToAddShard                  Code = 471
+	InterruptedByTimeseriesConversion         Code = 485
 	SocketException                           Code = 9001
 	LegacyNotPrimary                          Code = 10058
 	NotWritablePrimary                        Code = 10107
@@ -333,6 +335,8 @@ var names = map[Code]string{
 	RateLimitExceeded:                         "RateLimitExceeded",
 	PooledConnectionAcquisitionRejected:       "PooledConnectionAcquisitionRejected",
 	IngressRequestRateLimitExceeded:           "IngressRequestRateLimitExceeded",
+	InterruptedDueToAddShard:                  "InterruptedDueToAddShard",
+	InterruptedByTimeseriesConversion:         "InterruptedDueToTimeseriesUpgradeDowngrade",
 	SocketException:                           "SocketException",
 	LegacyNotPrimary:                          "LegacyNotPrimary",
 	NotWritablePrimary:                        "NotWritablePrimary",

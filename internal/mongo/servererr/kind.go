@@ -108,6 +108,7 @@ var kinds = map[Kind][]Code{
 		// The server no longer knows the transaction, so it has aborted it.
 		NoSuchTransaction,
 		Interrupted, InterruptedDueToStorageChange, InterruptedDueToFCVChange, ClientDisconnect, ClientMarkedKilled,
+		InterruptedDueToAddShard, InterruptedByTimeseriesConversion,
 		CallbackCanceled, TransactionCoordinatorSteppingDown, IndexBuildAborted,
 	},
 	NotPrimary: {

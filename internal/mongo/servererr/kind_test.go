@@ -34,6 +34,8 @@ func TestKinds(t *testing.T) {
 		{276, "IndexBuildAborted", servererr.Ended},
 		{90, "CallbackCanceled", servererr.Ended},
 		{279, "ClientDisconnect", servererr.Ended},
+		{471, "InterruptedDueToAddShard", servererr.Ended},
+		{485, "InterruptedDueToTimeseriesUpgradeDowngrade", servererr.Ended},
 		{11601, "Interrupted", servererr.Ended},
 		{9001, "SocketException", servererr.NotPrimary},
 		{7, "HostNotFound", servererr.NotPrimary},
