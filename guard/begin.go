@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -56,7 +57,7 @@ func (g *Guard) Blind(why error) {
 // catchUp examines the writes made while no process was leading, before anything follows them.
 // The caller has examining locked.
 func (g *Guard) catchUp(ctx context.Context) error {
-	newest, err := replset.NewestEntry(ctx, g.cfg.Target, replset.Majority)
+	newest, err := replset.NewestCommitted(ctx, g.cfg.Target)
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (g *Guard) catchUp(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case isForeign(err):
+	case isForeign(err), errors.Is(err, lease.ErrFenced):
 		return err
 	case errors.Is(err, errExamined):
 		return nil
@@ -167,7 +168,7 @@ func (g *Guard) targetDeletes(ctx context.Context, ns oplog.Namespace) (bool, er
 
 // startAtNewest makes a state start at the newest entry of the target.
 func (g *Guard) startAtNewest(ctx context.Context, st *State) error {
-	from, err := replset.NewestEntry(ctx, g.cfg.Target, replset.Majority)
+	from, err := replset.NewestCommitted(ctx, g.cfg.Target)
 	if err != nil {
 		return err
 	}

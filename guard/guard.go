@@ -207,7 +207,7 @@ func (g *Guard) see(ctx context.Context, r oplog.Reply) error {
 	for i := range found {
 		g.tell(&found[i])
 	}
-	if st := g.watch.State(); len(found) > 0 && g.cfg.Mode == Stop {
+	if st := g.watch.State(); len(found) > 0 && g.cfg.Mode == Stop && !errors.Is(err, lease.ErrFenced) {
 		return st.Err() // Were the state not stored, the next leader finds them again.
 	}
 	return err

@@ -1,8 +1,10 @@
 package resync
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/jobs"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/lease/locks"
 	"github.com/oplogrep/replicator/lease/locks/mongostore"
 	"github.com/oplogrep/replicator/mongosim"
@@ -72,6 +75,8 @@ type world struct {
 	t    *testing.T
 	to   *target
 	link string
+	// by, if not nil, is what the next process sends its commands to, in place of to.
+	by mongo.Caller
 	// unable is the reason why the next process cannot copy.
 	unable error
 	// ping is the interval at which the next process pings, 0 for the default.
@@ -113,7 +118,7 @@ func (w *world) ok(err error) {
 
 func (w *world) store(link, of string) *checkpoint.Store {
 	w.t.Helper()
-	s, err := checkpoint.New(checkpoint.Config{Target: w.to, Link: link, Of: of})
+	s, err := checkpoint.New(checkpoint.Config{Target: cmp.Or[mongo.Caller](w.by, w.to), Link: link, Of: of})
 	w.ok(err)
 	return s
 }
@@ -171,6 +176,7 @@ type process struct {
 	over    func() // ends the leadership
 	mu      sync.Mutex
 	runners map[oplog.Namespace]*runner
+	leads   *checkpoint.Link
 }
 
 func (w *world) start() *process {
@@ -181,7 +187,7 @@ func (w *world) start() *process {
 	p.ctx, p.end = context.WithCancelCause(w.t.Context())
 	p.locks = jobs.New(jobs.Config{Job: "resync", Link: w.link, Locks: locks.Config{Store: mongostore.New(w.to, "replicator"), Ping: w.ping}})
 	p.Manager = New(Config{
-		Locks: p.locks, Link: w.link, Target: w.to, Store: w.store(w.link, ""), Requests: w.asks(), Scope: names, Unable: w.unable,
+		Locks: p.locks, Link: w.link, Target: cmp.Or[mongo.Caller](w.by, w.to), Store: w.store(w.link, ""), Requests: w.asks(), Scope: names, Unable: w.unable,
 		Acquire: p.acquire, Position: func() Position { return p.at }, Runner: p.runner, Observer: w.tell,
 	})
 	p.over = p.Lead(p.ctx)
@@ -198,7 +204,7 @@ func (p *process) kill() {
 func (p *process) acquire(ctx context.Context) (*checkpoint.Link, error) {
 	link, err := p.store.Acquire(ctx, p.term)
 	if err == nil {
-		p.term = link.Term()
+		p.term, p.leads = link.Term(), link
 		p.at.Applied = link.State().Applied
 	}
 	return link, err
@@ -243,7 +249,7 @@ func advance(ctx context.Context, link *checkpoint.Link, to oplog.OpTime) error 
 
 // runner returns the runner of a part.
 func (p *process) runner(part Part) (Runner, error) {
-	r := &runner{p: p, part: part, store: p.w.store(part.Link, p.w.link), begun: make(chan struct{})}
+	r := &runner{p: p, part: part, store: p.w.store(part.Link, p.w.link), begun: make(chan struct{}), fails: make(chan error, 1), under: p.leads}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.runners[part.NS] = r
@@ -271,7 +277,13 @@ type runner struct {
 	part  Part
 	store *checkpoint.Store
 	begun chan struct{}
+	// fails ends a run with an error.
+	fails chan error
 	link  *checkpoint.Link
+	// applied is the entry that the part has applied.
+	applied oplog.OpTime
+	// under is the link under whose lease the part is created.
+	under *checkpoint.Link
 
 	// looked, if not nil, is called by Status.
 	looked func()
@@ -289,11 +301,16 @@ func (r *runner) Run(ctx, soft context.Context) error {
 	_, found, err := r.store.Load(ctx)
 	if err == nil && !found {
 		st, _, _ := r.p.store.Load(ctx)
-		err = r.store.Create(ctx, checkpoint.State{Writers: 1, Applied: st.Applied, FetchFrom: st.Applied, Source: st.Source})
-		w.mu.Lock()
-		w.data[r.part.NS] = st.Applied
-		w.begun[r.part.NS]++
-		w.mu.Unlock()
+		err = r.under.CreatePart(ctx, r.store, r.part.NS, r.part.Asked, checkpoint.State{Writers: 1, Applied: st.Applied, FetchFrom: st.Applied, Source: st.Source})
+		if errors.Is(err, lease.ErrSpent) || errors.Is(err, checkpoint.ErrNotLeftOut) {
+			err = fmt.Errorf("%w: %w", ErrInterrupted, err)
+		}
+		if err == nil {
+			w.mu.Lock()
+			w.data[r.part.NS] = st.Applied
+			w.begun[r.part.NS]++
+			w.mu.Unlock()
+		}
 	}
 	if err == nil {
 		r.link, err = r.store.Acquire(ctx, 0)
@@ -301,6 +318,7 @@ func (r *runner) Run(ctx, soft context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.applied = r.link.State().Applied
 	if !r.part.Until.IsNull() {
 		if w.builds {
 			return ErrInterrupted
@@ -316,6 +334,8 @@ func (r *runner) Run(ctx, soft context.Context) error {
 		return err
 	}
 	select {
+	case err := <-r.fails:
+		return err
 	case <-soft.Done():
 		return nil
 	case <-ctx.Done():
@@ -325,11 +345,11 @@ func (r *runner) Run(ctx, soft context.Context) error {
 
 // advance applies the oplog up to an entry.
 func (r *runner) advance(ctx context.Context, to oplog.OpTime) error {
-	from := r.link.State().Applied
 	if err := advance(ctx, r.link, to); err != nil {
 		return err
 	}
-	r.p.w.apply("the part", r.part.NS, from, to)
+	r.p.w.apply("the part", r.part.NS, r.applied, to)
+	r.applied = to
 	return nil
 }
 

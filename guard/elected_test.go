@@ -1,0 +1,101 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// elected is a target that elects another primary before its newest entry is read, which does not know then that a majority has
+// the writes after at. It knows shortly after.
+type elected struct {
+	*driver.Set
+	primary client.Elected
+	at      bson.Timestamp
+}
+
+// Call implements mongo.Caller.
+func (e *elected) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if _, sorts := cmd.Body.Lookup("sort").DocumentOK(); cmd.DB == "local" && sorts {
+		e.primary.ElectAt(e.at)
+		time.AfterFunc(20*time.Millisecond, e.primary.Learn)
+	}
+	return e.primary.Call(ctx, cmd)
+}
+
+// standing is a target with a link, and the time after it was made.
+func standing(t *testing.T) (set *driver.Set, link *checkpoint.Link, at bson.Timestamp) {
+	t.Helper()
+	sim := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, TTLInterval: -1, Moods: mongosim.NoMoods("a test chooses what is elected")})
+	set = client.Open(t, driver.Config{URI: sim.URI()})
+	links := must.Get(checkpoint.New(checkpoint.Config{Target: set, Link: "dr"}))(t)
+	first := oplog.NewOpTime(100, 1, 1)
+	must.Succeed(t, links.Create(t.Context(), checkpoint.State{Writers: 1, Applied: first, FetchFrom: first}))
+	link = must.Get(links.Acquire(t.Context(), 0))(t)
+	return set, link, must.Get(mongo.OperationTime(t.Context(), set))(t)
+}
+
+// writes inserts a document as an application does.
+func writes(t *testing.T, set mongo.Caller) {
+	t.Helper()
+	must.Get(set.Call(t.Context(), mongo.Command{DB: "shop", Body: must.Get(bson.Marshal(bson.D{
+		{Key: "insert", Value: "a"}, {Key: "documents", Value: bson.A{bson.D{{Key: "x", Value: 1}}}},
+	}))(t)}))(t)
+}
+
+// TestBeginAfterElection: a foreign write before a term ends the link, also if the target elects another primary at that moment.
+func TestBeginAfterElection(t *testing.T) {
+	t.Parallel()
+	set, link, at := standing(t)
+	cfg := guard.Config{Mode: guard.Stop, Target: set, DB: "replicator", Link: "dr", Scope: all{}}
+	must.Succeed(t, guard.New(cfg).Begin(t.Context(), link))
+	writes(t, set)
+	cfg.Target = &elected{Set: set, primary: client.Elected{Caller: set}, at: at}
+	err := guard.New(cfg).Begin(t.Context(), link)
+	if _, foreign := errors.AsType[*guard.ForeignError](err); !foreign {
+		t.Errorf("it begins: %v", err)
+	}
+}
+
+// TestStartsAfterElection: a write before the link is watched is not foreign, also if the target has just elected another primary.
+func TestStartsAfterElection(t *testing.T) {
+	t.Parallel()
+	set, link, at := standing(t)
+	writes(t, set)
+	cfg := guard.Config{
+		Mode: guard.Stop, DB: "replicator", Link: "dr", Scope: all{},
+		Target: &elected{Set: set, primary: client.Elected{Caller: set}, at: at},
+	}
+	if err := guard.New(cfg).Begin(t.Context(), link); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFoundLate: a process that another one has succeeded, and that finds a foreign write then, has lost the link: the other one decides about that
+// write, which may have been cleared since.
+func TestFoundLate(t *testing.T) {
+	t.Parallel()
+	set, link, _ := standing(t)
+	cfg := guard.Config{Mode: guard.Stop, Target: set, DB: "replicator", Link: "dr", Scope: all{}, Await: 10 * time.Millisecond}
+	old := guard.New(cfg)
+	must.Succeed(t, old.Begin(t.Context(), link))
+	next := must.Get(must.Get(checkpoint.New(checkpoint.Config{Target: set, Link: "dr"}))(t).Acquire(t.Context(), 0))(t)
+	must.Succeed(t, guard.New(cfg).Begin(t.Context(), next))
+	writes(t, set)
+	if err := old.Run(t.Context()); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("it ends with %v", err)
+	}
+}
