@@ -27,14 +27,17 @@ type Memory struct {
 	mu      sync.Mutex // guards the rest
 	members map[string]map[string]share.Member
 	plans   map[string]share.Plan
-	skew    time.Duration
-	fault   func(ctx context.Context, call string) (executed bool, err error)
-	calls   map[string]int
+	// before are the plans before those; lags means that they are read in their place.
+	before map[string]share.Plan
+	lags   bool
+	skew   time.Duration
+	fault  func(ctx context.Context, call string) (executed bool, err error)
+	calls  map[string]int
 }
 
 // NewMemory returns an empty board.
 func NewMemory() *Memory {
-	return &Memory{members: map[string]map[string]share.Member{}, plans: map[string]share.Plan{}, calls: map[string]int{}}
+	return &Memory{members: map[string]map[string]share.Member{}, plans: map[string]share.Plan{}, before: map[string]share.Plan{}, calls: map[string]int{}}
 }
 
 // Skew sets how far the store's clock is ahead.
@@ -50,6 +53,14 @@ func (m *Memory) Fail(fault func(ctx context.Context, call string) (executed boo
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fault = fault
+}
+
+// Lag makes the plan before the last one be read until the next one is written, or that ends, as of a primary that was just elected
+// and does not know yet that a majority has the last one.
+func (m *Memory) Lag(lags bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lags = lags
 }
 
 // Calls returns how often a call was made.
@@ -154,6 +165,9 @@ func (m *Memory) SetDrain(ctx context.Context, group, member string, drained boo
 func (m *Memory) Plan(ctx context.Context, group, member string, seen int64) (plan *share.Plan, err error) {
 	err = m.do(ctx, Plan, func() {
 		was, ok := m.plans[group]
+		if m.lags {
+			was = m.before[group]
+		}
 		if !ok || was.Version <= seen {
 			return
 		}
@@ -179,7 +193,7 @@ func (m *Memory) Propose(ctx context.Context, group string, version int64, p *sh
 		}
 		next := *p
 		next.Deputies, next.Assignments = slices.Clone(p.Deputies), slices.Clone(p.Assignments)
-		m.plans[group] = next
+		m.before[group], m.plans[group], m.lags = was, next, false
 		done = true
 	})
 	return done, err
