@@ -384,7 +384,7 @@ func commandsOf(t *testing.T, colls int) (cmds int) {
 // a lane's flush, have a command each in a batch, not 16. A lane's flush has 2,000 documents, so
 // that a lane with many collections has several.
 func TestSharesOfMedium(t *testing.T) {
-	if cmds := commandsOf(t, 100); cmds > 2*100 {
+	if cmds := commandsOf(t, 100); cmds > 100*3/2 {
 		t.Errorf("16,000 inserts took %d commands", cmds)
 	}
 }
