@@ -39,14 +39,17 @@ func (s *shares) isResting() bool {
 	return resting
 }
 
-// changed lets changes rest after one. If that could not wait for the end of a rest, collections that
-// were thin are busy again: then the rest is twice as long as the last one, and otherwise half as long.
+// changed lets changes rest after one: half as long as the last time. If one cannot wait for the end of
+// a rest, collections that were thin are busy again: then that rest is twice as long as it was going to
+// be. It does not begin again: where another collection is busy every now and then, it would never end.
 func (s *shares) changed(rest int, resting bool) {
+	was := s.pause
 	if resting {
 		s.pause = min(2*max(s.pause, rest), maxRest*rest)
-	} else {
-		s.pause = max(s.pause/2, rest)
+		s.rest += s.pause - was
+		return
 	}
+	s.pause = max(s.pause/2, rest)
 	s.rest = s.pause
 }
 
