@@ -432,6 +432,9 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	if err := carryOut(ctx, op, mode); err != nil {
 		return err
 	}
+	if told := d.cfg.Work.Commanded; told != nil {
+		told(op)
+	}
 	if err := d.barrier.complete(ctx, s); err != nil {
 		return err
 	}

@@ -27,6 +27,10 @@ type Work struct {
 	// source's namespaces: of one perhaps in several parts. The list and the names in it are
 	// valid during the call only. Sampled are some of its operations.
 	Tally func(list []NamespaceOps, sampled []SampledOp)
+	// Commanded is called after a command has been carried out, and so after each call of Tally for an
+	// operation before it in the log. It may be called again for a command whose effect was uncertain. op
+	// is valid during the call only.
+	Commanded func(op *oplog.Op)
 }
 
 // NamespaceOps is how much a flush had of a namespace of the source.

@@ -84,11 +84,30 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 func (p *Pipeline) work() applier.Work {
 	g := p.monitor.Gauges()
 	return applier.Work{
-		Dispatcher: &g.Dispatcher, Lanes: &g.Lanes, Latency: g.Latency, Tally: g.Namespaces.Count,
+		Dispatcher: &g.Dispatcher, Lanes: &g.Lanes, Latency: g.Latency, Tally: g.Namespaces.Count, Commanded: p.commanded,
 		SourceClock: func() (time.Time, bool) {
 			c, _ := p.watcher.Clock()
 			return c.Shows(time.Now())
 		},
+	}
+}
+
+// commanded keeps the names of the namespaces that are counted those that exist.
+func (p *Pipeline) commanded(op *oplog.Op) {
+	known := &p.monitor.Gauges().Namespaces
+	ns, to, err := op.Target()
+	switch {
+	case err != nil: // it could not have been carried out
+	case op.Command == oplog.CommandDropDatabase:
+		known.DroppedDatabase(op.NS.DB())
+	case op.Command == oplog.CommandDrop:
+		known.Dropped(ns)
+	case op.Command == oplog.CommandRenameCollection:
+		if _, in := p.cfg.Scope.Target(to); in {
+			known.Renamed(ns, to)
+		} else {
+			known.Dropped(ns)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -109,6 +110,36 @@ func (n *Namespaces) Count(list []applier.NamespaceOps, sampled []applier.Sample
 	if len(n.known) > 2*mostNamespaces {
 		n.sumUp()
 	}
+}
+
+// Dropped forgets a namespace that does not exist any more.
+func (n *Namespaces) Dropped(ns oplog.Namespace) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.known, ns)
+}
+
+// DroppedDatabase forgets the namespaces of a database.
+func (n *Namespaces) DroppedDatabase(db string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.known, func(ns oplog.Namespace, _ *Tally) bool { return ns.DB() == db })
+}
+
+// Renamed counts what a namespace has had under its new name, with what that name had before.
+func (n *Namespaces) Renamed(from, to oplog.Namespace) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := n.known[from]
+	if t == nil || from == to {
+		return
+	}
+	if replaced := n.known[to]; replaced != nil {
+		t.add(replaced)
+	}
+	delete(n.known, from)
+	t.NS = to.Clone()
+	n.known[t.NS] = t
 }
 
 // begin begins new rates if it is time.

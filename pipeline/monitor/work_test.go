@@ -47,6 +47,30 @@ func TestNamespaces(t *testing.T) {
 	})
 }
 
+// TestNamespacesRenamed: the rate of a namespace goes on under its new name.
+func TestNamespacesRenamed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var n Namespaces
+		n.Renamed("d.none", "d.b")
+		n.Dropped("d.none")
+		n.DroppedDatabase("d")
+		for range 20 {
+			time.Sleep(time.Second)
+			n.Count([]applier.NamespaceOps{{NS: "d.a", Ops: 10}, {NS: "d.b", Ops: 20}, {NS: "dd.c", Ops: 1}}, nil)
+		}
+		n.Renamed("d.a", "d.b")
+		n.Renamed("d.b", "d.b")
+		if list, _ := n.Top(9); len(list) != 2 || list[0].NS != "d.b" || list[0].Ops != 600 || list[0].OpsPerSecond < 25 || list[0].OpsPerSecond > 40 {
+			t.Errorf("%+v", list)
+		}
+		n.DroppedDatabase("d")
+		if list, rest := n.Top(9); len(list) != 1 || list[0].NS != "dd.c" || rest.Ops != 0 {
+			t.Errorf("%+v, and %+v", list, rest)
+		}
+	})
+}
+
 // TestManyNamespaces: the memory is bounded, and the sums stay right.
 func TestManyNamespaces(t *testing.T) {
 	t.Parallel()
