@@ -39,12 +39,14 @@ const (
 	sideSource  = "source"
 	sideTarget  = "target"
 	sideProcess = "process"
+	// sideOperator is an operator, who has paused or throttled the link.
+	sideOperator = "operator"
 )
 
 // Bottleneck is the stage that sets the pace of a link that has something to apply.
 type Bottleneck struct {
 	Stage string `json:"stage"`
-	// Side is source, target, process (this one), or empty for the operations themselves.
+	// Side is source, target, process (this one), operator, or empty for the operations themselves.
 	Side string `json:"side"`
 	// Why names the slow part, and the evidence.
 	Why string `json:"why"`
@@ -59,6 +61,8 @@ type load struct {
 	writers     int
 	// seeking is the share of the samples without a member to read from.
 	seeking float64
+	// paused: the link was paused in one of the samples, so that a wait may have been for that.
+	paused bool
 }
 
 // loads returns the load between the oldest and the newest sample. The tracker is locked.
@@ -96,6 +100,7 @@ func (t *Tracker) loads() (load, bool) {
 		if !t.rate[i].reads {
 			l.seeking += 1 / float64(len(t.rate))
 		}
+		l.paused = l.paused || t.rate[i].paused
 	}
 	return l, true
 }
@@ -145,6 +150,9 @@ func (t *Tracker) bottleneck(s *Snapshot, p *monitor.Snapshot) *Bottleneck {
 			return &Bottleneck{stageApplier, sideTarget, fmt.Sprintf("the target: %s has had no reply for %s", w.Command, coarse(s.At.Sub(w.Since)))}
 		}
 	}
+	if s.Control != nil && s.Control.Paused != nil && s.hasBacklog() {
+		return &Bottleneck{stageApplier, sideOperator, "the pause: nothing is applied until the link is resumed"}
+	}
 	l, known := t.loads()
 	if !known || !s.hasBacklog() {
 		return nil
@@ -158,6 +166,10 @@ func (t *Tracker) bottleneck(s *Snapshot, p *monitor.Snapshot) *Bottleneck {
 	case l.lane >= oneLane && l.lanes <= fewLanes:
 		return &Bottleneck{stageApplier, "", fmt.Sprintf("one writer: number %d is busy %s of the time, all of them %s; operations of one document, or of a collection that needs the order of the oplog, go through one writer",
 			l.busiest, percent(l.lane), percent(l.lanes))}
+	case l.dispatcher[metric.Waiting] >= most && p.Applier.Throttled:
+		return &Bottleneck{stageApplier, sideOperator, "the throttle: handing out operations waits for it " + percent(l.dispatcher[metric.Waiting]) + " of the time"}
+	case l.dispatcher[metric.Waiting] >= most && l.paused:
+		return nil // What has set the pace since the link was resumed is not known yet.
 	case l.dispatcher[metric.Waiting] >= most:
 		what := p.Applier.WaitsFor
 		if what == "" {
@@ -186,7 +198,7 @@ func (s *Snapshot) slower() string {
 		return "the target is slower than the source"
 	case b.Side == sideProcess:
 		return "this process is slower than the source"
-	case b.Side == sideSource:
+	case b.Side == sideSource, b.Side == sideOperator:
 		return "entries read wait to be applied"
 	default:
 		return "operations that have to wait for each other are slower than the source"

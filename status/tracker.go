@@ -139,8 +139,8 @@ type sample struct {
 	ops     int64
 	applier applier.Stats
 	work    monitor.Work
-	// reads reports whether a member of the source was read from.
-	reads bool
+	// reads reports whether a member of the source was read from, paused whether the link was paused.
+	reads, paused bool
 }
 
 // New registers metrics. It does no I/O and starts nothing.
@@ -246,7 +246,7 @@ func (t *Tracker) sample() {
 		return
 	}
 	p := live()
-	s := sample{time.Now(), p.Progress.Ops, p.Applier, p.Work, p.SourceHost != ""}
+	s := sample{time.Now(), p.Progress.Ops, p.Applier, p.Work, p.SourceHost != "", p.Control != nil && p.Control.Paused != nil}
 	t.count(&p, s)
 	now := t.Snapshot()
 	t.note(&now)
