@@ -58,7 +58,7 @@ func (f *Fetcher) judge(ctx context.Context, host string, err error) error {
 		lasts = quiet
 	}
 	if lasts > 0 {
-		f.cfg.Resolver.Deny(host, lasts, "could not be read from: "+err.Error())
+		f.cfg.Resolver.Deny(host, lasts, syncsource.DeniedBy(err))
 		return nil
 	}
 	f.update(func(s *Status) {

@@ -63,7 +63,7 @@ func (t *Tracker) Snapshot() Snapshot {
 	addControl(&s, &p)
 	t.addSource(&s, &p, now)
 	s.silent, s.silentAfter, s.blocked = t.silence(&s), cmp.Or(p.SilentAfter, silentSoon), p.Blocked
-	s.targetSilent = p.TargetSilent
+	s.targetSilent, s.loginRefused = p.TargetSilent, p.LoginRefused
 	t.addLag(&s, &p, now)
 	t.addTarget(&s, &p)
 	t.addApplier(&s, &p)

@@ -76,8 +76,8 @@ var conditions = []condition{
 		means: "No member of the source has answered for more than a minute. The link looks for one all the time and continues by itself, if that takes no longer than the source's oplog lasts.",
 	},
 	{
-		name: "source-silent", level: Unknown, window: true, holds: silentFor(0, silentGrace),
-		means: "The source usually answers every few seconds, also when it is idle. What it has written since its last answer, and so the lag, is not known.",
+		name: "source-silent", level: Unknown, window: true, holds: silentFor(0, silentGrace), next: sourceLogin,
+		means: "The source usually answers every few seconds, also when it is idle. What it has written since its last answer, and so the lag, is not known. If its members refuse the login, the sentence says so, and the next step is to check that.",
 	},
 	{
 		name: "standby-blind", level: Unknown, holds: blind, unwell: blindForLong,

@@ -141,6 +141,8 @@ type Snapshot struct {
 	blocked             time.Time
 	// targetSilent is the time since which the target answers nothing, zero if it does.
 	targetSilent time.Time
+	// loginRefused says which member of the source refuses the login, and how, empty if it does not.
+	loginRefused string
 	// metaDB is the metadata database of the target, empty if that is not known.
 	metaDB string
 	// unwell is whether /healthz is 503.

@@ -135,6 +135,10 @@ func silentFor(after, until time.Duration) symptom {
 		if !s.leads() || s.is(monitor.Starting) || s.silent <= max(after, s.silentAfter) || s.silent > until {
 			return "", time.Time{}
 		}
+		if s.loginRefused != "" {
+			return fmt.Sprintf("The source refuses the login, and has not been read from for %s: %s. How far the target lags is not known.", s.silent.Round(time.Second), s.loginRefused),
+				s.At.Add(-s.silent)
+		}
 		return fmt.Sprintf("There is no reply from the source for %s: how far the target lags is not known.", s.silent.Round(time.Second)),
 			s.At.Add(-s.silent)
 	}
@@ -180,7 +184,18 @@ func spoolWaits(s *Snapshot) (string, time.Time) {
 
 func spoolWaitsForLong(s *Snapshot) bool { return s.At.Sub(s.blocked) > fullGrace }
 
+// sourceLogin says what to do about a source that refuses the login.
+func sourceLogin(s *Snapshot) string {
+	if s.loginRefused == "" {
+		return ""
+	}
+	return "Check user name, password, authSource and the TLS files of --source, and the user at the source. The link tries again by itself."
+}
+
 func sourceMembers(s *Snapshot) string {
+	if login := sourceLogin(s); login != "" {
+		return login
+	}
 	if len(s.Source.Refused) == 0 {
 		return "Check the source's members, and the network to them."
 	}

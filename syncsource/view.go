@@ -1,10 +1,14 @@
 package syncsource
 
 import (
+	"cmp"
+	"errors"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -141,4 +145,32 @@ func (v *View) Newest() oplog.OpTime {
 		}
 	}
 	return newest
+}
+
+// LoginRefused says which member refuses the login, and how, empty if none does, or another one could be
+// read from.
+func (v *View) LoginRefused(denied Denylist) string {
+	found := ""
+	for i := range v.Members {
+		m := &v.Members[i]
+		why := m.Fault
+		if m.Up() {
+			why = denied[m.Host].Reason
+		}
+		switch {
+		case strings.HasPrefix(why, refusesLogin):
+			found = cmp.Or(found, m.Host+" "+why)
+		case m.Up() && m.State.Readable():
+			return ""
+		}
+	}
+	return found
+}
+
+// DeniedBy is the reason to deny a member that could not be read from.
+func DeniedBy(err error) string {
+	if lost, ok := errors.AsType[*mongo.LostError](err); ok && lost.Refused {
+		return refusesLogin + lost.Err.Error()
+	}
+	return "could not be read from: " + err.Error()
 }

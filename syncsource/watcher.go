@@ -362,6 +362,9 @@ func (w *Watcher) Identify(ctx context.Context, set interface {
 	return replset.Identify(ctx, set)
 }
 
+// refusesLogin begins the faults, and the reasons of denials, of members that refuse the login.
+const refusesLogin = "refuses the login: "
+
 // faultOf describes an error of asking a member, as the rest of a sentence that
 // starts with the member's name.
 func faultOf(err error) string {
@@ -370,7 +373,7 @@ func faultOf(err error) string {
 	}
 	if lost, ok := errors.AsType[*mongo.LostError](err); ok {
 		if lost.Refused {
-			return "refuses the login: " + lost.Err.Error()
+			return refusesLogin + lost.Err.Error()
 		}
 		return "cannot be reached: " + lost.Err.Error()
 	}

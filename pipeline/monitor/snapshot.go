@@ -106,6 +106,9 @@ type Snapshot struct {
 	// Clock is that of the source's primary.
 	Clock    syncsource.Clock
 	Resolver syncsource.Status
+	// LoginRefused says which member of the source refuses the login, and how, empty if none does, or
+	// another one could be read from.
+	LoginRefused string
 	// TargetHosts are the target's members.
 	TargetHosts []string
 	// Waits are the commands that have waited for longer than 5 s, the longest first.
@@ -174,7 +177,7 @@ type Copy struct {
 	Pace  pace.Status
 }
 
-// Snapshot returns the present state of the link. It does not know Resolver, Clock
+// Snapshot returns the present state of the link. It does not know Resolver, LoginRefused, Clock
 // and TargetHosts.
 func (m *Monitor) Snapshot() Snapshot {
 	m.mu.Lock()
