@@ -230,15 +230,24 @@ func (b *board) end(coll *collection, gone, copied bool) (last, isGone bool) {
 func (b *board) filled(coll *collection, now time.Time) copied {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	coll.complete = true
+	b.completed(coll, now)
 	return copied{coll.docs, coll.bytes, now.Sub(coll.began)}
+}
+
+// completed records that no more documents of a collection are to be copied. The board is locked.
+func (b *board) completed(coll *collection, now time.Time) {
+	if !coll.complete {
+		b.rate.count(now, 0, 0, 1)
+	}
+	coll.complete = true
 }
 
 // isDone records that a collection needs no more work.
 func (b *board) isDone(coll *collection, gone bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	coll.complete, coll.gone = true, gone
+	b.completed(coll, time.Now())
+	coll.gone = gone
 	if gone {
 		coll.built = 0
 	}

@@ -36,7 +36,8 @@ type Progress struct {
 	Bytes, TotalBytes             int64
 	// DocsPerSecond and BytesPerSecond are averages of about the last ten seconds.
 	DocsPerSecond, BytesPerSecond float64
-	// Left is the time that the documents take at that rate, negative if unknown.
+	// Left is the time that the documents take at that rate, or, if that is longer, what is left of many
+	// small collections at the rate at which collections are completed; negative if unknown.
 	Left time.Duration
 	// Current are the collections that are being worked on, the largest first, at most
 	// ten.
@@ -78,14 +79,16 @@ func (b *board) progress(now time.Time) Progress {
 		Step: b.step, Since: b.since, Collections: b.done, TotalCollections: len(b.all), Left: -1,
 		Failed: append([]FailedIndex(nil), b.failed...),
 	}
-	missing := false
+	missing := 0
 	for _, coll := range b.all {
 		one := coll.progress()
 		p.Docs += one.Docs
 		p.TotalDocs += one.TotalDocs
 		p.Bytes += one.Bytes
 		p.TotalBytes += one.TotalBytes
-		missing = missing || !coll.complete
+		if !coll.complete {
+			missing++
+		}
 		p.Indexes += coll.built
 		if !coll.gone {
 			p.TotalIndexes += len(coll.doc.Indexes)
@@ -98,10 +101,13 @@ func (b *board) progress(now time.Time) Progress {
 		p.DocsPerSecond, p.BytesPerSecond = b.rate.perSecond(now)
 	}
 	switch remaining := p.TotalBytes - p.Bytes; {
-	case b.all != nil && !missing || b.step == StepDone:
+	case b.all != nil && missing == 0 || b.step == StepDone:
 		p.Left = 0
 	case remaining > 0 && p.BytesPerSecond > 0:
 		p.Left = left(remaining, p.BytesPerSecond)
+	}
+	if perSecond := b.rate.collections(now); missing > 0 && b.step == StepCopy && perSecond > 0 {
+		p.Left = max(p.Left, time.Duration(float64(missing)/perSecond*float64(time.Second)))
 	}
 	return p
 }

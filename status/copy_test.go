@@ -366,3 +366,22 @@ func leftOut(names ...oplog.Namespace) []checkpoint.LeftOut {
 	}
 	return list
 }
+
+// TestStepOfCopy: a copy that does not copy documents now says what it does.
+func TestStepOfCopy(t *testing.T) {
+	t.Parallel()
+	for step, want := range map[initialsync.Step]string{
+		"": "Copying: 0 of 3 ", initialsync.StepCreate: "Copying, creating collections: 0 of 3 ", initialsync.StepCopy: "Copying: 0 of 3 ",
+	} {
+		s, _, _ := play(t, func(_ *testing.T, _ *Tracker, p *fakePipeline) {
+			p.set(func(s *monitor.Snapshot) {
+				copying(s)
+				s.HeardAt, s.Spool.Full = time.Now(), false
+				s.Copy.Progress = &initialsync.Progress{Step: step, TotalCollections: 3, Left: -1}
+			})
+		})
+		if !strings.HasPrefix(s.Verdict.Sentence, want) {
+			t.Errorf("%q: %s", step, s.Verdict.Sentence)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -345,6 +346,9 @@ func copyPhase(phase checkpoint.CopyPhase, describe func(*Snapshot) string) symp
 func copies(s *Snapshot) string {
 	out := "Copying"
 	if p := s.Copy.Progress; p != nil {
+		if step := initialsync.Step(p.Step); step != "" && step != initialsync.StepCopy {
+			out += ", " + p.Step // there may be nothing to count yet
+		}
 		out += fmt.Sprintf(": %d of %d collections, %s of about %s", p.Collections, p.TotalCollections, size(p.Bytes), size(p.TotalBytes))
 		if p.SecondsLeft != nil {
 			out += ", about " + coarse(ofSeconds(*p.SecondsLeft)) + " left"
