@@ -210,6 +210,9 @@ func verifiedReady(s *Snapshot, limits *ReadinessLimits) Precondition {
 	if n := len(v.Unchecked) + v.MoreUnchecked; n > 0 {
 		but += fmt.Sprintf("; %d could not be compared since", n)
 	}
+	if r := v.LastRound; r != nil {
+		but += fmt.Sprintf("; those made since %s UTC may be missing", r.BeganAt.Format(time.DateTime))
+	}
 	return met("%d collections, no difference, as of %s UTC%s", v.Verified, v.At.Format(time.DateTime), but).aged(v.AgeSeconds)
 }
 

@@ -41,6 +41,21 @@ func TestMoreThanListed(t *testing.T) {
 	}
 }
 
+// TestVerifiedListed: the readiness says which collections its number cannot be of: nothing lists those that were made
+// since the last comparison of everything.
+func TestVerifiedListed(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	cut := standing.Cut{Source: bson.Timestamp{T: uint32(at.Unix())}, At: at} //nolint:gosec // a time of this century
+	st := &standing.Standing{AsOf: &cut, Verified: 7, Collections: 7, New: 1}
+	st.Round = standing.Round{N: 3, At: at.Add(20 * time.Second), Complete: 2, Last: &standing.Ended{From: at.Add(-time.Second), To: at.Add(time.Second)}}
+	s := &Snapshot{Verified: NewVerified(st, at.Add(time.Minute))}
+	const want = "7 collections, no difference, as of 2026-01-02 03:04:05 UTC; 1 new ones are not compared yet; those made since 2026-01-02 03:04:04 UTC may be missing"
+	if p := verifiedReady(s, &ReadinessLimits{Verified: time.Hour}); p.Standing != Met || p.Value != want {
+		t.Errorf("%+v, want %q", p, want)
+	}
+}
+
 // TestVerifiedNew: the readiness says how many collections are not compared yet, as they are new, or could not be the last time.
 func TestVerifiedNew(t *testing.T) {
 	t.Parallel()
