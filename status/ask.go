@@ -16,19 +16,34 @@ const staleAnswers = 3
 // askLoop queries both sides until ctx is done. An unanswered query makes a value
 // unknown; reporting an unreachable side is left to the pipeline.
 func (t *Tracker) askLoop(ctx context.Context) {
-	tick := time.NewTicker(askEvery)
+	tick, follow := time.NewTicker(askEvery), time.NewTicker(followEvery)
 	defer tick.Stop()
-	for {
-		t.askSource(ctx)
-		t.askBlock(ctx)
-		t.askTarget(ctx)
-		t.askCutover(ctx)
+	defer follow.Stop()
+	for all := true; ; {
+		if all {
+			t.askSource(ctx)
+			t.askTarget(ctx)
+		}
+		if all || t.mustFollow() {
+			t.askBlock(ctx)
+			t.askCutover(ctx)
+		}
 		select {
 		case <-tick.C:
+			all = true
+		case <-follow.C:
+			all = false
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// mustFollow reports whether a cutover, or a block of the source's writes, is shown.
+func (t *Tracker) mustFollow() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.blocked || t.cutover.is != nil
 }
 
 // askSource reads the oldest entry of the oplog, unless the pipeline knows it.

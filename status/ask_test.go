@@ -39,6 +39,49 @@ func (b *blocker) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
 	}}})
 }
 
+// cancelled is a target that has no record of a cutover.
+func cancelled(cmd string) (bson.Raw, error) {
+	if cmd != "find" {
+		return nil, errors.New("no answer")
+	}
+	return bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "replicator.cutovers"}, {Key: "firstBatch", Value: bson.A{}}}}})
+}
+
+// TestCutoverEnds: a cutover that is shown, and the block of the source, are not shown any more a moment after they have
+// ended.
+func TestCutoverEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &blocker{}
+		source.set(false, bson.D{{Key: "_id", Value: ""}, {Key: "blockUserWrites", Value: true}})
+		tr := newTracker(t, Config{Link: "l", Source: source, Target: callerFunc(cancelled), MetaDB: "replicator"})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		ctx, stop := context.WithCancelCause(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = tr.Run(ctx) }()
+		time.Sleep(askEvery + followEvery/2)
+		cutting(true)(t, tr, &p)
+		if s := tr.Snapshot(); s.Verdict.Name != "cutover-interrupted" || s.Source.WritesBlocked == nil || !*s.Source.WritesBlocked {
+			t.Errorf("%+v", s.Verdict)
+		}
+		source.set(false)
+		time.Sleep(followEvery)
+		synctest.Wait()
+		if s := tr.Snapshot(); s.Cutover != nil || s.Source.WritesBlocked == nil || *s.Source.WritesBlocked {
+			t.Errorf("%+v, and the cutover is %+v", s.Verdict, s.Cutover)
+		}
+		cutting(false)(t, tr, &p)
+		time.Sleep(followEvery)
+		synctest.Wait()
+		if s := tr.Snapshot(); s.Cutover != nil {
+			t.Errorf("%+v", s.Cutover)
+		}
+		stop(context.Canceled)
+		<-done
+	})
+}
+
 // TestSourceBlocked: a source whose writes are blocked is shown within ten seconds, by processes that
 // stand by too, until it takes writes again; what it has not answered for long is not known.
 func TestSourceBlocked(t *testing.T) {

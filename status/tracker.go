@@ -57,6 +57,9 @@ const (
 	leastRollover = 2 * time.Minute
 	// askEvery is the interval between queries of Config.Source and Config.Target.
 	askEvery = 10 * time.Second
+	// followEvery is the interval of those about a cutover, and a block of the source's writes, that are known:
+	// an operator acts on them.
+	followEvery = time.Second
 )
 
 const (
