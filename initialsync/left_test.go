@@ -43,6 +43,9 @@ func TestLeftOfManyCollections(t *testing.T) {
 		end(coll)
 		now = now.Add(each)
 		rest := small - 1 - i
+		if i%25 > 0 {
+			continue
+		}
 		if p := b.progress(now); i > 200 && (p.Left < time.Duration(rest)*each*8/10 || p.Left > time.Duration(rest)*each*15/10) {
 			t.Fatalf("%d collections of %s each are left: %s left", rest, each, p.Left)
 		}

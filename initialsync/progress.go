@@ -36,8 +36,8 @@ type Progress struct {
 	Bytes, TotalBytes             int64
 	// DocsPerSecond and BytesPerSecond are averages of about the last ten seconds.
 	DocsPerSecond, BytesPerSecond float64
-	// Left is the time that the documents take at that rate, or, if that is longer, what is left of many
-	// small collections at the rate at which collections are completed; negative if unknown.
+	// Left is the time that the documents take at that rate, or, if that is longer, the time that many small
+	// collections take at the rate at which collections are completed; negative if unknown.
 	Left time.Duration
 	// Current are the collections that are being worked on, the largest first, at most
 	// ten.

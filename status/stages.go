@@ -169,7 +169,7 @@ func (t *Tracker) bottleneck(s *Snapshot, p *monitor.Snapshot) *Bottleneck {
 	case l.dispatcher[metric.Waiting] >= most && p.Applier.Throttled:
 		return &Bottleneck{stageApplier, sideOperator, "the throttle: handing out operations waits for it " + percent(l.dispatcher[metric.Waiting]) + " of the time"}
 	case l.dispatcher[metric.Waiting] >= most && l.paused:
-		return nil // What has set the pace since the link was resumed is not known yet.
+		return nil // Since the link was resumed, nothing is known yet.
 	case l.dispatcher[metric.Waiting] >= most:
 		what := p.Applier.WaitsFor
 		if what == "" {
