@@ -215,6 +215,11 @@ func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, round 
 				return nil, nil, nil, err
 			}
 		}
+		if was != nil && isUnread(was.raw) {
+			mend := mending(metadata.ByID(s.id(l.SourceNS)))
+			changes = append(changes, mend[0], st, mend[1]) // st has the condition that the other field is as it was read
+			continue
+		}
 		changes = append(changes, st)
 	}
 	return heads, aside, changes, nil
@@ -344,7 +349,7 @@ func (s *Store) Replace(ctx context.Context, l Listed, round int64) (*Former, er
 	if renamed(docs, []Listed{l})[l.SourceNS] {
 		st, err := marking(metadata.ByID(s.id(l.SourceNS)), mark)
 		if err == nil {
-			err = s.write(ctx, metadata.Update(s.DB, metadata.Verified, st))
+			err = s.write(ctx, metadata.Update(s.DB, metadata.Verified, append(mending(st.Filter), st)...))
 		}
 		if err != nil {
 			return nil, err
@@ -379,6 +384,9 @@ func (s *Store) replace(ctx context.Context, l Listed, round int64, mark *Mark) 
 	}
 	err = s.set(ctx, unchanged(s.replaceable(l), raw, findings...), true,
 		bson.D{{Key: "ns", Value: l.NS}, {Key: "source", Value: uuid(l.Source)}, {Key: "sourceAt", Value: l.At}, {Key: "joined", Value: round + 1}}, "is", "fault", "pass", "repaired")
+	if err == nil && isUnread(raw) {
+		err = s.write(ctx, metadata.Update(s.DB, metadata.Verified, mending(metadata.ByID(s.id(l.SourceNS)))...))
+	}
 	if !servererr.IsDuplicateKey(err) {
 		return former, true, err
 	}

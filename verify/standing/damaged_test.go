@@ -105,3 +105,66 @@ func TestDamagedPass(t *testing.T) {
 		})
 	}
 }
+
+// TestDamagedMark: a mark that has been damaged, whatever has come to be in its place, keeps a collection neither from being verified once it is
+// compared again, nor from being marked.
+func TestDamagedMark(t *testing.T) {
+	t.Parallel()
+	far := bson.Timestamp{T: 1 << 31, I: 1}
+	mark := func(target, why, at any) bson.D {
+		return bson.D{{Key: "target", Value: target}, {Key: "why", Value: why}, {Key: "at", Value: at}}
+	}
+	for name, c := range map[string]struct {
+		field string
+		value any
+	}{
+		"a boolean":                {"mark", true},
+		"a date":                   {"mark", bson.DateTime(5)},
+		"a number":                 {"mark", 5},
+		"an array of nothing":      {"mark", bson.A{}},
+		"an array of marks":        {"mark", bson.A{mark(far, "planted", bson.DateTime(5))}},
+		"a time that is a pattern": {"mark", mark(bson.Regex{Pattern: "a"}, "planted", bson.DateTime(5))},
+		"a time that is an array":  {"mark", mark(bson.A{far}, "planted", bson.DateTime(5))},
+		"a reason that is none":    {"mark", mark(far, 5, bson.DateTime(5))},
+		"a date that is a text":    {"mark", mark(far, "planted", "x")},
+		"null":                     {"mark", nil},
+		"it differed at a pattern": {"differed", bson.Regex{Pattern: "a"}},
+		"it differed at a date":    {"differed", bson.DateTime(5)},
+		"it differed at times":     {"differed", bson.A{far}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := begun(t)
+			all := list("d.a", "d.b")
+			damage := func() { s.put(c.field, c.value) }
+			compared := func(source uint32) Standing {
+				round := s.again(s.Store, source, all)
+				s.save(&round, "d.a", source+5)
+				s.save(&round, "d.b", source+5)
+				s.end(&round)
+				return read(t, s.Store)
+			}
+			damage()
+			if st := compared(110); st.AsOf == nil || st.Verified != 2 {
+				t.Errorf("compared again: %+v", st)
+			}
+			damage()
+			must.Succeed(t, s.Mark(t.Context(), WhyDiffers+"planted", "d.b"))
+			if d := must.Get(loaded(t.Context(), s.Store))(t)["d.b"]; d.Mark == nil || d.Mark.Why != WhyDiffers+"planted" || d.Differed == nil || d.Mark.Target == far {
+				t.Errorf("marked: %+v", d)
+			}
+			damage()
+			l := all[1]
+			l.Source, l.At = id("d.b", 2), bson.Timestamp{T: s.future + 140, I: 1}
+			must.Get(s.Replace(t.Context(), l, 2))(t)
+			if d := must.Get(loaded(t.Context(), s.Store))(t)["d.b"]; !d.Source.Equal(uuid(l.Source)) {
+				t.Errorf("replaced: %+v", d)
+			}
+			damage()
+			must.Succeed(t, s.SaveTold(t.Context(), "d.b", l.Source, 1, missing("1"), 0)) // which a later round has overtaken
+			if d := must.Get(loaded(t.Context(), s.Store))(t)["d.b"]; !d.marked() {
+				t.Errorf("overtaken: %+v", d)
+			}
+		})
+	}
+}

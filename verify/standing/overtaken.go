@@ -222,6 +222,9 @@ func (s *Store) overtaken(ctx context.Context, sourceNS oplog.Namespace, source 
 	which := func(dst []byte) []byte {
 		return bsoncore.AppendBinaryElement(metadata.Below(s.Link)(dst), "source", bson.TypeBinaryUUID, source[:])
 	}
+	if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, mending(which)...)); err != nil {
+		return err
+	}
 	var listed bson.Timestamp // just before it was
 	for {
 		mark, err := s.markNow(ctx, whyReplaced)

@@ -163,7 +163,7 @@ func (s *Store) Mark(ctx context.Context, why string, sourceNS ...oplog.Namespac
 		if err != nil {
 			return err
 		}
-		changes = append(changes, st)
+		changes = append(append(changes, mending(st.Filter)...), st)
 	}
 	for part := range slices.Chunk(changes, statements) {
 		if err := s.write(ctx, metadata.Update(s.DB, metadata.Verified, part...)); err != nil {
