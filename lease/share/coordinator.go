@@ -127,10 +127,11 @@ func (c *coordinator) round(ctx context.Context) error {
 	if len(c.plan.Assignments) == 0 && time.Since(c.since) < 2*c.s.cfg.Every-time.Millisecond {
 		return nil // members that started together get their parts at once
 	}
-	// Members that have seen a plan which is lost must see this one.
-	next := &Plan{Version: max(c.plan.Version, c.s.seen()) + 1, Term: c.term, Coordinator: c.s.cfg.Member, Assignments: v.replan(c.plan.Assignments)}
+	// Members that have seen a plan which is lost must see this one, also if the plan before that is as it should be.
+	seen := c.s.seen()
+	next := &Plan{Version: max(c.plan.Version, seen) + 1, Term: c.term, Coordinator: c.s.cfg.Member, Assignments: v.replan(c.plan.Assignments)}
 	next.Deputies = v.deputize(c.plan.Deputies, c.s.cfg.Member)
-	if c.plan.Term != c.term || !slices.Equal(next.Deputies, c.plan.Deputies) || !slices.Equal(next.Assignments, c.plan.Assignments) {
+	if c.plan.Term != c.term || c.plan.Version < seen || !slices.Equal(next.Deputies, c.plan.Deputies) || !slices.Equal(next.Assignments, c.plan.Assignments) {
 		if err := c.propose(ctx, next); err != nil {
 			return err
 		}

@@ -112,13 +112,30 @@ func TestReplaced(t *testing.T) {
 		first.net.set(frozen)
 		time.Sleep(4 * time.Second)
 		second := f.start("m1001", 0)
-		time.Sleep(4 * time.Second) // its leases last still
+		time.Sleep(1500 * time.Millisecond)
+		if len(first.Running()) != 4 {
+			t.Errorf("its leases have ended: it has %q", first.Running())
+		}
 		first.net.set(up)
 		time.Sleep(prompt)
 		if n, _ := moved(before, f.even(3)); n != 0 || len(first.Running()) != 0 || len(second.Running()) != 4 {
 			t.Errorf("%d moved; the first has %q, the second %q", n, first.Running(), second.Running())
 		}
 		f.all["first"] = first // close it, too
+	})
+}
+
+// TestPlanLost: members that have seen a plan which the store has lost, as one that is restored, follow the next one nevertheless.
+func TestPlanLost(t *testing.T) {
+	in(t, 12, 3, func(_ *testing.T, f *fleet, _ map[string]string) {
+		f.start("m1003", 0)
+		time.Sleep(prompt)
+		f.even(4)
+		f.board.Undo("g") // the move of partitions to the fourth
+		f.all["m1003"].kill()
+		delete(f.all, "m1003")
+		time.Sleep(prompt)
+		f.even(3)
 	})
 }
 

@@ -63,6 +63,13 @@ func (m *Memory) Lag(lags bool) {
 	m.lags = lags
 }
 
+// Undo takes the last plan of a group back, as a store does that has lost it.
+func (m *Memory) Undo(group string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.plans[group] = m.before[group]
+}
+
 // Calls returns how often a call was made.
 func (m *Memory) Calls(call string) int {
 	m.mu.Lock()
