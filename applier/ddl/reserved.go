@@ -43,8 +43,31 @@ func (s *step) makeReserved(ctx context.Context, coll *catalog.Collection, specs
 			return err
 		}
 	}
-	_, err = s.send(ctx, s.creation(series, reserved))
-	return err
+	if _, err = s.send(ctx, s.creation(series, reserved)); err != nil {
+		return err
+	}
+	return s.hideReserved(ctx, coll, specs)
+}
+
+// hideReserved hides indexes that were built through the time series, or unhides them, where collMod has changed that since a client has
+// asked for them: it changes the index of the buckets alone.
+func (s *step) hideReserved(ctx context.Context, coll *catalog.Collection, specs []*DeferredSpec) error {
+	for _, h := range specs {
+		asked, is := ofSeries(h)
+		hidden := split(h.Spec).truth("hidden")
+		if !is || split(asked.Spec).truth("hidden") == hidden {
+			continue
+		}
+		index := fields{{"name", stringValue(h.Index)}, {"hidden", boolValue(hidden)}}
+		d := change{
+			db: coll.NS.DB(), name: "collMod", first: coll.NS.Collection(), coll: coll,
+			rest: fields{{"index", documentValue(index.document())}},
+		}
+		if _, err := s.send(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ofSeries returns an index of buckets as one of the time series, false if it is of a type that a user may name.

@@ -2,6 +2,7 @@ package ddl_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,5 +47,46 @@ func TestReservedIndex(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestReservedIndexOfNoSeries: what a client has asked for of a time series is built on nothing else that has such a name.
+func TestReservedIndexOfNoSeries(t *testing.T) {
+	t.Parallel()
+	const (
+		series = `{"create": "m", "timeseries": {"timeField": "t"}}`
+		lost   = `{"delete": "system.views", "deletes": [{"q": {"_id": "db.m"}, "limit": 1}]}`
+	)
+	for name, c := range map[string]struct {
+		on     string
+		target []string
+	}{
+		"no buckets":   {"m", []string{`{"create": "m"}`}},
+		"no series":    {"system.buckets.m", []string{series, lost}},
+		"a collection": {"system.buckets.m", []string{series, lost, `{"create": "m"}`}},
+		"a view":       {"system.buckets.m", []string{series, lost, `{"create": "m", "viewOn": "a", "pipeline": []}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+			for _, cmd := range c.target {
+				b.must(t, "db", cmd)
+			}
+			b.restart(t)
+			var built []string
+			b.before = func(cmd mongo.Command) error {
+				on, ok := cmd.Body.Lookup("createIndexes").StringValueOK()
+				if !ok {
+					return nil
+				}
+				built = append(built, on)
+				return servererr.New(servererr.CannotCreateIndex, "a type of index for __system")
+			}
+			op := b.operation(t, `c db.$cmd {"createIndexes": "`+c.on+`", "v": 2, "key": {"data.loc": "2dsphere_bucket"}, "name": "loc", "originalSpec": {"v": 2, "key": {"loc": "2dsphere"}, "name": "loc"}}`)
+			err := b.exec.Apply(t.Context(), op, ddl.Once)
+			if err == nil || slices.ContainsFunc(built, func(on string) bool { return on != c.on }) {
+				t.Errorf("%v, and it was to be built on %s", err, built)
+			}
+		})
 	}
 }
