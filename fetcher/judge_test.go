@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
@@ -49,5 +51,26 @@ func TestDenial(t *testing.T) {
 		if _, passes := denial(servererr.New(code, "no")); !passes {
 			t.Errorf("%s ends the run", code)
 		}
+	}
+}
+
+// TestStaleSaysSo: while no member has the position, the status says that, and not what else is wrong with the entries of one.
+func TestStaleSaysSo(t *testing.T) {
+	f := &Fetcher{news: make(chan struct{}), missing: map[string]bool{}}
+	f.cfg.Reader.Observer = func(event.Event) {}
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(context.Canceled) // it does not wait for the next attempt
+	judge := func(stale bool) string {
+		f.update(func(s *Status) { s.Stale, s.Why = stale, "none has the position" })
+		if err := f.judge(ctx, "a:1", fmt.Errorf("tail it: %w", ErrOutOfOrder)); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		return f.Status().Why
+	}
+	if got := judge(true); got != "none has the position" {
+		t.Errorf("stale: %q", got)
+	}
+	if got := judge(false); !strings.Contains(got, ErrOutOfOrder.Error()) {
+		t.Errorf("not stale: %q", got)
 	}
 }

@@ -104,6 +104,7 @@ func TestStatusJudges(t *testing.T) {
 		{"it lags less", 10 * time.Second, statusLine{LagSeconds: lag(10)}, ""},
 		{"it lags more", 10 * time.Second, statusLine{LagSeconds: lag(10.1)}, "l: the target lags 10.1 s, more than 10s"},
 		{"unknown is not 0", 10 * time.Second, statusLine{}, "l: how far the target lags is not known"},
+		{"unknown, before the link was read", 10 * time.Second, statusLine{Status: &status.Snapshot{}}, "l: how far the target lags is not known"},
 		{"a copy has begun just now", 10 * time.Second, statusLine{LagSeconds: lag(0), Status: &status.Snapshot{}}, "l: the target is not consistent"},
 		{"a copy, and nobody asked", 0, statusLine{LagSeconds: lag(0), Status: &status.Snapshot{}}, ""},
 		{"it is consistent", 10 * time.Second, statusLine{LagSeconds: lag(0), Status: &status.Snapshot{Consistent: true}}, ""},
