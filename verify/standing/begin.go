@@ -215,12 +215,7 @@ func (s *Store) join(docs map[oplog.Namespace]*document, listed []Listed, round 
 				return nil, nil, nil, err
 			}
 		}
-		if was != nil && isUnread(was.raw) {
-			mend := mending(metadata.ByID(s.id(l.SourceNS)))
-			changes = append(changes, mend[0], st, mend[1]) // st has the condition that the other field is as it was read
-			continue
-		}
-		changes = append(changes, st)
+		changes = append(changes, s.mended(l.SourceNS, was, st)...)
 	}
 	return heads, aside, changes, nil
 }

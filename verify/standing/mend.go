@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // mending returns the statements that remove damaged marks from the documents that a filter matches. A later mark does not replace such a
@@ -34,6 +35,16 @@ func mending(which func([]byte) []byte) []metadata.Statement {
 		damaged("mark", [2]string{"mark", "object"}, [2]string{"mark.target", "timestamp"}, [2]string{"mark.why", "string"}, [2]string{"mark.at", "date"}),
 		damaged("differed", [2]string{"differed", "timestamp"}),
 	}
+}
+
+// mended returns a statement that makes a collection join, and before and after that those that mend its document if that was not
+// understood.
+func (s *Store) mended(sourceNS oplog.Namespace, was *document, joins metadata.Statement) []metadata.Statement {
+	if was == nil || !isUnread(was.raw) {
+		return []metadata.Statement{joins}
+	}
+	mend := mending(metadata.ByID(s.id(sourceNS)))
+	return []metadata.Statement{mend[0], joins, mend[1]} // joins has the condition that the other field is as it was read
 }
 
 // existing appends the condition that a field exists.
