@@ -54,3 +54,20 @@ func TestLeftOfManyCollections(t *testing.T) {
 		t.Errorf("%s left of nothing", p.Left)
 	}
 }
+
+// TestFewLately: how long many collections take is not told by one that was completed after a standstill, whatever was completed before that.
+func TestFewLately(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	r := rate{start: begun}
+	for range 30 {
+		r.count(begun, 0, 0, 1)
+	}
+	if got := r.collections(begun); got != 30 {
+		t.Errorf("%v a second as it began", got)
+	}
+	r.count(begun.Add(65*time.Second), 0, 0, 1)
+	if got := r.collections(begun.Add(66 * time.Second)); got != 0 {
+		t.Errorf("%v a second after a standstill", got)
+	}
+}

@@ -35,9 +35,11 @@ func (r *rate) perSecond(now time.Time) (docs, bytes float64) {
 // long many others take.
 func (r *rate) collections(now time.Time) float64 {
 	const few = 20
-	n := int64(0)
+	n, second := int64(0), int64(now.Sub(r.start)/time.Second)
 	for i := range r.cells {
-		n += r.cells[i].collections
+		if cell := &r.cells[i]; cell.second > second-window { // others are overwritten once something is copied
+			n += cell.collections
+		}
 	}
 	if n < few {
 		return 0
