@@ -82,6 +82,42 @@ func TestCutoverEnds(t *testing.T) {
 	})
 }
 
+// TestStandsByInterruptedCutover: while a cutover that no process works on keeps every process from leading, those that
+// stand by are the only ones that can say so: it is their verdict, by which alerts are made. While a process works on
+// it, or another one leads, they stand by.
+func TestStandsByInterruptedCutover(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name             string
+		interrupted, led bool
+		want             string
+		level            Level
+	}{
+		{"interrupted", true, false, "cutover-interrupted", Attention},
+		{"worked on", false, false, "standby-free", Working},
+		{"another process leads", true, true, "standby", Good},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				tr := newTracker(t, Config{Link: "l"})
+				var p fakePipeline
+				tr.Follow(p.Snapshot)
+				cutting(tt.interrupted)(t, tr, &p)
+				p.set(func(s *monitor.Snapshot) {
+					s.State, s.Process, s.Reason = monitor.Standby, "vm:b", "a cutover converts its deferred options"
+					if tt.led {
+						s.Leader = &monitor.Leader{Process: "vm:a", Term: 4, Since: time.Now().Add(-time.Minute), Until: time.Now().Add(9 * time.Second), Renews: true}
+					}
+				})
+				if v := tr.Snapshot().Verdict; v.Name != tt.want || v.Level != tt.level {
+					t.Errorf("%+v", v)
+				}
+			})
+		})
+	}
+}
+
 // TestSourceBlocked: a source whose writes are blocked is shown within ten seconds, by processes that
 // stand by too, until it takes writes again; what it has not answered for long is not known.
 func TestSourceBlocked(t *testing.T) {

@@ -113,8 +113,7 @@ func foreign(s *Snapshot) (string, time.Time) {
 	if n == 1 {
 		out = "Something else writes to the target: 1 write to " + to
 	}
-	if len(g.Newest) > 0 {
-		w := &g.Newest[0]
+	if w := g.newestOpen(); w != nil {
 		out += fmt.Sprintf("; the newest at %s UTC: %s of %s", w.At.Format(time.DateTime), w.Kind, w.Namespace)
 		if w.ID != "" {
 			out += " {_id: " + w.ID + "}"
@@ -124,6 +123,18 @@ func foreign(s *Snapshot) (string, time.Time) {
 		}
 	}
 	return out + ".", since
+}
+
+// newestOpen is the newest write to a namespace that is open, nil if it is not known: those to namespaces that
+// were copied again or cleared may be newer.
+func (g *Guard) newestOpen() *ForeignWrite {
+	for i := range g.Newest {
+		w := &g.Newest[i]
+		if g.More > 0 || slices.ContainsFunc(g.Namespaces, func(t ForeignNamespace) bool { return t.Namespace == w.Namespace || t.Namespace == w.To }) {
+			return w
+		}
+	}
+	return nil
 }
 
 // where names namespaces with foreign writes that are open.

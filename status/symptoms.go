@@ -218,6 +218,10 @@ func standsBy(led bool) symptom {
 		if !s.is(monitor.Standby) || led != (s.Lease != nil && s.Lease.Leader != "") {
 			return "", time.Time{}
 		}
+		if !led && s.Cutover != nil && s.Cutover.Interrupted {
+			// Nobody leads because of it, and no other process says so: it is not over by itself.
+			return "", time.Time{}
+		}
 		return "Standing by" + s.because() + ".", s.Since
 	}
 }

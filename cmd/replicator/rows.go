@@ -37,7 +37,8 @@ type linkRow struct {
 	Consistent             *bool    `json:"consistent"`
 	LagSeconds             *float64 `json:"lagSeconds"`
 	OplogWindowLeftSeconds *float64 `json:"oplogWindowLeftSeconds"`
-	// At is the time of the state shown: if it is from the metadata, of the last recorded position.
+	// At is the time of the state shown: if it is from the metadata, of the last recorded position. A link
+	// that was cut over or promoted has no later one, and does not become old.
 	At time.Time `json:"at"`
 	// Page is the address of its page, from that of /links, empty if this process has none.
 	Page string `json:"page"`
@@ -115,7 +116,7 @@ func storedRow(l *checkpoint.Listed, cutover *status.Cutover) linkRow {
 	reached := l.State.Reached()
 	consistent := !reached.Applied.IsNull() && len(l.State.LeftOut) == 0
 	r.Consistent = &consistent
-	if !reached.Applied.IsNull() {
+	if !reached.Applied.IsNull() && l.State.Over == nil {
 		r.At = time.UnixMilli(reached.AppliedWall).UTC()
 	}
 	return r

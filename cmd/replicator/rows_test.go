@@ -23,6 +23,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease/share"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/status"
 )
 
@@ -159,6 +160,25 @@ func TestRowsOf(t *testing.T) {
 	}
 	if row := storedRow(&checkpoint.Listed{Link: "x", Err: http.ErrBodyNotAllowed}, nil); row.Verdict.Level != status.Broken {
 		t.Errorf("%+v", row)
+	}
+}
+
+// TestRowOfEnded: the page takes a row whose position is older than a minute for one of a link that is not heard any
+// more. A link that was cut over or promoted has no later position, and its row is as good as on the first day.
+func TestRowOfEnded(t *testing.T) {
+	t.Parallel()
+	stopped := checkpoint.Listed{Link: "x", State: checkpoint.State{
+		Applied: oplog.OpTime{TS: bson.Timestamp{T: 1_700_000_000, I: 1}, Term: 1}, AppliedWall: 1_700_000_000_000,
+	}}
+	if row := storedRow(&stopped, nil); time.Since(row.At) < time.Hour {
+		t.Errorf("a link that nothing runs: as of %s", row.At)
+	}
+	for name, promoted := range map[string]*checkpoint.Promoted{"cut over": nil, "promoted": {Exact: true}} {
+		ended := stopped
+		ended.State.Over = &checkpoint.Over{At: time.Unix(1_700_000_060, 0), By: "ann@ops1", Promoted: promoted}
+		if row := storedRow(&ended, nil); row.Verdict.Level != status.Good || time.Since(row.At) > time.Minute {
+			t.Errorf("%s: as of %s, %+v", name, row.At, row.Verdict)
+		}
 	}
 }
 
