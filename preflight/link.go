@@ -189,8 +189,8 @@ func (c *checker) judgeWindow(check string, first, last bson.Timestamp) {
 		c.warn(check, "The copy may take longer, because the spool keeps the oplog meanwhile. But if the link pauses longer than that, it starts again from the beginning. A new set has no older entries; otherwise give the source a larger oplog (replSetResizeOplog).",
 			"%s", text)
 	case c.report.Found && between(first, from) < shortWindow && between(from, last) > long/2:
-		c.warn(check, "Start the link now, or give the source a larger oplog (replSetResizeOplog).",
-			"%s; the source deletes the entry from which the link resumes in about %s", text, between(first, from))
+		c.warn(check, "Start the link now, or give the source a larger oplog (replSetResizeOplog). A new set has no older entries, and deletes none yet.",
+			"%s; if the oplog is full, the source deletes the entry from which the link resumes in about %s", text, between(first, from))
 	case !c.report.Found && c.cfg.StartAt.T != 0 && oplog.CompareTimestamps(c.cfg.StartAt, first) < 0:
 		c.fail(check, "Choose a later --start-at with a newer copy, or give the source a larger oplog.",
 			"%s; it does not reach back to --start-at", text)
@@ -209,10 +209,10 @@ func between(a, b bson.Timestamp) time.Duration {
 }
 
 // uncopied checks whether the source has data already. A link copies it first, or does
-// not mirror it if it starts now without a copy.
+// not mirror it if it starts at some time without a copy.
 func (c *checker) uncopied(ctx context.Context, s *server) error {
 	const check = "source data"
-	if c.report.Found || c.cfg.Back != "" || !c.cfg.Copy && (c.cfg.AllowExisting || c.cfg.StartAt.T != 0) {
+	if c.report.Found || c.cfg.Back != "" || !c.cfg.Copy && c.cfg.AllowExisting {
 		return nil
 	}
 	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
@@ -237,8 +237,12 @@ func (c *checker) uncopied(ctx context.Context, s *server) error {
 	case c.cfg.Copy:
 		c.ok(check, "%d databases will be copied: %s", len(names), some(names))
 	default:
+		what := "the existing data of " + some(names)
+		if c.cfg.StartAt.T != 0 {
+			what = "what " + some(names) + " had before --start-at"
+		}
 		c.warn(check, "The first change of a document that the target does not have ends the link. Let the link copy it (--start-at=copy, the default), or see --allow-existing.",
-			"the existing data of %s will not be copied", some(names))
+			"%s will not be copied", what)
 	}
 	return nil
 }

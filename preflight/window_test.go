@@ -20,7 +20,7 @@ func TestWindowOfALink(t *testing.T) {
 		detail       string
 	}{
 		"in the middle":       {48 * time.Hour, 24 * time.Hour, OK, "48h0m0s, since 2023-11-12T22:13:20Z; the link's entry is in it for about 24h0m0s more"},
-		"nearly gone":         {48 * time.Hour, 47*time.Hour + 30*time.Minute, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; the source deletes the entry from which the link resumes in about 30m0s"},
+		"nearly gone":         {48 * time.Hour, 47*time.Hour + 30*time.Minute, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; if the oplog is full, the source deletes the entry from which the link resumes in about 30m0s"},
 		"gone":                {48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to the link's position, 1699823600:1 t3"},
 		"short, and just now": {20 * time.Minute, 0, Warn, "20m0s, since 2023-11-14T21:53:20Z"},
 		"a moment ago":        {2 * time.Hour, time.Minute, OK, "2h0m0s, since 2023-11-14T20:13:20Z; the link's entry is in it for about 1h59m0s more"},
