@@ -46,7 +46,22 @@ func (c *cutoverCommand) sameSource(ctx context.Context, source *driver.Set, was
 	if was.ReplicaSetID.IsZero() || was.ReplicaSetID.Equal(set.ReplicaSetID) {
 		return nil
 	}
-	return fmt.Errorf("link %q follows set %s, and the source is the set %s, which has another id: %w", c.Link, was.SetName, set.SetName, checkpoint.ErrOtherSource)
+	return otherSource(c.Link, was, &set)
+}
+
+// readSource returns an error if the source is known to be another set than the link follows, or followed, whose entries and
+// documents would be taken for those of the link's source: optimes do not tell sets apart, as each logs an entry every ten seconds, and most are in a low term.
+// A member that was started without its set does not say which one it is of.
+func readSource(ctx context.Context, link string, source mongo.Caller, was *checkpoint.Source) error {
+	set, err := replset.Identify(ctx, source)
+	if err != nil || was.ReplicaSetID.IsZero() || set.ReplicaSetID.IsZero() || was.ReplicaSetID.Equal(set.ReplicaSetID) {
+		return context.Cause(ctx)
+	}
+	return otherSource(link, was, &set)
+}
+
+func otherSource(link string, was *checkpoint.Source, set *replset.Identity) error {
+	return linkError{fmt.Errorf("link %q follows set %s, and the source is the set %s, which has another id: %w", link, was.SetName, set.SetName, checkpoint.ErrOtherSource)}
 }
 
 func (c *cutoverCommand) drainConfig(out cli.Output, source *driver.Set, store *checkpoint.Store) *cutover.DrainConfig {

@@ -75,6 +75,9 @@ func (c *rewindCommand) Run(ctx context.Context, out cli.Output) error {
 			c.Link, printable.Text(unread.host), unread.OpTime, printable.Text(best.host), best.OpTime)
 	}
 	member := best.host
+	if err := readSource(ctx, c.Link, source.Member(member), &state.Source); err != nil {
+		return cli.Stopped(ctx, err)
+	}
 	cfg := &rewind.Config{
 		Source: source.Member(member), Target: target, Scope: p.scope, After: state.Over.Source, From: state.FetchFrom, SpillDir: c.SpillDir,
 	}

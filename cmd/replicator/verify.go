@@ -23,6 +23,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/verify"
 )
@@ -91,7 +92,7 @@ func (c *verifyCommand) Run(ctx context.Context, out cli.Output) error {
 		AnyFieldOrder: c.IgnoreFieldOrder, Sample: float64(c.Sample), ShowValues: c.ShowValues, Found: r.found,
 	}
 	if c.Link != "" {
-		if err := c.ofLink(ctx, sides.target, names, &cfg); err != nil {
+		if err := c.ofLink(ctx, sides, names, &cfg); err != nil {
 			return cli.Stopped(ctx, err)
 		}
 	}
@@ -105,16 +106,27 @@ func (c *verifyCommand) Run(ctx context.Context, out cli.Output) error {
 		return cli.Usage(err)
 	}
 	summary, err := paced(ctx, pacer, v)
-	switch {
-	case err != nil && ctx.Err() != nil && c.Link != "" && c.Sample == 0 && !c.IgnoreFieldOrder:
-		return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "It was stopped before it was done. With --resume it goes on with what it has not compared."}
-	case err != nil:
-		return cli.Stopped(ctx, err)
+	if err != nil {
+		return c.unfinished(ctx, err)
 	}
 	if err := r.summary(summary); err != nil {
 		return err
 	}
 	return verdict(summary)
+}
+
+// unfinished is the error of a comparison that err has ended.
+func (c *verifyCommand) unfinished(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil && c.Link != "" && c.Sample == 0 && !c.IgnoreFieldOrder:
+		return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "It was stopped before it was done. With --resume it goes on with what it has not compared."}
+	case errors.Is(err, request.ErrNoCut):
+		return &cli.Error{
+			Err: errors.New(printable.Text(err.Error())), Code: cli.ExitUnexpected,
+			Hint: "A link is compared while it runs: start it (replicator run), or remove what the message names, then run this again. With --on-divergence=report and --guard=alarm it runs although the target differs.",
+		}
+	}
+	return cli.Stopped(ctx, err)
 }
 
 // verifyPatience is for how long a cluster may not answer: a comparison may have taken hours by then, and without a link it
@@ -175,14 +187,18 @@ func (c *verifyCommand) check() (source, target *driver.Options, names *scope.Sc
 }
 
 // ofLink has a link compared: at its cuts, and as it is meant to make the target.
-func (c *verifyCommand) ofLink(ctx context.Context, target *driver.Set, names *scope.Scope, cfg *verify.Config) error {
+func (c *verifyCommand) ofLink(ctx context.Context, sides *bothSides, names *scope.Scope, cfg *verify.Config) error {
 	link := linkFlags{Link: c.Link}
 	link.MetadataDB = c.MetadataDB
+	target := sides.target
 	store, state, err := link.find(ctx, target)
 	if err != nil {
 		return err
 	}
 	if err := link.goesOn(&state); err != nil {
+		return err
+	}
+	if err := readSource(ctx, c.Link, mongo.Reads(sides.source), &state.Source); err != nil {
 		return err
 	}
 	if f := state.Filters; f != nil && state.Back != nil && len(c.Include)+len(c.Exclude)+len(c.Map) == 0 && !c.UsersAndRoles {

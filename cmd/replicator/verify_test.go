@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/verify"
 	"github.com/oplogrep/replicator/verify/standing"
 )
@@ -109,11 +111,26 @@ func TestVerifyLink(t *testing.T) {
 	if code, _, stderr = invoke(t, nil, on...); code != cli.ExitUsage || !strings.Contains(stderr, "link test mirrors other namespaces than these (everything)") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
+	// The result is kept as that of the link: another set than its source is not compared.
+	if code, _, stderr = invoke(t, nil, "verify", "--source="+target.URI(), on[2], on[3], "--exclude=shop.log"); code != exitResync || !strings.Contains(stderr, "another replica set") {
+		t.Errorf("code %d, %s", code, stderr)
+	}
 	if code, _, stderr = invoke(t, nil, append(on, "--link=other")...); code != cli.ExitUsage || !strings.Contains(stderr, "there is no link other") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 	l.drain()
 	if code := l.end(); code != cli.ExitOK {
 		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+}
+
+// TestVerifyWithoutCut: a link that nothing runs makes no cuts, and is what an operator has who is told to compare after
+// a divergence has ended it: the hint says how such a link is started.
+func TestVerifyWithoutCut(t *testing.T) {
+	t.Parallel()
+	c := verifyCommand{Link: "dr"}
+	code, hint := explain(c.unfinished(t.Context(), fmt.Errorf("verify: %w: waited 2m0s", request.ErrNoCut)))
+	if code != cli.ExitUnexpected || !strings.Contains(hint, "replicator run") || !strings.Contains(hint, "--on-divergence=report") {
+		t.Errorf("code %d, hint %s", code, hint)
 	}
 }
