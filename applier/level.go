@@ -65,7 +65,7 @@ func (p *partition) move(may func(*load) bool) (moved []checkpoint.FewLanes) {
 		if 8*p.loads[most]*p.all <= 9*p.ops {
 			break
 		}
-		i := largest(in[most], (p.loads[most]-p.loads[least])/2)
+		i := nearest(in[most], p.loads[most]-p.loads[least])
 		if i < 0 {
 			break
 		}
@@ -85,12 +85,16 @@ func (p *partition) move(may func(*load) bool) (moved []checkpoint.FewLanes) {
 	return moved
 }
 
-// largest returns the index of the largest of some loads that have at most limit operations, or -1.
-func largest(loads []load, limit int) int {
-	best := -1
+// nearest returns the index of the load that makes two lanes most equal, if it moves from the one to the other, which has fewer
+// operations by a difference; -1 if there is none. One of more than half the difference leaves the other lane with more. One of
+// nearly all of it would only exchange the two: so each move makes the sum of the squares of all loads smaller, by an eighth of the
+// difference times twice the load at least, and they end.
+func nearest(loads []load, difference int) int {
+	best, off := -1, 0
 	for i := range loads {
-		if ops := loads[i].ops; ops <= limit && (best < 0 || ops > loads[best].ops) {
-			best = i
+		ops := loads[i].ops
+		if now := max(2*ops-difference, difference-2*ops); 8*ops <= 7*difference && (best < 0 || now < off) {
+			best, off = i, now
 		}
 	}
 	return best

@@ -44,24 +44,66 @@ func equally(rnd *rand.Rand, colls int) func() []int {
 	}
 }
 
-// TestLevel: lanes of collections that are equally busy balance, and only few of the collections
+// TestLevel: lanes of collections that are equally busy balance, whatever their names are, and only few of the collections
 // have a record of their lane.
 func TestLevel(t *testing.T) {
-	for _, colls := range []int{30, 64, 100, 300, 1_000, 10_000} {
-		rnd := rand.New(rand.NewPCG(1, uint64(colls))) //nolint:gosec // a test's choice
-		r, all := spread(colls)
-		s := &shares{}
-		changes, _ := r.play(s, 50, all, equally(rnd, colls))
-		_, busiest := r.play(s, 5, all, equally(rnd, colls))
-		moved := 0
-		for _, few := range r.few {
-			if few.n == 1 {
-				moved++
+	const sets = 10 // of names
+	for colls, limit := range map[int]float64{30: 1.1, 64: 1.2, 100: 1.2, 150: 1.2, 200: 1.2, 300: 1.2, 1_000: 1.2, 10_000: 1.1} {
+		mean, chosen := 0.0, 0
+		for set := range sets {
+			rnd := rand.New(rand.NewPCG(1, uint64(colls))) //nolint:gosec // a test's choice
+			r, all := spread(colls)
+			for i, to := range all {
+				if set > 0 {
+					to.seed = oplog.HashNamespace(oplog.Namespace(fmt.Sprintf("db%d.c%d", set, i)))
+				}
 			}
+			s := &shares{}
+			changes, _ := r.play(s, 50, all, equally(rnd, colls))
+			_, busiest := r.play(s, 5, all, equally(rnd, colls))
+			moved := 0
+			for _, few := range r.few {
+				if few.n == 1 {
+					moved++
+				}
+			}
+			if busiest > 1.3 || moved > 20 || changes > 3 {
+				t.Errorf("%d collections: the busiest lane has %.2f times its share, %d have a lane that was chosen, after %d changes", colls, busiest, moved, changes)
+			}
+			mean, chosen = mean+busiest/sets, chosen+moved
 		}
-		t.Logf("%d collections: the busiest lane has %.2f times its share, %d of %d have a lane that was chosen, after %d changes", colls, busiest, moved, len(r.thin)+moved, changes)
-		if busiest > 1.3 || moved > 20 || changes > 3 {
-			t.Errorf("%d collections: the busiest lane has %.2f times its share, %d have a lane that was chosen, after %d changes", colls, busiest, moved, changes)
+		t.Logf("%d collections: the busiest lane has %.3f times its share, %.1f have a lane that was chosen", colls, mean, float64(chosen)/sets)
+		if mean > limit {
+			t.Errorf("%d collections: the busiest lane has %.2f times its share, want at most %.2f", colls, mean, limit)
+		}
+	}
+}
+
+// TestNearest: the load that is moved is the one nearest to half the difference, and not nearly all of it.
+func TestNearest(t *testing.T) {
+	for _, tt := range []struct {
+		ops        []int
+		difference int
+		want       int
+	}{
+		{nil, 100, -1},
+		{[]int{10, 40, 30}, 100, 1},
+		{[]int{10, 55, 30}, 100, 1},
+		{[]int{10, 87, 30}, 100, 2},
+		{[]int{1, 87}, 100, 1},
+		{[]int{88, 87}, 100, 1},
+		{[]int{88}, 100, -1},
+		{[]int{40, 60}, 100, 0},
+		{[]int{7}, 8, 0},
+		{[]int{8}, 8, -1},
+		{[]int{1}, 0, -1},
+	} {
+		loads := make([]load, len(tt.ops))
+		for i, ops := range tt.ops {
+			loads[i].ops = ops
+		}
+		if got := nearest(loads, tt.difference); got != tt.want {
+			t.Errorf("%v, %d: %d, want %d", tt.ops, tt.difference, got, tt.want)
 		}
 	}
 }
