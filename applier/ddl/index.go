@@ -234,6 +234,9 @@ func (b *build) run(ctx context.Context) error {
 			}
 		}
 	}
+	if err := b.hidePresent(ctx); err != nil {
+		return err
+	}
 	for i := range b.wanted {
 		if _, was := b.deferred.find(b.wanted[i].Index); len(b.wanted[i].Fields) > 0 || b.wanted[i].Absent || was {
 			if err := b.keep(ctx, &b.wanted[i], was); err != nil {

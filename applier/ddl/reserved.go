@@ -70,6 +70,19 @@ func (s *step) hideReserved(ctx context.Context, coll *catalog.Collection, specs
 	return nil
 }
 
+// hidePresent does that for indexes of a copy that an earlier attempt has built, and may have had no time to hide: they are not built again.
+func (b *build) hidePresent(ctx context.Context) error {
+	var present []*DeferredSpec
+	for i := range b.wanted {
+		h := &b.wanted[i]
+		is := named(b.present, h.Index)
+		if b.mode == Copied && !b.toBuild[i] && is != nil && split(is).truth("hidden") != split(h.Spec).truth("hidden") {
+			present = append(present, h)
+		}
+	}
+	return b.hideReserved(ctx, b.coll, present)
+}
+
 // ofSeries returns an index of buckets as one of the time series, false if it is of a type that a user may name.
 func ofSeries(h *DeferredSpec) (*DeferredSpec, bool) {
 	key, _ := rawbson.Lookup(h.Spec, "key")

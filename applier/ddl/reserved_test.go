@@ -1,6 +1,7 @@
 package ddl_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -47,6 +49,46 @@ func TestReservedIndex(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestReservedIndexHiddenLater: an index that is hidden, and was not when a client has asked for it, is hidden also where the process
+// has ended between building and hiding it.
+func TestReservedIndexHiddenLater(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []ddl.Mode{ddl.Maybe, ddl.Copied} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+			ends := errors.New("the process ends")
+			b.before = func(cmd mongo.Command) error {
+				if name, ok := cmd.Body.Lookup("createIndexes").StringValueOK(); ok && strings.HasPrefix(name, "system.buckets.") {
+					return servererr.New(servererr.CannotCreateIndex, "a type of index for __system")
+				}
+				if _, err := cmd.Body.LookupErr("collMod"); err == nil {
+					return ends
+				}
+				return nil
+			}
+			series := b.operation(t, `c db.$cmd {"create": "system.buckets.m", "validator": {}, "clusteredIndex": true, "timeseries": {"timeField": "t"}}`)
+			must.Succeed(t, b.exec.Apply(t.Context(), series, mode))
+			index := b.operation(t, `c db.$cmd {"createIndexes": "system.buckets.m", "v": 2, "key": {"data.loc": "2dsphere_bucket"}, "name": "loc", `+
+				`"hidden": true, "originalSpec": {"v": 2, "key": {"loc": "2dsphere"}, "name": "loc"}, "2dsphereIndexVersion": 3}`)
+			must.Fail(t, b.exec.Apply(t.Context(), index, mode), ends)
+			refuses := b.before
+			b.before = func(cmd mongo.Command) error {
+				if err := refuses(cmd); !errors.Is(err, ends) {
+					return err
+				}
+				return nil
+			}
+			b.restart(t)
+			must.Succeed(t, b.exec.Apply(t.Context(), index, mode))
+			specs := must.Get(catalog.Indexes(t.Context(), b, "db.system.buckets.m"))(t)
+			if hidden, _ := specs[0].Lookup("hidden").BooleanOK(); len(specs) != 1 || !hidden {
+				t.Errorf("the target has %s", specs)
+			}
+		})
 	}
 }
 
