@@ -1,10 +1,12 @@
 package share
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,8 +19,13 @@ type coordinator struct {
 	term  int64
 	since time.Time
 	watch *watch
-	// plan is the one that was read or written last, nil before.
-	plan *Plan
+	// plan is the one that was read or written last, nil before; newest is the newest version of those.
+	plan   *Plan
+	newest int64
+	// missing: the board does not seem to have it any more. A primary that was just elected may not know yet that a majority has it.
+	missing bool
+	// lost is one that the board has not any more, nil for none: members follow it.
+	lost *Plan
 	// partitions are those to assign, as of the last call of the function that lists them.
 	partitions []string
 	// listing is the call under way of that function, nil for none.
@@ -128,10 +135,10 @@ func (c *coordinator) round(ctx context.Context) error {
 		return nil // members that started together get their parts at once
 	}
 	// Members that have seen a plan which is lost must see this one, also if the plan before that is as it should be.
-	seen := c.s.seen()
-	next := &Plan{Version: max(c.plan.Version, seen) + 1, Term: c.term, Coordinator: c.s.cfg.Member, Assignments: v.replan(c.plan.Assignments)}
+	seen := max(c.plan.Version, c.newest, c.s.seen())
+	next := &Plan{Version: seen + 1, Term: c.term, Coordinator: c.s.cfg.Member, Assignments: v.replan(c.plan.Assignments)}
 	next.Deputies = v.deputize(c.plan.Deputies, c.s.cfg.Member)
-	if c.plan.Term != c.term || c.plan.Version < seen || !slices.Equal(next.Deputies, c.plan.Deputies) || !slices.Equal(next.Assignments, c.plan.Assignments) {
+	if c.plan.Term != c.term || c.missing || c.plan.Version < seen || !slices.Equal(next.Deputies, c.plan.Deputies) || !slices.Equal(next.Assignments, c.plan.Assignments) {
 		if err := c.propose(ctx, next); err != nil {
 			return err
 		}
@@ -139,24 +146,37 @@ func (c *coordinator) round(ctx context.Context) error {
 	return c.tidy(ctx, v)
 }
 
-// read reads the plan that is on the board.
+// noMember is a name that no member has: a plan has no partitions for it.
+var noMember = strings.Repeat("-", maxName+1)
+
+// read reads the plan that is on the board. If the board has lost one that members follow, its assignments stay.
 func (c *coordinator) read(ctx context.Context) error {
-	var seen int64
-	if c.plan != nil {
-		seen = c.plan.Version
+	board, group := c.s.cfg.Board, c.s.cfg.Group
+	c.missing = false
+	if c.plan != nil && c.plan.Version > 0 { // is it still the last one?
+		last, err := board.Plan(ctx, group, noMember, c.plan.Version-1)
+		switch {
+		case err != nil:
+			return err
+		case last == nil:
+			c.missing = true
+		case last.Version != c.plan.Version || last.Term != c.plan.Term:
+			c.plan = nil
+		}
 	}
-	plan, err := c.s.cfg.Board.Plan(ctx, c.s.cfg.Group, "", seen)
-	if err != nil {
-		return err
-	}
-	if plan != nil {
-		c.plan = plan
-	}
-	if c.plan == nil {
-		c.plan = &Plan{}
+	if c.plan == nil || c.plan.Version == 0 {
+		plan, err := board.Plan(ctx, group, "", 0)
+		if err != nil {
+			return err
+		}
+		c.plan = cmp.Or(plan, &Plan{})
+		c.newest = max(c.newest, c.plan.Version)
+		if l := c.lost; l != nil && c.plan.Version < l.Version {
+			c.plan.Deputies, c.plan.Assignments = l.Deputies, l.Assignments
+		}
 	}
 	if c.plan.Term > c.term {
-		return fmt.Errorf("coordinate %s in term %d: %w: %d, of %s", c.s.cfg.Group, c.term, errSuperseded, c.plan.Term, c.plan.Coordinator)
+		return fmt.Errorf("coordinate %s in term %d: %w: %d, of %s", group, c.term, errSuperseded, c.plan.Term, c.plan.Coordinator)
 	}
 	return nil
 }
@@ -241,11 +261,14 @@ func (c *coordinator) propose(ctx context.Context, next *Plan) error {
 		return err
 	}
 	if !done {
+		if c.missing {
+			c.lost = c.plan
+		}
 		c.plan = nil
 		return fmt.Errorf("write the assignment of version %d: the board has another one", next.Version)
 	}
 	c.s.log.Info("assigned", keyGroup, c.s.cfg.Group, keyVersion, next.Version, keyMoved, changes(c.plan.Assignments, next.Assignments), keyPartitions, len(next.Assignments))
-	c.plan = next
+	c.plan, c.lost, c.newest = next, nil, next.Version
 	return nil
 }
 

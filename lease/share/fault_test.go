@@ -131,12 +131,34 @@ func TestPlanLost(t *testing.T) {
 		f.start("m1003", 0)
 		time.Sleep(prompt)
 		f.even(4)
-		f.board.Undo("g") // the move of partitions to the fourth
+		f.board.Undo("g", 1) // the move of partitions to the fourth
 		f.all["m1003"].kill()
 		delete(f.all, "m1003")
 		time.Sleep(prompt)
 		f.even(3)
 	})
+}
+
+// TestPlanLostUnnoticed: what the store has lost of a plan is planned again, although nothing has changed since: also a member that
+// was started again, and has seen an earlier plan alone or none, gets its partitions, and none moves.
+func TestPlanLostUnnoticed(t *testing.T) {
+	for name, plans := range map[string]int{"one": 1, "all": 100} {
+		t.Run(name, func(t *testing.T) {
+			in(t, 12, 3, func(t *testing.T, f *fleet, _ map[string]string) {
+				f.start("m1003", 0)
+				time.Sleep(prompt)
+				before := f.even(4)
+				f.board.Undo("g", plans)
+				f.all["m1003"].kill()
+				time.Sleep(time.Second)
+				f.start("m1003", 0)
+				time.Sleep(prompt)
+				if n, _ := moved(before, f.even(4)); n != 0 {
+					t.Errorf("%d moved", n)
+				}
+			})
+		})
+	}
 }
 
 // TestFrozen: a member that is suspended for longer than a TTL loses its partitions, and does

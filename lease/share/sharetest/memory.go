@@ -27,8 +27,8 @@ type Memory struct {
 	mu      sync.Mutex // guards the rest
 	members map[string]map[string]share.Member
 	plans   map[string]share.Plan
-	// before are the plans before those; lags means that they are read in their place.
-	before map[string]share.Plan
+	// before are the plans before those; lags means that the last of them are read in their place.
+	before map[string][]share.Plan
 	lags   bool
 	skew   time.Duration
 	fault  func(ctx context.Context, call string) (executed bool, err error)
@@ -37,7 +37,7 @@ type Memory struct {
 
 // NewMemory returns an empty board.
 func NewMemory() *Memory {
-	return &Memory{members: map[string]map[string]share.Member{}, plans: map[string]share.Plan{}, before: map[string]share.Plan{}, calls: map[string]int{}}
+	return &Memory{members: map[string]map[string]share.Member{}, plans: map[string]share.Plan{}, before: map[string][]share.Plan{}, calls: map[string]int{}}
 }
 
 // Skew sets how far the store's clock is ahead.
@@ -63,11 +63,22 @@ func (m *Memory) Lag(lags bool) {
 	m.lags = lags
 }
 
-// Undo takes the last plan of a group back, as a store does that has lost it.
-func (m *Memory) Undo(group string) {
+// Undo takes the last n plans of a group back, as a store does that has lost them.
+func (m *Memory) Undo(group string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.plans[group] = m.before[group]
+	for range min(n, len(m.before[group])) {
+		m.plans[group] = m.last(group)
+		m.before[group] = m.before[group][:len(m.before[group])-1]
+	}
+}
+
+// last returns the plan before the present one. mu is held.
+func (m *Memory) last(group string) share.Plan {
+	if n := len(m.before[group]); n > 0 {
+		return m.before[group][n-1]
+	}
+	return share.Plan{}
 }
 
 // Calls returns how often a call was made.
@@ -173,7 +184,7 @@ func (m *Memory) Plan(ctx context.Context, group, member string, seen int64) (pl
 	err = m.do(ctx, Plan, func() {
 		was, ok := m.plans[group]
 		if m.lags {
-			was = m.before[group]
+			was = m.last(group)
 		}
 		if !ok || was.Version <= seen {
 			return
@@ -200,7 +211,7 @@ func (m *Memory) Propose(ctx context.Context, group string, version int64, p *sh
 		}
 		next := *p
 		next.Deputies, next.Assignments = slices.Clone(p.Deputies), slices.Clone(p.Assignments)
-		m.before[group], m.plans[group], m.lags = was, next, false
+		m.before[group], m.plans[group], m.lags = append(m.before[group], was), next, false
 		done = true
 	})
 	return done, err
