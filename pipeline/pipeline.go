@@ -174,7 +174,7 @@ func (p *Pipeline) Snapshot() monitor.Snapshot {
 	s.Clock, _ = p.watcher.Clock()
 	s.Resolver, s.TargetHosts = p.resolver.Status(), p.target.Hosts()
 	view := p.watcher.View()
-	s.LoginRefused = view.LoginRefused(s.Resolver.Denied)
+	s.LoginRefused = view.LoginRefused(s.Resolver.Failed)
 	s.AddReason(p.resyncs.Postponed())
 	s.DeferredOf = s.Deferred.BySource(p.cfg.Scope)
 	s.Guard = p.foreign()

@@ -58,7 +58,7 @@ func probe(ctx context.Context, caller mongo.Caller, last oplog.OpTime) *denied 
 }
 
 func refusedProbe(what string, err error) *denied {
-	d := &denied{Denial: Denial{Reason: what + ": " + err.Error()}, lasts: DenyNetwork, err: err}
+	d := &denied{Denial: Denial{Reason: deniedBy(what, err)}, lasts: DenyNetwork, err: err}
 	if quiet, ok := QuietTime(err); ok {
 		d.lasts = max(quiet, RetryInterval)
 	}

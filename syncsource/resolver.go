@@ -91,8 +91,10 @@ type Resolver struct {
 	metrics *metrics
 
 	// mu guards the fields below.
-	mu      sync.Mutex
-	denied  Denylist
+	mu     sync.Mutex
+	denied Denylist
+	// failed are the reasons of the last denials of members that were not chosen since.
+	failed  map[string]string
 	history history
 	current string // empty before the first
 	// why is the reason of the last NoSource announced, empty once there is a source.
@@ -105,14 +107,14 @@ func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error
 	if err := cfg.Rules.validate(); err != nil {
 		return nil, err
 	}
-	return &Resolver{cfg: cfg, views: views, dial: dial, metrics: newMetrics(cfg.Registry), denied: Denylist{}}, nil
+	return &Resolver{cfg: cfg, views: views, dial: dial, metrics: newMetrics(cfg.Registry), denied: Denylist{}, failed: map[string]string{}}, nil
 }
 
 // Another returns a Resolver with the rules of r and its own denials, for reads concurrent with
 // the oplog's. Metrics, events and the polling of members are those of the oplog's source: the new
 // Resolver does not change them.
 func (r *Resolver) Another() *Resolver {
-	return &Resolver{cfg: ResolverConfig{Rules: r.cfg.Rules}, views: unsought{r.views}, dial: r.dial, metrics: newMetrics(nil), denied: Denylist{}}
+	return &Resolver{cfg: ResolverConfig{Rules: r.cfg.Rules}, views: unsought{r.views}, dial: r.dial, metrics: newMetrics(nil), denied: Denylist{}, failed: map[string]string{}}
 }
 
 // unsought are Views that do not pass on that a source is sought.
@@ -206,6 +208,7 @@ func (r *Resolver) set(choice Choice) (same bool) {
 	r.mu.Lock()
 	from := r.current
 	r.current = choice.Host
+	delete(r.failed, choice.Host)
 	r.history = r.history.add(time.Now())
 	r.why = ""
 	r.mu.Unlock()
@@ -259,9 +262,11 @@ func (r *Resolver) DenyStale(host string, oldest oplog.OpTime) {
 }
 
 func (r *Resolver) deny(host string, d Denial, lasts time.Duration) {
+	view := r.views.View()
 	r.mu.Lock()
 	d.Until = time.Now().Add(lasts)
-	r.denied[host] = d
+	r.denied[host], r.failed[host] = d, d.Reason
+	maps.DeleteFunc(r.failed, func(host, _ string) bool { _, is := view.find(host); return !is })
 	r.mu.Unlock()
 	r.metrics.denials.Inc()
 	r.cfg.Observer.Log(slog.LevelWarn, "source denied", slog.String(keyHost, host), slog.Duration(keyFor, lasts), slog.String(keyReason, d.Reason))
@@ -302,6 +307,8 @@ type Status struct {
 	Current string
 	// Denied are the denials in force.
 	Denied Denylist
+	// Failed are the reasons of the last denials of members that were not chosen since, also if those have ended.
+	Failed map[string]string
 }
 
 // Status returns the current state.
@@ -309,5 +316,5 @@ func (r *Resolver) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.denied.expire(time.Now())
-	return Status{Current: r.current, Denied: maps.Clone(r.denied)}
+	return Status{Current: r.current, Denied: maps.Clone(r.denied), Failed: maps.Clone(r.failed)}
 }

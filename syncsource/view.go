@@ -148,16 +148,17 @@ func (v *View) Newest() oplog.OpTime {
 }
 
 // LoginRefused says which member refuses the login, and how, empty if none does, or another one could be
-// read from.
-func (v *View) LoginRefused(denied Denylist) string {
+// read from. Failed are the reasons why members were denied last, also if their denials have ended.
+func (v *View) LoginRefused(failed map[string]string) string {
 	found := ""
 	for i := range v.Members {
 		m := &v.Members[i]
 		why := m.Fault
 		if m.Up() {
-			why = denied[m.Host].Reason
+			why = failed[m.Host]
 		}
 		switch {
+		case m.Arbiter || m.Stranger: // it has no users, or those of another set
 		case strings.HasPrefix(why, refusesLogin):
 			found = cmp.Or(found, m.Host+" "+why)
 		case m.Up() && m.State.Readable():
@@ -168,9 +169,12 @@ func (v *View) LoginRefused(denied Denylist) string {
 }
 
 // DeniedBy is the reason to deny a member that could not be read from.
-func DeniedBy(err error) string {
+func DeniedBy(err error) string { return deniedBy("could not be read from", err) }
+
+// deniedBy is the reason to deny a member: an attempt has failed, with an error.
+func deniedBy(failed string, err error) string {
 	if lost, ok := errors.AsType[*mongo.LostError](err); ok && lost.Refused {
 		return refusesLogin + lost.Err.Error()
 	}
-	return "could not be read from: " + err.Error()
+	return failed + ": " + err.Error()
 }
