@@ -111,6 +111,14 @@ func (p *Pipeline) commanded(op *oplog.Op) {
 	}
 }
 
+// unseen forgets the names of namespaces that something else may rename, or drop, from now on, or may have: another process that
+// leads, another copy, or the part that copies a collection again.
+func (p *Pipeline) unseen(which func(ns oplog.Namespace) bool) {
+	p.monitor.Gauges().Namespaces.Forget(which)
+}
+
+func anyOf(oplog.Namespace) bool { return true }
+
 // memory returns the shares of the present attempt.
 func (p *Pipeline) memory() memory.Shares {
 	if p.cfg.part != nil {

@@ -107,6 +107,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 		return err
 	}
 	p.copies.Started()
+	p.unseen(anyOf)
 	p.feedback = nil
 	if err := p.oplog.Remove(); err != nil {
 		return err

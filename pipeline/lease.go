@@ -127,6 +127,7 @@ func (p *Pipeline) release(ctx context.Context) {
 // one leads, or has led. It has seen the link: it must not create another one if that is gone.
 func (p *Pipeline) startOver() {
 	p.oplog.StartOver()
+	p.unseen(anyOf)
 	p.feedback, p.followed, p.catchesUp, p.unapplied = nil, false, false, oplog.OpTime{}
 }
 

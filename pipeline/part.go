@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -136,6 +137,9 @@ func (p *Pipeline) create(ctx context.Context, first checkpoint.State) error {
 func (p *Pipeline) leaveOut(ctx context.Context, link *checkpoint.Link) error {
 	err := p.resyncs.Begin(ctx, link)
 	p.monitor.SetGaps(link.Gaps())
+	if out := p.resyncs.LeftOut(); len(out) > 0 {
+		p.unseen(func(ns oplog.Namespace) bool { return slices.Contains(out, ns.Series()) })
+	}
 	if err == nil {
 		p.resyncs.SweepSpools(p.oplog.Log().Dir())
 	}

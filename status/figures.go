@@ -198,7 +198,8 @@ type Namespace struct {
 	// is waited for), copying again, or left out; nil for one that is not being copied while the
 	// link is: it waits, or is done.
 	Phase *string `json:"phase"`
-	// Ops and Bytes were applied since the start of this process: Bytes as in the log. The rates
+	// Ops and Bytes were applied since the start of this process: Bytes as in the log. Those of before
+	// another process has led, or it was copied again, are in NamespacesRest. The rates
 	// are those of the last five to ten seconds. All are nil while they are not known.
 	Ops               *int64   `json:"ops"`
 	Bytes             *int64   `json:"bytes"`
@@ -231,7 +232,7 @@ type HotDocument struct {
 	Share float64 `json:"share"`
 }
 
-// NamespacesRest sums up the namespaces that are not listed.
+// NamespacesRest sums up the namespaces that are not listed, and the operations that are not known by name any more.
 type NamespacesRest struct {
 	Ops          int64    `json:"ops"`
 	Bytes        int64    `json:"bytes"`

@@ -142,6 +142,18 @@ func (n *Namespaces) Renamed(from, to oplog.Namespace) {
 	n.known[t.NS] = t
 }
 
+// Forget counts namespaces among those that are not known one by one: something else may have renamed or dropped them.
+func (n *Namespaces) Forget(which func(ns oplog.Namespace) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for ns, t := range n.known {
+		if which(ns) {
+			delete(n.known, ns)
+			n.rest.add(t)
+		}
+	}
+}
+
 // begin begins new rates if it is time.
 func (n *Namespaces) begin(now time.Time) {
 	switch {

@@ -71,6 +71,32 @@ func TestNamespacesRenamed(t *testing.T) {
 	})
 }
 
+// TestNamespacesForgotten: the operations of a namespace whose name may be another one by now count among the others.
+func TestNamespacesForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var n Namespaces
+		all := func(oplog.Namespace) bool { return true }
+		n.Forget(all)
+		for range 20 {
+			time.Sleep(time.Second)
+			n.Count([]applier.NamespaceOps{{NS: "d.a", Ops: 10}, {NS: "d.b", Ops: 20}}, nil)
+		}
+		n.Forget(func(ns oplog.Namespace) bool { return ns == "d.a" })
+		if list, rest := n.Top(9); len(list) != 1 || list[0].NS != "d.b" || rest.Ops != 200 || rest.OpsPerSecond < 9 || rest.OpsPerSecond > 12 {
+			t.Errorf("%+v, and %+v", list, rest)
+		}
+		n.Count([]applier.NamespaceOps{{NS: "d.a", Ops: 1}}, nil)
+		if list, rest := n.Top(9); len(list) != 2 || list[1].Ops != 1 || rest.Ops != 200 {
+			t.Errorf("%+v, and %+v", list, rest)
+		}
+		n.Forget(all)
+		if list, rest := n.Top(9); len(list) != 0 || rest.Ops != 601 {
+			t.Errorf("%+v, and %+v", list, rest)
+		}
+	})
+}
+
 // TestManyNamespaces: the memory is bounded, and the sums stay right.
 func TestManyNamespaces(t *testing.T) {
 	t.Parallel()
