@@ -267,14 +267,23 @@ func (t *Tracker) addWindow(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	}
 }
 
+// left says, as the end of a sentence, how much is left: the time that the documents take is no measure of the indexes.
+func (p *CopyProgress) left(show func(time.Duration) string) string {
+	switch step := initialsync.Step(p.Step); {
+	case step == initialsync.StepIndexes:
+		return fmt.Sprintf(", %d of %d indexes", p.Indexes, p.TotalIndexes)
+	case step == initialsync.StepDone || p.SecondsLeft == nil:
+		return ""
+	}
+	return ", about " + show(ofSeconds(*p.SecondsLeft)) + " left"
+}
+
 // sentence describes the copy in a line.
 func (c *Copy) sentence() string {
 	out := fmt.Sprintf("copy %d of %s, %s", c.Number, c.Host, c.Phase)
 	if p := c.Progress; p != nil {
-		out += fmt.Sprintf(": %s, %d of %d collections, %s of about %s", p.Step, p.Collections, p.TotalCollections, size(p.Bytes), size(p.TotalBytes))
-		if p.SecondsLeft != nil {
-			out += fmt.Sprintf(", about %s left", ofSeconds(*p.SecondsLeft).Round(time.Second))
-		}
+		out += fmt.Sprintf(": %s, %d of %d collections, %s of about %s", p.Step, p.Collections, p.TotalCollections, size(p.Bytes), size(p.TotalBytes)) +
+			p.left(func(d time.Duration) string { return d.Round(time.Second).String() })
 	}
 	if c.Pace.Why != "" {
 		out += fmt.Sprintf("; slowed down, %s: %s", c.Pace.Side, c.Pace.Why)

@@ -385,3 +385,25 @@ func TestStepOfCopy(t *testing.T) {
 		}
 	}
 }
+
+// TestLeftOfIndexes: while indexes are built, a copy does not say that no time is left, as none is for documents.
+func TestLeftOfIndexes(t *testing.T) {
+	t.Parallel()
+	for step, want := range map[initialsync.Step]string{
+		initialsync.StepCopy:    " of about 0.0 MiB, about 0.0 s left",
+		initialsync.StepIndexes: " of about 0.0 MiB, 2 of 5 indexes",
+		initialsync.StepDone:    " of about 0.0 MiB. ",
+	} {
+		s, _, _ := play(t, func(_ *testing.T, _ *Tracker, p *fakePipeline) {
+			p.set(func(s *monitor.Snapshot) {
+				copying(s)
+				s.HeardAt, s.Spool.Full = time.Now(), false
+				s.Copy.Pace.Why = ""
+				s.Copy.Progress = &initialsync.Progress{Step: step, Collections: 1, TotalCollections: 3, Indexes: 2, TotalIndexes: 5}
+			})
+		})
+		if !strings.Contains(s.Verdict.Sentence, want) || strings.Contains(s.doubts(), "left") != (step == initialsync.StepCopy) {
+			t.Errorf("%s: %s\n%s", step, s.Verdict.Sentence, s.doubts())
+		}
+	}
+}

@@ -39,7 +39,7 @@ const (
 	sideSource  = "source"
 	sideTarget  = "target"
 	sideProcess = "process"
-	// sideOperator is an operator, who has paused or throttled the link.
+	// sideOperator is an operator, who has paused or throttled the link, or may have.
 	sideOperator = "operator"
 )
 
@@ -61,8 +61,9 @@ type load struct {
 	writers     int
 	// seeking is the share of the samples without a member to read from.
 	seeking float64
-	// paused: the link was paused in one of the samples, so that a wait may have been for that.
-	paused bool
+	// paused: the link was paused in one of the samples, so that a wait may have been for that. throttled: in most of those in
+	// which the dispatcher waited, that was for the throttle.
+	paused, throttled bool
 }
 
 // loads returns the load between the oldest and the newest sample. The tracker is locked.
@@ -96,12 +97,21 @@ func (t *Tracker) loads() (load, bool) {
 	}
 	l.writers = len(b.Lanes)
 	l.lanes /= max(1, float64(l.writers))
+	waits, throttled := 0, 0
 	for i := range t.rate {
-		if !t.rate[i].reads {
+		was := &t.rate[i]
+		if !was.reads {
 			l.seeking += 1 / float64(len(t.rate))
 		}
-		l.paused = l.paused || t.rate[i].paused
+		l.paused = l.paused || was.paused
+		if was.applier.WaitsFor != "" {
+			waits++
+		}
+		if was.applier.Throttled {
+			throttled++
+		}
 	}
+	l.throttled = 2*throttled > waits
 	return l, true
 }
 
@@ -153,6 +163,9 @@ func (t *Tracker) bottleneck(s *Snapshot, p *monitor.Snapshot) *Bottleneck {
 	if s.Control != nil && s.Control.Paused != nil && s.hasBacklog() {
 		return &Bottleneck{stageApplier, sideOperator, "the pause: nothing is applied until the link is resumed"}
 	}
+	if s.Control != nil && !s.Control.known && s.hasBacklog() {
+		return &Bottleneck{stageApplier, sideOperator, "perhaps a pause: nothing is applied before the target has said whether the link is paused"}
+	}
 	l, known := t.loads()
 	if !known || !s.hasBacklog() {
 		return nil
@@ -166,7 +179,7 @@ func (t *Tracker) bottleneck(s *Snapshot, p *monitor.Snapshot) *Bottleneck {
 	case l.lane >= oneLane && l.lanes <= fewLanes:
 		return &Bottleneck{stageApplier, "", fmt.Sprintf("one writer: number %d is busy %s of the time, all of them %s; operations of one document, or of a collection that needs the order of the oplog, go through one writer",
 			l.busiest, percent(l.lane), percent(l.lanes))}
-	case l.dispatcher[metric.Waiting] >= most && p.Applier.Throttled:
+	case l.dispatcher[metric.Waiting] >= most && (p.Applier.Throttled || p.Applier.WaitsFor == "" && l.throttled): // it may be working just now
 		return &Bottleneck{stageApplier, sideOperator, "the throttle: handing out operations waits for it " + percent(l.dispatcher[metric.Waiting]) + " of the time"}
 	case l.dispatcher[metric.Waiting] >= most && l.paused:
 		return nil // Since the link was resumed, nothing is known yet.

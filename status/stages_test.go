@@ -55,5 +55,22 @@ func TestPauseSetsThePace(t *testing.T) {
 
 		p.set(func(s *monitor.Snapshot) { s.Applier.Throttled = true })
 		is(sideOperator, "the throttle")
+		follow(tr, &p, 20, waits)
+		p.set(func(s *monitor.Snapshot) { s.Applier.Throttled, s.Applier.WaitsFor = false, "" }) // it hands something out just now
+		is(sideOperator, "the throttle")
+		follow(tr, &p, 20, waits)
+		p.set(func(s *monitor.Snapshot) { s.Applier.WaitsFor = "" })
+		is("", "commands and transactions")
+
+		p.set(func(s *monitor.Snapshot) { s.Control.Known = false })
+		is(sideOperator, "perhaps a pause")
+		follow(tr, &p, 20, waits)
+		is(sideOperator, "perhaps a pause")
+		p.set(func(s *monitor.Snapshot) { s.Control.Known = true })
+		is("", "")
+		follow(tr, &p, 5, waits)
+		is("", "")
+		follow(tr, &p, 15, waits)
+		is("", "commands and transactions")
 	})
 }

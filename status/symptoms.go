@@ -353,10 +353,7 @@ func copies(s *Snapshot) string {
 		if step := initialsync.Step(p.Step); step != "" && step != initialsync.StepCopy {
 			out += ", " + p.Step // there may be nothing to count yet
 		}
-		out += fmt.Sprintf(": %d of %d collections, %s of about %s", p.Collections, p.TotalCollections, size(p.Bytes), size(p.TotalBytes))
-		if p.SecondsLeft != nil {
-			out += ", about " + coarse(ofSeconds(*p.SecondsLeft)) + " left"
-		}
+		out += fmt.Sprintf(": %d of %d collections, %s of about %s", p.Collections, p.TotalCollections, size(p.Bytes), size(p.TotalBytes)) + p.left(coarse)
 	}
 	if s.Copy.Pace.Why != "" {
 		out += fmt.Sprintf("; slowed down by the %s: %s", s.Copy.Pace.Side, s.Copy.Pace.Why)

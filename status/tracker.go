@@ -142,7 +142,8 @@ type sample struct {
 	ops     int64
 	applier applier.Stats
 	work    monitor.Work
-	// reads reports whether a member of the source was read from, paused whether the link was paused.
+	// reads reports whether a member of the source was read from, paused whether the link was, or may have been: that is read
+	// before anything is applied.
 	reads, paused bool
 }
 
@@ -249,7 +250,7 @@ func (t *Tracker) sample() {
 		return
 	}
 	p := live()
-	s := sample{time.Now(), p.Progress.Ops, p.Applier, p.Work, p.SourceHost != "", p.Control != nil && p.Control.Paused != nil}
+	s := sample{time.Now(), p.Progress.Ops, p.Applier, p.Work, p.SourceHost != "", p.Control != nil && (p.Control.Paused != nil || !p.Control.Known)}
 	t.count(&p, s)
 	now := t.Snapshot()
 	t.note(&now)
