@@ -153,6 +153,15 @@ func (g *Guard) where() string {
 	return some(names)
 }
 
+// openNamespaces names those of the metadata.
+func openNamespaces(st *guard.State) string {
+	g := Guard{More: st.More}
+	for _, t := range st.Touched {
+		g.Namespaces = append(g.Namespaces, ForeignNamespace{Namespace: string(t.NS)})
+	}
+	return g.where()
+}
+
 func dealWithForeign(s *Snapshot) string {
 	g := s.Guard
 	i := slices.IndexFunc(g.Namespaces, func(t ForeignNamespace) bool { return !t.Copying })

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/lease"
 )
 
@@ -16,6 +17,8 @@ type Stored struct {
 	Lease lease.Sighting
 	// Cutover is the one that is under way, nil if none is.
 	Cutover *Cutover
+	// Guard has the foreign writes that are known and open, nil if it was not read.
+	Guard *guard.State
 	// At is the time of this process's clock.
 	At time.Time
 }
@@ -80,6 +83,10 @@ func (s *Stored) ofLink() Verdict {
 	default:
 		v.Level, v.Sentence = Broken, "No process runs the link. "+v.Sentence+"."
 		v.Next = "replicator run --link " + s.Link + " …"
+	}
+	if s.Guard != nil && s.Guard.IsTouched() {
+		v.Also = append(v.Also, "Something else has written to "+openNamespaces(s.Guard)+", and that was not dealt with: replicator guard --link "+s.Link+
+			" … has the writes. With --guard=stop the link does not start before.")
 	}
 	for _, out := range s.State.LeftOut {
 		if out.Failed == "" {

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/lease"
 )
 
@@ -71,6 +72,27 @@ func TestStored(t *testing.T) {
 		}
 		if lag := tt.s.Lag(); (lag == nil) != (tt.name == "copying" || tt.s.State.Over != nil) {
 			t.Errorf("%s: lag %v", tt.name, lag)
+		}
+	}
+}
+
+// TestStoredForeign: the foreign writes of a link that nobody can be asked about are told while they are open.
+func TestStoredForeign(t *testing.T) {
+	t.Parallel()
+	touched := &guard.State{Touched: []guard.Touched{{NS: "store.a", Count: 3}}}
+	for name, tt := range map[string]struct {
+		known *guard.State
+		want  string
+	}{
+		"not read": {nil, ""},
+		"none":     {&guard.State{Counts: map[string]int64{"insert": 3}}, ""},
+		"one":      {touched, "written to store.a, and that was not dealt with: replicator guard --link l … has the writes."},
+		"unlisted": {&guard.State{More: 2}, "written to namespaces that are not listed, and"},
+		"both":     {&guard.State{Touched: touched.Touched, More: 2}, "written to store.a, and to namespaces that are not listed, and"},
+	} {
+		s := Stored{Link: "l", State: checkpoint.State{Applied: at(1000)}, At: time.Now(), Guard: tt.known}
+		if also := strings.Join(s.Verdict().Also, "\n"); !strings.Contains(also, tt.want) || (also == "") != (tt.want == "") {
+			t.Errorf("%s: %s", name, also)
 		}
 	}
 }

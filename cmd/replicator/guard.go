@@ -26,7 +26,7 @@ func (c *guardCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	defer release()
 	store := guard.Store{Target: links.Target(), DB: links.DB(), Link: links.Link()}
-	st, err := store.Read(ctx)
+	st, err := openWrites(ctx, &store)
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
@@ -36,11 +36,6 @@ func (c *guardCommand) Run(ctx context.Context, out cli.Output) error {
 			Code: cli.ExitUnexpected, Hint: "It is while the link runs with --guard=alarm or stop; its /status says why it is not.",
 		}
 	}
-	cleared, err := store.Cleared(ctx)
-	if err != nil {
-		return cli.Stopped(ctx, err)
-	}
-	st.Clear(cleared)
 	if err := c.print(out, st); err != nil {
 		return fmt.Errorf("print the foreign writes: %w", err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,8 @@ func TestGuard(t *testing.T) {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 	said(t, cli.ExitOK, `"namespace":"shop.a"`, environ, "guard", "--json")
+	const told = "Something else has written to shop.a, and that was not dealt with: replicator guard --link test … has the writes"
+	said(t, cli.ExitFailed, `No process runs the link(.|\n)*`+told, environ, "status")
 	// What an earlier release found in collections that it did not list can be cleared as well.
 	tell(t, target, "replicator", bson.D{{Key: "update", Value: "guard"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "_id", Value: "test"}}},
@@ -49,6 +52,9 @@ func TestGuard(t *testing.T) {
 		t.Error("what was cleared is not marked")
 	}
 	said(t, cli.ExitOK, `^No namespace has foreign writes that are not dealt with; 1 were found`, environ, "guard")
+	if _, text, _ := invoke(t, environ, "status"); strings.Contains(text, "Something else") {
+		t.Error(text)
+	}
 	l = startLink(t, stop...)
 	awaitLink(l)
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 2}})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/resync"
@@ -78,7 +79,22 @@ func readStored(ctx context.Context, target mongo.Caller, db string, l *checkpoi
 		return stored, leader, err
 	}
 	stored.Cutover = cutoverOf(under, l.Link)
-	return stored, leader, nil
+	stored.Guard, err = openWrites(ctx, &guard.Store{Target: target, DB: db, Link: l.Link})
+	return stored, leader, err
+}
+
+// openWrites are the foreign writes of the metadata that were not cleared, nil if the target was not watched yet.
+func openWrites(ctx context.Context, store *guard.Store) (*guard.State, error) {
+	st, err := store.Read(ctx)
+	if err != nil || st == nil {
+		return nil, err
+	}
+	cleared, err := store.Cleared(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st.Clear(cleared)
+	return st, nil
 }
 
 // cutoverOf is the cutover of a link that is under way, nil for none.
