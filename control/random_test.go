@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -29,71 +28,53 @@ import (
 
 // office is a link whose leaders follow one another, and whose operators ask for things meanwhile.
 type office struct {
+	client.Chances
+
 	t      *testing.T
-	rand   *rand.Rand
 	link   string
 	target *client.Elected
 	// times are those of the target after each confirmed write.
 	times []bson.Timestamp
 	// clerks are the processes; the last one has the lease.
 	clerks  []*clerk
-	calm    bool   // nothing fails any more
 	looking *clerk // who has sent the command before which others do something, nil for none
-	log     []string
-	fault   string
 }
 
 // clerk is a process, or an operator's command.
 type clerk struct {
-	of   *office
-	name string
 	*Controller
-	dead bool
+	client.Process
+
+	of *office
 }
 
-// errKilled is the error of a process that was killed.
-var errKilled = errors.New("killed")
-
-func (o *office) note(format string, args ...any) {
-	o.log = append(o.log, fmt.Sprintf(format, args...))
+func (o *office) newClerk(name string) *clerk {
+	return &clerk{Process: client.Process{Name: name, Dies: 150, Loses: 40}, of: o}
 }
-
-// one reports true in one of n cases.
-func (o *office) one(n int) bool { return !o.calm && o.rand.IntN(n) == 0 }
 
 // Call implements mongo.Caller: a command may not arrive, its reply may be lost, the process may die, and others may do something before it.
 func (c *clerk) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	o := c.of
-	if o.calm {
+	if o.Calm {
 		return o.target.Call(ctx, cmd)
 	}
 	name := cmd.Body.Index(0).Key()
-	if _, err := cmd.Body.LookupErr("autocommit"); err != nil && c.Controller != nil && o.looking == nil && o.one(6) { // a transaction would block them
+	if _, err := cmd.Body.LookupErr("autocommit"); err != nil && c.Controller != nil && o.looking == nil && o.One(6) { // a transaction would block them
 		o.looking = c
 		o.step() //nolint:contextcheck // others have contexts of their own
 		o.looking = nil
 	}
-	if o.one(150) {
-		c.dead = true
-		o.note("%s dies before its %s", c.name, name)
-	}
-	if c.dead {
-		return nil, errKilled
-	}
-	if o.one(40) {
-		o.note("%s: its %s does not arrive", c.name, name)
-		return nil, &mongo.LostError{Host: "target", Err: errKilled}
-	}
-	if level, _ := cmd.Body.Lookup("readConcern", "level").StringValueOK(); level == "majority" && o.one(3) {
+	return o.Send(&c.Process, name, func() (bson.Raw, error) { return c.arrives(ctx, cmd, name) })
+}
+
+func (c *clerk) arrives(ctx context.Context, cmd mongo.Command, name string) (bson.Raw, error) {
+	o := c.of
+	if level, _ := cmd.Body.Lookup("readConcern", "level").StringValueOK(); level == "majority" && o.One(3) {
 		o.elect()
 	}
 	reply, err := o.target.Call(ctx, cmd)
 	if slices.Contains([]string{"insert", "update", "delete", "findAndModify", "commitTransaction", "create"}, name) && err == nil {
 		o.confirmed(context.WithoutCancel(ctx))
-	}
-	if o.one(40) {
-		o.note("%s: the reply to its %s is lost", c.name, name)
-		return nil, &mongo.LostError{Host: "target", Err: errKilled}
 	}
 	return reply, err
 }
@@ -110,7 +91,7 @@ func (c *clerk) store() *request.Store {
 
 // step is what happens next.
 func (o *office) step() {
-	switch n := o.rand.IntN(10); {
+	switch n := o.Rand.IntN(10); {
 	case n < 3:
 		o.ask()
 	case n < 4:
@@ -119,20 +100,20 @@ func (o *office) step() {
 		o.elect()
 		o.look(o.clerks[len(o.clerks)-1])
 	default:
-		o.look(o.clerks[len(o.clerks)-1-min(len(o.clerks)-1, max(0, o.rand.IntN(6)-4))])
+		o.look(o.clerks[len(o.clerks)-1-min(len(o.clerks)-1, max(0, o.Rand.IntN(6)-4))])
 	}
 }
 
 // elect makes the primary one that was just elected.
 func (o *office) elect() {
-	at := o.times[max(0, len(o.times)-1-o.rand.IntN(8))]
-	o.note("an election: the primary knows what a majority had at %d:%d", at.T, at.I)
+	at := o.times[max(0, len(o.times)-1-o.Rand.IntN(8))]
+	o.Note("an election: the primary knows what a majority had at %d:%d", at.T, at.I)
 	o.target.ElectAt(at)
 }
 
 // ask makes a request.
 func (o *office) ask() {
-	n := o.rand.IntN(3)
+	n := o.Rand.IntN(3)
 	asks := []request.Ask{
 		{Kind: request.Pause},
 		{Kind: request.Resume},
@@ -141,31 +122,31 @@ func (o *office) ask() {
 		{Kind: request.Throttle, Args: json.RawMessage(fmt.Sprintf(`{"applyBytesPerSecond": %d, "copyBytesPerSecond": %d}`, 3000+n, 4000+n))},
 		{Kind: request.LogLevel, Args: json.RawMessage(`{"level": "` + []string{"debug", "warn", "default"}[n] + `"}`)},
 	}
-	a := asks[o.rand.IntN(len(asks))]
+	a := asks[o.Rand.IntN(len(asks))]
 	ctx, stop := context.WithTimeout(o.t.Context(), 100*time.Millisecond)
 	defer stop()
-	r, err := (&clerk{of: o, name: "an operator"}).store().Ask(ctx, a)
-	o.note("asked for %s %s: %s %v", a.Kind, a.Args, r.ID, err)
+	r, err := o.newClerk("an operator").store().Ask(ctx, a)
+	o.Note("asked for %s %s: %s %v", a.Kind, a.Args, r.ID, err)
 }
 
 // succeed makes another process the leader, or one that has led before.
 func (o *office) succeed() {
-	c := &clerk{of: o, name: fmt.Sprintf("process %d", len(o.clerks))}
-	again := slices.DeleteFunc(slices.Clone(o.clerks), func(c *clerk) bool { return c.dead || c == o.looking })
-	if len(again) > 0 && o.one(2) {
-		c = again[o.rand.IntN(len(again))]
+	c := o.newClerk(fmt.Sprintf("process %d", len(o.clerks)))
+	again := slices.DeleteFunc(slices.Clone(o.clerks), func(c *clerk) bool { return c.Dead || c == o.looking })
+	if len(again) > 0 && o.One(2) {
+		c = again[o.Rand.IntN(len(again))]
 	} else {
 		c.Controller = New(Config{Requests: c.store(), Target: c, Applied: func() oplog.OpTime { return oplog.OpTime{} }})
 	}
 	c.Begin()
-	was := o.calm
-	o.calm = true // what a lease does then is tested elsewhere
-	link := must.Get(must.Get(checkpoint.New(checkpoint.Config{Target: c, Link: o.link, Process: c.name}))(o.t).Acquire(o.t.Context(), 0))(o.t)
-	o.calm = was
+	was := o.Calm
+	o.Calm = true // what a lease does then is tested elsewhere
+	link := must.Get(must.Get(checkpoint.New(checkpoint.Config{Target: c, Link: o.link, Process: c.Name}))(o.t).Acquire(o.t.Context(), 0))(o.t)
+	o.Calm = was
 	o.confirmed(o.t.Context())
 	c.Leads(link)
 	o.clerks = append(o.clerks, c)
-	o.note("%s leads", c.name)
+	o.Note("%s leads", c.Name)
 	o.check()
 }
 
@@ -175,13 +156,13 @@ func (o *office) look(c *clerk) {
 		return
 	}
 	within := 150 * time.Millisecond
-	if o.calm {
+	if o.Calm {
 		within = lookWithin
 	}
 	ctx, stop := context.WithTimeout(o.t.Context(), within)
 	defer stop()
 	c.look(ctx)
-	o.note("%s has looked: paused %t", c.name, c.Paused())
+	o.Note("%s has looked: paused %t", c.Name, c.Paused())
 	o.check()
 }
 
@@ -244,26 +225,20 @@ func (o *office) check() told {
 		}
 		switch want := s.carry(o.t, &r); {
 		case open:
-			o.fail("request %s, a %s, is answered before an earlier one", r.ID, r.Kind)
+			o.Fail("request %s, a %s, is answered before an earlier one", r.ID, r.Kind)
 		case r.State != request.Done || !strings.HasPrefix(r.Outcome, want):
-			o.fail("request %s, a %s: %s %q, want %q", r.ID, r.Kind, r.State, r.Outcome, want)
+			o.Fail("request %s, a %s: %s %q, want %q", r.ID, r.Kind, r.State, r.Outcome, want)
 		}
 	}
 	if leader := o.clerks[len(o.clerks)-1]; s.paused && !resumes && !leader.Paused() {
-		o.fail("%s applies the oplog, and a pause was acknowledged", leader.name)
+		o.Fail("%s applies the oplog, and a pause was acknowledged", leader.Name)
 	}
 	return s
 }
 
-func (o *office) fail(format string, args ...any) {
-	if o.fault == "" {
-		o.fault = fmt.Sprintf(format, args...)
-	}
-}
-
 // settle lets one more process carry out all that is open, and compares the settings.
 func (o *office) settle() {
-	o.calm = true
+	o.Calm = true
 	o.target.Learn()
 	o.succeed()
 	for range 5 {
@@ -272,16 +247,16 @@ func (o *office) settle() {
 	want, c := o.check(), o.clerks[len(o.clerks)-1]
 	for _, r := range o.records() {
 		if r.Open() {
-			o.fail("request %s, a %s, stays open", r.ID, r.Kind)
+			o.Fail("request %s, a %s, stays open", r.ID, r.Kind)
 		}
 	}
 	now, all := must.Get(c.store().Settings(o.t.Context()))(o.t), must.Get(c.store().Read(o.t.Context()))(o.t)
 	got := told{now.Paused != nil, now.Throttle.OpsPerSecond, now.Throttle.BytesPerSecond, all.OpsPerSecond, all.BytesPerSecond, now.Level}
 	if got != want {
-		o.fail("the settings are %+v, want %+v", got, want)
+		o.Fail("the settings are %+v, want %+v", got, want)
 	}
 	if c.Paused() != want.paused {
-		o.fail("the leader is paused: %t", c.Paused())
+		o.Fail("the leader is paused: %t", c.Paused())
 	}
 }
 
@@ -297,22 +272,22 @@ func TestRequestsAtRandom(t *testing.T) {
 	few := make(chan struct{}, 8)
 	for seed := range uint64(cmp.Or(times, 20)) {
 		few <- struct{}{}
-		o := &office{t: t, rand: rand.New(rand.NewPCG(2, seed)), link: fmt.Sprintf("r%d", seed), target: &client.Elected{Caller: conn}}
+		o := &office{t: t, Chances: client.Chances{Rand: rand.New(rand.NewPCG(2, seed))}, link: fmt.Sprintf("r%d", seed), target: &client.Elected{Caller: conn}}
 		first := oplog.NewOpTime(100, 1, 1)
 		must.Succeed(t, must.Get(checkpoint.New(checkpoint.Config{Target: conn, Link: o.link}))(t).Create(t.Context(), checkpoint.State{Writers: 1, Applied: first, FetchFrom: first}))
 		all.Go(func() {
 			defer func() { <-few }()
 			o.succeed()
 			for range 60 {
-				if o.fault == "" {
+				if o.Fault == "" {
 					o.step()
 				}
 			}
-			if o.fault == "" {
+			if o.Fault == "" {
 				o.settle()
 			}
-			if o.fault != "" {
-				t.Errorf("seed %d: %s\n%s", seed, o.fault, strings.Join(o.log, "\n"))
+			if o.Fault != "" {
+				t.Errorf("seed %d: %s\n%s", seed, o.Fault, strings.Join(o.Log, "\n"))
 			}
 		})
 	}

@@ -31,42 +31,31 @@ import (
 // yard is a link whose collections are copied again, again and again, by processes that follow one another.
 type yard struct {
 	*world
-	rand   *rand.Rand
+	client.Chances
+
 	target *client.Elected
 	times  []bson.Timestamp // those of the target after each confirmed write
 	hands  []*hand          // the processes; the last one leads
 	now    uint32           // the source's newest entry
-	calm   bool             // nothing fails any more
 	acting *hand            // who has sent the command before which others do something, nil for none
 	// needs is how many copies of a collection had begun when one that begins later was asked for, and that was confirmed.
 	needs map[oplog.Namespace]int
 	// out are the collections that were left out when that was last checked, in the link's copy with this number.
 	out    []oplog.Namespace
 	copies int64
-	log    []string
-	fault  string
 }
 
 // hand is a process, or an operator's command.
 type hand struct {
-	of   *yard
-	name string
 	*process
-	dead bool
+	client.Process
+
+	of *yard
 }
 
-var errKilled = errors.New("killed")
-
-func (y *yard) note(format string, args ...any) { y.log = append(y.log, fmt.Sprintf(format, args...)) }
-
-func (y *yard) fail(format string, args ...any) {
-	if y.fault == "" {
-		y.fault = fmt.Sprintf(format, args...)
-	}
+func (y *yard) newHand(name string) *hand {
+	return &hand{Process: client.Process{Name: name, Dies: 200, Loses: 80}, of: y}
 }
-
-// one reports true in one of n cases.
-func (y *yard) one(n int) bool { return !y.calm && y.rand.IntN(n) == 0 }
 
 // Call implements mongo.Caller: a command may not arrive, its reply may be lost, the process may die, and others may do something before it.
 func (h *hand) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
@@ -74,34 +63,26 @@ func (h *hand) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Value(unhindered{}) != nil {
 		return y.to.Call(ctx, cmd)
 	}
-	if y.calm {
+	if y.Calm {
 		return y.target.Call(ctx, cmd)
 	}
 	name := simcaller.Name(cmd)
 	_, inTxn := cmd.Body.Lookup("autocommit").BooleanOK()
-	if !inTxn && h.process != nil && y.acting == nil && y.one(12) { // a transaction would block them
+	if !inTxn && h.process != nil && y.acting == nil && y.One(12) { // a transaction would block them
 		y.acting = h
 		y.step() //nolint:contextcheck // others have contexts of their own
 		y.acting = nil
 	}
-	if y.one(200) {
-		h.dead = true
-		y.note("%s dies before its %s", h.name, name)
-	}
-	if h.dead {
-		return nil, errKilled
-	}
-	lost := &mongo.LostError{Host: "target", Err: errors.New("no answer")}
-	if y.one(80) {
-		y.note("%s: its %s does not arrive", h.name, name)
-		return nil, lost
-	}
+	return y.Send(&h.Process, name, func() (bson.Raw, error) { return y.arrives(ctx, cmd, name, inTxn) })
+}
+
+func (y *yard) arrives(ctx context.Context, cmd mongo.Command, name string, inTxn bool) (bson.Raw, error) {
 	if level, _ := cmd.Body.Lookup("readConcern", "level").StringValueOK(); level == "majority" && len(y.times) > 0 {
-		if y.one(3) {
-			at := y.times[max(0, len(y.times)-1-y.rand.IntN(8))]
-			y.note("an election: the primary knows what a majority had at %d:%d", at.T, at.I)
+		if y.One(3) {
+			at := y.times[max(0, len(y.times)-1-y.Rand.IntN(8))]
+			y.Note("an election: the primary knows what a majority had at %d:%d", at.T, at.I)
 			y.target.ElectAt(at)
-		} else if y.one(2) {
+		} else if y.One(2) {
 			y.target.Learn()
 		}
 	}
@@ -109,9 +90,9 @@ func (h *hand) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if err == nil && slices.Contains([]string{"insert", "update", "delete", "findAndModify", "commitTransaction"}, name) && (!inTxn || name == "commitTransaction") {
 		y.confirmed() //nolint:contextcheck // it reads with one of its own
 	}
-	if y.one(80) || name == "commitTransaction" && y.one(10) {
-		y.note("%s: the reply to its %s is lost", h.name, name)
-		return nil, lost
+	if name == "commitTransaction" && y.One(10) {
+		y.Note("the reply to a commitTransaction is lost")
+		return nil, &mongo.LostError{Host: "target", Err: errors.New("no answer")}
 	}
 	return reply, err
 }
@@ -125,7 +106,7 @@ func (y *yard) confirmed() {
 // step is what happens next.
 func (y *yard) step() {
 	y.check()
-	switch n := y.rand.IntN(20); {
+	switch n := y.Rand.IntN(20); {
 	case n < 4:
 		y.ask()
 	case n < 5:
@@ -133,26 +114,26 @@ func (y *yard) step() {
 	case n < 6:
 		y.release()
 	case n < 11:
-		y.copy(y.hands[y.rand.IntN(len(y.hands))])
+		y.copy(y.hands[y.Rand.IntN(len(y.hands))])
 	default:
-		y.turn(y.hands[len(y.hands)-1-min(len(y.hands)-1, max(0, y.rand.IntN(6)-4))])
+		y.turn(y.hands[len(y.hands)-1-min(len(y.hands)-1, max(0, y.Rand.IntN(6)-4))])
 	}
 	y.check()
 }
 
 // ask requests a copy, as an operator or because a late command may have changed the collection.
 func (y *yard) ask() {
-	ns := collections[y.rand.IntN(len(collections))]
-	y.by = &hand{of: y, name: "an operator"}
+	ns := collections[y.Rand.IntN(len(collections))]
+	y.by = y.newHand("an operator")
 	requests := y.asks()
 	y.by = nil
 	was, begun := y.request(ns), y.begun[ns]
 	ask, what := requests.Resync, "again"
-	if y.one(2) {
+	if y.One(2) {
 		ask, what = requests.ResyncAgain, "again by another copy"
 	}
 	err := ask(y.t.Context(), ns)
-	y.note("asked to copy %s %s, which was %q and begun %d times: %v", ns, what, was.State, begun, err)
+	y.Note("asked to copy %s %s, which was %q and begun %d times: %v", ns, what, was.State, begun, err)
 	if err == nil && (what != "again" || !was.Open() || was.State == request.Asked) {
 		y.needs[ns] = begun
 	}
@@ -160,27 +141,27 @@ func (y *yard) ask() {
 
 // succeed makes another process the leader.
 func (y *yard) succeed() {
-	h := &hand{of: y, name: fmt.Sprintf("process %d", len(y.hands))}
+	h := y.newHand(fmt.Sprintf("process %d", len(y.hands)))
 	y.by = h
 	h.process = y.start()
 	y.by = nil
 	h.cfg.Acquire = h.acquire
 	y.hands = append(y.hands, h)
-	y.note("%s starts", h.name)
+	y.Note("%s starts", h.Name)
 	y.turn(h)
 }
 
 // turn is what a process does between two ends of attempts.
 func (y *yard) turn(h *hand) {
-	if h.dead || h == y.acting {
+	if h.Dead || h == y.acting {
 		return
 	}
-	y.now += y.rand.Uint32N(4)
-	h.at.Paused = y.one(10)
+	y.now += y.Rand.Uint32N(4)
+	h.at.Paused = y.One(10)
 	did, err := h.turn()
-	y.note("%s, in term %d, %s: %v; out %v", h.name, h.term, did, err, h.LeftOut())
+	y.Note("%s, in term %d, %s: %v; out %v", h.Name, h.term, did, err, h.LeftOut())
 	switch {
-	case h.dead:
+	case h.Dead:
 		h.kill()
 	case lease.Lost(err):
 		h.over()
@@ -191,10 +172,10 @@ func (y *yard) turn(h *hand) {
 
 // acquire acquires the lease. What fails then is tested elsewhere.
 func (h *hand) acquire(ctx context.Context) (*checkpoint.Link, error) {
-	was := h.of.calm
-	h.of.calm = true
+	was := h.of.Calm
+	h.of.Calm = true
 	link, err := h.process.acquire(ctx)
-	h.of.calm = was
+	h.of.Calm = was
 	h.of.confirmed() //nolint:contextcheck // it reads with one of its own
 	return link, err
 }
@@ -219,18 +200,18 @@ func (h *hand) turn() (did string, err error) {
 			case <-r.done:
 			}
 		}
-		y.note("%s copies %s", h.name, ns)
+		y.Note("%s copies %s", h.Name, ns)
 	}
-	if y.one(15) {
+	if y.One(15) {
 		return y.copyAnew(h, link)
 	}
 	if err := y.copyAll(h, link); err != nil {
 		return "copies everything", err
 	}
-	if ns := collections[y.rand.IntN(len(collections))]; y.one(20) {
+	if ns := collections[y.Rand.IntN(len(collections))]; y.One(20) {
 		y.check()
 		was, begun := y.request(ns), y.begun[ns]
-		asked, err := h.Request(h.ctx, ns, errKilled)
+		asked, err := h.Request(h.ctx, ns, client.ErrKilled)
 		if asked && err == nil && (!was.Open() || was.State == request.Asked) {
 			y.needs[ns] = begun
 		}
@@ -246,7 +227,7 @@ func (h *hand) turn() (did string, err error) {
 		}
 		for _, ns := range collections {
 			if _, in := h.Scope().Target(ns); in {
-				h.w.apply(h.name, ns, from, to)
+				h.w.apply(h.Name, ns, from, to)
 			}
 		}
 		h.at.Applied = to
@@ -299,43 +280,43 @@ func (y *yard) copyAll(h *hand, link *checkpoint.Link) error {
 func (y *yard) release() {
 	s := mongostore.New(y.to, "replicator")
 	for _, r := range must.Get(s.List(y.t.Context(), ""))(y.t) {
-		if r.IsLocked() && y.one(2) {
+		if r.IsLocked() && y.One(2) {
 			must.Succeed(y.t, s.Release(y.t.Context(), r.Name, r.ID))
-			y.note("%s is released by hand", r.Name)
+			y.Note("%s is released by hand", r.Name)
 		}
 	}
 }
 
 // copy lets a part of a process go on, which may be one that does not lead any more.
 func (y *yard) copy(h *hand) {
-	if h.dead || h == y.acting || len(h.running) == 0 {
+	if h.Dead || h == y.acting || len(h.running) == 0 {
 		return
 	}
 	list := slices.Sorted(maps.Keys(h.running))
-	r := h.running[list[y.rand.IntN(len(list))]]
+	r := h.running[list[y.Rand.IntN(len(list))]]
 	rn := r.runner.(*runner) //nolint:forcetypeassert // it is of these tests
 	select {
 	case <-r.done:
 		return
 	default:
 	}
-	switch n := y.rand.IntN(10); {
-	case n < 2 && !y.calm:
-		why := []error{ErrInterrupted, ErrRestart, errors.New("too large")}[y.rand.IntN(3)]
+	switch n := y.Rand.IntN(10); {
+	case n < 2 && !y.Calm:
+		why := []error{ErrInterrupted, ErrRestart, errors.New("too large")}[y.Rand.IntN(3)]
 		rn.fails <- fmt.Errorf("it ends: %w", why)
 		<-r.done
-		y.note("%s: the part of %s ends: %v", h.name, r.part.NS, why)
+		y.Note("%s: the part of %s ends: %v", h.Name, r.part.NS, why)
 	default:
 		to := at(y.now)
 		if !to.After(rn.applied) {
 			to = rn.applied
 		} else if err := rn.advance(h.ctx, to); err != nil {
-			y.note("%s: the part of %s cannot go on: %v", h.name, r.part.NS, err)
+			y.Note("%s: the part of %s cannot go on: %v", h.Name, r.part.NS, err)
 			return
 		}
 		y.confirmed()
 		rn.show(Status{Text: "steady", Consistent: true, Steady: true, Applied: to})
-		y.note("%s: the part of %s is at %s", h.name, r.part.NS, to)
+		y.Note("%s: the part of %s is at %s", h.Name, r.part.NS, to)
 	}
 }
 
@@ -359,33 +340,33 @@ func (y *yard) check() {
 		}
 		switch {
 		case r.State == request.Done && out:
-			y.fail("%s is done, and left out", ns)
+			y.Fail("%s is done, and left out", ns)
 		case !out && slices.Contains(was, ns) && has && y.begun[ns] <= need:
-			y.fail("the link has %s again, and its last copy began before it was asked for", ns)
+			y.Fail("the link has %s again, and its last copy began before it was asked for", ns)
 		case r.State == request.Done && has && y.begun[ns] <= need:
-			y.fail("%s is done, and its last copy began before it was asked for", ns)
+			y.Fail("%s is done, and its last copy began before it was asked for", ns)
 		}
 		if reached := st.Reached().Applied; reached.After(y.data[ns]) {
-			y.fail("the link reports %s, and %s is at %s", reached, ns, y.data[ns])
+			y.Fail("the link reports %s, and %s is at %s", reached, ns, y.data[ns])
 		}
 	}
 	if y.t.Failed() {
-		y.fail("see above")
+		y.Fail("see above")
 	}
 }
 
 // settle lets one more process copy all that was asked for, and compares.
 func (y *yard) settle() {
-	y.calm = true
+	y.Calm = true
 	y.target.Learn()
 	y.succeed()
 	h := y.hands[len(y.hands)-1]
 	open := func() bool {
 		return slices.ContainsFunc(collections, func(ns oplog.Namespace) bool { r := y.request(ns); return r.Open() || r.State == request.Failed })
 	}
-	for i := 0; open() && y.fault == ""; i++ {
+	for i := 0; open() && y.Fault == ""; i++ {
 		if i == 30 {
-			y.fail("it does not end")
+			y.Fail("it does not end")
 		}
 		for _, ns := range collections {
 			if y.request(ns).State == request.Failed {
@@ -404,17 +385,17 @@ func (y *yard) settle() {
 	end := y.state().Applied
 	for _, ns := range collections {
 		if !y.data[ns].Equal(end) {
-			y.fail("%s is at %s, the link at %s", ns, y.data[ns], end)
+			y.Fail("%s is at %s, the link at %s", ns, y.data[ns], end)
 		}
 	}
 	parts := must.Get(y.store(y.link, "").Parts(y.t.Context()))(y.t)
 	for _, r := range must.Get(mongostore.New(y.to, "replicator").List(y.t.Context(), ""))(y.t) {
 		if r.IsLocked() && strings.Contains(r.Who, "of link "+y.link+",") {
-			y.fail("%s is locked", r.Name)
+			y.Fail("%s is locked", r.Name)
 		}
 	}
 	if out := y.state().LeftOut; len(parts) != 0 || len(out) != 0 {
-		y.fail("left: %v, out: %v", parts, out)
+		y.Fail("left: %v, out: %v", parts, out)
 	}
 }
 
@@ -431,21 +412,21 @@ func TestCopiesAtRandom(t *testing.T) {
 			t.Cleanup(set.Close)
 			to := &target{Caller: simcaller.Caller{Set: set}}
 			y := &yard{
-				world: newWorld(t, to, "link"), rand: rand.New(rand.NewPCG(5, uint64(seed))), target: &client.Elected{Caller: to},
+				world: newWorld(t, to, "link"), Chances: client.Chances{Rand: rand.New(rand.NewPCG(5, uint64(seed)))}, target: &client.Elected{Caller: to},
 				now: 100, needs: map[oplog.Namespace]int{},
 			}
 			began := time.Now()
 			y.succeed()
 			for range 50 {
-				if y.fault == "" {
+				if y.Fault == "" {
 					y.step()
 				}
 			}
-			if y.fault == "" {
+			if y.Fault == "" {
 				y.settle()
 			}
-			if y.fault != "" {
-				t.Errorf("%s\n%s", y.fault, strings.Join(y.log, "\n"))
+			if y.Fault != "" {
+				t.Errorf("%s\n%s", y.Fault, strings.Join(y.Log, "\n"))
 			}
 			t.Logf("%s: %v begun", time.Since(began), y.begun)
 		})
