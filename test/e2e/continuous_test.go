@@ -132,11 +132,20 @@ func (r *relay) run(t *testing.T) {
 	r.await(t, target, "what was planted is found", func(s *standing.Standing) bool {
 		return slices.Equal(foundIn(s), want) && s.Differences == differencesPlanted
 	})
+	// A difference is stored before it is told.
+	r.await(t, target, "what was stored is told", func(*standing.Standing) bool { return r.told() >= len(want) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.found) != len(want) {
 		t.Errorf("found besides: %v", r.found)
 	}
+}
+
+// told returns how many differences were told.
+func (r *relay) told() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.found)
 }
 
 // processes verifies the link with one process after the other.
