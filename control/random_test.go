@@ -277,18 +277,9 @@ func TestRequestsAtRandom(t *testing.T) {
 		must.Succeed(t, must.Get(checkpoint.New(checkpoint.Config{Target: conn, Link: o.link}))(t).Create(t.Context(), checkpoint.State{Writers: 1, Applied: first, FetchFrom: first}))
 		all.Go(func() {
 			defer func() { <-few }()
+			o.Note("seed %d", seed)
 			o.succeed()
-			for range 60 {
-				if o.Fault == "" {
-					o.step()
-				}
-			}
-			if o.Fault == "" {
-				o.settle()
-			}
-			if o.Fault != "" {
-				t.Errorf("seed %d: %s\n%s", seed, o.Fault, strings.Join(o.Log, "\n"))
-			}
+			o.Play(t, 60, o.step, o.settle)
 		})
 	}
 	all.Wait()

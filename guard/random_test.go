@@ -284,17 +284,7 @@ func TestGuardsAtRandom(t *testing.T) {
 			y.foreign = nil
 			y.succeed()
 			y.Calm = false
-			for range 40 {
-				if y.Fault == "" {
-					y.step()
-				}
-			}
-			if y.Fault == "" {
-				y.settle()
-			}
-			if y.Fault != "" {
-				t.Errorf("%s\n%s", y.Fault, strings.Join(y.Log, "\n"))
-			}
+			y.Play(t, 40, y.step, y.settle)
 			t.Logf("%s: %d foreign", time.Since(began), len(y.foreign))
 		})
 	}

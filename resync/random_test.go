@@ -417,17 +417,7 @@ func TestCopiesAtRandom(t *testing.T) {
 			}
 			began := time.Now()
 			y.succeed()
-			for range 50 {
-				if y.Fault == "" {
-					y.step()
-				}
-			}
-			if y.Fault == "" {
-				y.settle()
-			}
-			if y.Fault != "" {
-				t.Errorf("%s\n%s", y.Fault, strings.Join(y.Log, "\n"))
-			}
+			y.Play(t, 50, y.step, y.settle)
 			t.Logf("%s: %v begun", time.Since(began), y.begun)
 		})
 	}

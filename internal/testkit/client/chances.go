@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -36,6 +37,28 @@ func (c *Chances) Fail(format string, args ...any) {
 
 // One reports true in one of n cases, unless it is calm.
 func (c *Chances) One(n int) bool { return !c.Calm && c.Rand.IntN(n) == 0 }
+
+// reporter is a *testing.T.
+type reporter interface {
+	T
+	Errorf(format string, args ...any)
+}
+
+// Play makes so many steps and then settles, until there is a fault, and reports that.
+func (c *Chances) Play(t reporter, steps int, step, settle func()) {
+	t.Helper()
+	for range steps {
+		if c.Fault == "" {
+			step()
+		}
+	}
+	if c.Fault == "" {
+		settle()
+	}
+	if c.Fault != "" {
+		t.Errorf("%s\n%s", c.Fault, strings.Join(c.Log, "\n"))
+	}
+}
 
 // Process is a process whose commands fail by chance: it dies before one of so many, and one of so many does not arrive, or its reply is lost.
 type Process struct {
