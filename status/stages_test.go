@@ -62,6 +62,14 @@ func TestPauseSetsThePace(t *testing.T) {
 		p.set(func(s *monitor.Snapshot) { s.Applier.WaitsFor = "" })
 		is("", "commands and transactions")
 
+		// For the smaller part of the last ten seconds the wait was for the throttle.
+		p.set(func(s *monitor.Snapshot) { s.Applier.Throttled = true })
+		follow(tr, &p, 2, waits)
+		p.set(func(s *monitor.Snapshot) { s.Applier.Throttled = false })
+		follow(tr, &p, 6, waits)
+		p.set(func(s *monitor.Snapshot) { s.Applier.WaitsFor = "" })
+		is("", "commands and transactions")
+
 		p.set(func(s *monitor.Snapshot) { s.Control.Known = false })
 		is(sideOperator, "perhaps a pause")
 		follow(tr, &p, 20, waits)
