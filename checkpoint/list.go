@@ -60,6 +60,9 @@ func Survey(ctx context.Context, target mongo.Caller, db string) ([]Listed, erro
 		}
 		list[i], records[i] = Listed{Link: cfg.Link, State: link.State, Err: err}, link.lease
 	}
+	if len(docs) == 0 {
+		return list, nil
+	}
 	sights, err := lease.Sight(ctx, target, records)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: survey leases of %s: %w", cfg.DB, err)

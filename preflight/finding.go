@@ -69,6 +69,18 @@ func (e *FailedError) Error() string {
 	return "startup checks failed: " + strings.Join(names, ", ")
 }
 
+// Details returns what failed, with the findings, and what to do about them.
+func (e *FailedError) Details() (what, do string) {
+	var found, remedies []string
+	for _, f := range e.Findings {
+		found = append(found, f.Check+": "+f.Detail)
+		if f.Do != "" && !slices.Contains(remedies, f.Do) {
+			remedies = append(remedies, f.Do)
+		}
+	}
+	return "startup checks failed: " + strings.Join(found, "; "), strings.Join(remedies, " ")
+}
+
 // Denied reports whether all failures are missing privileges.
 func (e *FailedError) Denied() bool {
 	for _, f := range e.Findings {

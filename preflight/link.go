@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -50,7 +49,7 @@ func (c *checker) link(ctx context.Context, s *server) error {
 	}
 	if !c.report.Found {
 		c.ok(check, "%q is new", c.cfg.Link)
-		return c.twins(ctx, s)
+		return nil
 	}
 	if err := c.sameSource(); err != nil {
 		return err
@@ -71,8 +70,7 @@ func (c *checker) there(ctx context.Context, store *checkpoint.Store) error {
 	none := checkpoint.NoVacancy()
 	c.report.Vacancy = &none
 	if c.cfg.Fingerprint != "" && c.report.Link.Fingerprint != c.cfg.Fingerprint {
-		c.fail(check, "Use the settings that the link was created with, or a new --link with a new copy.",
-			"%q was created with other settings: filters, renames, or the policy for unique indexes", c.cfg.Link)
+		c.otherSettings()
 		return nil
 	}
 	switch c.phase() {
@@ -105,36 +103,6 @@ func idText(id bson.RawValue) string {
 		return oid.Hex()
 	}
 	return id.String()
-}
-
-// twins looks for other links that mirror the same namespaces from the same source,
-// such as an abandoned one, or one that still runs.
-func (c *checker) twins(ctx context.Context, s *server) error {
-	var links []checkpoint.Listed
-	err := again(ctx, func() error {
-		var err error
-		links, err = checkpoint.List(ctx, s.caller, c.cfg.MetaDB)
-		return err
-	})
-	if _, ok := refusal(err); ok {
-		return nil // informational only
-	}
-	if err != nil {
-		return err
-	}
-	var names []string
-	for i := range links {
-		was := &links[i].State
-		if c.cfg.Fingerprint != "" && was.Fingerprint == c.cfg.Fingerprint &&
-			!was.Source.ReplicaSetID.IsZero() && was.Source.ReplicaSetID.Equal(c.source.setID) {
-			names = append(names, strconv.Quote(links[i].Link))
-		}
-	}
-	if len(names) > 0 {
-		c.warn("other links", "Make sure that no process runs them: links that write to the same collections corrupt each other's data.",
-			"%s of the target mirror the same namespaces from the same source", some(names))
-	}
-	return nil
 }
 
 // unreadable reports whether the link exists and cannot be used.
@@ -260,7 +228,7 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 	}
 	if c.cfg.Back != "" {
 		c.ok(check, "%s: they are what the source was there; that nothing has written to them since is checked next", c.cfg.Back)
-		return nil
+		return c.twins(ctx, s, nil)
 	}
 	names, err := c.mirrored(ctx, s)
 	if isDenied(err) {
@@ -274,6 +242,9 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 		if created, err := c.created(ctx, s); err != nil || created {
 			return err
 		}
+	}
+	if err := c.twins(ctx, s, names); err != nil {
+		return err
 	}
 	switch {
 	case len(names) == 0:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/pipeline/failure"
@@ -49,6 +50,8 @@ type Config struct {
 	AllowExisting, Copied bool
 	// Feedback is how progress is reported to the source.
 	Feedback feedback.Mode
+	// Guard is the reaction to foreign writes, which takes a privilege on the target.
+	Guard guard.Mode
 	// Back says where a new link begins that is the way back of another, empty if it is none.
 	Back string
 	// Fingerprint is the hash of the settings that must not change while a link exists,
@@ -139,6 +142,7 @@ func (c *checker) run(ctx context.Context) error {
 		{"source", c.server, source},
 		{"target", c.server, target},
 		{"target's privileges", c.targetPrivileges, target},
+		{"target's oplog", c.watchable, target},
 		{"link", c.link, target},
 		{"source's members", c.members, source},
 		{"source's privileges", c.sourcePrivileges, source},

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/preflight"
@@ -227,6 +228,8 @@ func (s *scenario) read(word, rest string) error {
 		s.cfg.StartAt = bson.Timestamp{T: uint32(clock() - ago)}
 	case "feedback":
 		s.cfg.Feedback = map[string]feedback.Mode{"member": feedback.Member, "document": feedback.Document}[rest]
+	case "guard":
+		s.cfg.Guard = guard.Mode(rest)
 	case "all":
 		s.all = true
 	case "cutover":

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
@@ -114,6 +115,11 @@ func documents(doc bson.Raw, field string) []bson.Raw {
 	return all
 }
 
+// oplogDB is the database of the oplog, and firstEntry reads the time of an entry of it.
+const oplogDB = "local"
+
+var firstEntry = bson.D{{Key: "find", Value: "oplog.rs"}, {Key: "limit", Value: 1}, {Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}}}
+
 // sourcePrivileges tries the reads on the source, and looks up the privileges for
 // writes.
 func (c *checker) sourcePrivileges(ctx context.Context, s *server) error {
@@ -126,7 +132,7 @@ func (c *checker) sourcePrivileges(ctx context.Context, s *server) error {
 		needed   bool
 		without  string
 	}{
-		{"local.oplog.rs", "local", bson.D{{Key: "find", Value: "oplog.rs"}, {Key: "limit", Value: 1}, {Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}}}, true, ""},
+		{oplogDB + ".oplog.rs", oplogDB, firstEntry, true, ""},
 		{
 			"config.transactions", "config",
 			bson.D{{Key: "find", Value: "transactions"}, {Key: "limit", Value: 1}, {Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}}},
@@ -250,6 +256,28 @@ func (c *checker) targetPrivileges(_ context.Context, s *server) error {
 	if len(none) > 0 && !s.version.before(version{5, 0}) {
 		c.denied(Warn, "target privileges for time series", "Grant readWriteAnyDatabase if the source has time-series collections: without it the first write to one ends the link.",
 			"user %s may not %s on system.buckets", g.user, strings.Join(none, ", "))
+	}
+	return nil
+}
+
+// watchable tries the read of the target's oplog by which foreign writes are found.
+func (c *checker) watchable(ctx context.Context, s *server) error {
+	const check = "target privilege to watch for foreign writes"
+	if g := s.grants; g == nil || g.open || c.cfg.Guard != guard.Alarm && c.cfg.Guard != guard.Stop {
+		return nil
+	}
+	_, err := ask(ctx, s.caller, oplogDB, firstEntry)
+	switch _, refused := refusal(err); {
+	case err == nil:
+		c.ok(check, "granted")
+	case isDenied(err) && c.cfg.Guard == guard.Stop:
+		c.denied(Fail, check, "Grant the role clusterMonitor, or find on local.oplog.rs; or choose another --guard.",
+			"user %s may not read local.oplog.rs, as --guard=stop needs", s.grants.user)
+	case isDenied(err):
+		c.denied(Warn, check, "Grant the role clusterMonitor, or find on local.oplog.rs; or give --guard=off.",
+			"user %s may not read local.oplog.rs: writes of others to the target are not noticed", s.grants.user)
+	case !refused || failure.Transient(err):
+		return err
 	}
 	return nil
 }

@@ -243,7 +243,12 @@ func (p *agentProcess) takePart(at *front, registry *prometheus.Registry, plane 
 // explainLink says with which code replicator run would have ended.
 func explainLink(err error) agent.Failure {
 	code, hint := explain(err)
-	return agent.Failure{Code: code, Error: cli.WithoutPasswords(err.Error()), Do: hint, Helps: restartHelps(code) || isOfMachine(err)}
+	text := err.Error()
+	if e, ok := errors.AsType[*preflight.FailedError](err); ok { // its findings are in the process's own output only
+		text, hint = e.Details()
+		hint += " Nothing was written."
+	}
+	return agent.Failure{Code: code, Error: cli.WithoutPasswords(text), Do: strings.TrimSpace(cli.WithoutPasswords(hint)), Helps: restartHelps(code) || isOfMachine(err)}
 }
 
 // isOfMachine reports whether a link has ended for a fault of this machine: a file that is

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"testing"
 	"time"
@@ -223,5 +224,24 @@ func TestTermsBeginAgain(t *testing.T) {
 		if got := must.Get(readFailures(t.Context(), to, "replicator", name))(t)["a"]; (got.Term == 2 && got.Member == "m" && got.At.Unix() == 5) != tt.replaced {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// TestFailedChecksShown: what a process shows of a link whose startup checks failed names them, as its own output is
+// not where an operator looks.
+func TestFailedChecksShown(t *testing.T) {
+	t.Parallel()
+	got := explainLink(fmt.Errorf("link a: %w", &preflight.FailedError{Findings: []preflight.Finding{
+		{Level: preflight.Fail, Check: "link", Detail: "it is another", Do: "Use its settings."},
+		{Level: preflight.Fail, Check: "source oplog window", Detail: "the oplog is empty"},
+		{Level: preflight.Fail, Check: "spool", Detail: "no room", Do: "Make room."},
+	}}))
+	want := agent.Failure{
+		Code:  cli.ExitCheck,
+		Error: "startup checks failed: link: it is another; source oplog window: the oplog is empty; spool: no room",
+		Do:    "Use its settings. Make room. Nothing was written.",
+	}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -99,7 +99,7 @@ func flagTable(pemFile, secret, dir string) []flagRow {
 		{flag: "delay=7s", want: append(both("Rules.Delay=7s"), "Pipeline.Delay=7s")},
 		{flag: "checkpoint-interval=7s", want: []string{"Pipeline.CheckpointInterval=7s"}},
 		{flag: "cut-interval=7s", want: []string{"Pipeline.CutInterval=7s"}},
-		{flag: "guard=stop", want: []string{"Pipeline.Guard=stop"}},
+		{flag: "guard=stop", want: []string{"Pipeline.Guard=stop", "Preflight.Guard=stop"}},
 
 		{flag: "read-preference=secondary", want: both("Rules.Mode=secondary")},
 		{flag: "read-tags=dc=east", want: both("Rules.TagSets=[map[dc:east]]")},

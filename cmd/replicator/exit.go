@@ -32,9 +32,9 @@ func explain(err error) (code int, hint string) {
 	}
 	if e, ok := errors.AsType[*preflight.FailedError](err); ok {
 		if e.Denied() {
-			return cli.ExitConnect, "Each line that begins with FAIL names a missing privilege; docs/privileges.md lists what each side needs. Nothing was written."
+			return cli.ExitConnect, "Each check whose result is FAIL names a missing privilege; docs/privileges.md lists what each side needs. Nothing was written."
 		}
-		return cli.ExitCheck, "Each line that begins with FAIL says what to do. Nothing was written."
+		return cli.ExitCheck, "Each check whose result is FAIL says what to do. Nothing was written."
 	}
 	if errors.Is(err, feedback.ErrNotOurs) {
 		return cli.ExitUnexpected, "If you want to remove it, use rs.remove()."

@@ -172,7 +172,7 @@ func (c *runCommand) preflight(p *plan, source, target *driver.Set) preflight.Co
 		Copy: c.wantsCopy(), DropExisting: c.DropExisting,
 		SpoolDir: c.spoolDir(), SpoolBytes: int64(c.SpoolBytes), SpoolFree: int64(c.SpoolFree),
 		AllowExisting: c.AllowExisting, Copied: c.CopiedUntil.given(), Feedback: mode,
-		Fingerprint: p.pipeline.Fingerprint(), Back: p.back,
+		Fingerprint: p.pipeline.Fingerprint(), Back: p.back, Guard: p.pipeline.Guard,
 	}
 }
 

@@ -223,7 +223,7 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 	// Another link that does the same is suspicious, and the link is of one source.
 	code, stdout, _ = invoke(t, nil, append([]string{"run", "--check", "--include=shop", "--map=shop=store", "--allow-existing"},
 		append(uris(source, target), "--link=twin")...)...)
-	if want := `WARN other links: "test" of the target mirror the same`; code != cli.ExitOK || !strings.Contains(stdout, want) {
+	if want := `WARN other links: "test" mirrors to store.a. Make sure that no process runs it`; code != cli.ExitOK || !strings.Contains(stdout, want) {
 		t.Errorf("code %d, %q is not in\n%s", code, want, stdout)
 	}
 	third := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "third", Seed: 33})

@@ -1,0 +1,135 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// twins looks for other links that write to the same collections as a new link: to those of names, which the target
+// has, or to all, as the lists are the same. Such a link is an abandoned one, or one that still runs: the new
+// link must not drop the collections of the latter.
+func (c *checker) twins(ctx context.Context, s *server, names []string) error {
+	var links []checkpoint.Listed
+	err := again(ctx, func() error {
+		var err error
+		links, err = checkpoint.Survey(ctx, s.caller, c.cfg.MetaDB)
+		return err
+	})
+	if _, ok := refusal(err); ok {
+		return nil // informational only
+	}
+	if err != nil {
+		return err
+	}
+	for i := range links {
+		if l := &links[i]; l.Link != c.cfg.Link && l.State.Over == nil {
+			c.twin(l, c.common(&l.State, names))
+		}
+	}
+	return nil
+}
+
+// twin reports another link and the collections that both write to.
+func (c *checker) twin(l *checkpoint.Listed, common []string) {
+	const check, corrupt = "other links", "inks that write to the same collections corrupt each other's data"
+	which, what := strconv.Quote(l.Link), "mirrors to "+some(common)
+	switch same := c.sameLists(&l.State); {
+	case len(common) == 0 && !same:
+		return
+	case len(common) == 0:
+		what = "mirrors the same namespaces from the same source"
+	}
+	switch runs := !l.Lease.Free && l.Lease.Record.Holder != ""; {
+	case runs && c.cfg.Copy && c.cfg.DropExisting && len(common) > 0:
+		c.fail(check, "Stop that process first, and do not start it again; or choose other collections with --include and --exclude, or other names with --map.",
+			"%s, which a process runs, %s, which would be dropped", which, what)
+	case runs:
+		c.warn(check, "L"+corrupt+": stop that process first, and do not start it again.", "%s, which a process runs, %s", which, what)
+	default:
+		c.warn(check, "Make sure that no process runs it: l"+corrupt+".", "%s %s", which, what)
+	}
+}
+
+// sameLists reports whether another link has the same source and the same lists.
+func (c *checker) sameLists(was *checkpoint.State) bool {
+	return c.cfg.Fingerprint != "" && was.Fingerprint == c.cfg.Fingerprint &&
+		!was.Source.ReplicaSetID.IsZero() && was.Source.ReplicaSetID.Equal(c.source.setID)
+}
+
+// common returns the collections of the target that another link writes to, as far as its document says.
+func (c *checker) common(was *checkpoint.State, names []string) []string {
+	if was.Filters == nil {
+		return nil
+	}
+	other, err := scope.New(listsOf(was.Filters, c.cfg.MetaDB))
+	if err != nil {
+		return nil
+	}
+	var both []string
+	for _, name := range names {
+		if _, ok := other.Source(oplog.Namespace(name)); ok {
+			both = append(both, name)
+		}
+	}
+	return both
+}
+
+func listsOf(f *checkpoint.Filters, metaDB string) scope.Config {
+	return scope.Config{
+		Include: f.Include, Exclude: f.Exclude, Map: f.Map, UsersAndRoles: f.UsersAndRoles, Reversed: f.Reversed, MetaDB: metaDB,
+	}
+}
+
+// otherSettings reports that the link was created with other settings, and with which.
+func (c *checker) otherSettings() {
+	const check, general = "link", "Use the settings that the link was created with"
+	was, state := "", &c.report.Link
+	lists, unique, _ := strings.Cut(state.Fingerprint, uniqueIs)
+	listsNow, uniqueNow, _ := strings.Cut(c.cfg.Fingerprint, uniqueIs)
+	what := fmt.Sprintf("%q was created with other settings: ", c.cfg.Link)
+	if lists == listsNow && unique != uniqueNow {
+		c.fail(check, general+", or a new --link with a new copy.", "%s--unique-indexes=%s", what, unique)
+		return
+	}
+	if f := state.Filters; f != nil {
+		was = ": " + Flags(f)
+	}
+	if unique != uniqueNow {
+		was += ", and --unique-indexes=" + unique
+	}
+	c.fail(check, general+was+"; or a new --link with a new copy.", "%sother filters or renames", what)
+}
+
+// uniqueIs begins the policy for unique indexes in a fingerprint.
+const uniqueIs = ";unique="
+
+// Flags returns the lists of a link as flags of replicator run.
+func Flags(f *checkpoint.Filters) string {
+	const none = "none of --include, --exclude, --map and --users-and-roles"
+	if f.Reversed {
+		return none + ", as it is a way back"
+	}
+	var flags []string
+	for _, list := range []struct {
+		flag  string
+		texts []string
+	}{{"--include=", f.Include}, {"--exclude=", f.Exclude}, {"--map=", f.Map}} {
+		for _, text := range list.texts {
+			flags = append(flags, list.flag+printable.ShellWord(text))
+		}
+	}
+	if f.UsersAndRoles {
+		flags = append(flags, "--users-and-roles")
+	}
+	if len(flags) == 0 {
+		return none
+	}
+	return strings.Join(flags, " ")
+}
