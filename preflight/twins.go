@@ -48,10 +48,10 @@ func (c *checker) twin(l *checkpoint.Listed, common []string) {
 	}
 	switch runs := !l.Lease.Free && l.Lease.Record.Holder != ""; {
 	case runs && c.cfg.Copy && c.cfg.DropExisting && len(common) > 0:
-		c.fail(check, "Stop that process first, and do not start it again; or choose other collections with --include and --exclude, or other names with --map.",
+		c.fail(check, "Stop that link first, and do not start it again; or choose other collections with --include and --exclude, or other names with --map.",
 			"%s, which a process runs, %s, which would be dropped", which, what)
 	case runs:
-		c.warn(check, "L"+corrupt+": stop that process first, and do not start it again.", "%s, which a process runs, %s", which, what)
+		c.warn(check, "L"+corrupt+": stop that link first, and do not start it again.", "%s, which a process runs, %s", which, what)
 	default:
 		c.warn(check, "Make sure that no process runs it: l"+corrupt+".", "%s %s", which, what)
 	}

@@ -177,8 +177,8 @@ function fillStage(node, r, s, tight) {
 function bufferWhy(s) {
 	const b = s.buffer;
 	if (!b) return "";
-	let out = known(b.bytes) && known(b.limitBytes) && b.limitBytes > 0 ? "of " + bytes(b.limitBytes) : "";
-	if (b.full) out += ", full: reading waits";
-	if (s.spool) out += "; spool " + or(bytes(s.spool.bytes)) + (s.spool.full ? ", full" : "");
-	return out;
+	const room = known(b.bytes) && known(b.limitBytes) && b.limitBytes > 0 ? "of " + bytes(b.limitBytes) : "";
+	const held = [room, b.full ? "full: reading waits" : ""].filter(Boolean).join(", ");
+	const spool = s.spool ? "spool " + or(bytes(s.spool.bytes)) + (s.spool.full ? ", full" : "") : "";
+	return [held, spool].filter(Boolean).join("; ");
 }
