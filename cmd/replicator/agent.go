@@ -58,7 +58,7 @@ type agentStartCommand struct {
 	fileFlag
 	Check    bool     `help:"Check the file, and exit."`
 	Member   string   `placeholder:"NAME" help:"Name of this process among the others. Default: HOST:PORT of --listen, otherwise HOST:PID."`
-	MaxLinks int      `default:"4" placeholder:"N" help:"How many links this process runs at the most. Each has an equal share of the memory."`
+	MaxLinks int      `default:"4" help:"How many links this process runs at the most. Each has an equal share of the memory."`
 	Memory   cli.Size `placeholder:"SIZE" help:"Memory of the process. Default: nine tenths of the container's limit, at most 1 GiB for each of --max-links; without a container 320 MiB for each."`
 	//nolint:lll // A tag cannot be broken.
 	DrainTimeout time.Duration `default:"1m" help:"After a signal, or when a link is moved, how long it continues to apply what it has read."`

@@ -111,7 +111,7 @@ type runFlags struct {
 
 	Verify       string        `group:"Verifying" default:"off" enum:"off,continuous" help:"Compare source and target over and over while the link is steady (continuous)."`
 	VerifyEvery  time.Duration `group:"Verifying" default:"1m" help:"Minimum time from the beginning of one comparison of everything to that of the next; a fourth of it if a collection is not verified."`
-	VerifyBudget string        `group:"Verifying" default:"5%" placeholder:"BUDGET" help:"What that may take: a share of the time, as 5%, or bytes per second of each side, as 10MiB/s."`
+	VerifyBudget string        `group:"Verifying" default:"5%" help:"What that may take: a share of the time, as 5%, or bytes per second of each side, as 10MiB/s."`
 
 	ReadPreference string        `group:"Reading" default:"auto" enum:"auto,primary,primaryPreferred,secondary,secondaryPreferred,nearest" help:"Which member to read from. auto: as the connection string says, otherwise the nearest."`
 	ReadTags       []tags        `group:"Reading" sep:"none" placeholder:"K=V,…" help:"Read from members with these tags. Repeat the flag for fallbacks."`

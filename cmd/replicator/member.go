@@ -28,7 +28,7 @@ type memberFlags struct {
 type memberAddCommand struct {
 	memberFlags
 	Tag  string `placeholder:"K=V" help:"The member's tag. Default: mirror=HOST. With mirror=LINK, run finds the member by itself."`
-	Mode string `default:"mirror" placeholder:"NAME" help:"Name of the write concern that waits for the mirror."`
+	Mode string `default:"mirror" help:"Name of the write concern that waits for the mirror."`
 	ID   int    `name:"id" default:"-1" placeholder:"N" help:"The member's _id. Default: a free one."`
 }
 

@@ -74,7 +74,7 @@ func (s *settings) strays() []string {
 	var names []string
 	for _, pair := range s.environ {
 		name, _, _ := strings.Cut(pair, "=")
-		if strings.HasPrefix(name, envPrefix) && !slices.ContainsFunc(s.flags(), func(f string) bool { return envName(f) == name }) {
+		if strings.HasPrefix(name, envPrefix) && name != envName(tokenVariable) && !slices.ContainsFunc(s.flags(), func(f string) bool { return envName(f) == name }) {
 			names = append(names, name)
 		}
 	}

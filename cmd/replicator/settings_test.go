@@ -75,6 +75,7 @@ func TestPrecedence(t *testing.T) {
 		{"a variable set to nothing", []string{"REPLICATOR_WRITERS="}, nil, map[string]string{"writers": "3 # " + file + " line 4"}},
 		{"a list as YAML", []string{`REPLICATOR_INCLUDE=['/a{1,2}\..*/', b]`}, nil, map[string]string{"include": `['/a{1,2}\..*/', b] # environment REPLICATOR_INCLUDE`}},
 		{"a stray variable", []string{"REPLICATOR_PORT=tcp://10.0.0.1:80"}, nil, map[string]string{"# No setting": "REPLICATOR_PORT in the environment."}},
+		{"a token is no stray variable", []string{"REPLICATOR_PORT=1", "REPLICATOR_TOKEN=fedcba9876543210"}, nil, map[string]string{"# No setting": "REPLICATOR_PORT in the environment."}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
