@@ -68,8 +68,13 @@ type relay struct {
 	found   map[string]bool
 }
 
-// Cut implements continuous.CutMaker: the link makes them at its interval.
-func (*relay) Cut() {}
+// Cut implements continuous.CutMaker. At its interval the link makes few of them: after a failover of the
+// target it rests for long.
+func (r *relay) Cut() {
+	if p := r.mirror.p.Load(); p != nil {
+		p.Cut()
+	}
+}
 
 // NewestCut implements continuous.CutMaker.
 func (r *relay) NewestCut() (checkpoint.Cut, string) {

@@ -226,7 +226,7 @@ func (k *killed) once(t *testing.T, rng *rand.Rand, at point) *process {
 	m.await(time.Minute, "it is consistent", func(s monitor.Snapshot) bool {
 		return s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 	})
-	if c := m.p.Snapshot().Copy; c.Number != 1 {
+	if c := m.p.Load().Snapshot().Copy; c.Number != 1 {
 		m.fail("copy %d was made: %s", c.Number, c.Why)
 	}
 	close(final.gone)

@@ -86,7 +86,7 @@ func (l *copyLive) run(t *testing.T) {
 	})
 	l.mirror.drain(l.limit, last)
 	l.check(t)
-	if n := l.mirror.p.Snapshot().Copy.Number; len(l.consistent) != 1 {
+	if n := l.mirror.p.Load().Snapshot().Copy.Number; len(l.consistent) != 1 {
 		t.Errorf("copy %d was consistent as of %s", n, l.consistent)
 	} else {
 		t.Logf("copy %d is consistent as of %s", n, l.consistent)
@@ -256,7 +256,7 @@ func (l *copyLive) trims(t *testing.T, after bson.Timestamp) (n int) {
 
 // phase is that of the copy.
 func (l *copyLive) phase() string {
-	if c := l.mirror.p.Snapshot().Copy; c != nil {
+	if c := l.mirror.p.Load().Snapshot().Copy; c != nil {
 		return string(c.Phase)
 	}
 	return "starting"

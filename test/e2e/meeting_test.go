@@ -125,7 +125,7 @@ func TestFewTickets(t *testing.T) {
 		l.mirror.begin()
 		defer l.mirror.end(errEnd)
 		l.mirror.await(l.limit, "it runs", func(s monitor.Snapshot) bool { return s.State == monitor.Steady })
-		before := l.mirror.p.Snapshot().Attempts
+		before := l.mirror.p.Load().Snapshot().Attempts
 
 		stop := make(chan struct{})
 		var others sync.WaitGroup
@@ -158,7 +158,7 @@ func TestFewTickets(t *testing.T) {
 		close(stop)
 		others.Wait()
 		l.mirror.drain(l.limit, l.last(t))
-		if s := l.mirror.p.Snapshot(); s.Attempts != before {
+		if s := l.mirror.p.Load().Snapshot(); s.Attempts != before {
 			t.Errorf("%d attempts ended, the last as %s", s.Attempts-before, s.LastError)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,8 @@ type mirror struct {
 	wrap func(source, target pipeline.Cluster) (pipeline.Cluster, pipeline.Cluster)
 	told event.Observer
 
-	p *pipeline.Pipeline
+	// p is the run's; others than the owner of the mirror may ask it for a cut.
+	p atomic.Pointer[pipeline.Pipeline]
 	// stop ends the run at once, soft when it is drained; ended gets its error.
 	stop, soft context.CancelCauseFunc
 	ended      chan error
@@ -80,7 +82,8 @@ func (m *mirror) begin() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.p, m.ended = p, make(chan error, 1)
+	m.p.Store(p)
+	m.ended = make(chan error, 1)
 	ctx, stop := context.WithCancelCause(context.WithoutCancel(m.t.Context()))
 	soft, drain := context.WithCancelCause(ctx)
 	m.stop, m.soft = stop, drain
@@ -149,7 +152,7 @@ func (m *mirror) await(limit time.Duration, what string, reached func(monitor.Sn
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		s := m.p.Snapshot()
+		s := m.p.Load().Snapshot()
 		if reached(s) {
 			if took := time.Since(begun); took > limit {
 				m.t.Logf("it took %s until %s", took.Round(time.Second), what)
@@ -190,7 +193,7 @@ func (m *mirror) drain(limit time.Duration, until bson.Timestamp) {
 		m.waits()
 		m.fatal("it does not drain")
 	}
-	s := m.p.Snapshot()
+	s := m.p.Load().Snapshot()
 	m.t.Logf("drained at %s; applied since the last start: %+v", s.Progress.Applied, s.Applier)
 	if s.Applier.Divergences != 0 || s.Progress.Durable != s.Progress.Applied {
 		m.fatal("%d divergences, durable %s of %s", s.Applier.Divergences, s.Progress.Durable, s.Progress.Applied)
