@@ -235,3 +235,17 @@ func TestKeep(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 }
+
+// TestLagUnknown: a lag that was never known, as when the clients end during the copy, is not 0.
+func TestLagUnknown(t *testing.T) {
+	t.Parallel()
+	var r Result
+	r.addLags(nil)
+	if text := r.String(); !strings.Contains(text, "\nlag        unknown: ") {
+		t.Errorf("no lag was known, and the summary is%s", text)
+	}
+	r.addLags([]float64{0.5, 0.25, 0})
+	if text := r.String(); !strings.Contains(text, "\nlag        0.250 s in the median, 0.500 s at most\n") {
+		t.Errorf("the summary is%s", text)
+	}
+}

@@ -122,8 +122,9 @@ type Result struct {
 	// Ops were applied to the target.
 	Ops int64
 	// LagMedian and LagMax are of the lag, taken ten times a second where it was
-	// known, in seconds.
+	// known, in seconds. LagKnown says that it was at any time.
 	LagMedian, LagMax float64
+	LagKnown          bool
 	// SourceFailovers and TargetFailovers are how often the sets changed their
 	// primary, Attempts how often the lease was acquired.
 	SourceFailovers, TargetFailovers, Attempts int
@@ -143,7 +144,7 @@ func (r *Result) addLags(lags []float64) {
 		return
 	}
 	slices.Sort(lags)
-	r.LagMedian, r.LagMax = lags[len(lags)/2], lags[len(lags)-1]
+	r.LagMedian, r.LagMax, r.LagKnown = lags[len(lags)/2], lags[len(lags)-1], true
 }
 
 // String is a summary of a few lines.
@@ -159,7 +160,11 @@ func (r *Result) String() string {
 		grouped(r.Ops), r.Took.Seconds(), r.CaughtUpIn.Seconds())
 	fmt.Fprintf(&b, "written    %s statements, %s transactions (%s of them large), %s changes of collections and indexes\n",
 		grouped(w.Writes), grouped(w.Transactions), grouped(w.Large), grouped(w.Commands))
-	fmt.Fprintf(&b, "lag        %.3f s in the median, %.3f s at most\n", r.LagMedian, r.LagMax)
+	lag := "unknown: the clients ended before it was known"
+	if r.LagKnown {
+		lag = fmt.Sprintf("%.3f s in the median, %.3f s at most", r.LagMedian, r.LagMax)
+	}
+	fmt.Fprintf(&b, "lag        %s\n", lag)
 	fmt.Fprintf(&b, "failovers  %d of the source, %d of the target; the lease was acquired %d times\n",
 		r.SourceFailovers, r.TargetFailovers, r.Attempts)
 	verdict := "OK  "
