@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -28,6 +29,24 @@ var (
 	// ErrSettings reports a link that was created with other settings.
 	ErrSettings = errors.New("the link was created with other settings")
 )
+
+// SettingsError reports a link that was created with other settings. It wraps ErrSettings.
+type SettingsError struct {
+	Link string
+	// Filters and Unique are the lists, and the policy for unique indexes, that the link was created with; nil if an
+	// earlier release has not recorded them.
+	Filters *Filters
+	Unique  string
+}
+
+func (e *SettingsError) Error() string { return fmt.Sprintf("link %q: %v", e.Link, ErrSettings) }
+func (e *SettingsError) Unwrap() error { return ErrSettings }
+
+// OtherSettings returns the error of a link that was created with other settings.
+func (s *State) OtherSettings(link string) error {
+	_, unique, _ := strings.Cut(s.Fingerprint, ";unique=")
+	return &SettingsError{Link: link, Filters: s.Filters, Unique: unique}
+}
 
 // Version is the newest format of the documents that this package writes. It also reads the older
 // ones.

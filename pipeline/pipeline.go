@@ -481,8 +481,8 @@ func (p *Pipeline) checkLink(st checkpoint.State, src checkpoint.Source) error {
 		return fmt.Errorf("link %q follows set %s (%s), the source is %s (%s): %w", p.cfg.Link,
 			st.Source.SetName, st.Source.ReplicaSetID, src.SetName, src.ReplicaSetID, checkpoint.ErrOtherSource)
 	}
-	if want := p.cfg.Fingerprint(); st.Fingerprint != want {
-		return fmt.Errorf("link %q: %w: with %s, now %s", p.cfg.Link, checkpoint.ErrSettings, st.Fingerprint, want)
+	if st.Fingerprint != p.cfg.Fingerprint() {
+		return st.OtherSettings(p.cfg.Link)
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func withoutSource(pl pipeline.Config, state *checkpoint.State) (pipeline.Config
 	pl.Lease.Every = pl.Lease.TTL / 5
 	pl.Lease.SetDefaults()
 	if fingerprint != state.Fingerprint {
-		return pl, fmt.Errorf("promote link %q: %w: with %s, now %s", pl.Link, checkpoint.ErrSettings, state.Fingerprint, fingerprint)
+		return pl, state.OtherSettings(pl.Link)
 	}
 	pl.SetDefaults()
 	if err := pl.Validate(); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/pipeline/failure"
@@ -36,6 +37,9 @@ func explain(err error) (code int, hint string) {
 		}
 		return cli.ExitCheck, "Each check whose result is FAIL says what to do. Nothing was written."
 	}
+	if e, ok := errors.AsType[*checkpoint.SettingsError](err); ok {
+		return cli.ExitCheck, "Use the settings that the link was created with: " + settingsOf(e)
+	}
 	if errors.Is(err, feedback.ErrNotOurs) {
 		return cli.ExitUnexpected, "If you want to remove it, use rs.remove()."
 	}
@@ -44,6 +48,18 @@ func explain(err error) (code int, hint string) {
 		hint = failure.Classify(err).Hint
 	}
 	return code, hint
+}
+
+// settingsOf returns the settings that a link was created with, as flags.
+func settingsOf(e *checkpoint.SettingsError) string {
+	lists := "the same filters and renames"
+	if e.Filters != nil {
+		lists = preflight.Flags(e.Filters)
+	}
+	if e.Unique != "" {
+		lists += ", and --unique-indexes=" + e.Unique
+	}
+	return lists + "."
 }
 
 func is[T error](err error) bool {

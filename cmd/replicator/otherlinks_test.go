@@ -70,4 +70,10 @@ func TestOtherSettings(t *testing.T) {
 			t.Errorf("%v: code %d, %q is not in\n%s%s", tt.args, code, tt.says, stdout, stderr)
 		}
 	}
+	// A promotion, whose source is gone, can make no new copy.
+	const says = "the link was created with other settings\nUse the settings that the link was created with: --include='shop.o*' --include=crm --exclude=crm.log --map=shop=store, and --unique-indexes=relaxed.\n"
+	code, stdout, stderr := invoke(t, nil, append([]string{"promote", "--include=shop", "--source-is-gone", "--ask-for=1s"}, ends...)...)
+	if code != cli.ExitCheck || !strings.Contains(stderr, says) {
+		t.Errorf("promote: code %d, %q is not in\n%s%s", code, says, stdout, stderr)
+	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/rewind"
 )
 
@@ -95,11 +94,7 @@ func (c *rewindCommand) fits(p *plan, store *checkpoint.Store, state *checkpoint
 	case state.Over == nil:
 		return cli.Usage(fmt.Errorf("--link: link %s of %s goes on: only one that was promoted, or cut over, has writes that are lost", c.Link, store.DB()))
 	case scope != p.scope.Fingerprint():
-		hint := "Give --include, --exclude, --map and --users-and-roles as the link had them"
-		if f := state.Filters; f != nil {
-			hint += ": " + preflight.Flags(f)
-		}
-		return &cli.Error{Err: checkpoint.ErrSettings, Code: cli.ExitCheck, Hint: hint + "."}
+		return state.OtherSettings(c.Link)
 	}
 	return nil
 }
