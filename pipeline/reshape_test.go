@@ -90,11 +90,24 @@ Pdb {"insert": "a", "documents": FEW}
 Pdb {"insert": "b", "documents": FEW}
 `
 
-// clustered are changes that servers support since 5.3.
+// clustered are changes that only newer servers support: clustered collections, since 5.3, and $out into time series, since 7.0.3.
 const clustered = `
 shop {"create": "Pclustered", "clusteredIndex": {"key": {"_id": 1}, "unique": true}}
 shop {"insert": "Pclustered", "documents": DOCS}
+shop {"create": "system.buckets.tmp.agg_out.P", "timeseries": {"timeField": "t", "metaField": "m"}}
+shop {"insert": "system.buckets.tmp.agg_out.P", "documents": [BUCKET]}
+admin {"renameCollection": "shop.system.buckets.tmp.agg_out.P", "to": "shop.system.buckets.Pseries", "dropTarget": true}
+shop {"create": "system.buckets.tmp.agg_out.P2", "timeseries": {"timeField": "t"}}
+shop {"insert": "system.buckets.tmp.agg_out.P2", "documents": [BUCKET]}
+admin {"renameCollection": "shop.system.buckets.tmp.agg_out.P2", "to": "shop.system.buckets.Pseriesout", "dropTarget": true}
+shop {"create": "Pseriesout", "timeseries": {"timeField": "t"}}
+shop {"insert": "Pseriesout", "documents": [{"t": {"$date": "2024-01-02T00:00:00Z"}, "v": 1}]}
 `
+
+// bucket is one of a time series, with one measurement.
+const bucket = `{"_id": {"$oid": "6592008029c3f8c9f0a1b2c3"}, "control": {"version": 1, ` +
+	`"min": {"t": {"$date": "2024-01-01T00:00:00Z"}, "v": 1}, "max": {"t": {"$date": "2024-01-01T00:00:00Z"}, "v": 1}}, ` +
+	`"data": {"t": {"0": {"$date": "2024-01-01T00:00:00Z"}}, "v": {"0": 1}}}`
 
 // reshape sends the commands in a text, for a prefix.
 func (c *cluster) reshape(ctx context.Context, text, prefix string) error {
@@ -108,12 +121,13 @@ func (c *cluster) reshape(ctx context.Context, text, prefix string) error {
 		}
 		text = strings.ReplaceAll(text, with.name, "["+docs.String()[1:]+"]")
 	}
+	text = strings.ReplaceAll(text, "BUCKET", bucket)
 	for line := range strings.Lines(text) {
 		db, body, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if !ok {
 			continue
 		}
-		for _, quote := range []string{`"`, `"shop.`, `agg_out.`} {
+		for _, quote := range []string{`"`, `"shop.`, `agg_out.`, `buckets.`} {
 			body = strings.ReplaceAll(body, quote+"P", quote+prefix)
 		}
 		var cmd bson.D

@@ -251,6 +251,8 @@ func (s *step) seriesOptions(ns oplog.Namespace, options fields) (fields, error)
 	case !ns.IsBuckets():
 		return nil, s.op.Fault("o.timeseries", fmt.Errorf("%w: a time-series collection without buckets of its own", oplog.ErrUnsupported))
 	}
-	derived := []string{"validator", "validationLevel", "validationAction", "clusteredIndex"}
-	return options.without(optionTemp, optionExpire).without(derived...), nil
+	return options.without(optionTemp, optionExpire).without(derivedOptions...), nil
 }
+
+// derivedOptions are the options of buckets that the server derives from those of the time series.
+var derivedOptions = []string{"validator", "validationLevel", "validationAction", "clusteredIndex"}

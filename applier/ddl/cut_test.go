@@ -43,6 +43,12 @@ d db.system.views {"_id": "db.w"}
 c db.$cmd {"create": "system.buckets.m", "validator": {}, "clusteredIndex": true, "expireAfterSeconds": {"$numberLong": "100"}, "timeseries": {"timeField": "t", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}}
 i db.system.views {"_id": "db.m", "viewOn": "system.buckets.m", "pipeline": []}
 c db.$cmd {"collMod": "system.buckets.m", "expireAfterSeconds": {"$numberLong": "200"}, "timeseries": {"granularity": "minutes"}}
+c db.$cmd {"create": "system.buckets.tmp.agg_out.1", "temp": true, "validator": {}, "clusteredIndex": true, "expireAfterSeconds": {"$numberLong": "300"}, "timeseries": {"timeField": "t", "granularity": "minutes", "bucketMaxSpanSeconds": 86400}}
+c db.$cmd {"createIndexes": "system.buckets.tmp.agg_out.1", "v": 2, "key": {"control.min.x": 1, "control.max.x": 1}, "name": "x_1"}
+c db.$cmd {"renameCollection": "db.system.buckets.tmp.agg_out.1", "to": "db.system.buckets.m", "dropTarget": {"$uuid": "00000000-0000-4000-8000-000000000001"}}
+c db.$cmd {"create": "system.buckets.tmp.agg_out.2", "temp": true, "validator": {}, "clusteredIndex": true, "timeseries": {"timeField": "t", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}}
+c db.$cmd {"renameCollection": "db.system.buckets.tmp.agg_out.2", "to": "db.system.buckets.o"}
+i db.system.views {"_id": "db.o", "viewOn": "system.buckets.o", "pipeline": []}
 c gone.$cmd {"create": "x", "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}
 c gone.$cmd {"createIndexes": "x", "v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}
 i gone.system.views {"_id": "gone.v", "viewOn": "x", "pipeline": []}

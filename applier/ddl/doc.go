@@ -136,6 +136,8 @@
 // creates, changes and drops both through X, so the entries of the buckets do that,
 // and those of the view do nothing, unless only the view exists. Indexes are created on
 // the buckets, as logged: the one that servers since 6.3 create by default is dropped.
+// A $out into X renames other buckets to those of X, in the log and on the target. A target
+// that refuses this, as one before 7.0.3, needs X to be copied: a [ResyncError].
 //
 // # Trust
 //

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -38,8 +39,8 @@ func (s *step) renaming() (*renaming, oplog.Namespace, error) {
 	case from.DB() != to.DB():
 		return nil, from, s.resync(entry.To, "it was renamed from %s, which goes to another database of the target (%s, not %s); "+
 			"map both to one", entry.From, from.DB(), to.DB())
-	case from.IsBuckets() || to.IsBuckets():
-		return nil, from, s.resync(entry.To, "it was renamed from %s, and a client cannot rename buckets of time series", entry.From)
+	case from.IsBuckets() != to.IsBuckets():
+		return nil, from, s.resync(entry.To, "it was renamed from %s, and only one of them has the buckets of a time series", entry.From)
 	}
 	return &renaming{step: s, source: entry.To, from: from, to: to, drops: !entry.DropTarget.IsZero(), stayTemp: entry.StayTemp}, from, nil
 }
@@ -129,6 +130,9 @@ func (r *renaming) move(ctx context.Context, src, over *catalog.Collection) erro
 		db: "admin", name: "renameCollection", first: string(r.from), rest: fields{{"to", stringValue(string(r.to))}},
 		coll: src, replaces: over,
 	})
+	if r.to.IsBuckets() && says(err, servererr.IsKept) {
+		return r.resync(r.source, "it was renamed from %s, and the target does not rename these buckets: %v", r.from, err)
+	}
 	return err
 }
 
@@ -144,6 +148,9 @@ func (r *renaming) follow(ctx context.Context) error {
 	if !exists || coll.Type != catalog.TypeCollection {
 		return r.diverged(r.to, "it is not there after the rename of %s", r.from)
 	}
+	if err := r.followSeries(ctx, coll); err != nil {
+		return err
+	}
 	if err := r.notMissing(ctx, r.to); err != nil {
 		return err
 	}
@@ -154,7 +161,7 @@ func (r *renaming) follow(ctx context.Context) error {
 // one command and never uses again, so that it stands for one collection only: $out,
 // mapReduce, convertToCapped, renames between databases.
 func passing(ns oplog.Namespace) bool {
-	coll := ns.Collection()
+	coll := ns.Series().Collection()
 	if strings.HasPrefix(coll, "tmp.agg_out.") || strings.HasPrefix(coll, "tmp.mr.") {
 		return true
 	}

@@ -97,6 +97,42 @@ func TestDropAndRename(t *testing.T) {
 	m.want(t, `{count: "c", $db: "e"}`, `{n: 1, ok: 1.0}`)
 }
 
+// TestRenameBuckets: clients rename the buckets that a $out into a time series makes, and no others.
+func TestRenameBuckets(t *testing.T) {
+	t.Parallel()
+	const refused = "Renaming system.buckets collections is not allowed"
+	newMember(t, "6.0.5").steps(t, []step{
+		{`{create: "tmp.agg_out.1", timeseries: {timeField: "t"}, $db: "d"}`, 0, ""},
+		{`{renameCollection: "d.system.buckets.tmp.agg_out.1", to: "d.system.buckets.x", $db: "admin"}`, 20, refused},
+	})
+	m := newMember(t, "7.0.15")
+	m.steps(t, []step{
+		{`{create: "ts", timeseries: {timeField: "t"}, $db: "d"}`, 0, ""},
+		{`{create: "system.buckets.tmp.agg_out.1", timeseries: {timeField: "t"}, $db: "d"}`, 0, ""},
+		{`{insert: "c", documents: [{_id: 1}], $db: "d"}`, 0, ""},
+		{`{renameCollection: "d.system.buckets.ts", to: "d.system.buckets.x", $db: "admin"}`, 20, refused},
+		{`{renameCollection: "d.c", to: "d.system.buckets.x", $db: "admin"}`, 20, "…renaming system collections is not allowed"},
+		{`{renameCollection: "d.system.buckets.tmp.agg_out.1", to: "d.x", $db: "admin"}`, 20, "…to a namespace that is not timeseries buckets 'd.x'."},
+		{`{renameCollection: "d.system.buckets.tmp.agg_out.1", to: "d.system.buckets.ts", $db: "admin"}`, 48, "target namespace exists"},
+	})
+	n := len(m.entries(t))
+	m.steps(t, []step{
+		{`{renameCollection: "d.system.buckets.tmp.agg_out.1", to: "d.system.buckets.ts", dropTarget: true, $db: "admin"}`, 0, ""},
+		{`{create: "tmp.agg_out.2", timeseries: {timeField: "t"}, $db: "d"}`, 0, ""},
+		{`{renameCollection: "d.system.buckets.tmp.agg_out.2", to: "d.system.buckets.x", $db: "admin"}`, 0, ""},
+		{`{create: "x", timeseries: {timeField: "t"}, $db: "d"}`, 0, ""},
+		{`{drop: "tmp.agg_out.2", $db: "d"}`, 0, ""},
+		{`{insert: "x", documents: [{t: {$date: 0}}], $db: "d"}`, 0, ""},
+	})
+	var names []string
+	for _, o := range m.payloads(t, n) {
+		names = append(names, strings.SplitN(o, `"`, 3)[1])
+	}
+	if diff := cmp.Diff([]string{"renameCollection", "create", "_id", "renameCollection", "_id", "_id", "_id"}, names); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestCollMod(t *testing.T) {
 	m := newMember(t, "6.0.5")
 	m.steps(t, []step{

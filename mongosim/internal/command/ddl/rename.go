@@ -38,7 +38,7 @@ func runRename(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) er
 	if err != nil {
 		return err
 	}
-	if err := checkRename(from, to, !want.IsZero() || !dropped.IsZero()); err != nil {
+	if err := checkRename(r, from, to, !want.IsZero() || !dropped.IsZero()); err != nil {
 		return err
 	}
 	return r.WriteBatch(ctx, out, func(b *opwrite.Batch) error {
@@ -73,12 +73,15 @@ func runRename(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) er
 
 // checkRename refuses names that a rename cannot go from or to; byUUID says that it
 // names the UUID of a collection.
-func checkRename(from, to oplog.Namespace, byUUID bool) error {
+func checkRename(r *dispatch.Request, from, to oplog.Namespace, byUUID bool) error {
 	if from == to {
 		return servererr.New(servererr.IllegalOperation, "Can't rename a collection to itself")
 	}
 	if err := CheckCreateName(to); err != nil {
 		return err
+	}
+	if from.IsBuckets() {
+		return checkRenameBuckets(r, from, to)
 	}
 	if fromSystem, toSystem := strings.HasPrefix(from.Collection(), "system."), strings.HasPrefix(to.Collection(), "system."); fromSystem != toSystem || fromSystem {
 		return servererr.New(servererr.IllegalOperation, "renaming system collections is not allowed: %s to %s", from, to)
@@ -88,6 +91,22 @@ func checkRename(from, to oplog.Namespace, byUUID bool) error {
 	}
 	if byUUID && from.DB() != to.DB() {
 		return servererr.New(servererr.InvalidOptions, "The collectionUUID parameter cannot be used when renaming a collection across databases")
+	}
+	return nil
+}
+
+// checkRenameBuckets refuses to rename buckets, except, since 7.0.3, those of a $out to others (rename_collection.cpp,
+// validateNamespacesForRenameCollection). A server lets users with the action setUserWriteBlockMode rename all.
+func checkRenameBuckets(r *dispatch.Request, from, to oplog.Namespace) error {
+	if !strings.HasPrefix(from.Series().Collection(), "tmp.agg_out.") || !r.Server.AtLeast(7, 0) {
+		return servererr.New(servererr.IllegalOperation, "Renaming system.buckets collections is not allowed")
+	}
+	if !to.IsBuckets() {
+		return servererr.New(servererr.IllegalOperation,
+			"Cannot rename timeseries buckets collection '%s' to a namespace that is not timeseries buckets '%s'.", from, to)
+	}
+	if from.DB() != to.DB() {
+		return servererr.New(servererr.NotImplemented, "renaming buckets to another database is not implemented here")
 	}
 	return nil
 }

@@ -142,13 +142,13 @@ func supportSeries(r *dispatch.Request, ops opwrite.Ops, series bson.Raw, bucket
 }
 
 // createTimeseries creates the collection of buckets, unless an equal one
-// exists, and the view of the name on it.
+// exists, and the view of the name on it. If the name is that of buckets, it makes no view.
 func createTimeseries(r *dispatch.Request, ops opwrite.Ops, args *createOptions) error {
 	options, err := bucketOptions(r, args)
 	if err != nil {
 		return err
 	}
-	buckets := args.ns.Buckets()
+	buckets := args.ns.Series().Buckets()
 	if err := CheckCreateName(buckets); err != nil {
 		return err
 	}
@@ -161,6 +161,9 @@ func createTimeseries(r *dispatch.Request, ops opwrite.Ops, args *createOptions)
 		}
 	} else if string(existing.Options) != string(options) {
 		return servererr.New(servererr.NamespaceExists, "Bucket Collection already exists. NS: %s. UUID: %s", buckets, existing.UUID)
+	}
+	if args.ns.IsBuckets() {
+		return nil // as a $out creates them
 	}
 	series := args.doc("timeseries")
 	timeField, _ := arg.Text(series, "timeField")
