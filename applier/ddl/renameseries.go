@@ -14,7 +14,7 @@ import (
 //	i system.views X, unless X has existed before
 //
 // On the target tmp.agg_out.U is a whole time series. Servers let clients rename such buckets, too, since then: those that have
-// this name (rename_collection.cpp, isOutTmpBucketsCollection). The view X reads what has the name of its buckets, and stays.
+// this name (rename_collection.cpp, isOutTmpBucketsCollection). The view X finds its buckets by their name, and stays.
 
 // followSeries gives renamed buckets, after the rename, the view of their new name, and removes that of the old one, which reads nothing.
 func (r *renaming) followSeries(ctx context.Context, buckets *catalog.Collection) error {
