@@ -245,3 +245,48 @@ func TestFailedChecksShown(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
+
+// TestAssignedToNobody: a link that is assigned to a process that has gone does not start there, also once the last
+// process has stopped: nobody assigns it to another one.
+func TestAssignedToNobody(t *testing.T) {
+	t.Parallel()
+	state := &share.Status{
+		Members: []share.MemberStatus{
+			{Member: "m1", Process: "p1", Alive: true},
+			{Member: "m2", Process: "p2"},
+			{Member: "m3"}, // drained, and not there
+		},
+		Partitions: []share.PartitionStatus{
+			{Partition: "a", Member: "m1", Why: "new"},
+			{Partition: "b", Member: "m2", Why: "new"},
+			{Partition: "c", Member: "m3", Why: "new"},
+			{Partition: "d", Member: "m4", Why: "new"},
+			{Partition: "e", Member: "m4", Why: "new", Holder: &share.Holder{Member: "m4"}},
+		},
+	}
+	none := "; there is no coordinator: no agent runs, or one is about to"
+	want := map[string][3]string{
+		"a": {"m1", "starting", "new"},
+		"b": {"-", "no process has it", "it was assigned to m2, which has gone" + none},
+		"c": {"-", "no process has it", "it was assigned to m3, which has gone" + none},
+		"d": {"-", "no process has it", "it was assigned to m4, which has gone" + none},
+		"e": {"m4", "running", "new"},
+	}
+	check := func(want map[string][3]string) {
+		t.Helper()
+		file := &linksFile{}
+		for _, p := range state.Partitions {
+			file.links = append(file.links, &fileLink{name: p.Partition})
+		}
+		for _, l := range fleetOf(file, state, nil).Links {
+			if is, ok := want[l.Link]; ok {
+				if member, now, _, why := l.text(); [3]string{member, now, why} != is {
+					t.Errorf("%s: %s, %s, %s; want %v", l.Link, member, now, why, is)
+				}
+			}
+		}
+	}
+	check(want)
+	state.Coordinator = &share.Holder{Member: "m1"}
+	check(map[string][3]string{"d": {"-", "no process has it", "it was assigned to m4, which has gone; m1, the coordinator, assigns it to another process"}})
+}

@@ -66,6 +66,8 @@ type fleetLink struct {
 	// has not begun, empty once it has.
 	Failure *agent.Failure `json:"failure,omitempty"`
 	Waits   string         `json:"waits,omitempty"`
+	// nowhere means that Member has gone, and that no process has the link.
+	nowhere bool
 }
 
 // Run shows which process has which link.
@@ -119,6 +121,9 @@ func fleetOf(file *linksFile, state *share.Status, failures map[string]memberFai
 			since := p.Since.UTC()
 			l.Since = &since
 		}
+		if p.Member != "" && p.Holder == nil && !f.alive(p.Member) {
+			l.Why, l.nowhere = f.gone(p.Member), true
+		}
 		if n, ok := failures[p.Partition]; ok && p.Holder != nil && n.Term == p.Holder.Term {
 			if l.Waits = n.Waits; n.Waits == "" {
 				l.Failure = &n.Failure
@@ -140,12 +145,28 @@ func fleetOf(file *linksFile, state *share.Status, failures map[string]memberFai
 	return f
 }
 
+const noCoordinator = "there is no coordinator: no agent runs, or one is about to"
+
 // unknown returns the reason why a link of the file is not in the plan.
 func (f *fleet) unknown() string {
 	if f.Coordinator == nil {
-		return "there is no coordinator: no agent runs, or one is about to"
+		return noCoordinator
 	}
 	return "not in the links file of the coordinator, " + f.Coordinator.Member + ", or not yet"
+}
+
+// alive reports whether a process has the name of a member, and was heard of.
+func (f *fleet) alive(member string) bool {
+	return slices.ContainsFunc(f.Members, func(m share.MemberStatus) bool { return m.Member == member && m.Process != "" && m.Alive })
+}
+
+// gone returns the reason why no process has a link whose member has gone.
+func (f *fleet) gone(member string) string {
+	why := "it was assigned to " + member + ", which has gone; "
+	if f.Coordinator == nil {
+		return why + noCoordinator
+	}
+	return why + f.Coordinator.Member + ", the coordinator, assigns it to another process"
 }
 
 // print prints the fleet as text.
@@ -203,7 +224,7 @@ func (l *fleetLink) text() (member, state, since, why string) {
 		if l.Holder.Member != l.Member {
 			state = "moving"
 		}
-	case l.Member != "":
+	case l.Member != "" && !l.nowhere:
 		member, state = printable.Text(l.Member), "starting"
 	}
 	if l.Waits != "" {
