@@ -33,7 +33,7 @@ type cutoverCommand struct {
 	Drain           bool          `settings:"no" help:"Once writes to the source are blocked: wait until the target has everything, and prove it. The link goes on."`
 	Resume          bool          `settings:"no" help:"Go on with a cutover that was interrupted."`
 	Cancel          bool          `settings:"no" help:"Take a cutover back that has not passed its commit point: the source takes writes again, and the link goes on."`
-	Status          bool          `settings:"no" help:"Print the steps of the link's newest cutover, and who works on it."`
+	Status          bool          `settings:"no" help:"Print the steps of the link's newest cutover, and who works on it. It needs no --source."`
 	FreezeCommand   string        `settings:"no" placeholder:"CMD" help:"A shell command that stops the applications' writes to the source, in place of its write block."`
 	ThawCommand     string        `settings:"no" placeholder:"CMD" help:"The command that lets them write again, if the cutover is cancelled."`
 	AwaitQuiet      bool          `settings:"no" help:"Wait until no client has written to the source for five seconds, in place of its write block."`
@@ -61,6 +61,9 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 		return err
 	}
 	defer release()
+	if c.Status {
+		return c.printRecord(ctx, out, store)
+	}
 	source, err := driver.Open(ctx, from)
 	if err != nil {
 		return cli.Connect(fmt.Errorf("connect to the source: %w", err))
@@ -69,8 +72,6 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 	switch {
 	case c.Drain:
 		return c.drain(ctx, out, source, store, &state)
-	case c.Status:
-		return c.printRecord(ctx, out, store)
 	case !c.DryRun:
 		return c.move(ctx, out, source, store, state, ask)
 	}
@@ -120,6 +121,9 @@ func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
 		faults = append(faults, checkAddress("--at", c.Address))
 	}
 	faults = append(faults, c.checkFile())
+	if c.Status && c.Source == "" {
+		return nil, faults // it is not asked
+	}
 	source, err := parseDeployment("source", c.SourceLogin.config(c.Source, c.SelectionTimeout))
 	return source, append(faults, err)
 }

@@ -215,6 +215,8 @@ func TestCutoverRun(t *testing.T) {
 	said(t, cli.ExitFailed, "passed its commit point", nil, c.move("--cancel")...)
 	said(t, failure.ExitResync, `link "test" follows set src`, nil, c.move("--resume", "--source="+c.target.URI())...)
 	said(t, cli.ExitOK, `^Link test: the cutover that .* is done, at step expire .*\ncheck .*\nfreeze .*writes of users are blocked\ndrain .*\nconvert .*1 indexes were converted\narm .*\ncommit .*\nexpire `, nil, c.move("--status")...)
+	// The steps are in the metadata: the source may be gone.
+	said(t, cli.ExitOK, `^Link test: the cutover that .* is done, at step expire `, nil, "cutover", "--status", "--link=test", "--target="+c.target.URI())
 	said(t, failure.ExitResync, `was cut over at (.|\n)*The way back needs no copy: replicator run --start-at=cutover, `, nil, append([]string{"run", "--once"}, uris(c.source, c.target)...)...)
 	said(t, failure.ExitResync, `was cut over at `, nil, c.move("--dry-run")...)
 	on := "--target=" + c.target.URI()

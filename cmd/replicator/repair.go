@@ -61,6 +61,8 @@ func (c *repairCommand) Run(ctx context.Context, out cli.Output) error {
 		return err
 	}
 	switch {
+	case !c.Apply && len(requests) == 0 && work.whole == "":
+		return nil // there is nothing that --apply would do
 	case !c.Apply:
 		_, err := fmt.Fprintln(out.Results, "Nothing was done. --apply does it.")
 		if err != nil {

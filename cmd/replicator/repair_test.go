@@ -218,3 +218,18 @@ func TestRepairLongID(t *testing.T) {
 		t.Errorf("%+v", w.others)
 	}
 }
+
+// TestRepairNothing: where no differences are known, nothing is offered to be done about them.
+func TestRepairNothing(t *testing.T) {
+	source, target := twoSets(t)
+	l := startLink(t, append(uris(source, target), "--await=100ms", "--spool-dir="+t.TempDir())...)
+	awaitLink(l)
+	code, stdout, stderr := invoke(t, nil, "repair", "--from-verified", "--target="+target.URI(), "--link=test")
+	if want := "No differences are known.\n"; code != cli.ExitOK || stdout != want || stderr != "" {
+		t.Errorf("code %d, %q, want %q; %s", code, stdout, want, stderr)
+	}
+	l.drain()
+	if code := l.end(); code != cli.ExitOK {
+		t.Errorf("code %d\n%s", code, &l.log)
+	}
+}
