@@ -32,7 +32,7 @@ func Cancel(ctx context.Context, cfg *Config) (*record.Record, error) {
 		return w.rec, ErrNone
 	}
 	err = w.persist(ctx, w.undo)
-	return w.rec, err
+	return w.rec, w.failed(ctx, err)
 }
 
 // undo takes everything back:

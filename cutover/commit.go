@@ -44,7 +44,7 @@ func (w *work) leading(ctx context.Context, do func(ctx context.Context, link *c
 		renewal.Wait()
 	}()
 	leading, over := keeper.Lead(ctx)
-	link, err := store.AcquireBy(leading, 0, lease.Claim{TTL: lease.DefaultTTL, Why: "cutover", TakeOver: true})
+	link, err := store.AcquireBy(leading, 0, lease.Claim{TTL: lease.DefaultTTL, Why: lease.ForCutover, TakeOver: true})
 	switch {
 	case err == nil:
 		err = do(leading, link)

@@ -19,7 +19,7 @@ import (
 var (
 	// ErrWritten reports that the link has applied something after the drain, that it leaves a
 	// collection out, or that the source was written to.
-	ErrWritten = errors.New("the link has gone on since the drain")
+	ErrWritten = errors.New("something has changed since the drain")
 	// ErrUncertain reports that the write that ends the link has failed, and that it may have been
 	// executed nevertheless.
 	ErrUncertain = errors.New("it is not known whether the link has ended")
@@ -151,7 +151,7 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 	}
 	w.rec = r
 	err = w.persist(ctx, w.carryOut)
-	return w.rec, err
+	return w.rec, w.failed(ctx, err)
 }
 
 // Resume continues a cutover from its last step, on any machine. Called again with the same Config, it continues no other
@@ -176,7 +176,7 @@ func Resume(ctx context.Context, cfg *Config) (*record.Record, error) {
 			return w.carryOut(ctx)
 		})
 	}
-	return w.rec, err
+	return w.rec, w.failed(ctx, err)
 }
 
 // readyStill returns an error if writes are not stopped yet, and the link continues and is not ready any more.

@@ -28,6 +28,9 @@ type Record struct {
 	Writes int64
 }
 
+// ForCutover is the purpose of the lease that a cutover takes over while it converts options and ends the link: its process applies nothing.
+const ForCutover = "cutover"
+
 // Grant has the time for which a lease was granted. All times are the store's, which sets them.
 type Grant struct {
 	// ID is the lock id: new for each acquisition.

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
@@ -25,6 +26,10 @@ type Cutover struct {
 	Committed bool `json:"committed"`
 	// Interrupted means that no process works on it.
 	Interrupted bool `json:"interrupted"`
+	// Failed is the last error, empty if a step has ended since, or the process has not ended by one.
+	Failed string `json:"failed,omitempty"`
+	// OnlyCancel means that to resume it finds the same error again.
+	OnlyCancel bool `json:"onlyCancel"`
 
 	save string
 }
@@ -66,10 +71,14 @@ func readCutovers(ctx context.Context, store *record.Store, link string) (map[st
 	all := make(map[string]Cutover, len(list))
 	for _, r := range list {
 		last := r.Last()
-		all[r.Link] = Cutover{
+		c := Cutover{
 			State: string(r.State), Step: string(last.Step), Since: last.Started.UTC(), By: last.By,
 			Committed: r.Has(record.Commit), BlocksSource: r.Blocks() && r.Options.Freeze == record.Block, save: r.Save.Hex(),
 		}
+		if r.Failed != nil {
+			c.Failed, c.OnlyCancel = r.Failed.Error, r.Failed.OnlyCancel
+		}
+		all[r.Link] = c
 	}
 	return all, nil
 }
@@ -119,9 +128,14 @@ func (c *Cutover) String() string {
 	if c.BlocksSource {
 		text += " It has blocked writes to the source."
 	}
+	if c.Failed != "" {
+		text += " Its last error: " + strings.TrimSuffix(c.Failed, ".") + "."
+	}
 	switch {
 	case c.State == string(record.Cancelling):
 		return text + " It was being cancelled."
+	case c.OnlyCancel:
+		return text + " It can only be cancelled (--cancel): to resume it finds the same again."
 	case c.Committed:
 		return text + " It can be resumed."
 	}
@@ -130,7 +144,7 @@ func (c *Cutover) String() string {
 
 // next returns the command that continues the cutover, or its cancellation.
 func (c *Cutover) next(command func(flag string) string) string {
-	if c.State == string(record.Cancelling) {
+	if c.State == string(record.Cancelling) || c.OnlyCancel {
 		return command("--cancel")
 	}
 	return command("--resume")

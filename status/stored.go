@@ -75,6 +75,12 @@ func (s *Stored) ofLink() Verdict {
 		v.Level, v.Sentence = Unknown, "As of the metadata, "+has
 	}
 	switch leader := s.leader(); {
+	case s.State.Converting != nil, leader != "" && s.Lease.Record.Grant.Why == lease.ForCutover:
+		v.Level = Working
+		if s.Cutover == nil || s.Cutover.Interrupted { // it is not over by itself
+			v.Level = Broken
+		}
+		v.Sentence += "; nothing is applied while the cutover is between convert and its end: processes of the link stand by."
 	case leader != "":
 		v.Sentence += "; " + leader + " runs the link."
 	case s.Lease.Record.Grant.ID.IsZero() && s.Lease.Record.Holder != "":

@@ -39,6 +39,11 @@ func TestStored(t *testing.T) {
 	dead.Interrupted, cancelling.Interrupted, cancelling.State = true, true, "cancelling"
 	const interrupted = "A cutover was interrupted at step freeze, which ann@ops1 began at 2026-03-01 11:00:00 UTC: no process works on it. It has blocked writes to the source."
 	const either = " It can be resumed, or cancelled (--cancel)."
+	failed := dead
+	failed.Failed, failed.OnlyCancel = "it is so.", true
+	converting, cutting := state(4*time.Second), led
+	converting.Converting, cutting.Record.Grant.Why = &checkpoint.Converting{By: "ann@ops1"}, lease.ForCutover
+	const standsBy = "As of the metadata, the target has everything up to 2026-03-01 11:59:56 UTC, 4.0 s ago; nothing is applied while the cutover is between convert and its end: processes of the link stand by."
 	for _, tt := range []struct {
 		name  string
 		s     Stored
@@ -57,8 +62,12 @@ func TestStored(t *testing.T) {
 		{"copying", Stored{State: copied, Lease: led}, Working, "The target is not consistent yet; vm:a runs the link.", ""},
 		{"left out", Stored{State: left, Lease: led}, Broken, "vm:a runs the link.", "replicator resync --link l --namespace shop.b"},
 		{"cut over now", Stored{State: state(4 * time.Second), Lease: led, Cutover: &under}, Good, "vm:a runs the link.", ""},
+		{"converts now", Stored{State: converting, Lease: cutting, Cutover: &under}, Working, standsBy, ""},
+		{"about to convert", Stored{State: state(4 * time.Second), Lease: cutting, Cutover: &under}, Working, standsBy, ""},
+		{"converts, no lease at the moment", Stored{State: converting, Lease: free, Cutover: &under}, Working, standsBy, ""},
 		{"interrupted", Stored{State: state(4 * time.Second), Lease: led, Cutover: &dead}, Attention, interrupted + either, "replicator cutover --link l --resume …"},
 		{"interrupted, nobody", Stored{State: state(4 * time.Second), Lease: free, Cutover: &dead}, Broken, interrupted + either, "replicator cutover --link l --resume"},
+		{"only to be cancelled", Stored{State: state(4 * time.Second), Lease: led, Cutover: &failed}, Attention, interrupted + " Its last error: it is so. It can only be cancelled (--cancel)", "replicator cutover --link l --cancel …"},
 		{"cancelled halfway", Stored{State: state(4 * time.Second), Lease: led, Cutover: &cancelling}, Attention, interrupted + " It was being cancelled.", "replicator cutover --link l --cancel …"},
 		{"not done", Stored{State: over, Lease: free, Cutover: &committed}, Attention, interrupted + " It can be resumed.", "replicator cutover --link l --resume"},
 	} {
@@ -73,6 +82,19 @@ func TestStored(t *testing.T) {
 		if lag := tt.s.Lag(); (lag == nil) != (tt.name == "copying" || tt.s.State.Over != nil) {
 			t.Errorf("%s: lag %v", tt.name, lag)
 		}
+	}
+}
+
+// TestStoredConverting: while a cutover that was interrupted keeps every process from leading, it is not said that none runs the link.
+func TestStoredConverting(t *testing.T) {
+	now := time.Now()
+	s := Stored{
+		Link: "l", At: now, Lease: lease.Sighting{Free: true}, State: checkpoint.State{Applied: at(1000), FetchFrom: at(990), Converting: &checkpoint.Converting{}},
+		Cutover: &Cutover{State: "running", Step: "convert", Since: now, Interrupted: true},
+	}
+	v := s.Verdict()
+	if v.Level != Broken || strings.Contains(v.Sentence+v.Also[0], "No process runs the link") || !strings.Contains(v.Also[0], "processes of the link stand by") {
+		t.Errorf("%+v", v)
 	}
 }
 

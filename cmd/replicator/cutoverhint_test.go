@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
@@ -77,5 +78,25 @@ func TestHintMayStray(t *testing.T) {
 	code, hint := explain(c.unmoved(t.Context(), &record.Record{Link: "dr", State: record.Cancelled}, &cutover.StepError{Step: record.Check, Err: cutover.ErrMayStray}))
 	if code != cli.ExitFailed || !strings.Contains(hint, "replicator cutover --cancel --link dr …") {
 		t.Errorf("code %d, hint %s", code, hint)
+	}
+}
+
+// TestViolatedHint: an operator whose target has documents that violate an index is not sent into a step that refuses what they have removed.
+func TestViolatedHint(t *testing.T) {
+	t.Parallel()
+	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
+	err := &cutover.StepError{Step: record.Convert, Err: ddl.RefusedErrors{{NS: "shop.a", Index: "email_1", Err: servererr.New(servererr.DuplicateKey, "E11000")}}}
+	const cancel, resume = "replicator cutover --cancel --link dr … takes it back; then remove what is in the way, and begin again.", "replicator cutover --resume --link dr … goes on"
+	for reverse, want := range map[string]string{"arm": "before the cutover is cancelled: a write to the target after the drain leaves no way back. " + cancel, record.NoReverse: "Remove from the target those that the source does not have; then " + resume} {
+		r := &record.Record{Link: "dr", State: record.Running, Options: record.Options{Freeze: record.Block, Reverse: reverse}}
+		r.Begin(record.Convert, "me", time.Now())
+		code, hint := explain(c.unmoved(t.Context(), r, err))
+		if code != cli.ExitFailed || !strings.Contains(hint, want) || reverse == "arm" && strings.Contains(hint, "--resume --link") {
+			t.Errorf("%s: code %d, hint %s", reverse, code, hint)
+		}
+		r.Failed = &record.Failure{OnlyCancel: cutover.OnlyCancel(r, err)}
+		if next := nextOf(r); strings.Contains(next, resume) != (reverse == record.NoReverse) {
+			t.Errorf("%s: --status says %s", reverse, next)
+		}
 	}
 }

@@ -186,9 +186,7 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		code, hint = cli.ExitFailed, "Without a way back: cancel it, and begin again with --reverse=none. "
 	case is[*ddl.RefusedError](err), errors.Is(err, cutover.ErrWritten), errors.Is(err, cutover.ErrThawed), errors.Is(err, cutover.ErrUnderWay), errors.Is(err, cutover.ErrBusy), errors.Is(err, request.ErrNoCut), errors.Is(err, errDiffer), is[unverified](err):
 		code = cli.ExitFailed
-		if is[ddl.RefusedErrors](err) && c.Violations == "" {
-			hint = "With --violations FILE all documents that violate it are listed. "
-		}
+		hint = c.violatedHint(r, err)
 	case ctx.Err() == nil && !r.Open():
 		return cli.Stopped(ctx, linkError{what})
 	}
@@ -206,11 +204,29 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 	if errors.Is(err, cutover.ErrCommitted) { // the record may not say so yet
 		code, next = cli.ExitFailed, restOf(r)
 	}
-	if (errors.Is(err, cutover.ErrWritten) || errors.Is(err, cutover.ErrThawed)) && r.Began(record.Convert) && !r.Has(record.Commit) {
-		// It does not drain again once it has begun to convert: to resume it would find the same.
-		next = "replicator cutover --cancel --link " + r.Link + " … takes it back; then begin again."
+	if cutover.OnlyCancel(r, err) {
+		next = onlyCancel(r)
 	}
 	return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: code, Hint: hint + next}
+}
+
+// violatedHint says what to do about documents that violate an index, empty if none do.
+func (c *cutoverCommand) violatedHint(r *record.Record, err error) (hint string) {
+	if !is[ddl.RefusedErrors](err) {
+		return ""
+	}
+	if c.Violations == "" {
+		hint = "With --violations FILE all documents that violate it are listed. "
+	}
+	if cutover.OnlyCancel(r, err) {
+		return hint + "Do not remove them before the cutover is cancelled: a write to the target after the drain leaves no way back. "
+	}
+	return hint + "Remove from the target those that the source does not have; then "
+}
+
+// onlyCancel says that a cutover can only be cancelled.
+func onlyCancel(r *record.Record) string {
+	return "replicator cutover --cancel --link " + r.Link + " … takes it back; then remove what is in the way, and begin again. --resume would find the same."
 }
 
 // nextOf says how to continue with a cutover.
@@ -221,6 +237,9 @@ func nextOf(r *record.Record) string {
 	}
 	if r.State == record.Cancelling {
 		return cancel + " goes on with taking it back."
+	}
+	if r.Failed != nil && r.Failed.OnlyCancel {
+		return onlyCancel(r)
 	}
 	return resume + " goes on; " + cancel + " takes it back."
 }
@@ -278,6 +297,9 @@ func (c *cutoverCommand) printRecord(ctx context.Context, out cli.Output, store 
 		fmt.Fprintf(&text, "%-8s %s  %s, by %s  %s\n", s.Step, s.Started.UTC().Format("2006-01-02 15:04:05"), ended, printable.Text(s.By), printable.Text(s.Outcome))
 	}
 	if r.Open() {
+		if r.Failed != nil {
+			fmt.Fprintf(&text, "Last error: %s.\n", printable.Text(r.Failed.String()))
+		}
 		who, busy, err := cutover.WorksOn(ctx, store.Target(), c.MetadataDB, c.Link)
 		switch {
 		case err != nil:

@@ -57,14 +57,18 @@ func (c *promoteCommand) Run(ctx context.Context, out cli.Output, known *setting
 	}
 	defer m.apply()()
 	p.pipeline.Memory = m.total
-	if err := c.ask(ctx, out, p); err != nil {
-		return err
+	there := c.ask(ctx, out, p)
+	if there != nil && !is[*notGone](there) {
+		return there
 	}
 	target, err := driver.Open(ctx, p.target)
 	if err != nil {
 		return cli.Connect(fmt.Errorf("connect to the target: %w", err))
 	}
 	defer target.Close()
+	if there != nil && !c.wasPromoted(ctx, target) {
+		return there
+	}
 	renewals, err := driver.Open(ctx, p.target)
 	if err != nil {
 		return cli.Connect(fmt.Errorf("connect to the target: %w", err))
@@ -131,13 +135,30 @@ func (c *promoteCommand) ask(ctx context.Context, out cli.Output, p *plan) error
 	switch {
 	case primary != "" && !c.SourceIsGone && !c.DryRun:
 		return &cli.Error{
-			Err: fmt.Errorf("promote: the source is not gone: %s", primary), Code: cli.ExitFailed,
+			Err: &notGone{primary}, Code: cli.ExitFailed,
 			Hint: "Nothing was changed. Use replicator cutover, which loses nothing (docs/cutover.md). If the source is lost, or must not be used any more, give --source-is-gone.",
 		}
 	case primary == "" && len(answers) > 0 && !c.DryRun:
 		out.Complain("%s: members of the source can be read: replicator run reads from them what they have committed; what that has applied, promote keeps.", c.Link)
 	}
 	return nil
+}
+
+// notGone reports that a primary of the source answers.
+type notGone struct{ primary string }
+
+func (e *notGone) Error() string { return "promote: the source is not gone: " + e.primary }
+
+// wasPromoted reports whether the link is known to be promoted already: whether its source is gone does not matter any more.
+func (c *promoteCommand) wasPromoted(ctx context.Context, target mongo.Caller) bool {
+	store, err := checkpoint.New(checkpoint.Config{Target: target, DB: c.MetadataDB, Link: c.Link})
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*c.AskFor)
+	defer cancel()
+	over, err := store.Over(ctx)
+	return err == nil && over != nil && over.Promoted != nil
 }
 
 // askMembers asks a source, and returns a sentence for each member that answers, and that of a

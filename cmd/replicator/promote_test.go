@@ -39,6 +39,8 @@ func TestPromoteRestores(t *testing.T) {
 	promote := []string{"promote", "--source-is-gone", "--target=" + c.target.URI(), "--link=test"}
 	said(t, cli.ExitUsage, `--link: promote link "tset": there is no such link`, nil, append(promote, "--link=tset")...)
 	said(t, cli.ExitOK, `Deferred: 3 indexes and collections have options that the target gets when the link is promoted\.`, nil, append(promote, "--dry-run")...)
+	here := []string{"promote", "--source=" + c.source.URI(), "--target=" + c.target.URI(), "--link=test"}
+	said(t, cli.ExitFailed, `the source is not gone: its primary .* answers\n`, nil, here...)
 	said(t, cli.ExitFailed, `^Link test was promoted at (.|\n)*\nRestored: 2 options of indexes and collections\.\nNOT UNIQUE: email_1 of shop\.a: several documents have the same key\.\n(.|\n)*Run the same command again`,
 		nil, append(promote, "--violations="+file)...)
 	if text := said(t, cli.ExitOK, `^Link test was promoted`, nil, append(promote, "--dry-run")...); strings.Contains(text, "Restored") {
@@ -68,6 +70,7 @@ func TestPromoteRestores(t *testing.T) {
 	if text := said(t, cli.ExitOK, `^Link test was promoted`, nil, promote...); strings.Contains(text, "Restored") || strings.Contains(text, "Deferred") {
 		t.Errorf("again: %s", text)
 	}
+	said(t, cli.ExitOK, `^Link test was promoted`, nil, here...) // its source does not matter any more
 	// A cutover that was under way ends with the link, and what blocks writes is told.
 	records := &record.Store{Target: client.Open(t, driver.Config{URI: c.target.URI()}), DB: "replicator"}
 	r := &record.Record{Link: "test", ID: "x", State: record.Running, Options: record.Options{Freeze: record.Block}}

@@ -49,6 +49,21 @@ type Taken struct {
 	Outcome string    `bson:"outcome,omitempty" json:"outcome,omitempty"`
 }
 
+// Failure is the error with which a process has ended that worked on a cutover.
+type Failure struct {
+	Step  Step      `bson:"step"  json:"step"`
+	At    time.Time `bson:"at"    json:"at"`
+	By    string    `bson:"by"    json:"by"`
+	Error string    `bson:"error" json:"error"`
+	// OnlyCancel means that to resume it finds the same again: it can only be cancelled.
+	OnlyCancel bool `bson:"onlyCancel,omitempty" json:"onlyCancel,omitempty"`
+}
+
+// String names the step, the time and the operator, then the error.
+func (f *Failure) String() string {
+	return fmt.Sprintf("at step %s, %s, by %s: %s", f.Step, when(f.At), f.By, f.Error)
+}
+
 // Method is how writes to the source are stopped.
 type Method string
 
@@ -91,6 +106,8 @@ type Record struct {
 	Ended   time.Time `bson:"ended,omitempty" json:"ended,omitzero"`
 	Options Options   `bson:"options"         json:"options"`
 	Steps   []Taken   `bson:"steps"           json:"steps"`
+	// Failed is the last error, nil if a step has ended since. Earlier releases do not record it.
+	Failed *Failure `bson:"failed,omitempty" json:"failed,omitempty"`
 	// Found is set if writes to the source were blocked already before the cutover: it does not
 	// lift that block.
 	Found bool `bson:"found,omitempty" json:"found,omitempty"`
@@ -177,6 +194,7 @@ func (r *Record) Begin(s Step, by string, now time.Time) {
 func (r *Record) End(s Step, outcome string, now time.Time) {
 	if i := r.find(s); i >= 0 {
 		r.Steps[i].Ended, r.Steps[i].Outcome = now, outcome
+		r.Failed = nil
 	}
 }
 

@@ -1,0 +1,50 @@
+package cutover
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/cutover/record"
+)
+
+const (
+	// failedWithin is how long the record of an error is tried.
+	failedWithin = 5 * time.Second
+	// failedBytes is how much of its text is kept: it may name many indexes.
+	failedBytes = 2000
+)
+
+// OnlyCancel reports whether a cutover that has failed finds the same again when it is resumed: it does not drain again once it has
+// begun to convert. Documents that violate an index can be removed by a write to the target only, and with a way back the step arm does not go
+// on after one.
+func OnlyCancel(r *record.Record, err error) bool {
+	switch {
+	case r == nil || r.State != record.Running || !r.Began(record.Convert) || r.Has(record.Commit), errors.As(err, new(*aheadError)):
+		return false
+	case errors.Is(err, ErrWritten), errors.Is(err, ErrThawed):
+		return true
+	}
+	return errors.As(err, new(*ddl.RefusedError)) && r.Options.Reverse != record.NoReverse
+}
+
+// failed records the error with which this process ends, for those who look at the cutover later, and returns it. Nothing is recorded if the
+// process was stopped, has lost the lock, or another one has changed the record.
+func (w *work) failed(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || !w.rec.Open() || w.rec.ID != w.cfg.id {
+		return err
+	}
+	f := &record.Failure{Step: w.rec.Last().Step, At: now(), By: w.cfg.Drain.By, Error: err.Error(), OnlyCancel: OnlyCancel(w.rec, err)}
+	if e, is := errors.AsType[*StepError](err); is {
+		f.Step, f.Error = e.Step, e.Err.Error()
+	}
+	if len(f.Error) > failedBytes {
+		f.Error = strings.ToValidUTF8(f.Error[:failedBytes], "") + " …"
+	}
+	ctx, cancel := context.WithTimeout(ctx, failedWithin)
+	defer cancel()
+	_ = w.change(ctx, func(r *record.Record) { r.Failed = f }) // the error itself is returned
+	return err
+}
