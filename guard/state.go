@@ -45,8 +45,10 @@ type Write struct {
 // Touched is a namespace with foreign writes: its content is not known to be the source's.
 type Touched struct {
 	// NS is its name on the target, Source at the source.
-	NS, Source  oplog.Namespace
-	Count       int64
+	NS, Source oplog.Namespace
+	Count      int64
+	// Twice is how many of Count another namespace counts as well: renames to this one.
+	Twice       int64
 	First, Last time.Time
 	// Until is the timestamp of the entry of the last one. Walls do not order writes: after a failover
 	// they are of another clock.
@@ -182,10 +184,35 @@ func (s *State) UpTo() bson.Timestamp {
 	return upTo
 }
 
-// touch records a foreign write to a namespace that is mirrored from source.
-func (s *State) touch(ns, source oplog.Namespace, w *Write, copied Copy) {
+// find returns where a namespace is, or would be, in Touched.
+func (s *State) find(ns oplog.Namespace) (i int, found bool) {
+	return slices.BinarySearchFunc(s.Touched, ns, func(t Touched, ns oplog.Namespace) int { return cmp.Compare(t.NS, ns) })
+}
+
+// forget forgets a namespace which is gone, and will not come again.
+func (s *State) forget(ns oplog.Namespace) (was Touched) {
+	if i, found := s.find(ns); found {
+		was = s.Touched[i]
+		s.Touched = slices.Delete(s.Touched, i, i+1)
+	}
+	return was
+}
+
+// completed counts the writes to a namespace with those to the one that it was renamed to, if that is listed.
+func (s *State) completed(to oplog.Namespace, was *Touched) {
+	if i, found := s.find(to); found {
+		t := &s.Touched[i]
+		t.Count, t.Twice = t.Count+was.Count, t.Twice+was.Twice
+		if was.First.Before(t.First) {
+			t.First = was.First
+		}
+	}
+}
+
+// touch records a foreign write to a namespace that is mirrored from source; twice if another namespace counts it, too.
+func (s *State) touch(ns, source oplog.Namespace, w *Write, copied Copy, twice bool) {
 	at, until := w.Wall, s.after(w.OpTime.TS)
-	i, found := slices.BinarySearchFunc(s.Touched, ns, func(t Touched, ns oplog.Namespace) int { return cmp.Compare(t.NS, ns) })
+	i, found := s.find(ns)
 	switch {
 	case !found && len(s.Touched) >= keptNamespaces:
 		s.More++
@@ -196,6 +223,9 @@ func (s *State) touch(ns, source oplog.Namespace, w *Write, copied Copy) {
 	}
 	t := &s.Touched[i]
 	t.Count++
+	if twice {
+		t.Twice++
+	}
 	t.Last, t.Until, t.Copying, t.During = at, until, false, copied.Asked
 	if !w.OpTime.TS.After(copied.After) { // The copy, which is going on, overwrites it.
 		t.Copying, t.During = true, time.Time{}

@@ -193,6 +193,7 @@ const (
 	fieldTouched      = "namespaces"
 	fieldSource       = "source"
 	fieldCount        = "count"
+	fieldTwice        = "twice"
 	fieldFirst        = "first"
 	fieldLast         = "last"
 	fieldCopying      = "copying"
@@ -257,6 +258,9 @@ func (s *State) append(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, fieldNS, string(t.NS))
 		dst = bsoncore.AppendStringElement(dst, fieldSource, string(t.Source))
 		dst = bsoncore.AppendInt64Element(dst, fieldCount, t.Count)
+		if t.Twice > 0 {
+			dst = bsoncore.AppendInt64Element(dst, fieldTwice, t.Twice)
+		}
 		dst = appendTime(appendTime(dst, fieldFirst, t.First), fieldLast, t.Last)
 		dst = bsoncore.AppendTimestampElement(dst, fieldUntil, t.Until.T, t.Until.I)
 		if !t.During.IsZero() {
@@ -365,6 +369,9 @@ func readState(doc bson.Raw) (State, error) {
 		t := Touched{
 			NS: oplog.Namespace(sub.Text(fieldNS)), Source: oplog.Namespace(sub.Text(fieldSource)), Count: sub.Int64(fieldCount),
 			First: timeOf(sub, fieldFirst), Last: timeOf(sub, fieldLast), Copying: sub.Bool(fieldCopying),
+		}
+		if sub.Has(fieldTwice) {
+			t.Twice = sub.Int64(fieldTwice)
 		}
 		t.Until = s.found(sub, fieldUntil, fieldLast)
 		if sub.Has(fieldDuring) {

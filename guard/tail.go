@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -103,8 +104,25 @@ func (g *Guard) tail(ctx context.Context, until oplog.OpTime) error {
 		}
 		return err
 	})
-	return err
+	switch found, is := errors.AsType[*ForeignError](err); {
+	case is:
+		return found // where it was read does not matter
+	case err != nil:
+		return &tailError{err}
+	}
+	return nil
 }
+
+// tailError is the error of a reader of the target's oplog, which names itself after the stage that reads the source's.
+type tailError struct{ err error }
+
+// Error implements error.
+func (e *tailError) Error() string {
+	return "the target's oplog: " + strings.TrimPrefix(e.err.Error(), "fetcher: ")
+}
+
+// Unwrap returns the reader's error.
+func (e *tailError) Unwrap() error { return e.err }
 
 // primary returns the target's primary.
 func (g *Guard) primary(ctx context.Context) (string, error) {

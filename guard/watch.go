@@ -105,13 +105,29 @@ func (w *Watch) See(ctx context.Context, e *oplog.Entry) ([]Write, error) {
 	for i := range s.found {
 		f := &s.found[i]
 		w.state.add(f)
-		for _, ns := range []oplog.Namespace{f.NS, f.To} {
-			if source, ok := w.source(ns); ok {
-				w.state.touch(ns, source.Clone(), f, w.copied(ns))
-			}
-		}
+		w.touch(f)
 	}
 	return s.found, nil
+}
+
+// touch records the namespaces of a foreign write.
+func (w *Watch) touch(f *Write) {
+	var made Touched // the temporary collection that a command of the server has completed
+	if ns := f.NS.Collection(); oplog.IsTemporary(ns) && (f.Kind == oplog.CommandRenameCollection.String() || f.Kind == oplog.CommandDrop.String()) {
+		made = w.state.forget(f.NS)
+	}
+	twice := false
+	for _, ns := range []oplog.Namespace{f.NS, f.To} {
+		source, ok := w.source(ns)
+		if !ok || ns == made.NS {
+			continue
+		}
+		w.state.touch(ns, source.Clone(), f, w.copied(ns), twice)
+		twice = true
+	}
+	if made.NS != "" && f.To != "" {
+		w.state.completed(f.To, &made)
+	}
 }
 
 func (w *Watch) copied(ns oplog.Namespace) Copy {

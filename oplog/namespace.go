@@ -71,3 +71,29 @@ func (n Namespace) Series() Namespace {
 	}
 	return n
 }
+
+// IsTemporary reports whether the server generates such names for collections that are renamed when they are complete. It uses
+// none of them again.
+func IsTemporary(coll string) bool {
+	rest, ok := strings.CutPrefix(coll, "tmp")
+	if !ok {
+		return false
+	}
+	if strings.HasPrefix(rest, ".agg_out.") || strings.HasPrefix(rest, ".mr.") {
+		return true
+	}
+	const random = 5 // random letters and digits
+	if len(rest) <= random || strings.ContainsFunc(rest[:random], isNoAlphanumeric) {
+		return false
+	}
+	switch rest = rest[random:]; rest {
+	case ".create", ".rename", ".renameCollection":
+		return true
+	default:
+		return strings.HasPrefix(rest, ".convertToCapped.")
+	}
+}
+
+func isNoAlphanumeric(r rune) bool {
+	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+}

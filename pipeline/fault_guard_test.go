@@ -198,7 +198,7 @@ func TestForeignWritesWhileNobodyRan(t *testing.T) {
 		g.l = g.links["a"]
 		must.Succeed(t, g.until("the end", func() bool { return isClosed(g.l.done) }))
 		found, ok := errors.AsType[*guard.ForeignError](g.l.err)
-		if !ok || failure.Classify(g.l.err).Code != failure.ExitDiverged || found.Namespaces != 2 {
+		if !ok || failure.Classify(g.l.err).Code != failure.ExitDiverged || found.Namespaces != 2 || strings.Contains(g.l.err.Error(), "fetcher") {
 			t.Fatalf("it ended with %v, want the foreign writes", g.l.err)
 		}
 	}
@@ -222,7 +222,7 @@ func TestForeignWritesStop(t *testing.T) {
 	g := newGuarded(t, mongosim.Options{Members: 1, TTLInterval: -1}, scope.Config{}, pipeline.Config{Guard: guard.Stop})
 	must.Succeed(t, g.target.write(t.Context(), "shop", bson.D{{Key: "insert", Value: "a"}, docs(2)}))
 	must.Succeed(t, g.until("the end", func() bool { return isClosed(g.l.done) }))
-	if v := failure.Classify(g.l.err); !errors.As(g.l.err, new(*guard.ForeignError)) || v.Action != failure.Exit {
+	if v := failure.Classify(g.l.err); !errors.As(g.l.err, new(*guard.ForeignError)) || v.Action != failure.Exit || !strings.HasPrefix(g.l.err.Error(), "something else writes to the target: insert of shop.a") {
 		t.Errorf("it ended with %v", g.l.err)
 	}
 }

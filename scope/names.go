@@ -28,33 +28,7 @@ func isSystemDB(db string) bool { return db == "local" || db == "config" || db =
 
 // followsDB reports whether a collection is in scope if its database is.
 func followsDB(coll string) bool {
-	return coll == commands || coll == systemViews || isTemporary(coll)
-}
-
-// isTemporary reports whether the server generates such names for collections that are
-// renamed when they are complete.
-func isTemporary(coll string) bool {
-	rest, ok := strings.CutPrefix(coll, "tmp")
-	if !ok {
-		return false
-	}
-	if strings.HasPrefix(rest, ".agg_out.") || strings.HasPrefix(rest, ".mr.") {
-		return true
-	}
-	const random = 5 // random letters and digits
-	if len(rest) <= random || strings.ContainsFunc(rest[:random], isNoAlphanumeric) {
-		return false
-	}
-	switch rest = rest[random:]; rest {
-	case ".create", ".rename", ".renameCollection":
-		return true
-	default:
-		return strings.HasPrefix(rest, ".convertToCapped.")
-	}
-}
-
-func isNoAlphanumeric(r rune) bool {
-	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	return coll == commands || coll == systemViews || oplog.IsTemporary(coll)
 }
 
 // checkDB checks the name of a database.
@@ -124,7 +98,7 @@ func checkFollowing(coll string) error {
 		return errors.New("name the collections themselves")
 	case strings.HasPrefix(coll, bucketsPrefix):
 		return fmt.Errorf("name the time-series collection, %s, not its buckets", coll[len(bucketsPrefix):])
-	case isTemporary(coll):
+	case oplog.IsTemporary(coll):
 		return errors.New("a temporary collection of the server is mirrored with its database")
 	default:
 		return nil

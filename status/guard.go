@@ -58,6 +58,8 @@ type ForeignNamespace struct {
 	Last      time.Time `json:"last"`
 	// Copying is whether it is being copied again.
 	Copying bool `json:"copying"`
+	// twice is how many of Count another namespace counts as well.
+	twice int64
 }
 
 // GuardGap is a time in which the target's oplog was not watched.
@@ -87,7 +89,7 @@ func addGuard(s *Snapshot, p *monitor.Snapshot) {
 		out.Newest[i] = ForeignWrite{w.Wall.UTC(), w.Kind, string(w.NS), string(w.To), w.ID, w.Session, w.Txn}
 	}
 	for i, t := range st.Touched {
-		out.Namespaces[i] = ForeignNamespace{string(t.NS), string(t.Source), t.Count, t.First.UTC(), t.Last.UTC(), t.Copying}
+		out.Namespaces[i] = ForeignNamespace{string(t.NS), string(t.Source), t.Count, t.First.UTC(), t.Last.UTC(), t.Copying, t.Twice}
 	}
 	for i, gap := range st.Gaps {
 		out.Gaps[i] = GuardGap{gap.From.UTC(), gap.To.UTC(), gap.Why}
@@ -103,11 +105,12 @@ func foreign(s *Snapshot) (string, time.Time) {
 	}
 	n, since := g.More, time.Time{}
 	for _, t := range g.Namespaces {
-		n += t.Count
+		n += t.Count - t.twice
 		if since.IsZero() || t.First.Before(since) {
 			since = t.First
 		}
 	}
+	n = max(n, 1) // those that are counted twice may be counted by namespaces that are dealt with
 	to := g.where()
 	out := fmt.Sprintf("Something else writes to the target: %d writes to %s", n, to)
 	if n == 1 {

@@ -3,6 +3,7 @@ package stages
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -29,8 +30,9 @@ func Alongside(ctx context.Context, work func(context.Context) error, loops ...f
 		err = cause
 	}
 	end(nil)
-	if failed := side.Wait(); err == nil {
-		err = failed
+	failed := side.Wait()
+	if err == nil || failed != nil && errors.Is(err, failed) && strings.HasSuffix(err.Error(), ": "+failed.Error()) {
+		err = failed // the stage that was cancelled first has put its name before it
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package stages
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,7 @@ func TestAlongside(t *testing.T) {
 	}{
 		"a loop fails":                          {work: until(context.Canceled), loop: soon(failed), want: failed},
 		"a loop fails, work ends in order":      {work: until(nil), loop: soon(failed), want: failed},
+		"a loop fails, and a stage names it":    {work: until(fmt.Errorf("feedback: %w", failed)), loop: soon(failed), want: failed},
 		"a loop ends":                           {work: soon(nil), loop: func(context.Context) error { return nil }},
 		"work ends":                             {work: soon(nil), loop: until(failed)},
 		"work fails":                            {work: soon(failed), loop: until(nil), want: failed},
@@ -50,7 +52,7 @@ func TestAlongside(t *testing.T) {
 				if c.stops {
 					time.AfterFunc(2*time.Second, func() { cancel(stop) })
 				}
-				if err := Alongside(ctx, c.work, c.loop); !errors.Is(err, c.want) || err != nil && c.want == nil {
+				if err := Alongside(ctx, c.work, c.loop); !errors.Is(err, c.want) || err != nil && c.want == nil || err != nil && err.Error() != c.want.Error() {
 					t.Errorf("it returned %v, want %v", err, c.want)
 				}
 			})
