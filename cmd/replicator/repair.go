@@ -73,7 +73,7 @@ func (c *repairCommand) Run(ctx context.Context, out cli.Output) error {
 		again := resyncCommand{linkFlags: c.linkFlags, Namespace: work.whole}
 		return again.Run(ctx, out)
 	}
-	w := repairWatch{board: request.New(store), link: c.Link, why: c.Why, out: out}
+	w := repairWatch{board: request.New(store), link: c.Link, why: c.Why, out: out, idle: newIdleNote(store, out)}
 	return w.run(ctx, requests, len(work.others) > 0 || work.unlisted > 0)
 }
 
@@ -170,6 +170,8 @@ type repairWatch struct {
 	board     board
 	link, why string
 	out       cli.Output
+	// idle tells that no process runs the link, while none has begun with a request.
+	idle idleNote
 	// failed counts requests that have failed, different those of them whose documents differ.
 	failed, different int
 }
@@ -208,6 +210,9 @@ func (w *repairWatch) run(ctx context.Context, all []request.RepairArgs, others 
 		}
 		if open = next; len(open) == 0 {
 			continue
+		}
+		if len(shown) == 0 {
+			w.idle.look(ctx)
 		}
 		select {
 		case <-time.After(repairPoll):

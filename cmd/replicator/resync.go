@@ -70,7 +70,7 @@ func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
 		_, err := fmt.Fprintf(out.Results, "%s: %s. Link %s starts it within a few seconds if it runs, otherwise when it does.\n", ns, resyncTexts[request.Asked], c.Link)
 		return err
 	}
-	w := &resyncWatch{store: linkReader{requests, store, asked.ID, ns}, ns: ns, link: c.Link, out: out, applied: state.Applied, term: state.Term, moved: time.Now()}
+	w := &resyncWatch{store: linkReader{requests, store, asked.ID, ns}, ns: ns, link: c.Link, out: out, idle: newIdleNote(store, out), applied: state.Applied, term: state.Term, moved: time.Now()}
 	return w.run(ctx)
 }
 
@@ -158,6 +158,8 @@ type resyncWatch struct {
 	term    int64
 	moved   time.Time
 	said    bool
+	// idle tells that no process runs the link, before one has begun.
+	idle idleNote
 	// first is true once the link's initial copy was reported.
 	first bool
 	// away is true once the unreachable target was reported.
@@ -236,6 +238,9 @@ func (w *resyncWatch) stands() string {
 // waits prints why the resync may not progress at present: once, until the link
 // moves.
 func (w *resyncWatch) waits(ctx context.Context, req string) error {
+	if req == request.Asked {
+		w.idle.look(ctx)
+	}
 	state, found, err := w.store.Load(ctx)
 	switch {
 	case err != nil:
@@ -251,7 +256,7 @@ func (w *resyncWatch) waits(ctx context.Context, req string) error {
 		}
 	case state.Applied != w.applied || state.Term != w.term:
 		w.applied, w.term, w.moved, w.said = state.Applied, state.Term, time.Now(), false
-	case !w.said && time.Since(w.moved) >= nobodyRuns:
+	case !w.said && !w.idle.said && time.Since(w.moved) >= nobodyRuns:
 		w.said = true
 		w.out.Complain("Link %s has not moved for %s: if no process runs it, this takes effect once replicator run does. The request stays, whether this command waits for it or not.",
 			w.link, nobodyRuns)

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/client"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
+)
+
+// TestIdle: a command that waits for a link which no process runs says so at once, and once.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, Moods: oneRun})
+	target := client.Open(t, driver.Config{URI: set.URI()})
+	keeper := lease.NewKeeper(lease.KeeperConfig{Target: target, DB: "replicator", Collection: "links", ID: "l", Holder: "vm"})
+	store := must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: "l", Process: "vm", Keeper: keeper}))(t)
+	at := oplog.NewOpTime(100, 1, 1)
+	must.Succeed(t, store.Create(t.Context(), checkpoint.State{Writers: 1, Applied: at, AppliedWall: 100_000, FetchFrom: at, Source: checkpoint.Source{SetName: "rs0"}}))
+	if !isIdle(t.Context(), store) {
+		t.Error("it was never run")
+	}
+	leading, over := keeper.Lead(t.Context())
+	must.Get(store.AcquireBy(leading, 0, lease.Claim{TTL: lease.DefaultTTL, Why: "mirror"}))(t)
+	over()
+	if isIdle(t.Context(), store) {
+		t.Error("it is run")
+	}
+	must.Succeed(t, keeper.Release(t.Context()))
+	if !isIdle(t.Context(), store) {
+		t.Error("its process has ended")
+	}
+
+	var complaints bytes.Buffer
+	out := cli.Output{Results: new(bytes.Buffer), Complaints: &complaints}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	looked := 0
+	note := newIdleNote(store, out)
+	w := repairWatch{board: &waiting{func() {
+		if looked++; looked == 3 {
+			cancel(errors.New("enough"))
+		}
+	}}, link: "l", out: out, idle: note}
+	if err := w.run(ctx, make([]request.RepairArgs, 2), false); err == nil {
+		t.Error("it has ended")
+	}
+	if text := complaints.String(); strings.Count(text, "No process runs link l: this waits until replicator run does.") != 1 {
+		t.Errorf("it says %q", text)
+	}
+}
+
+// waiting is a board whose requests stay open; it calls then when one is read.
+type waiting struct{ then func() }
+
+func (*waiting) Ask(context.Context, request.Ask) (request.Record, error) {
+	return request.Record{ID: "1", State: request.Asked}, nil
+}
+
+func (w *waiting) Get(context.Context, string) (request.Record, error) {
+	w.then()
+	return request.Record{ID: "1", State: request.Asked}, nil
+}
