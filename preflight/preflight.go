@@ -130,7 +130,21 @@ type checker struct {
 	hidden bool
 }
 
+// filters warns of namespaces that are both included and excluded.
+func (c *checker) filters() {
+	if c.cfg.Scope == nil {
+		return
+	}
+	switch texts, all := c.cfg.Scope.Excluded(); {
+	case all:
+		c.warn("filters", "Leave --include or --exclude out, or give others.", "nothing is mirrored: --exclude takes all that --include gives: %s", strings.Join(texts, ", "))
+	case len(texts) > 0:
+		c.warn("filters", "Leave either out, if that is not meant.", "nothing of %s is mirrored: --exclude takes all of it", strings.Join(texts, ", "))
+	}
+}
+
 func (c *checker) run(ctx context.Context) error {
+	c.filters()
 	source := &server{side: "source", caller: c.cfg.Source}
 	target := &server{side: "target", caller: c.cfg.Target}
 	c.source = source

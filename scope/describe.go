@@ -4,7 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // Fingerprint is equal for all lists that differ in form only: in order, in
@@ -49,6 +52,24 @@ func (s *Scope) Describe() string {
 		text = "the other way of: " + text
 	}
 	return text
+}
+
+// Excluded returns the elements of Include of which nothing is mirrored, as Exclude takes all of it. Those of which that is
+// undecided are not among them. All reports whether nothing else is included.
+func (s *Scope) Excluded() (texts []string, all bool) {
+	for _, text := range s.include.texts {
+		p, err := parsePattern(text)
+		if err != nil {
+			continue
+		}
+		db, coll, one := p.names()
+		switch {
+		case slices.Contains(s.exclude.texts, text),
+			one && s.exclude.cover(db), one && coll != "" && s.exclude.match(oplog.NewNamespace(db, coll)):
+			texts = append(texts, text)
+		}
+	}
+	return texts, len(texts) > 0 && len(texts) == len(s.include.texts) && !s.cfg.UsersAndRoles
 }
 
 // some lists the first few of the texts.

@@ -48,6 +48,10 @@ func (c *memberAddCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	return c.change(ctx, out, func(config bson.Raw) (bson.Raw, string, error) {
 		next, id, err := feedback.AddMember(config, add)
+		if err != nil {
+			err = cli.Usage(fmt.Errorf("%w. Nothing was changed. If it is the mirror's member already, it need not be added: replicator run --feedback=member --feedback-member=ID "+
+				"reports as it, and replicator member remove removes it. rs.conf() on the source shows all members", err))
+		}
 		return next, fmt.Sprintf("Member %d, %s, is added: a write with w: %q waits for it from now on.\n"+
 			"Its link: replicator run --feedback=member --feedback-member=%d", id, c.Host, c.Mode, id), err
 	})

@@ -37,7 +37,7 @@ func TestMember(t *testing.T) {
 	if !strings.Contains(stdout, `w: "mirror"`) || !strings.Contains(stdout, "--feedback-member=1") || members() != 2 {
 		t.Errorf("%d members, printed %s", members(), stdout)
 	}
-	if _, stderr = member(cli.ExitUnexpected, "add", "--apply"); !strings.Contains(stderr, "it has a member 127.0.0.1:1") {
+	if _, stderr = member(cli.ExitUsage, "add", "--apply"); !strings.Contains(stderr, "it has a member 127.0.0.1:1, with _id 1") || !strings.Contains(stderr, "need not be added") || members() != 2 {
 		t.Error(stderr)
 	}
 

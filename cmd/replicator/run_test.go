@@ -246,6 +246,7 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 	if code := l.end(); code != cli.ExitCheck || !strings.Contains(l.log.String(), "created with other settings") {
 		t.Errorf("code %d\n%s", code, &l.log)
 	}
+	said(t, cli.ExitFailed, `(?m)^ +mirrors with: --include=shop --map=shop=store$`, nil, "status", "--target="+target.URI(), "--link=test")
 }
 
 func awaitLink(l *runLink) { l.await("state changed", "to", "steady") }
@@ -325,6 +326,7 @@ func TestRunRefuses(t *testing.T) {
 	}{
 		{"target not empty", uris(source, target), cli.ExitCheck, []string{"FAIL target data: the target has data in 2 collections where the link will write: other.b, shop.a. Drop the collections", "--allow-existing", "OK   source version"}},
 		{"but not there", append(uris(source, target), "--include=elsewhere", "--check"), cli.ExitOK, nil},
+		{"nothing left", append(uris(source, target), "--include=shop", "--exclude=shop", "--check"), cli.ExitOK, []string{"WARN filters: nothing is mirrored: --exclude takes all that --include gives: shop.*"}},
 		{"same set", uris(source, source), cli.ExitCheck, []string{"FAIL two clusters: source and target are the same replica set", "--map DB=OTHER"}},
 		{"same set, other names", append(uris(source, source), "--include=shop", "--map=shop=store", "--check"), cli.ExitOK, nil},
 		{"nobody there", append(uris(source, target), "--source=mongodb://127.0.0.1:1/", "--selection-timeout=100ms"), cli.ExitConnect, []string{"no primary in", "127.0.0.1:1", "--selection-timeout"}},
@@ -343,9 +345,13 @@ func TestRunRefuses(t *testing.T) {
 			if code != tt.code {
 				t.Errorf("code %d, want %d\n%s%s", code, tt.code, stdout, stderr)
 			}
+			says := stderr
+			if tt.code == cli.ExitOK {
+				says = stdout
+			}
 			for _, want := range tt.says {
-				if !strings.Contains(stderr, want) {
-					t.Errorf("%q is not in\n%s", want, stderr)
+				if !strings.Contains(says, want) {
+					t.Errorf("%q is not in\n%s", want, says)
 				}
 			}
 			if strings.Contains(stdout+stderr, "sesame") {

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/status"
 )
@@ -48,6 +49,8 @@ type statusLine struct {
 	Address string `json:"address,omitempty"`
 	// Unasked is why the process could not be asked.
 	Unasked string `json:"unasked,omitempty"`
+	// Filters are the flags with which the link was created, as the metadata have them: what it mirrors.
+	Filters string `json:"filters,omitempty"`
 	// Status is the reply of the process.
 	Status *status.Snapshot `json:"status,omitempty"`
 }
@@ -122,6 +125,14 @@ func (c *statusCommand) look(ctx context.Context, set *driver.Set) ([]statusLine
 	return lines, nil
 }
 
+// filtersOf returns the filters that a link was created with, as flags of replicator run.
+func filtersOf(state *checkpoint.State) string {
+	if state.Filters == nil {
+		return "filters that are not recorded: an earlier release has created the link"
+	}
+	return preflight.Flags(state.Filters)
+}
+
 func (c *statusCommand) lookAt(ctx context.Context, set *driver.Set, l *checkpoint.Listed) (statusLine, error) {
 	line := statusLine{Link: l.Link, From: "metadata"}
 	if l.Err != nil {
@@ -133,6 +144,7 @@ func (c *statusCommand) lookAt(ctx context.Context, set *driver.Set, l *checkpoi
 		return line, err
 	}
 	line.Leader, line.Ended, line.Back = leader, l.State.Over != nil, status.NewBack(l.State.Back)
+	line.Filters = filtersOf(&l.State)
 	if line.Ended {
 		line.Verdict = stored.Verdict()
 		return line, nil
@@ -196,6 +208,9 @@ func (l *statusLine) describe(w *strings.Builder) {
 	}
 	if l.Back != nil {
 		_, _ = fmt.Fprintf(w, "%sis %s\n", indent, printable.Text(l.Back.String()))
+	}
+	if l.Filters != "" {
+		_, _ = fmt.Fprintf(w, "%smirrors with: %s\n", indent, printable.Text(l.Filters))
 	}
 	if l.Status != nil {
 		describeFigures(w, indent, l.Status)

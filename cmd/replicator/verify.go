@@ -208,7 +208,7 @@ func (c *verifyCommand) ofLink(ctx context.Context, sides *bothSides, names *sco
 		cfg.Scope = names
 	}
 	if mine := names.Fingerprint(); !strings.HasPrefix(state.Fingerprint, mine+";") {
-		return cli.Usage(fmt.Errorf("link %s mirrors other namespaces than these (%s): give --include, --exclude, --map and --users-and-roles as for replicator run", c.Link, names.Describe()))
+		return cli.Usage(fmt.Errorf("link %s mirrors other namespaces than these (%s): it was created with %s; give --include, --exclude, --map and --users-and-roles as for replicator run", c.Link, names.Describe(), filtersOf(&state)))
 	}
 	cfg.Cuts = &verify.LinkCuts{Links: store, By: operator(), Patience: verifyPatience}
 	cfg.Progress = &verify.Progress{Target: target, DB: c.MetadataDB, Link: c.Link, Resume: c.Resume}
