@@ -107,6 +107,9 @@
 // all absent indexes once everything up to the end of the copy is applied. Uniqueness is
 // never the reason: under Copied no index is unique.
 //
+// An index whose definition the target refuses is absent, too, at any time: no attempt could
+// pass its command.
+//
 // # Index builds
 //
 // A build of indexes that accept every document begins on the target with the log's

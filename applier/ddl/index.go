@@ -222,7 +222,7 @@ func (b *build) run(ctx context.Context) error {
 	if len(all) > 0 {
 		err := b.make(ctx, b.coll, all)
 		switch {
-		case err != nil && len(all) > 1 && (conflicts(err) || says(err, servererr.IsDuplicateKey) || b.mode == Copied && unbuildable(err)):
+		case err != nil && len(all) > 1 && isOfOne(b.mode, err):
 			for _, h := range all {
 				if err := b.made(h, b.make(ctx, b.coll, []*DeferredSpec{h})); err != nil {
 					return err
@@ -245,6 +245,11 @@ func (b *build) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// isOfOne reports whether a refusal of several indexes may be due to one of them.
+func isOfOne(mode Mode, err error) bool {
+	return conflicts(err) || says(err, servererr.IsDuplicateKey) || says(err, servererr.IsIndexRefused) || mode == Copied && unbuildable(err)
 }
 
 // creation is the command that builds indexes.
@@ -311,6 +316,12 @@ func (b *build) made(h *DeferredSpec, err error) error {
 		return nil
 	case says(err, servererr.IsDuplicateKey) && b.mode != Copied:
 		return &UniqueError{OpTime: b.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
+	case says(err, servererr.IsIndexRefused) && b.mode != Copied:
+		// A target of another version, for example, does not have such indexes, and every attempt would meet this one.
+		b.log(slog.LevelWarn, "index that the target refuses is left out",
+			slog.String(keyNS, string(h.NS)), slog.String(keyIndex, h.Index), slog.Any(keyError, err))
+		h.Absent = true
+		return nil
 	}
 	return b.unbuilt(h, err)
 }

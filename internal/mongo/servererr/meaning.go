@@ -118,6 +118,10 @@ func IsIndexConflict(err error) bool {
 // IsUnknownIndexOption reports whether a server does not know an option of an index.
 func IsUnknownIndexOption(err error) bool { return refusedWith(err, InvalidIndexSpecificationOption) }
 
+// IsIndexRefused reports whether a server does not build such indexes: of that type, on such fields, or with such values of
+// options that it knows.
+func IsIndexRefused(err error) bool { return refusedWith(err, CannotCreateIndex, InvalidOptions) }
+
 // IsReservedIndex reports whether a server may have refused an index because only the server itself makes one of that
 // type. It has the same codes for other reasons.
 func IsReservedIndex(err error) bool {
