@@ -316,8 +316,9 @@ func (b *build) made(h *DeferredSpec, err error) error {
 		return nil
 	case says(err, servererr.IsDuplicateKey) && b.mode != Copied:
 		return &UniqueError{OpTime: b.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
-	case says(err, servererr.IsIndexRefused) && b.mode != Copied:
-		// A target of another version, for example, does not have such indexes, and every attempt would meet this one.
+	case says(err, servererr.IsIndexRefused) && b.mode != Copied && !isReserved(h):
+		// A target of another version, for example, does not have such indexes, and every attempt would meet this one. One that
+		// only the server makes is refused where the target has no such time series, which is another state than the source's.
 		b.log(slog.LevelWarn, "index that the target refuses is left out",
 			slog.String(keyNS, string(h.NS)), slog.String(keyIndex, h.Index), slog.Any(keyError, err))
 		h.Absent = true

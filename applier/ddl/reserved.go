@@ -85,19 +85,24 @@ func (b *build) hidePresent(ctx context.Context) error {
 
 // ofSeries returns an index of buckets as one of the time series, false if it is of a type that a user may name.
 func ofSeries(h *DeferredSpec) (*DeferredSpec, bool) {
-	key, _ := rawbson.Lookup(h.Spec, "key")
-	pattern, _ := key.Document()
-	reserved := false
-	for it := rawbson.NewIter(pattern); it.Next(); {
-		kind, _ := it.Text()
-		reserved = reserved || kind == reservedKind
-	}
 	asked, _ := rawbson.Lookup(h.Spec, askedSpec)
 	spec, has := asked.Document()
-	if !reserved || !has {
+	if !isReserved(h) || !has {
 		return nil, false
 	}
 	of := *h
 	of.Spec = spec
 	return &of, true
+}
+
+// isReserved reports whether an index is of a type that a user must not name.
+func isReserved(h *DeferredSpec) bool {
+	key, _ := rawbson.Lookup(h.Spec, "key")
+	pattern, _ := key.Document()
+	for it := rawbson.NewIter(pattern); it.Next(); {
+		if kind, _ := it.Text(); kind == reservedKind {
+			return true
+		}
+	}
+	return false
 }
