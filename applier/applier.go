@@ -77,10 +77,13 @@ type Config struct {
 	// MetaDB and Link say where documents are stored that are too large for the target
 	// during initial sync: collection "oversized". An empty MetaDB means "replicator".
 	MetaDB, Link string
+	// Of is the link that Link is a part of, empty for none.
+	Of string
 	// Relaxed applies a source transaction as ordinary operations; otherwise it
 	// reaches the target in one transaction where the target can take it.
 	Relaxed bool
-	// ReportDivergence continues after a divergence, which otherwise ends the run.
+	// ReportDivergence continues after a divergence, which otherwise ends the run. It is recorded in the metadata:
+	// see checkpoint.Diverged.
 	ReportDivergence bool
 	// CopiedUntil is the optime up to which operations may meet newer documents of a
 	// copy. Null where the target is exact.
@@ -231,6 +234,7 @@ type Applier struct {
 	cuts    cuts
 	// copied is shared by the lanes: states that only a copy can have.
 	copied copied
+	met    met
 }
 
 // New checks cfg. It does no I/O and starts nothing.
@@ -290,6 +294,9 @@ func (a *Applier) run(ctx context.Context, in <-chan batch.Batch, out chan<- che
 	if err := a.loadOversized(ctx); err != nil {
 		return err
 	}
+	if err := a.loadDiverged(ctx); err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	for i, w := range a.writers {
 		g.Go(func() error {
@@ -326,6 +333,7 @@ type link interface {
 	Gaps() checkpoint.Gaps
 	OpenCuts(ctx context.Context) ([]checkpoint.Cut, error)
 	Confirm(ctx context.Context, c checkpoint.Cut) (bool, error)
+	Within(ctx context.Context, work func(txn mongo.Caller) error) error
 }
 
 // lane is a *checkpoint.Lane.

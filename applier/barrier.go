@@ -33,6 +33,9 @@ func (d *dispatcher) quiesce(ctx context.Context, at oplog.OpTime) error {
 // follows.
 func (d *dispatcher) quiesceLanes(ctx context.Context, at oplog.OpTime) error {
 	d.handOver()
+	if err := d.keepLost(ctx); err != nil {
+		return err
+	}
 	for i, w := range d.writers {
 		if at.IsNull() || d.announced[i].OpTime.Before(at) || d.handed[i] != (checkpoint.Position{}) {
 			w.pass()
@@ -430,6 +433,9 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 		carryOut = d.abortBuild
 	}
 	if err := carryOut(ctx, op, mode); err != nil {
+		return err
+	}
+	if err := d.followDiverged(ctx, op, at.OpTime); err != nil {
 		return err
 	}
 	if told := d.cfg.Work.Commanded; told != nil {

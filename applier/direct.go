@@ -75,6 +75,9 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 		}
 		s.uncertain = true // a part of it is applied
 	}
+	if err := w.keepMet(ctx, t.diverged...); err != nil {
+		return err
+	}
 	if err := w.complete(ctx, s); err != nil {
 		return err
 	}
@@ -112,6 +115,9 @@ func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 	err := w.directWrites(ctx, c, ops, s.uncertain, t)
 	if err != nil {
 		// The divergence has been repaired, and will not be found again.
+		if err := w.keepMet(ctx, t.diverged...); err != nil {
+			return err
+		}
 		for _, d := range t.diverged {
 			w.diverged(d)
 		}

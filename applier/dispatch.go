@@ -44,6 +44,7 @@ type dispatcher struct {
 	shares  shares
 	// repairing has the repairs that operators have requested.
 	repairing repairing
+	lost      lost
 	// ready are operations for each lane that have not been handed over yet, all of the
 	// batch current.
 	ready   [][]work
@@ -255,6 +256,9 @@ func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 			return err
 		}
 	}
+	if err := d.keepLost(ctx); err != nil {
+		return err
+	}
 	return d.tracker.close(d.current)
 }
 
@@ -451,12 +455,7 @@ func (d *dispatcher) settle(o *routed) error {
 			d.stats.ignored.Add(1)
 			return nil
 		}
-		op := o.op.planned()
-		diverged := divergence(&op, o.what)
-		if !d.cfg.ReportDivergence {
-			return diverged
-		}
-		d.diverged(diverged)
+		return d.lose(o)
 	default:
 		// It is not mirrored.
 	}

@@ -40,6 +40,9 @@ type DivergenceError struct {
 	OpTime oplog.OpTime
 	// What describes that state.
 	What string
+
+	source oplog.Namespace // the collection as the source names it
+	op     int64           // the operation within the entry
 }
 
 func (e *DivergenceError) Error() string {
@@ -48,7 +51,7 @@ func (e *DivergenceError) Error() string {
 }
 
 func divergence(op *plan.Op, what string) *DivergenceError {
-	return &DivergenceError{NS: op.Target, ID: cloneValue(op.ID), OpTime: op.At.OpTime, What: what}
+	return &DivergenceError{NS: op.Target, ID: cloneValue(op.ID), OpTime: op.At.OpTime, What: what, source: op.NS.Clone(), op: op.At.Op}
 }
 
 // UniqueError reports an operation that a unique index of the target refused. It is never

@@ -151,6 +151,10 @@ func (h *fakeLink) Confirm(context.Context, checkpoint.Cut) (bool, error) {
 	return true, nil
 }
 
+func (h *fakeLink) Within(_ context.Context, work func(mongo.Caller) error) error {
+	return work(nil)
+}
+
 func (h *fakeLink) KeepBack(context.Context, []checkpoint.KeptBack) error { return nil }
 
 // allThere is a catalog in which every collection exists.

@@ -55,7 +55,7 @@ func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
 	if w.copied.isMarked(op) {
 		return false, nil
 	}
-	if err := w.createOversized(ctx); err != nil {
+	if err := w.create(ctx, metadata.Oversized); err != nil {
 		return false, err
 	}
 	w.copied.add(keyOf(op))
@@ -64,12 +64,12 @@ func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
 	return true, nil
 }
 
-// createOversized creates the collection: a transaction that did would conflict with those of other lanes.
-func (w *writer) createOversized(ctx context.Context) error {
-	cmd := bsoncore.NewDocumentBuilder().AppendString("create", metadata.Oversized).Build()
-	_, err := w.cfg.Target.Call(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(cmd))})
+// create creates a collection of the metadata: a transaction that did would conflict with those of other lanes.
+func (a *Applier) create(ctx context.Context, name string) error {
+	cmd := bsoncore.NewDocumentBuilder().AppendString("create", name).Build()
+	_, err := a.cfg.Target.Call(ctx, mongo.Command{DB: a.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(cmd))})
 	if err != nil && !servererr.IsNamespaceThere(err) {
-		return fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, metadata.Oversized, err)
+		return fmt.Errorf("create the collection %s.%s: %w", a.cfg.MetaDB, name, err)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func (w *writer) easeResized(ctx context.Context, s *span, err error) (bool, err
 		}
 		switch {
 		case op.Mode == plan.ModeCopied:
-			if err := w.createOversized(ctx); err != nil {
+			if err := w.create(ctx, metadata.Oversized); err != nil {
 				return false, err
 			}
 			w.cfg.Observer.Log(slog.LevelInfo, "document of a capped collection has another size while the copy is not consistent",

@@ -96,7 +96,7 @@ func (w *writer) write(ctx context.Context, s span) error {
 		}
 		part := s.part(from, to)
 		if s.uncertain && !isDirect(&s.ops[from]) {
-			if err := w.undecided(&part); err != nil {
+			if err := w.undecided(ctx, &part); err != nil {
 				return err
 			}
 		}
@@ -117,11 +117,14 @@ func (w *writer) write(ctx context.Context, s span) error {
 // undecided handles operations that were announced to be applied outside of transactions,
 // on a collection that transactions can write to by now: it was replaced by hand. If the
 // run continues after divergences they are applied again, idempotently.
-func (w *writer) undecided(s *span) error {
+func (w *writer) undecided(ctx context.Context, s *span) error {
 	d := divergence(&s.ops[0], fmt.Sprintf("the collection was replaced after %d operations outside of transactions (it was capped, for example) had been started; "+
 		"it is unknown whether they were applied", len(s.ops)))
 	if !w.cfg.ReportDivergence {
 		return d
+	}
+	if err := w.keepMet(ctx, d); err != nil {
+		return err
 	}
 	w.diverged(d)
 	for i := range s.ops {
@@ -286,7 +289,7 @@ func (w *writer) oneByOne(ctx context.Context, txn *mongo.Txn, s span, t *tally)
 			return err
 		}
 	}
-	return nil
+	return w.keepDiverged(ctx, txn, t.diverged)
 }
 
 // move moves the lane, and verifies the positions of the others.

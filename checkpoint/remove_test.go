@@ -40,6 +40,7 @@ func leavings(link string) map[string][]any {
 		metadata.Begins:    {link},
 		metadata.Cutovers:  {link},
 		metadata.Verified:  {link + "/d.c"},
+		metadata.Diverged:  {link + "/0/d.c"},
 		metadata.Terms:     {link},
 		metadata.Guard:     {link, link + "/cleared"},
 		metadata.Commands:  {within},

@@ -37,7 +37,7 @@ func (m *Metadata) Preconditions(limits status.ReadinessLimits) []status.Precond
 			if m.Idle {
 				p.Standing, p.Value, p.Next = status.Unmet, "no process runs the link", "replicator run --link "+s.Link+" …"
 			}
-		case divergences, foreignWrites:
+		case foreignWrites:
 			p.Standing, p.Value, p.Next = status.NotKnown, "only the process that leads knows", ask
 		}
 	}
@@ -54,7 +54,7 @@ func (m *Metadata) snapshot() *status.Snapshot {
 	if s.Consistent && !m.State.CopiedUntil.IsNull() {
 		s.ConsistentAt = opTime(m.State.CopiedUntil)
 	}
-	s.Verified = status.NewVerified(&m.Verified, m.At)
+	s.Verified, s.Diverged = status.NewVerified(&m.Verified, m.At), status.NewDiverged(m.Verified.Diverged)
 	for _, out := range m.State.LeftOut {
 		s.LeftOut = append(s.LeftOut, status.LeftOut{Namespace: string(out.NS), Since: opTime(out.Since), Failed: out.Failed})
 	}

@@ -231,13 +231,21 @@ func (c *Config) Stages(link *checkpoint.Link, target mongo.Caller, scope resync
 			Observer: c.Observer, Registry: c.Registry,
 		},
 		Applier: applier.Config{
-			Scope: scope, Link: c.Link, Relaxed: c.Relaxed, ReportDivergence: c.ReportDivergence,
+			Scope: scope, Link: c.Link, Of: c.partOf(), Relaxed: c.Relaxed, ReportDivergence: c.ReportDivergence,
 			FlushDocs: c.FlushDocs, FlushBytes: c.FlushBytes, CoalesceWindow: c.CoalesceWindow, ShareOps: c.ShareOps, ShareRest: c.ShareRest,
 			IndexBuilds: c.Copy.IndexWorkers, IndexSlots: c.slots, WindowBytes: share.Window, OnFlush: c.OnFlush,
 			Observer: c.Observer, Registry: c.Registry,
 		},
 		Checkpoint: checkpoint.CheckpointerConfig{Interval: c.CheckpointInterval},
 	}
+}
+
+// partOf is the link that this one is a part of, empty for none.
+func (c *Config) partOf() string {
+	if c.part == nil {
+		return ""
+	}
+	return c.part.link
 }
 
 // commands configures the ddl.Executor of the target.

@@ -74,6 +74,9 @@ func (s *Store) answer(ctx context.Context, link *checkpoint.Link, ns oplog.Name
 	err := link.ChangeLeftOut(ctx, func(txn mongo.Caller, was []checkpoint.LeftOut) ([]checkpoint.LeftOut, error) {
 		list := change(was)
 		if out, left := find(was, ns); left && state == Done {
+			if err := checkpoint.TakeDiverged(ctx, txn, s.db, s.link, ns.Series()); err != nil {
+				return nil, err
+			}
 			again, err := s.isAskedAgain(ctx, txn, ns)
 			if err != nil {
 				return nil, err

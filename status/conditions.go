@@ -127,6 +127,11 @@ var conditions = []condition{
 		means: "Source and target were compared at a consistent cut ([verify](verify.md)), by the link itself or by `replicator verify --link`, and differ. `verified.differing` in `/status` names collections and documents. The link continues, and does not repair them by itself. The verdict remains until a later comparison finds the difference gone: after `replicator repair`, a resync, or a change by the source.",
 	},
 	{
+		name: "diverged", level: Attention, window: true, holds: diverges,
+		next:  dealWithDiverged,
+		means: "With `--on-divergence=report` the link has continued after operations that met on the target what cannot have been at the source: a document that is missing, or exists already, or no collection. The copy of these collections may differ since. The metadata keep it (`diverged` in `/status`), also over a restart. The verdict remains until each of them was copied again, was compared without a difference ([verify](verify.md)), or repaired after a comparison, or the source has dropped it. Find out what else writes to the target.",
+	},
+	{
 		name: "oplog-short", level: Attention, holds: oplogShort, unwell: always,
 		next:  says("Give the source a larger oplog now: db.adminCommand({replSetResizeOplog: 1, size: MB}) on each member."),
 		means: "At its present pace the source deletes the entry from which a restart would read within two minutes.",

@@ -176,14 +176,6 @@ func foreignReady(s *Snapshot, _ *ReadinessLimits) Precondition {
 	return met("none is known")
 }
 
-func divergencesReady(s *Snapshot, _ *ReadinessLimits) Precondition {
-	since := s.StartedAt.UTC().Format("2006-01-02 15:04:05")
-	if n := s.Applier.Divergences; n > 0 {
-		return unmet("The log names the documents. Copy their collections again: "+s.command("resync", "--namespace", "DB.COLLECTION"), "%d since %s UTC, when the process was started", n, since)
-	}
-	return met("none since %s UTC, when the process was started", since)
-}
-
 func leftOutReady(s *Snapshot, _ *ReadinessLimits) Precondition {
 	if len(s.LeftOut) == 0 {
 		return met("none")

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -23,7 +24,7 @@ func readyNow() *Snapshot {
 		Link: "dr", At: at, StartedAt: at.Add(-time.Hour), State: string(monitor.Steady), Since: at.Add(-time.Minute),
 		Consistent: true, LagSeconds: &lag, Source: Source{DataAgeSeconds: &age}, OplogWindowLeftSeconds: &left,
 		Cut: &Cut{Source: &OpTime{T: 7, I: 1}, AgeSeconds: 3}, Control: &Control{}, Guard: &Guard{Mode: "alarm", Watching: true},
-		Verified: verifiedNow(at),
+		Verified: verifiedNow(at), Diverged: []DivergedNamespace{},
 	}
 }
 
@@ -64,7 +65,14 @@ func TestReadiness(t *testing.T) {
 		{"lag", "10.1 s, more than 10s", Unmet, func(s *Snapshot) { s.LagSeconds = number(10.1) }},
 		{"cut", "the link has made no consistent cut: a collection is left out", Unmet, func(s *Snapshot) { s.Cut, s.NoCut = nil, "a collection is left out" }},
 		{"cut", "the newest consistent cut is that of 7:1, older than 5m0s", Unmet, func(s *Snapshot) { s.Cut.AgeSeconds = 301 }},
-		{"divergences", "2 since 2026-11-24 11:00:00 UTC", Unmet, func(s *Snapshot) { s.Applier.Divergences = 2 }},
+		{"divergences", "2 since 2026-11-24 11:00:00 UTC", Unmet, func(s *Snapshot) { s.Applier.Divergences, s.Diverged = 2, nil }},
+		{"divergences", "the divergences are not known", NotKnown, func(s *Snapshot) { s.Diverged = nil }},
+		{"divergences", "3 operations in shop.a, shop.b since 2026-11-20 10:00:00 UTC", Unmet, func(s *Snapshot) {
+			s.Diverged = NewDiverged([]checkpoint.Diverged{
+				{NS: "shop.a", Source: "shop.a", Ops: 2, Since: time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)},
+				{NS: "shop.b", Source: "shop.b", Ops: 1, Since: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)},
+			})
+		}},
 		{"verified", "the verified collections are not known", NotKnown, func(s *Snapshot) { s.Verified = nil }},
 		{"verified", "not verified: shop.a: something else has written to it", Unmet, func(s *Snapshot) {
 			s.Verified.At, s.Verified.Why = nil, "not verified: shop.a: something else has written to it"

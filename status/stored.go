@@ -19,6 +19,8 @@ type Stored struct {
 	Cutover *Cutover
 	// Guard has the foreign writes that are known and open, nil if it was not read.
 	Guard *guard.State
+	// Diverged are the collections that have diverged, unless a comparison has found no difference since.
+	Diverged []checkpoint.Diverged
 	// At is the time of this process's clock.
 	At time.Time
 }
@@ -32,10 +34,14 @@ const (
 	keyInterrupted = "cutover-interrupted"
 )
 
+// keyDiverged is a row of the table of conditions.
+const keyDiverged = "diverged"
+
 // Verdict judges a link by its metadata, where the process that runs it cannot be asked. It
 // is never good news of now: it says what the target had when the position was last recorded.
 func (s *Stored) Verdict() Verdict {
 	v := s.ofLink()
+	s.diverged(&v)
 	c := s.Cutover
 	switch {
 	case c == nil:
@@ -51,6 +57,23 @@ func (s *Stored) Verdict() Verdict {
 		v.Next = c.next(func(flag string) string { return "replicator cutover --link " + s.Link + " " + flag + " …" })
 	}
 	return v
+}
+
+// diverged adds the collections that have diverged: a link that has some is not good.
+func (s *Stored) diverged(v *Verdict) {
+	of := Snapshot{Link: s.Link, Diverged: NewDiverged(s.Diverged)}
+	sentence, since := diverges(&of)
+	switch {
+	case sentence == "":
+	case v.Level == Good && s.State.Over == nil:
+		v.Also = append([]string{v.Sentence}, v.Also...)
+		v.Name, v.Level, v.Sentence, v.Since, v.Next = keyDiverged, Attention, sentence, since, dealWithDiverged(&of)
+	default:
+		v.Also = append(v.Also, sentence)
+		if v.Level == Good || v.Level == Working {
+			v.Level = Attention
+		}
+	}
 }
 
 // ofLink is the verdict without a cutover that is under way.

@@ -144,6 +144,16 @@ var scenarios = map[string]scenario{
 			}}
 		})
 	},
+	"diverged": func(_ *testing.T, tr *Tracker, p *fakePipeline) {
+		p.set(steadily)
+		tr.Verifies(func() Verification {
+			since := time.Date(1999, 12, 31, 22, 30, 0, 0, time.UTC)
+			return Verification{Standing: &standing.Standing{Diverged: []checkpoint.Diverged{
+				{NS: "store.a", Source: "shop.a", Ops: 100000, Since: since.Add(time.Minute), Until: since.Add(time.Hour), What: "the update found no document"},
+				{NS: "store.b", Source: "shop.b", Ops: 1, Since: since, Until: since, What: "the collection does not exist"},
+			}}}
+		})
+	},
 	"oplog-short": in(func(s *monitor.Snapshot, _ time.Time) { s.Window.Left = 80 * time.Second }),
 	"paused": in(controlled(func(c *control.Status, _ *monitor.Snapshot) {
 		c.Paused = &request.Paused{Since: time.Now().Add(-12 * time.Minute), By: "ann@ops1", Why: "the target gets new disks"}

@@ -135,7 +135,7 @@ func (t *Tracker) addVerified(s *Snapshot) {
 	if v.Standing == nil {
 		return
 	}
-	s.Verified = NewVerified(v.Standing, s.At)
+	s.Verified, s.Diverged = NewVerified(v.Standing, s.At), NewDiverged(v.Standing.Diverged)
 	s.Verified.Continuous, s.Verified.Budget, s.Verified.Waiting = v.Continuous, v.Budget, v.Why
 }
 

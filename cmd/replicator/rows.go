@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/status"
+	"github.com/oplogrep/replicator/verify/standing"
 )
 
 // linkRows are the links that /links shows.
@@ -79,7 +80,11 @@ func readStored(ctx context.Context, target mongo.Caller, db string, l *checkpoi
 		return stored, leader, err
 	}
 	stored.Cutover = cutoverOf(under, l.Link)
-	stored.Guard, err = openWrites(ctx, &guard.Store{Target: target, DB: db, Link: l.Link})
+	if stored.Guard, err = openWrites(ctx, &guard.Store{Target: target, DB: db, Link: l.Link}); err != nil {
+		return stored, leader, err
+	}
+	known, err := standing.Read(ctx, target, db, l.Link)
+	stored.Diverged = known.Diverged
 	return stored, leader, err
 }
 

@@ -124,7 +124,7 @@ func changes(w *continuous.Watcher, scope verify.Scope) event.Observer {
 	}
 }
 
-const whyDiverged = "an operation met what it cannot have met at the source"
+const whyDiverged = standing.WhyDiverged
 
 // begin starts the verification of the link, if configured.
 func (v *verifying) begin(c *runCommand, p *plan, source, target *driver.Set, link *pipeline.Pipeline, observer event.Observer) {

@@ -30,6 +30,9 @@ const (
 	Builds = "builds"
 	// Oversized has documents that were too large for the target during a copy.
 	Oversized = "oversized"
+	// Diverged has the operations that met on the target what they cannot have met at the source, and after which a
+	// link has continued: see checkpoint.Diverged. Releases that do not know it ignore it.
+	Diverged = "diverged"
 	// Missing has the names of collections that a copy lacks.
 	Missing = "missing"
 	// Terms has the last terms of links that were removed, and a document by which a database that was dropped and made again is known.
@@ -86,6 +89,7 @@ func DocumentsOf(link string) []Documents {
 		{Begins, ByID(link)},
 		{Cutovers, ByID(link)},
 		{Verified, Below(link)},
+		{Diverged, Below(link)},
 		{History, ByID(link)},
 		{Guard, OfLink(link)},
 		{Commands, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},

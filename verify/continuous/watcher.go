@@ -231,6 +231,10 @@ func (w *Watcher) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A later result of the same collection may be one of another comparison, so they are not settled by each look again.
+	if err := s.ForgetDiverged(ctx, now.Settled); err != nil {
+		return err
+	}
 	before := w.Known()
 	w.mu.Lock()
 	w.known = &now

@@ -39,6 +39,9 @@ type Standing struct {
 	// Differences counts all that are known, Kinds by kind.
 	Differences int64
 	Kinds       map[string]int64
+	// Diverged are the collections with operations that met what they cannot have met at the source, and that were not compared
+	// without a difference since; those that were are Settled.
+	Diverged, Settled []checkpoint.Diverged
 	// Round is the newest one, Done is how many of its collections it has compared, Bytes how many
 	// bytes of the source's documents the newest results are of.
 	Round Round
@@ -96,6 +99,10 @@ func ReadOf(ctx context.Context, target mongo.Caller, db, link string, of []oplo
 		return Standing{}, nil, err
 	}
 	since.of(&state)
+	// After the results: one that is newer than a divergence is of a cut at which that was known.
+	if since.diverged, err = diverged(ctx, target, db, link); err != nil {
+		return Standing{}, nil, err
+	}
 	st := sum(&round, docs, &since)
 	return st, states(docs, &since, of), nil
 }
@@ -128,6 +135,8 @@ type since struct {
 	leftOut map[oplog.Namespace]bool
 	copied  bson.Timestamp
 	copying bool
+	// diverged are the divergences of collections, by their names at the source.
+	diverged map[oplog.Namespace]checkpoint.Diverged
 }
 
 func (s *since) of(st *checkpoint.State) {
@@ -199,8 +208,10 @@ const (
 	// whyManyForeign is of all collections.
 	whyManyForeign = "something else has written to more collections than are listed"
 	whyReplaced    = WhyDiffers + "another comparison has replaced the one that has found that"
-	whyNoRound     = "no verification of all collections is complete"
-	whyOfLinkNS    = "not verified: "
+	// WhyDiverged is of a divergence after which the link has continued.
+	WhyDiverged = "an operation met what it cannot have met at the source"
+	whyNoRound  = "no verification of all collections is complete"
+	whyOfLinkNS = "not verified: "
 )
 
 // sum adds everything up.
@@ -237,6 +248,7 @@ func sum(round *Round, docs map[oplog.Namespace]*document, changed *since) Stand
 			out.AsOf, out.Oldest = first, d.NS
 		}
 	}
+	out.diverged(docs, changed)
 	out.judge()
 	return out
 }
@@ -277,6 +289,8 @@ func (d *document) unverified(ns oplog.Namespace, changed *since) (why string, a
 		return d.Mark.Why, d.Mark.At
 	case oplog.CompareTimestamps(d.Is.First.Source, changed.copied) < 0:
 		return whyCopied, time.Time{}
+	case oplog.CompareTimestamps(d.Is.First.Source, changed.diverged[ns.Series()].Last) < 0:
+		return WhyDiverged, changed.diverged[ns.Series()].Until
 	case touched.reaches(&d.Is.First):
 		return whyForeign, touched.Wall
 	case changed.ever, changed.all.reaches(&d.Is.First):

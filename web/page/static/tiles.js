@@ -124,7 +124,8 @@ function verifiedSub(s) {
 	if (stands(s)) return leads;
 	const v = s.verified;
 	const met = s.applier?.divergences;
-	const more = known(met) ? "; " + count(met) + " divergences met while applying" : "";
+	const diverged = s.diverged?.length ? "; not exact since operations diverged: " + names(s.diverged.map((d) => d.namespace)) : "";
+	const more = (known(met) ? "; " + count(met) + " divergences met while applying" : "") + diverged;
 	if (!v || !v.round) return "no comparison is recorded" + more;
 	const age = known(v.ageSeconds) ? seconds(v.ageSeconds) + " ago; " : "";
 	const where = v.differences > 0 ? " in " + names(v.differing.map((d) => d.namespace), v.moreDiffering) : "";

@@ -1,0 +1,188 @@
+package applier
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// A divergence after which the run continues is recorded in the metadata (see checkpoint.Diverged), so that it is known
+// after the process has ended, too:
+//
+//	met in                          recorded
+//	a transaction of a lane         in that transaction
+//	writes outside of transactions  before the span is recorded as done
+//	no collection                   before the barrier, or the watermark, passes the operation
+//
+// Each is counted once, although an operation without a collection is met again after a restart. Only a process that is killed between
+// a write outside of transactions and the record loses it: the next one cannot tell what the write has met.
+
+// lostWriter is the writer of the records of operations without a collection, which go to no lane.
+const lostWriter = "none"
+
+// met are the collections that have records, by their names at the source. Most links have none, so that a rename does nothing more.
+type met struct {
+	mu  sync.Mutex
+	all map[oplog.Namespace]struct{}
+	// counted are the last operations that earlier attempts have recorded as lost. It is not changed after the start.
+	counted map[oplog.Namespace]checkpoint.Diverged
+}
+
+// add adds collections.
+func (m *met) add(names ...oplog.Namespace) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = map[oplog.Namespace]struct{}{}
+	}
+	for _, ns := range names {
+		m.all[ns] = struct{}{}
+	}
+}
+
+// that returns the collections for which is holds.
+func (m *met) that(is func(oplog.Namespace) bool) []oplog.Namespace {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []oplog.Namespace
+	for ns := range m.all {
+		if is(ns) {
+			out = append(out, ns)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// loadDiverged reads what earlier attempts have recorded.
+func (a *Applier) loadDiverged(ctx context.Context) error {
+	if a.cfg.ReportDivergence {
+		if err := a.create(ctx, metadata.Diverged); err != nil {
+			return err
+		}
+	}
+	counted, all, err := checkpoint.DivergedBy(ctx, a.cfg.Target, a.cfg.MetaDB, a.cfg.Link, lostWriter)
+	a.met.counted = counted
+	a.met.add(all...)
+	return err
+}
+
+// diverged returns the record of a divergence.
+func (e *DivergenceError) diverged() checkpoint.Diverged {
+	now := time.Now()
+	return checkpoint.Diverged{
+		NS: e.NS.Series(), Source: e.source.Series(), Ops: 1, First: e.OpTime.TS, Last: e.OpTime.TS, Op: e.op, Since: now, Until: now, What: e.What,
+	}
+}
+
+// sums are divergences by their collections' names at the source.
+type sums map[oplog.Namespace]*checkpoint.Diverged
+
+func (s sums) add(d checkpoint.Diverged) {
+	if s[d.Source] == nil {
+		s[d.Source] = &checkpoint.Diverged{}
+	}
+	s[d.Source].Add(&d)
+}
+
+// write records all of them for a writer: one statement for each collection, however many operations there are.
+func (s sums) write(ctx context.Context, a *Applier, c mongo.Caller, writer string) error {
+	statements := make([]metadata.Statement, 0, len(s))
+	for ns, d := range s {
+		statements = append(statements, d.Statement(a.cfg.Link, a.cfg.Of, writer))
+		a.met.add(ns) // before it is committed: a rename looks for it then
+	}
+	return metadata.Run(ctx, c, metadata.Update(a.cfg.MetaDB, metadata.Diverged, statements...), -1)
+}
+
+// keepDiverged records divergences in a transaction of the lane.
+func (w *writer) keepDiverged(ctx context.Context, txn mongo.Caller, list []*DivergenceError) error {
+	if len(list) == 0 {
+		return nil
+	}
+	of := sums{}
+	for _, e := range list {
+		of.add(e.diverged())
+	}
+	return of.write(ctx, w.Applier, txn, w.name)
+}
+
+// keepMet records divergences outside of the lane's transactions.
+func (w *writer) keepMet(ctx context.Context, list ...*DivergenceError) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return w.link.Within(ctx, func(txn mongo.Caller) error { return w.keepDiverged(ctx, txn, list) })
+}
+
+// lost are operations without a collection that are not recorded yet. They belong to the dispatcher.
+type lost struct{ of sums }
+
+// lose counts an operation whose collection does not exist.
+func (d *dispatcher) lose(o *routed) error {
+	op := o.op.planned()
+	e := divergence(&op, o.what)
+	if !d.cfg.ReportDivergence {
+		return e
+	}
+	d.diverged(e)
+	is := e.diverged()
+	if was, known := d.met.counted[is.Source]; known {
+		if c := oplog.CompareTimestamps(is.Last, was.Last); c < 0 || c == 0 && is.Op <= was.Op {
+			return nil
+		}
+	}
+	if d.lost.of == nil {
+		d.lost.of = sums{}
+	}
+	d.lost.of.add(is)
+	return nil
+}
+
+// keepLost records what was lost, before anything says that the log was applied up to there.
+func (d *dispatcher) keepLost(ctx context.Context) error {
+	if len(d.lost.of) == 0 {
+		return nil
+	}
+	err := d.link.Within(ctx, func(txn mongo.Caller) error { return d.lost.of.write(ctx, d.Applier, txn, lostWriter) })
+	if err == nil {
+		clear(d.lost.of)
+	}
+	return err
+}
+
+// followDiverged renames and removes records with their collections, once a command is applied. It may be repeated.
+func (d *dispatcher) followDiverged(ctx context.Context, op *oplog.Op, at oplog.OpTime) error {
+	ns, to, err := op.Target()
+	if err != nil {
+		return err
+	}
+	is := func(one oplog.Namespace) bool { return one == ns.Series() }
+	switch op.Command {
+	case oplog.CommandDropDatabase:
+		is = func(one oplog.Namespace) bool { return one.DB() == string(ns) }
+	case oplog.CommandRenameCollection:
+		is = func(one oplog.Namespace) bool { return one == ns.Series() || one == to.Series() }
+	case oplog.CommandDrop, oplog.CommandEmptyCapped:
+	default:
+		return nil
+	}
+	names := d.met.that(is)
+	if len(names) == 0 {
+		return nil
+	}
+	target, mirrored := d.cfg.Scope.Target(to)
+	return d.link.Within(ctx, func(txn mongo.Caller) error {
+		if op.Command != oplog.CommandRenameCollection || !mirrored {
+			return checkpoint.DropDiverged(ctx, txn, d.cfg.MetaDB, d.cfg.Link, names...)
+		}
+		d.met.add(to.Series().Clone())
+		return checkpoint.MoveDiverged(ctx, txn, d.cfg.MetaDB, d.cfg.Link, d.cfg.Of, ns.Series(), to.Series(), target.Series(), at.TS)
+	})
+}

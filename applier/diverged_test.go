@@ -1,0 +1,168 @@
+package applier
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
+)
+
+func reports(c *Config) { c.ReportDivergence, c.Link = true, "link" }
+
+// recorded are the collections with divergences, and how many operations.
+func (r *rig) recorded(t *testing.T) string {
+	t.Helper()
+	var out []string
+	for _, d := range must.Get(checkpoint.ReadDiverged(t.Context(), r.target, "replicator", "link"))(t) {
+		out = append(out, fmt.Sprintf("%s %d", d.NS, d.Ops))
+	}
+	return strings.Join(out, ", ")
+}
+
+// killedAt ends an attempt at a command on its way.
+func (r *rig) killedAt(t *testing.T, l *sourceLog, set func(*Config), at func(cmd mongo.Command) bool) {
+	t.Helper()
+	kill := errors.New("killed")
+	var dead atomic.Bool
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+		if dead.Load() || at(cmd) {
+			dead.Store(true)
+			return &mongo.LostError{Err: kill}, false
+		}
+		return nil, false
+	})
+	defer r.target.intercept(nil)
+	if err := r.fails(t, l, set); !dead.Load() {
+		t.Fatalf("it was not killed: %v", err)
+	}
+}
+
+// TestDivergedIsRecorded: each operation that diverges is counted once for its collection, whatever it is and however often the process
+// is killed, with few writes.
+func TestDivergedIsRecorded(t *testing.T) {
+	const many = 300
+	log := func(t *testing.T) *sourceLog {
+		l := newLog(t)
+		for i := range many {
+			l.add(setOp("db.a", fmt.Sprint("x", i), 1))
+			l.add(insertOp("db.none", doc(i, 1)))
+		}
+		l.add(insertOp("db.a", doc(1, 5)))
+		l.add(setOp("db.system.js", 7, 5))
+		return l
+	}
+	ready := func(t *testing.T) *rig {
+		r := prepared(t, 4, doc(1, 0))
+		r.target.run(t, "db", bson.D{{Key: "create", Value: "system.js"}})
+		return r
+	}
+	want := fmt.Sprintf("db.a %d, db.none %d, db.system.js 1", many+1, many)
+	onRecords := func(cmd mongo.Command) bool {
+		return simcaller.Name(cmd) == "update" && cmd.Body.Lookup("update").StringValue() == metadata.Diverged
+	}
+	t.Run("at once", func(t *testing.T) {
+		r := ready(t)
+		var writes atomic.Int64
+		r.target.intercept(func(cmd mongo.Command) (error, bool) {
+			if onRecords(cmd) {
+				writes.Add(1)
+			}
+			return nil, false
+		})
+		r.apply(t, log(t).batches(), reports)
+		r.target.intercept(nil)
+		if is := r.recorded(t); is != want {
+			t.Errorf("recorded %s, want %s", is, want)
+		}
+		if n := writes.Load(); n > many/4 {
+			t.Errorf("%d writes for %d operations", n, 2*many)
+		}
+	})
+	for name, at := range map[string]func(n int64, cmd mongo.Command) bool{
+		"before the records":    func(n int64, cmd mongo.Command) bool { return onRecords(cmd) },
+		"after some of them":    func(n int64, cmd mongo.Command) bool { return onRecords(cmd) && n > 2 },
+		"after those of lanes":  func(n int64, cmd mongo.Command) bool { return n > 0 && simcaller.Name(cmd) == "commitTransaction" },
+		"before the checkpoint": func(n int64, cmd mongo.Command) bool { return n > 4 && simcaller.Name(cmd) == "commitTransaction" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := ready(t)
+			var n atomic.Int64
+			r.killedAt(t, log(t), reports, func(cmd mongo.Command) bool {
+				if onRecords(cmd) {
+					n.Add(1)
+				}
+				return at(n.Load(), cmd)
+			})
+			r.apply(t, log(t).batches(), reports)
+			if is := r.recorded(t); is != want {
+				t.Errorf("recorded %s, want %s", is, want)
+			}
+			r.apply(t, log(t).batches(), reports) // from the beginning again
+			if is := r.recorded(t); is != want {
+				t.Errorf("recorded %s after it was read again, want %s", is, want)
+			}
+		})
+	}
+}
+
+// TestDivergedFollows: the records follow their collections, also if the process is killed after it has moved them.
+func TestDivergedFollows(t *testing.T) {
+	command := func(ns string, o bson.D) bson.D {
+		return bson.D{{Key: "op", Value: "c"}, {Key: "ns", Value: ns}, {Key: "o", Value: o}}
+	}
+	for name, c := range map[string]struct {
+		op   bson.D
+		want string
+	}{
+		"dropped":          {command("db.$cmd", bson.D{{Key: "drop", Value: "a"}}), "db.b 2"},
+		"renamed":          {command("db.$cmd", bson.D{{Key: "renameCollection", Value: "db.a"}, {Key: "to", Value: "db.c"}, {Key: "stayTemp", Value: false}}), "db.b 2, db.c 1"},
+		"another":          {command("db.$cmd", bson.D{{Key: "drop", Value: "d"}}), "db.a 1, db.b 2"},
+		"renamed over one": {command("db.$cmd", bson.D{{Key: "renameCollection", Value: "db.a"}, {Key: "to", Value: "db.b"}, {Key: "stayTemp", Value: false}, {Key: "dropTarget", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}}}), "db.b 1"},
+	} {
+		for _, killed := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", killed ", killed), func(t *testing.T) {
+				r := prepared(t, 4, doc(1, 0))
+				for _, name := range []string{"b", "d"} {
+					r.target.run(t, "db", bson.D{{Key: "create", Value: name}})
+				}
+				set := func(c *Config) {
+					r.serialized(t)(c)
+					reports(c)
+				}
+				l := newLog(t)
+				l.add(setOp("db.a", 7, 5))
+				l.add(setOp("db.b", 7, 5))
+				l.add(setOp("db.b", 8, 5))
+				l.alone(c.op)
+				if killed {
+					var gone atomic.Bool
+					r.killedAt(t, l, set, func(cmd mongo.Command) bool {
+						if simcaller.Name(cmd) == "commitTransaction" && gone.Load() {
+							return false
+						}
+						is := simcaller.Name(cmd)
+						if slices.Contains([]string{"drop", "renameCollection"}, is) {
+							gone.Store(true)
+						}
+						body, _ := cmd.Body.Lookup("update").StringValueOK()
+						return gone.Load() && body == metadata.Lanes && strings.Contains(fmt.Sprint(cmd.Docs), "$unset")
+					})
+				}
+				r.apply(t, l.batches(), set)
+				if is := r.recorded(t); is != c.want {
+					t.Errorf("recorded %q, want %q", is, c.want)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package standing
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// diverge records that a writer has met a divergence.
+func (s *book) diverge(ns oplog.Namespace, writer string, at uint32) {
+	s.t.Helper()
+	d := checkpoint.Diverged{NS: "t" + ns, Source: ns, Ops: 2, First: bson.Timestamp{T: at - 1, I: 1}, Last: bson.Timestamp{T: at, I: 1}, Since: time.Unix(7, 0), Until: time.Unix(9, 0), What: "gone"}
+	must.Succeed(s.t, s.write(s.t.Context(), metadata.Update(s.DB, metadata.Diverged, d.Statement(s.Link, "", writer))))
+}
+
+// open are the collections with divergences that are open, and how many there are.
+func (s *book) diverges(what, want string) {
+	s.t.Helper()
+	st := read(s.t, s.Store)
+	must.Succeed(s.t, s.ForgetDiverged(s.t.Context(), st.Settled))
+	var is []string
+	for _, d := range st.Diverged {
+		is = append(is, fmt.Sprintf("%s %d", d.Source, d.Ops))
+	}
+	if got := strings.Join(is, ", "); got != want {
+		s.t.Errorf("%s: %q is open, want %q", what, got, want)
+	}
+}
+
+// TestDiverged: a divergence is open until its collection was compared at a cut that is not older, and what that has found is gone.
+// It makes its collection unverified, whatever has marked it.
+func TestDiverged(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	s.diverges("none", "")
+	s.diverge("d.c", "none", 90)
+	s.diverges("never compared", "d.c 2")
+	all := list("d.a", "d.b")
+	round, _ := s.begin(90, all)
+	s.save(&round, "d.a", 100)
+	s.save(&round, "d.b", 100)
+	s.end(&round)
+	s.is("compared", 100, 2, 2, 0)
+
+	s.diverge("d.a", "0", 101)
+	s.diverge("d.a", "7", 120)
+	s.diverges("after that", "d.a 4, d.c 2")
+	if st := s.is("diverged", 0, 2, 1, 0); len(st.Unverified) != 1 || st.Unverified[0].Why != WhyDiverged {
+		t.Errorf("%+v", st.Unverified)
+	}
+	round = s.again(s.Store, 110, all)
+	s.save(&round, "d.a", 119)
+	s.save(&round, "d.b", 119)
+	s.end(&round)
+	s.diverges("compared before the last one", "d.a 4, d.c 2")
+	round = s.again(s.Store, 120, all)
+	s.differs(&round, all[0], 120)
+	s.save(&round, "d.b", 120)
+	s.end(&round)
+	s.diverges("it differs", "d.a 4, d.c 2")
+	round = s.again(s.Store, 130, all)
+	s.save(&round, "d.a", 130)
+	s.save(&round, "d.b", 130)
+	s.end(&round)
+	s.diverges("it does not", "d.c 2")
+	s.is("compared again", 130, 2, 2, 0)
+	must.Succeed(t, s.write(t.Context(), metadata.Delete(s.DB, metadata.Verified, metadata.Below(s.Link))))
+	s.diverges("the results are lost", "d.c 2")
+}
+
+// TestDamagedDiverged: a record that cannot be read is open.
+func TestDamagedDiverged(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	round, _ := s.begin(90, list("d.a"))
+	s.save(&round, "d.a", 100)
+	s.end(&round)
+	must.Succeed(t, s.write(t.Context(), metadata.Write(s.DB, "insert", metadata.Diverged, "documents", must.Get(bson.Marshal(bson.D{{Key: "_id", Value: "l/0/d.a"}}))(t))))
+	s.diverges("damaged", "d.a 1")
+}
