@@ -21,16 +21,16 @@ func TestDivergedLasts(t *testing.T) {
 	}
 	shows := func(what string, parts ...string) {
 		t.Helper()
-		var stdout string
+		var shown [1]string
 		awaitThat(t, func() bool {
-			_, stdout, _ = invoke(t, nil, "status", "--target="+target.URI())
+			_, shown[0], _ = invoke(t, nil, "status", "--target="+target.URI())
 			for _, part := range parts {
-				if !strings.Contains(stdout, part) {
+				if !strings.Contains(shown[0], part) {
 					return false
 				}
 			}
 			return true
-		}, "%s: want %q in: %s", what, parts, &stdout)
+		}, "%s: want %q in %q", what, parts, &shown)
 	}
 	l := run()
 	for _, coll := range []string{"a", "b"} {
