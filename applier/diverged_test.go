@@ -89,7 +89,7 @@ func TestDivergedIsRecorded(t *testing.T) {
 		}
 	})
 	for name, at := range map[string]func(n int64, cmd mongo.Command) bool{
-		"before the records":    func(n int64, cmd mongo.Command) bool { return onRecords(cmd) },
+		"before the records":    func(_ int64, cmd mongo.Command) bool { return onRecords(cmd) },
 		"after some of them":    func(n int64, cmd mongo.Command) bool { return onRecords(cmd) && n > 2 },
 		"after those of lanes":  func(n int64, cmd mongo.Command) bool { return n > 0 && simcaller.Name(cmd) == "commitTransaction" },
 		"before the checkpoint": func(n int64, cmd mongo.Command) bool { return n > 4 && simcaller.Name(cmd) == "commitTransaction" },
