@@ -145,7 +145,7 @@ func (d *dispatcher) lose(o *routed) error {
 	return nil
 }
 
-// keepLost records what was lost, before anything says that the log was applied up to there.
+// keepLost records the lost operations, before anything says that the log was applied up to there.
 func (d *dispatcher) keepLost(ctx context.Context) error {
 	if len(d.lost.of) == 0 {
 		return nil

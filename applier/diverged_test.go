@@ -115,7 +115,7 @@ func TestDivergedIsRecorded(t *testing.T) {
 	}
 }
 
-// TestDivergedBeforeTheWatermark: what is lost for want of a collection is recorded before the watermark passes it.
+// TestDivergedBeforeTheWatermark: an operation without a collection is recorded before the watermark passes it.
 func TestDivergedBeforeTheWatermark(t *testing.T) {
 	r := prepared(t, 4, doc(1, 0))
 	a := r.live(t, reports)

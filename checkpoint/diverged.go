@@ -119,7 +119,7 @@ func readDiverged(doc bson.Raw) (d Diverged, writer string) {
 	return d, strings.Clone(writer)
 }
 
-// findDiverged reads documents as the target's primary has them: what is confirmed is among them. Read concern majority could leave out the newest
+// findDiverged reads documents as the target's primary has them: all confirmed ones are among them. Read concern majority could leave out the newest
 // ones after an election.
 func findDiverged(ctx context.Context, target mongo.Caller, db string, filter func([]byte) []byte) ([]bson.Raw, error) {
 	docs, err := metadata.FindAll(ctx, mongo.Retry{For: time.Minute}, target, nil, db, metadata.Diverged, "local", filter)

@@ -14,7 +14,7 @@ type DivergedNamespace struct {
 	Namespace  string `json:"namespace"`
 	Source     string `json:"source"`
 	Operations int64  `json:"operations"`
-	// First and Last are when the first and the last of them were met, What is what the newest has met.
+	// First and Last are when the first and the last of them were met, What describes the state that the newest has met.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 	What  string    `json:"what"`
@@ -30,7 +30,7 @@ func NewDiverged(list []checkpoint.Diverged) []DivergedNamespace {
 	return out
 }
 
-// divergedText says what has diverged, and since when; empty for nothing.
+// divergedText names the diverged collections, and since when they are; empty for nothing.
 func divergedText(list []DivergedNamespace) (text string, since time.Time) {
 	if len(list) == 0 {
 		return "", since
