@@ -115,7 +115,7 @@ func TestCutoverDryRun(t *testing.T) {
 	c.end()
 	r = c.check(open{
 		"steady": no, "lag": unknown, "paused": unknown, "oplog-window": unknown,
-		"verified": waived, "deferred-indexes": waived, "divergences": waived, "foreign-writes": waived,
+		"verified": waived, "deferred-indexes": waived, "foreign-writes": waived,
 	}, "--waive=verified,deferred-indexes,divergences,foreign-writes")
 	if r.From != "metadata" {
 		t.Errorf("nobody runs the link: %+v", r)
