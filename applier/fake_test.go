@@ -18,6 +18,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
+// emptyCursor is the reply to a find that finds nothing.
+var emptyCursor = bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("ok", 1).AppendDocument("cursor",
+	bsoncore.NewDocumentBuilder().AppendInt64("id", 0).AppendArray("firstBatch", bsoncore.NewArrayBuilder().Build()).Build()).Build())
+
 // nullTarget accepts everything, after a delay.
 type nullTarget struct {
 	delay  time.Duration // of each command
@@ -34,6 +38,11 @@ func (g *nullTarget) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, err
 		case <-time.After(delay):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
+		}
+	}
+	if cmd.Sequence == "" {
+		if _, err := cmd.Body.LookupErr("find"); err == nil { // nothing is recorded
+			return emptyCursor, nil
 		}
 	}
 	g.mu.Lock()
