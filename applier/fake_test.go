@@ -20,7 +20,7 @@ import (
 
 // emptyCursor is the reply to a find that finds nothing.
 var emptyCursor = bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("ok", 1).AppendDocument("cursor",
-	bsoncore.NewDocumentBuilder().AppendInt64("id", 0).AppendArray("firstBatch", bsoncore.NewArrayBuilder().Build()).Build()).Build())
+	bsoncore.NewDocumentBuilder().AppendInt64("id", 0).AppendString("ns", "db.a").AppendArray("firstBatch", bsoncore.NewArrayBuilder().Build()).Build()).Build())
 
 // nullTarget accepts everything, after a delay.
 type nullTarget struct {
