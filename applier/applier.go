@@ -294,9 +294,6 @@ func (a *Applier) run(ctx context.Context, in <-chan batch.Batch, out chan<- che
 	if err := a.loadOversized(ctx); err != nil {
 		return err
 	}
-	if err := a.loadDiverged(ctx); err != nil {
-		return err
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	for i, w := range a.writers {
 		g.Go(func() error {

@@ -172,7 +172,7 @@ func (d *dispatcher) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.routes.load(ctx); err != nil {
+	if err := errors.Join(d.routes.load(ctx), d.loadDiverged(ctx)); err != nil {
 		return err
 	}
 	// Before anything is handed out: a collection may have been made capped since it was recorded to be

@@ -33,16 +33,16 @@ type nullTarget struct {
 }
 
 func (g *nullTarget) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if cmd.Sequence == "" {
+		if _, err := cmd.Body.LookupErr("find"); err == nil { // nothing is recorded
+			return emptyCursor, nil
+		}
+	}
 	if delay := g.delay + time.Duration(len(cmd.Docs))*g.perDoc; delay > 0 {
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		}
-	}
-	if cmd.Sequence == "" {
-		if _, err := cmd.Body.LookupErr("find"); err == nil { // nothing is recorded
-			return emptyCursor, nil
 		}
 	}
 	g.mu.Lock()
