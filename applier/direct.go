@@ -81,6 +81,7 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 	if err := w.complete(ctx, s); err != nil {
 		return err
 	}
+	t.diverged = nil // They are reported.
 	w.record(s, &t, time.Since(start))
 	return nil
 }
@@ -117,9 +118,6 @@ func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 		// The divergence has been repaired, and will not be found again.
 		if err := w.keepMet(ctx, t.diverged...); err != nil {
 			return err
-		}
-		for _, d := range t.diverged {
-			w.diverged(d)
 		}
 		t.diverged = nil
 	}

@@ -17,11 +17,14 @@ import (
 //
 //	met in                          recorded
 //	a transaction of a lane         in that transaction
-//	writes outside of transactions  before the span is recorded as done
+//	writes outside of transactions  before the span is recorded as done, also if the attempt ends meanwhile
 //	no collection                   before the barrier, or the watermark, passes the operation
 //
 // Each is counted once, although an operation without a collection is met again after a restart. Only a process that is killed between
 // a write outside of transactions and the record loses it: the next one cannot tell what the write has met.
+
+// keepTimeout is how long an attempt that has ended waits until the divergences are recorded that no other can meet.
+const keepTimeout = 2 * time.Second
 
 // lostWriter is the writer of the records of operations without a collection, which go to no lane.
 const lostWriter = "none"
@@ -113,12 +116,25 @@ func (w *writer) keepDiverged(ctx context.Context, txn mongo.Caller, list []*Div
 	return of.write(ctx, w.Applier, txn, w.name)
 }
 
-// keepMet records divergences outside of the lane's transactions.
+// keepMet records and reports divergences outside of the lane's transactions. An attempt that ends meanwhile records them first: the next
+// one would not meet them again. They are reported even if they could not be recorded.
 func (w *writer) keepMet(ctx context.Context, list ...*DivergenceError) error {
 	if len(list) == 0 {
 		return nil
 	}
-	return w.link.Within(ctx, func(txn mongo.Caller) error { return w.keepDiverged(ctx, txn, list) })
+	keep := func(ctx context.Context) error {
+		return w.link.Within(ctx, func(txn mongo.Caller) error { return w.keepDiverged(ctx, txn, list) })
+	}
+	err := keep(ctx)
+	if err != nil && ctx.Err() != nil {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
+		defer cancel()
+		err = keep(last)
+	}
+	for _, d := range list {
+		w.diverged(d)
+	}
+	return err
 }
 
 // lost are operations without a collection that are not recorded yet. They belong to the dispatcher.

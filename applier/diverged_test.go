@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
@@ -110,6 +111,53 @@ func TestDivergedIsRecorded(t *testing.T) {
 			r.apply(t, log(t).batches(), reports) // from the beginning again
 			if is := r.recorded(t); is != want {
 				t.Errorf("recorded %s after it was read again, want %s", is, want)
+			}
+		})
+	}
+}
+
+// TestDivergedAtTheEnd: what a write outside of transactions has met is recorded although the attempt ends, as no other meets it again. It
+// is logged even if it cannot be recorded.
+func TestDivergedAtTheEnd(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		t.Run(fmt.Sprint("target gone ", gone), func(t *testing.T) {
+			r := prepared(t, 4, doc(1, 0))
+			r.target.run(t, "db", bson.D{{Key: "create", Value: "system.js"}})
+			var logged atomic.Int64
+			a := r.live(t, func(c *Config) {
+				reports(c)
+				c.Observer = func(e event.Event) {
+					if e.Message() == Diverged {
+						logged.Add(1)
+					}
+				}
+			})
+			crash := errors.New("crash")
+			var seen atomic.Bool
+			r.target.intercept(func(cmd mongo.Command) (error, bool) {
+				if simcaller.Name(cmd) != "update" || cmd.Body.Lookup("update").StringValue() != metadata.Diverged || seen.Swap(true) && !gone {
+					return nil, false
+				}
+				a.stop(crash)
+				return &mongo.LostError{Err: crash}, false
+			})
+			l := newLog(t)
+			l.add(setOp("db.system.js", 7, 5))
+			a.send(l, start)
+			if err := a.ended(); !errors.Is(err, crash) {
+				t.Fatal(err)
+			}
+			r.target.intercept(nil)
+			r.apply(t, l.batches(), reports)
+			want := "db.system.js 1"
+			if gone {
+				want = "" // the next attempt cannot tell
+			}
+			if is := r.recorded(t); is != want {
+				t.Errorf("recorded %q, want %q", is, want)
+			}
+			if n := logged.Load(); n != 1 {
+				t.Errorf("logged %d times", n)
 			}
 		})
 	}

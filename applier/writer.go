@@ -126,7 +126,6 @@ func (w *writer) undecided(ctx context.Context, s *span) error {
 	if err := w.keepMet(ctx, d); err != nil {
 		return err
 	}
-	w.diverged(d)
 	for i := range s.ops {
 		s.ops[i].Mode = plan.ModeCopied
 	}

@@ -30,8 +30,8 @@ type Diverged struct {
 	NS, Source oplog.Namespace
 	// Ops counts the operations.
 	Ops int64
-	// First and Last are the timestamps of the oldest and the newest of their entries; Op is the operation of Last
-	// within its entry.
+	// First and Last are the timestamps of the oldest and the newest of their entries, or of a later rename; Op is the operation of
+	// Last within its entry.
 	First, Last bson.Timestamp
 	Op          int64
 	// Since and Until are when the first and the last of them were met, by the clock of the process.
@@ -183,7 +183,7 @@ func DropDiverged(ctx context.Context, txn mongo.Caller, db, link string, source
 }
 
 // MoveDiverged gives, in a transaction, the divergences of a collection that was renamed at an entry its new names, and forgets those
-// of the collection that has had these names. Of is Statement's. It may be repeated.
+// of the collection that has had these names. Their Last is not before the entry since. Of is Statement's. It may be repeated.
 func MoveDiverged(ctx context.Context, txn mongo.Caller, db, link, of string, from, to, ns oplog.Namespace, at bson.Timestamp) error {
 	err := metadata.Run(ctx, txn, metadata.Delete(db, metadata.Diverged, func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(metadata.Below(link)(dst), divergedSource, string(to))
@@ -196,6 +196,9 @@ func MoveDiverged(ctx context.Context, txn mongo.Caller, db, link, of string, fr
 		return bsoncore.AppendStringElement(metadata.Below(link)(dst), divergedSource, string(from))
 	}, func(d *Diverged, writer string) metadata.Statement {
 		d.Source, d.NS = to, ns
+		if at.After(d.Last) {
+			d.Last = at // An earlier comparison was one of the collection that has had the name.
+		}
 		st := d.Statement(link, of, writer)
 		change := st.Change
 		st.Change = func(dst []byte) []byte {

@@ -76,6 +76,34 @@ func TestDiverged(t *testing.T) {
 	s.diverges("the results are lost", "d.c 2")
 }
 
+// TestDivergedRenamed: a comparison of a collection does not settle the divergences of one that was renamed over it later.
+func TestDivergedRenamed(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	all := list("d.a", "d.b")
+	round, _ := s.begin(90, all)
+	s.diverge("d.a", "3", 100)
+	s.save(&round, "d.a", 99)
+	s.save(&round, "d.b", 110)
+	s.end(&round)
+	rename := func() {
+		t.Helper()
+		must.Succeed(t, checkpoint.MoveDiverged(t.Context(), s.Target, s.DB, s.Link, "", "d.a", "d.b", "td.b", bson.Timestamp{T: 120, I: 1}))
+	}
+	rename()
+	s.diverges("renamed", "d.b 2")
+	rename()
+	s.diverges("renamed, repeated", "d.b 2")
+	round = s.again(s.Store, 110, list("d.b"))
+	s.save(&round, "d.b", 119)
+	s.end(&round)
+	s.diverges("compared before the rename", "d.b 2")
+	round = s.again(s.Store, 120, list("d.b"))
+	s.save(&round, "d.b", 120)
+	s.end(&round)
+	s.diverges("compared after the rename", "")
+}
+
 // TestDamagedDiverged: a record that cannot be read is open.
 func TestDamagedDiverged(t *testing.T) {
 	t.Parallel()
