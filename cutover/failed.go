@@ -3,10 +3,12 @@ package cutover
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover/record"
 )
 
@@ -26,6 +28,8 @@ func OnlyCancel(r *record.Record, err error) bool {
 		return false
 	case errors.Is(err, ErrWritten), errors.Is(err, ErrThawed):
 		return true
+	case errors.Is(err, ErrNoWayBack): // a newer release may read filters that this one cannot
+		return r.Options.Reverse != record.NoReverse && !errors.As(err, new(*checkpoint.VersionError))
 	}
 	return errors.As(err, new(*ddl.RefusedError)) && r.Options.Reverse != record.NoReverse
 }
@@ -40,6 +44,7 @@ func (w *work) failed(ctx context.Context, err error) error {
 	if e, is := errors.AsType[*StepError](err); is {
 		f.Step, f.Error = e.Step, e.Err.Error()
 	}
+	f.Error = withoutCommands(f.Error, &w.rec.Options)
 	if len(f.Error) > failedBytes {
 		f.Error = strings.ToValidUTF8(f.Error[:failedBytes], "") + " …"
 	}
@@ -47,4 +52,19 @@ func (w *work) failed(ctx context.Context, err error) error {
 	defer cancel()
 	_ = w.change(ctx, func(r *record.Record) { r.Failed = f }) // the error itself is returned
 	return err
+}
+
+// withoutCommands returns the text of an error without the operator's commands. They may have passwords, and it is shown to all who see
+// the link's status.
+func withoutCommands(text string, o *record.Options) string {
+	pairs := []string{o.FreezeCommand, "--freeze-command", o.ThawCommand, "--thaw-command"}
+	if len(o.ThawCommand) > len(o.FreezeCommand) { // it may begin with it
+		pairs = slices.Concat(pairs[2:], pairs[:2])
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i] != "" {
+			text = strings.ReplaceAll(text, pairs[i], pairs[i+1])
+		}
+	}
+	return text
 }

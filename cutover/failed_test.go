@@ -1,9 +1,13 @@
 package cutover_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/testkit/must"
@@ -48,5 +52,41 @@ func TestLastErrorIsRecorded(t *testing.T) {
 			t.Errorf("%s: cancelled: %v, recorded %+v", link, err, r.Failed)
 		}
 		m.isBack(link)
+	}
+}
+
+// TestLastErrorHasNoCommand: an operator's command, which may have a password, is not in the error that the status shows.
+func TestLastErrorHasNoCommand(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	cfg := m.whole()
+	cfg.Shell = func(_ context.Context, command string, _ []string) error {
+		return fmt.Errorf("%s: exit status 7", command)
+	}
+	const freeze, thaw = "curl -u ops:sesame https://deploy.example/stop", "curl -u ops:sesame https://deploy.example/stop/over"
+	said := func(flag string, err error) {
+		t.Helper()
+		f := must.Get(m.records.Get(t.Context(), m.link))(t).Failed
+		if err == nil || f == nil || strings.Contains(f.Error, "sesame") || strings.Contains(f.Error, "/over") || !strings.HasSuffix(f.Error, flag+": exit status 7") {
+			t.Errorf("%v, recorded %+v", err, f)
+		}
+	}
+	_, err := cutover.Run(t.Context(), cfg, &record.Options{Freeze: record.Command, FreezeCommand: freeze, ThawCommand: thaw})
+	said("--freeze-command", err)
+	_, err = cutover.Cancel(t.Context(), cfg)
+	said("--thaw-command", err)
+}
+
+// TestNoWayBackIsCancelled: a cutover whose link has no way back finds the same however often it is resumed.
+func TestNoWayBackIsCancelled(t *testing.T) {
+	t.Parallel()
+	r := &record.Record{State: record.Running, Options: record.Options{Freeze: record.Block}}
+	r.Begin(record.Convert, "me", time.Now())
+	none := &cutover.StepError{Step: record.Arm, Err: fmt.Errorf("%w: what the link mirrors is not recorded", cutover.ErrNoWayBack)}
+	if !cutover.OnlyCancel(r, none) {
+		t.Error("it can be resumed")
+	}
+	if later := fmt.Errorf("%w: %w", none, &checkpoint.VersionError{}); cutover.OnlyCancel(r, later) {
+		t.Error("a newer release cannot resume it")
 	}
 }

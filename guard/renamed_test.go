@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -61,5 +62,48 @@ func TestTemporaryIsDone(t *testing.T) {
 	w.sees(command("shop", bson.D{{Key: "drop", Value: "tmpaB3xY.rename"}}))
 	if st := w.State(); len(st.Touched) != 1 || st.Touched[0].NS != oplog.Namespace("shop.tmpaB3xY.rename") {
 		t.Errorf("another one dropped: %+v", st.Touched)
+	}
+}
+
+// TestTemporaryOfTheLink: a collection with the name of a temporary one that the link has made stays open if something else writes to it, then
+// drops it, or renames it away: the target does not have it any more.
+func TestTemporaryOfTheLink(t *testing.T) {
+	t.Parallel()
+	const mine = "tmp.agg_out.sums" // applications may choose such names
+	for name, gone := range map[string]bson.D{
+		"dropped": command("shop", bson.D{{Key: "drop", Value: mine}}),
+		"renamed": renamed(mine, "c"),
+	} {
+		w := newWatched(t, guard.State{})
+		w.sees(crud("i", "shop."+mine, 1))
+		w.sees(gone)
+		st := w.State()
+		if i := slices.IndexFunc(st.Touched, func(t guard.Touched) bool { return t.NS == "shop."+mine }); i < 0 || st.Touched[i].Count != 2 {
+			t.Errorf("%s: %+v", name, st.Touched)
+		}
+	}
+}
+
+// TestTemporaryAfterRestart: it stays known in the metadata that something else has made a temporary collection. One that an earlier release
+// has recorded may be the link's.
+func TestTemporaryAfterRestart(t *testing.T) {
+	t.Parallel()
+	const temp = "tmpaB3xZ.renameCollection"
+	w := newWatched(t, guard.State{})
+	w.sees(command("shop", bson.D{{Key: "create", Value: temp}}))
+	st := w.State()
+	store := guard.Store{Target: target(t), DB: "replicator", Link: "dr"}
+	must.Succeed(t, store.Write(t.Context(), &st, true))
+	read := must.Get(store.Read(t.Context()))(t)
+	for made, want := range map[bool]int{true: 1, false: 2} {
+		from := *read
+		from.Touched = slices.Clone(read.Touched)
+		from.Touched[0].Made = from.Touched[0].Made && made
+		again := newWatched(t, from)
+		again.n = 10
+		again.sees(renamed(temp, "c"))
+		if st := again.State(); len(st.Touched) != want || st.Total() != 2 {
+			t.Errorf("made %t: %+v", made, st.Touched)
+		}
 	}
 }

@@ -50,6 +50,8 @@ type Touched struct {
 	// Twice is how many of Count another namespace counts as well: renames to this one.
 	Twice       int64
 	First, Last time.Time
+	// Made means that the first one made it, as a temporary collection. One that was there before may be the link's.
+	Made bool
 	// Until is the timestamp of the entry of the last one. Walls do not order writes: after a failover
 	// they are of another clock.
 	Until bson.Timestamp
@@ -189,9 +191,9 @@ func (s *State) find(ns oplog.Namespace) (i int, found bool) {
 	return slices.BinarySearchFunc(s.Touched, ns, func(t Touched, ns oplog.Namespace) int { return cmp.Compare(t.NS, ns) })
 }
 
-// forget forgets a namespace which is gone, and will not come again.
+// forget forgets a namespace which something else has made, and which is gone, and will not come again.
 func (s *State) forget(ns oplog.Namespace) (was Touched) {
-	if i, found := s.find(ns); found {
+	if i, found := s.find(ns); found && s.Touched[i].Made {
 		was = s.Touched[i]
 		s.Touched = slices.Delete(s.Touched, i, i+1)
 	}
@@ -219,7 +221,8 @@ func (s *State) touch(ns, source oplog.Namespace, w *Write, copied Copy, twice b
 		s.MoreLast, s.MoreUntil = at, until
 		return
 	case !found:
-		s.Touched = slices.Insert(s.Touched, i, Touched{NS: ns, Source: source, First: at})
+		made := oplog.IsTemporary(ns.Collection()) && (w.Kind == oplog.CommandCreate.String() || ns == w.To)
+		s.Touched = slices.Insert(s.Touched, i, Touched{NS: ns, Source: source, First: at, Made: made})
 	}
 	t := &s.Touched[i]
 	t.Count++

@@ -194,6 +194,7 @@ const (
 	fieldSource       = "source"
 	fieldCount        = "count"
 	fieldTwice        = "twice"
+	fieldMade         = "made"
 	fieldFirst        = "first"
 	fieldLast         = "last"
 	fieldCopying      = "copying"
@@ -260,6 +261,9 @@ func (s *State) append(dst []byte) []byte {
 		dst = bsoncore.AppendInt64Element(dst, fieldCount, t.Count)
 		if t.Twice > 0 {
 			dst = bsoncore.AppendInt64Element(dst, fieldTwice, t.Twice)
+		}
+		if t.Made {
+			dst = bsoncore.AppendBooleanElement(dst, fieldMade, true)
 		}
 		dst = appendTime(appendTime(dst, fieldFirst, t.First), fieldLast, t.Last)
 		dst = bsoncore.AppendTimestampElement(dst, fieldUntil, t.Until.T, t.Until.I)
@@ -369,6 +373,7 @@ func readState(doc bson.Raw) (State, error) {
 		t := Touched{
 			NS: oplog.Namespace(sub.Text(fieldNS)), Source: oplog.Namespace(sub.Text(fieldSource)), Count: sub.Int64(fieldCount),
 			First: timeOf(sub, fieldFirst), Last: timeOf(sub, fieldLast), Copying: sub.Bool(fieldCopying),
+			Made: sub.Has(fieldMade) && sub.Bool(fieldMade),
 		}
 		if sub.Has(fieldTwice) {
 			t.Twice = sub.Int64(fieldTwice)
