@@ -208,7 +208,9 @@ func (g *Guard) see(ctx context.Context, r oplog.Reply) error {
 		g.tell(&found[i])
 	}
 	if st := g.watch.State(); len(found) > 0 && g.cfg.Mode == Stop && !errors.Is(err, lease.ErrFenced) {
-		return st.Err() // Were the state not stored, the next leader finds them again.
+		if foreign := st.Err(); foreign != nil {
+			return foreign // Were the state not stored, the next leader finds them again.
+		}
 	}
 	return err
 }
