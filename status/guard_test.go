@@ -53,3 +53,16 @@ func TestNewestForeignWrite(t *testing.T) {
 		})
 	}
 }
+
+// TestRenameIsOneForeignWrite: a write that two namespaces count is one; it stays one if the namespace that counts it first is dealt with.
+func TestRenameIsOneForeignWrite(t *testing.T) {
+	t.Parallel()
+	touched := []guard.Touched{{NS: "store.a", Source: "shop.a", Count: 2}, {NS: "store.b", Source: "shop.b", Count: 2, Twice: 1}, {NS: "store.c", Source: "shop.c", Count: 1, Twice: 1}}
+	for from, want := range []string{"to the target: 3 writes to ", "to the target: 1 write to ", "to the target: 1 write to "} {
+		s := Snapshot{State: string(monitor.Failed)}
+		addGuard(&s, &monitor.Snapshot{Guard: &guard.Status{Mode: guard.Alarm, State: guard.State{Touched: touched[from:]}}})
+		if text, _ := foreign(&s); !strings.Contains(text, want) {
+			t.Errorf("from %d: %s", from, text)
+		}
+	}
+}

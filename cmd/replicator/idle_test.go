@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
@@ -69,4 +70,37 @@ func (*waiting) Ask(context.Context, request.Ask) (request.Record, error) {
 func (w *waiting) Get(context.Context, string) (request.Record, error) {
 	w.then()
 	return request.Record{ID: "1", State: request.Asked}, nil
+}
+
+// toldIdle is where a command complains; it ends the command once that has said that no process runs the link.
+type toldIdle struct {
+	bytes.Buffer
+	end context.CancelFunc
+}
+
+// Write implements io.Writer.
+func (w *toldIdle) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if strings.Contains(w.String(), "No process runs link l: this waits") {
+		w.end()
+	}
+	return n, err
+}
+
+// TestCommandsSayIdle: repair and resync say it.
+func TestCommandsSayIdle(t *testing.T) {
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, Moods: oneRun})
+	store := must.Get(checkpoint.New(checkpoint.Config{Target: client.Open(t, driver.Config{URI: set.URI()}), Link: "l"}))(t)
+	at := oplog.NewOpTime(100, 1, 1)
+	must.Succeed(t, store.Create(t.Context(), checkpoint.State{Writers: 1, Applied: at, AppliedWall: 100_000, FetchFrom: at, Source: checkpoint.Source{SetName: "rs0"}}))
+	for _, args := range [][]string{{"repair", "--id=1", "--apply"}, {"resync"}} {
+		ctx, end := context.WithTimeout(t.Context(), time.Minute)
+		said := toldIdle{end: end}
+		code := execute(cli.Ends{Soft: ctx, Hard: ctx}, append(args, "--namespace=shop.a", "--link=l", "--target="+set.URI()), nil, new(bytes.Buffer), &said)
+		if text := said.String(); code != cli.ExitUnexpected || strings.Count(text, "No process runs link l: this waits") != 1 {
+			t.Errorf("%s: code %d, %s", args[0], code, text)
+		}
+		end()
+	}
 }
