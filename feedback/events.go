@@ -59,14 +59,14 @@ func (e Failed) LogValue() slog.Value {
 		attrs = append(attrs, slog.Int(keyMember, e.MemberID))
 	}
 	attrs = append(attrs, slog.String(keyError, e.Err.Error()))
-	if hint := e.hint(); hint != "" {
+	if hint := e.Hint(); hint != "" {
 		attrs = append(attrs, slog.String(keyHint, hint))
 	}
 	return slog.GroupValue(attrs...)
 }
 
-// hint returns the remedy for an error that does not pass by itself.
-func (e Failed) hint() string {
+// Hint returns the remedy for an error that does not pass by itself, empty for one that may.
+func (e Failed) Hint() string {
 	switch {
 	case servererr.IsNoMember(e.Err):
 		return "add the member to the source's configuration, or report by a document, or not at all"

@@ -187,7 +187,7 @@ func TestRemovedMember(t *testing.T) {
 		t.Fatalf("events: %v", events)
 	}
 	failed, ok := events[1].(Failed)
-	if !ok || !errors.Is(failed.Err, &servererr.Error{Code: servererr.NodeNotFound}) || !strings.Contains(failed.hint(), "add the member") {
+	if !ok || !errors.Is(failed.Err, &servererr.Error{Code: servererr.NodeNotFound}) || !strings.Contains(failed.Hint(), "add the member") {
 		t.Errorf("event: %v", events[1].LogValue())
 	}
 	after := must.Get(ReadConfig(ctx, p))(t)

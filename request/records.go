@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // Ask is a request to be made.
@@ -74,8 +75,9 @@ func (s *Store) store(ctx context.Context, r Record, within time.Duration) (Reco
 			if err := s.room(ctx, &r); err != nil { // again: a former primary may have given a number that is used
 				return err
 			}
-			tried = true
-			if err := s.insert(ctx, &r); err != nil {
+			err := s.insert(ctx, &r)
+			tried = tried || !servererr.IsDenied(err) // one that is not allowed has stored nothing
+			if err != nil {
 				return err
 			}
 			stored = true

@@ -16,6 +16,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease"
 )
@@ -329,5 +330,26 @@ func TestRepeatedAsk(t *testing.T) {
 	must.Get(s.Ask(t.Context(), Ask{Kind: Resume}))(t)
 	if list := must.Get(s.List(t.Context()))(t); len(list) != 1 || !to.done {
 		t.Errorf("%+v", list)
+	}
+}
+
+// denying is a target whose user may not write.
+type denying struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (d denying) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if _, err := cmd.Body.LookupErr("update"); err == nil {
+		return nil, servererr.New(servererr.Unauthorized, "planted")
+	}
+	return d.Caller.Call(ctx, cmd)
+}
+
+// TestDeniedAsk: a request that the user may not make is not said to be stored, perhaps.
+func TestDeniedAsk(t *testing.T) {
+	t.Parallel()
+	s := New(links(t, mongo.Caller(denying{newTarget(t)}), "a"))
+	_, err := s.Ask(t.Context(), Ask{Kind: Resume})
+	if !servererr.IsDenied(err) || strings.Contains(err.Error(), "stored") {
+		t.Errorf("%v", err)
 	}
 }

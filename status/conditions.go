@@ -172,6 +172,10 @@ var conditions = []condition{
 		means: "The entries that were read and are not durable on the target take more than `--relay-log`. Nothing is lost or dropped: it grows up to `--spool-bytes`, and only then reading pauses (verdict spool-full).",
 	},
 	{
+		name: "feedback-refused", level: Attention, window: true, holds: feedbackRefused, next: allowFeedback,
+		means: "The source refuses to be told how far the target is (`--feedback`): its configuration has no such member (any more), or the user lacks a privilege. The link continues. Write concerns that wait for the mirror ([runbook](runbook.md#write-concerns-that-wait-for-the-mirror)) are not fulfilled by it. It reports again once the cause is removed.",
+	},
+	{
 		name: "target-waits", level: Attention, window: true, holds: waitsFor("target"),
 		next:  says("Look at the target: db.currentOp(), its disk, its flow control."),
 		means: "A command on the target has had no reply for more than five seconds. The link waits; nothing is lost.",

@@ -378,6 +378,8 @@ type Feedback struct {
 	Host  string     `json:"host,omitempty"`
 	Since *time.Time `json:"since,omitempty"`
 	Error string     `json:"error,omitempty"`
+	// Hint says what to do about an error that does not pass by itself.
+	Hint string `json:"hint,omitempty"`
 }
 
 // Wait is a command that has had no reply for long.

@@ -278,6 +278,20 @@ func relayOff(s *Snapshot) (string, time.Time) {
 	return "The relay log is not written: " + s.RelayOff + ". Entries that were read and are not durable on the target are in memory only.", time.Time{}
 }
 
+// feedbackRefused holds while the source refuses reports for a reason that does not pass by itself.
+func feedbackRefused(s *Snapshot) (string, time.Time) {
+	f := &s.Feedback
+	if f.Hint == "" || f.Since == nil || !s.leads() {
+		return "", time.Time{}
+	}
+	return "The source refuses to be told how far the target is: " + f.Error + ".", *f.Since
+}
+
+// allowFeedback is what to do about it.
+func allowFeedback(s *Snapshot) string {
+	return strings.ToUpper(s.Feedback.Hint[:1]) + s.Feedback.Hint[1:] + " (--feedback)."
+}
+
 // relayOver holds while the relay log is larger than --relay-log.
 func relayOver(s *Snapshot) (string, time.Time) {
 	if s.Spool == nil || s.Spool.RelayBytes == 0 || s.Spool.Bytes <= s.Spool.RelayBytes || !s.leads() {

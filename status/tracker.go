@@ -187,7 +187,7 @@ func (t *Tracker) Observe(e event.Event) {
 	case feedback.Reporting:
 		t.report = Feedback{Mode: e.Mode.String(), State: "reporting", Host: e.Host, Since: &now}
 	case feedback.Failed:
-		t.report = Feedback{Mode: e.Mode.String(), State: "failing", Host: e.Host, Since: &now, Error: e.Err.Error()}
+		t.report = Feedback{Mode: e.Mode.String(), State: "failing", Host: e.Host, Since: &now, Error: e.Err.Error(), Hint: e.Hint()}
 	}
 	if e.Level() < slog.LevelWarn {
 		return

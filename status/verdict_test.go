@@ -15,9 +15,11 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
+	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
@@ -182,6 +184,10 @@ var scenarios = map[string]scenario{
 	"relay-over": in(func(s *monitor.Snapshot, _ time.Time) {
 		s.State, s.RelayBytes, s.Spool = monitor.CatchingUp, 64<<20, &spool.DiskStats{Bytes: 80 << 20, Limit: 64 << 30}
 	}),
+	"feedback-refused": func(_ *testing.T, tr *Tracker, p *fakePipeline) {
+		p.set(steadily)
+		tr.Observe(feedback.Failed{Mode: feedback.Member, MemberID: 3, Host: "a:1", Err: servererr.New(servererr.NodeNotFound, "the set's configuration has no member 3")})
+	},
 	"target-waits": in(waiting("target", false)),
 	"source-waits": in(waiting("source", false)),
 	"clocks": in(func(s *monitor.Snapshot, _ time.Time) {

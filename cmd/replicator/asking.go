@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"time"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/pipeline/failure"
@@ -47,7 +48,7 @@ func (f *askFlags) askAlone(ctx context.Context, out cli.Output, kind request.Ki
 		return err
 	}
 	defer release()
-	return f.ask(ctx, out, request.New(store), kind, nil)
+	return f.ask(ctx, out, store, kind, nil)
 }
 
 // board is where requests are made: *request.Store.
@@ -62,7 +63,8 @@ type board interface {
 const askPoll = 500 * time.Millisecond
 
 // ask makes a request, and prints its outcome.
-func (f *askFlags) ask(ctx context.Context, out cli.Output, requests board, kind request.Kind, args json.RawMessage) error {
+func (f *askFlags) ask(ctx context.Context, out cli.Output, store *checkpoint.Store, kind request.Kind, args json.RawMessage) error {
+	requests := request.New(store)
 	r, err := requests.Ask(ctx, request.Ask{Kind: kind, By: operator(), Why: f.Why, Args: args})
 	switch {
 	case errors.Is(err, request.ErrInvalid):
@@ -73,11 +75,11 @@ func (f *askFlags) ask(ctx context.Context, out cli.Output, requests board, kind
 	if f.NoWait {
 		return f.say(out, &r, "asked for. A process that runs the link acts on it within seconds, otherwise the next one that does")
 	}
-	return f.await(ctx, out, requests, r)
+	return f.await(ctx, out, requests, newIdleNote(store, out), r)
 }
 
 // await waits until a request is closed.
-func (f *askFlags) await(ctx context.Context, out cli.Output, requests board, r request.Record) error {
+func (f *askFlags) await(ctx context.Context, out cli.Output, requests board, idle idleNote, r request.Record) error {
 	limited, cancel := context.WithTimeout(ctx, f.Within)
 	defer cancel()
 	tick := time.NewTicker(askPoll)
@@ -92,6 +94,9 @@ func (f *askFlags) await(ctx context.Context, out cli.Output, requests board, r 
 		case err == nil && !now.Open():
 			return f.closed(out, &now)
 		case err == nil:
+			if now.Outcome == "" {
+				idle.look(limited)
+			}
 			if r = now; now.Outcome != shown {
 				shown = now.Outcome
 				if err := f.say(out, &now, now.Outcome); err != nil {

@@ -50,11 +50,17 @@ func (c *cutCommand) Run(ctx context.Context, out cli.Output) error {
 
 // next asks for a cut, and prints it.
 func (c *cutCommand) next(ctx context.Context, out cli.Output, store *checkpoint.Store) error {
+	if isIdle(ctx, store) {
+		out.Complain("No process runs link %s: it makes no cut until replicator run does. Waiting %s.", c.Link, c.Timeout)
+	}
 	cut, err := request.New(store).NextCut(ctx, operator(), c.Why, c.Timeout, func(why string) {
 		out.Complain("%s: cut: %s.", c.Link, printable.Text(why))
 	})
 	switch {
 	case errors.Is(err, request.ErrNoCut):
+		if of := errors.Unwrap(err); of != nil {
+			err = of // without the package and the link
+		}
 		return &cli.Error{
 			Err: fmt.Errorf("cut of link %s: %s", c.Link, printable.Text(err.Error())), Code: cli.ExitUnexpected,
 			Hint: "docs/reading-the-target.md says when a link makes no cut. Without --wait the newest one that there is gets printed.",

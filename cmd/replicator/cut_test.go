@@ -36,7 +36,7 @@ func TestCut(t *testing.T) {
 	}
 	said(t, cli.ExitOK, `paused`, environ, "pause", "--why=new disks")
 	said(t, cli.ExitOK, `cut +done: the target at \d+:\d+ is the source as of \d+:\d+ t\d+ +by .*@.*: a report`, environ, "events")
-	said(t, cli.ExitUnexpected, `cut of link test: .*: no consistent cut: the link is paused, since .* by .*@.*, and makes no cuts: resume it first\n`, environ, "cut", "--wait")
+	said(t, cli.ExitUnexpected, `cut of link test: no consistent cut: the link is paused, since .* by .*@.*, and makes no cuts: resume it first\n`, environ, "cut", "--wait")
 	said(t, cli.ExitOK, `resumed`, environ, "resume")
 	l.drain()
 	if code := l.end(); code != cli.ExitOK {

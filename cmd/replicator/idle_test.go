@@ -42,6 +42,26 @@ func TestIdle(t *testing.T) {
 		t.Error("its process has ended")
 	}
 
+	const told = "No process runs link l: "
+	for name, f := range map[string]func(cli.Output) error{
+		"pause": func(out cli.Output) error {
+			f := askFlags{linkFlags: linkFlags{Link: "l"}, Within: 3 * askPoll}
+			return f.ask(t.Context(), out, store, request.Pause, nil)
+		},
+		"cut": func(out cli.Output) error {
+			c := cutCommand{linkFlags: linkFlags{Link: "l"}, Timeout: time.Second}
+			return c.next(t.Context(), out, store)
+		},
+	} {
+		var complaints bytes.Buffer
+		if err := f(cli.Output{Results: new(bytes.Buffer), Complaints: &complaints}); err == nil || strings.Count(err.Error(), "link l")+strings.Count(err.Error(), `link "l"`) != 1 {
+			t.Errorf("%s ends with %v", name, err)
+		}
+		if text := complaints.String(); strings.Count(text, told) != 1 {
+			t.Errorf("%s says %q", name, text)
+		}
+	}
+
 	var complaints bytes.Buffer
 	out := cli.Output{Results: new(bytes.Buffer), Complaints: &complaints}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -55,7 +75,7 @@ func TestIdle(t *testing.T) {
 	if err := w.run(ctx, make([]request.RepairArgs, 2), false); err == nil {
 		t.Error("it has ended")
 	}
-	if text := complaints.String(); strings.Count(text, "No process runs link l: this waits until replicator run does.") != 1 {
+	if text := complaints.String(); strings.Count(text, told) != 1 {
 		t.Errorf("it says %q", text)
 	}
 }

@@ -98,9 +98,9 @@ func (c *leaseExecCommand) with(ctx context.Context, out cli.Output, e *locks.El
 
 // notRun explains why the command was not run: the holder of the lock, if the target returns it.
 func (c *leaseExecCommand) notRun(ctx context.Context, e *locks.Elect, err error) error {
-	hint := "Check that the target can be reached and is written to. Nothing was run."
-	if code := explainedCode(err); code == cli.ExitConnect {
-		hint = "Check the addresses, user name, password and privileges (docs/privileges.md). Nothing was run."
+	code, hint := notRun, "Check that the target can be reached and is written to. Nothing was run."
+	if explainedCode(err) == cli.ExitConnect {
+		code, hint = cli.ExitConnect, "Check the addresses, user name, password and privileges (docs/privileges.md). Nothing was run."
 	}
 	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.TTL)
 	defer cancel()
@@ -108,10 +108,10 @@ func (c *leaseExecCommand) notRun(ctx context.Context, e *locks.Elect, err error
 	for _, r := range list {
 		if failed == nil && r.Name == c.Name {
 			err = fmt.Errorf("%w: %s", err, printable.Text(r.String()))
-			hint = "Without --wait it waits until the lock is released."
+			code, hint = notRun, "Without --wait it waits until the lock is released."
 		}
 	}
-	return &cli.Error{Err: fmt.Errorf("the command was not run: %w", err), Code: notRun, Hint: hint}
+	return &cli.Error{Err: fmt.Errorf("the command was not run: %w", err), Code: code, Hint: hint}
 }
 
 func explainedCode(err error) int {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/lease/locks"
 	"github.com/oplogrep/replicator/lease/locks/lockstest"
@@ -83,5 +85,20 @@ func TestLeaseExecTold(t *testing.T) {
 	}
 	if store.Record("k").IsLocked() {
 		t.Error("the lock is not released")
+	}
+}
+
+// TestLeaseExecDenied: that the target refuses access has the exit code of that.
+func TestLeaseExecDenied(t *testing.T) {
+	t.Parallel()
+	e := locks.NewElect(locks.ElectConfig{Store: lockstest.NewMemory(), TTL: time.Second})
+	defer e.Close()
+	c := leaseExecCommand{Name: "k", TTL: time.Second}
+	for code, why := range map[int]error{
+		cli.ExitConnect: fmt.Errorf("lock: %w", servererr.New(servererr.Unauthorized, "planted")), cli.ExitUnexpected: errors.New("planted"),
+	} {
+		if coded, ok := errors.AsType[*cli.Error](c.notRun(t.Context(), e, why)); !ok || coded.Code != code {
+			t.Errorf("%v: code %d, want %d", why, coded.Code, code)
+		}
 	}
 }

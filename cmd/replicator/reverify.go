@@ -30,5 +30,5 @@ func (c *reverifyCommand) Run(ctx context.Context, out cli.Output) error {
 		return err
 	}
 	defer release()
-	return c.ask(ctx, out, request.New(store), request.Verify, args)
+	return c.ask(ctx, out, store, request.Verify, args)
 }

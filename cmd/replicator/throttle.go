@@ -52,7 +52,7 @@ func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	switch {
 	case applies != nil:
-		return c.ask(ctx, out, store, request.Throttle, applies)
+		return c.ask(ctx, out, link, request.Throttle, applies)
 	case !copies:
 		return c.show(ctx, out, store)
 	}
