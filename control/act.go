@@ -249,9 +249,15 @@ func hasAll(names []oplog.Namespace, all []request.Resync) bool {
 	})
 }
 
+// copyStates says how far the copy of a collection is.
+var copyStates = map[string]string{
+	request.Asked: "waits to be copied", request.Copying: "is being copied", request.Joining: "is copied, and the oplog is applied to the copy",
+	request.Failed: "could not be copied",
+}
+
 // follow sums up how far the copies of collections are.
 func follow(names []oplog.Namespace, all []request.Resync) (state, outcome string) {
-	var failed, open []string
+	var failed, open, notes []string
 	for _, ns := range names {
 		now := request.Resync{NS: ns, State: request.Failed, Why: "the request was removed"}
 		for _, one := range all {
@@ -259,7 +265,7 @@ func follow(names []oplog.Namespace, all []request.Resync) (state, outcome strin
 				now = one
 			}
 		}
-		text := string(ns) + " is " + now.State
+		text := string(ns) + " " + cmp.Or(copyStates[now.State], "is "+now.State)
 		if now.Why != "" {
 			text += ": " + now.Why
 		}
@@ -268,6 +274,8 @@ func follow(names []oplog.Namespace, all []request.Resync) (state, outcome strin
 			failed = append(failed, text)
 		case now.Open():
 			open = append(open, text)
+		case now.Why != "":
+			notes = append(notes, "; "+string(ns)+": "+now.Why)
 		}
 	}
 	switch {
@@ -276,7 +284,7 @@ func follow(names []oplog.Namespace, all []request.Resync) (state, outcome strin
 	case len(failed) > 0:
 		return request.Failed, strings.Join(failed, "; ")
 	}
-	return request.Done, fmt.Sprintf("%d of %d collections are the same as the source's again", len(names), len(names))
+	return request.Done, fmt.Sprintf("%d of %d collections are the same as the source's again", len(names), len(names)) + strings.Join(notes, "")
 }
 
 func (c *Controller) level(ctx context.Context, r *request.Record) error {

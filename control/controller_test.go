@@ -333,7 +333,7 @@ func TestActs(t *testing.T) {
 		}
 		d.set(func() { d.all.Resync[0].State, d.all.Resync[0].Why = request.Failed, "gone" })
 		pass(2 * time.Second)
-		if got := d.records[7]; got.State != request.Failed || got.Outcome != "d.c is failed: gone" {
+		if got := d.records[7]; got.State != request.Failed || got.Outcome != "d.c could not be copied: gone" {
 			t.Errorf("%+v", got)
 		}
 		h.Release()

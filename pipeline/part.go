@@ -11,6 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
@@ -54,7 +55,7 @@ func (c *Config) whole() part {
 func (p *Pipeline) newResyncs() *resync.Manager {
 	cfg := resync.Config{
 		Link: p.cfg.Link, MetaDB: p.cfg.MetaDB, Target: p.target, Store: p.store, Requests: p.requests, Scope: p.cfg.Scope, Off: p.cfg.part != nil,
-		Acquire: p.acquire, Position: p.monitor.Position, Runner: p.newPart, Parallel: memory.Parts(p.cfg.Memory), Observer: p.cfg.Observer,
+		Acquire: p.acquire, Position: p.monitor.Position, Runner: p.newPart, Parallel: memory.Parts(p.cfg.Memory), Has: p.has, Observer: p.cfg.Observer,
 	}
 	if p.cfg.Copy.SpoolDir == "" {
 		cfg.Unable = initialsync.ErrNoSpool
@@ -63,6 +64,16 @@ func (p *Pipeline) newResyncs() *resync.Manager {
 		cfg.Locks = p.newJobs("resync")
 	}
 	return resync.New(cfg)
+}
+
+// has reports whether the target has a collection, given by its name at the source.
+func (p *Pipeline) has(ctx context.Context, ns oplog.Namespace) (bool, error) {
+	to, mirrored := p.cfg.Scope.Target(ns)
+	if !mirrored {
+		return false, fmt.Errorf("%s is not mirrored", ns)
+	}
+	docs, err := catalog.List(ctx, p.target, to.DB(), to.Collection())
+	return len(docs) > 0, err
 }
 
 // newJobs creates the named locks of a kind of job on this link.

@@ -45,6 +45,8 @@ type Config struct {
 	Runner func(Part) (Runner, error)
 	// Parallel is how many parts run concurrently. Zero means 1.
 	Parallel int
+	// Has reports whether the target has a collection, given by its name at the source. May be nil.
+	Has      func(ctx context.Context, ns oplog.Namespace) (bool, error)
 	Observer event.Observer
 }
 

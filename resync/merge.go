@@ -157,7 +157,7 @@ func (m *Manager) advance(ctx, soft context.Context, r *run, until oplog.OpTime)
 func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run, here *checkpoint.State) error {
 	answered, err := m.isAnswered(ctx, r, here)
 	if err == nil && !answered {
-		err = m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Done, "")
+		err = m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Done, m.outcome(ctx, r.part.NS))
 	}
 	if err != nil {
 		return err
@@ -167,6 +167,18 @@ func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run, h
 	m.unlock(r.part.NS)
 	m.cfg.Observer.Tell(Ended{NS: r.part.NS})
 	return m.remove(ctx, r.part.Link)
+}
+
+// outcome is what there is to say of a collection that is exact: the source has none of that name if the target has none. It may have been
+// dropped there, or an operator has asked for another name than intended.
+func (m *Manager) outcome(ctx context.Context, ns oplog.Namespace) string {
+	if m.cfg.Has == nil {
+		return ""
+	}
+	if has, err := m.cfg.Has(ctx, ns); has || err != nil { // informational only
+		return ""
+	}
+	return "the source has no such collection"
 }
 
 // isAnswered reports whether the answer to a request was stored before, and its reply was lost: the link has the collection again, or a

@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/request"
 )
@@ -177,4 +178,30 @@ func TestResyncList(t *testing.T) {
 			t.Errorf("%v\ngot\n%swant\n%s", err, &got, want)
 		}
 	}
+}
+
+// TestResyncNothing: a collection that the source does not have, as with a mistyped name, is said not to exist.
+func TestResyncNothing(t *testing.T) {
+	t.Parallel()
+	source := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "src", Seed: 1})
+	target := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "dst", Seed: 2})
+	fill(t, source, "shop", "a", 3)
+	flags, _ := copies(t, source, target)
+	l := startLink(t, flags...)
+	awaitLink(l)
+	l.await("verdict", "to", "steady")
+	for name, want := range map[string]string{"nope": "again: the source has no such collection", "a": "again"} {
+		c := startCommand(t, nil, "resync", "--link=test", "--namespace=shop."+name, "--target="+target.URI())
+		c.see("shop." + name + " is the same as the source's " + want)
+		if code := c.end(); code != cli.ExitOK {
+			t.Errorf("%s: code %d", name, code)
+		}
+	}
+	c := startCommand(t, nil, "events", "--link=test", "--target="+target.URI())
+	c.see("the source's again; shop.nope: the source has no such collection")
+	c.end()
+	c = startCommand(t, nil, "events", "--link=test", "--target="+target.URI())
+	c.see("the source's again  ") // of the other, as it is there
+	c.end()
+	l.drain()
 }
