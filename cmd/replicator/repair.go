@@ -152,6 +152,9 @@ func (w *repairWork) print(out cli.Output, c *repairCommand) error {
 		fmt.Fprintf(&text, "not repaired: %s\n", printable.Text(o.text))
 		fmt.Fprintf(&text, "  %s\n", printable.Text(o.remedy(c.Link)))
 	}
+	if w.stored && len(w.others) > 0 {
+		fmt.Fprintf(&text, "These stay listed until their collections are compared again: replicator verify --link %s --source … --target …\n", c.Link)
+	}
 	if w.unlisted > 0 {
 		fmt.Fprintf(&text, "not repaired: %d differences that are counted only\n", w.unlisted)
 		fmt.Fprintf(&text, "  replicator verify --link %s --source … --target … --json names them, for --from\n", c.Link)

@@ -113,7 +113,7 @@ func TestRepairVerified(t *testing.T) {
 	}
 	var out bytes.Buffer
 	must.Succeed(t, w.print(cli.Output{Results: &out}, &repairCommand{linkFlags: linkFlags{Link: "l"}}))
-	if !strings.Contains(out.String(), "106 differences that are counted only") {
+	if !strings.Contains(out.String(), "106 differences that are counted only") || !strings.Contains(out.String(), "compared again: replicator verify --link l ") {
 		t.Error(out.String())
 	}
 }

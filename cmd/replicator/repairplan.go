@@ -25,6 +25,8 @@ type repairWork struct {
 	others []otherWork
 	// unlisted counts differences of which is not known where they are.
 	unlisted int64
+	// stored means that they are those that the link has stored: they stay until a later comparison.
+	stored bool
 }
 
 // namespaceWork are documents of a collection.
@@ -123,7 +125,7 @@ func parseRepairs(in io.Reader) (*repairWork, error) {
 
 // verifiedRepairs lists the documents that the stored verification of a link has found different.
 func verifiedRepairs(st *standing.Standing) *repairWork {
-	w := &repairWork{}
+	w := &repairWork{stored: true}
 	known, seen := map[string]*namespaceWork{}, map[string]bool{}
 	w.unlisted = st.Differences
 	for i := range st.Differing {
