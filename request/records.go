@@ -75,12 +75,11 @@ func (s *Store) store(ctx context.Context, r Record, within time.Duration) (Reco
 			if err := s.room(ctx, &r); err != nil { // again: a former primary may have given a number that is used
 				return err
 			}
-			err := s.insert(ctx, &r)
-			tried = tried || !servererr.IsDenied(err) // one that is not allowed has stored nothing
-			if err != nil {
+			if err := s.insert(ctx, &r); err != nil {
+				tried = tried || !servererr.IsDenied(err) // one that is not allowed has stored nothing
 				return err
 			}
-			stored = true
+			tried, stored = true, true
 		}
 		now, err := s.get(ctx, r.ID)
 		if err == nil {
