@@ -235,6 +235,32 @@ func (s *State) touch(ns, source oplog.Namespace, w *Write, copied Copy, twice b
 	}
 }
 
+// dropped forgets a namespace that the link has dropped, unless for a copy, whose end decides that.
+func (s *State) dropped(ns oplog.Namespace) {
+	if i, found := s.find(ns); found && !s.Touched[i].Copying {
+		s.Touched = slices.Delete(s.Touched, i, i+1)
+	}
+}
+
+// renamed gives a namespace that the link has renamed its new name, in place of one that had it, whose documents are gone. It is mirrored from
+// source, or not at all if that is empty.
+func (s *State) renamed(from, to, source oplog.Namespace, copied Copy) {
+	was, touched := Touched{}, false
+	if i, found := s.find(from); found {
+		was, touched = s.Touched[i], true
+		s.Touched = slices.Delete(s.Touched, i, i+1)
+	}
+	i, found := s.find(to)
+	if found {
+		s.Touched = slices.Delete(s.Touched, i, i+1)
+	}
+	if !touched || source == "" {
+		return
+	}
+	was.NS, was.Source, was.Copying, was.During = to.Clone(), source.Clone(), false, copied.Asked
+	s.Touched = slices.Insert(s.Touched, i, was)
+}
+
 // AddGap records a gap.
 func (s *State) AddGap(g Gap) {
 	s.Gaps = slices.Insert(s.Gaps, 0, g)

@@ -259,11 +259,29 @@ func (s *seen) command(op *oplog.Op) error {
 	if err != nil {
 		return err
 	}
-	if !s.w.mirrored(ns) && (to == "" || !s.w.mirrored(to)) || !s.isJudged() || s.w.announced(op.Command.String(), ns, to) {
+	if !s.w.mirrored(ns) && (to == "" || !s.w.mirrored(to)) || !s.isJudged() {
+		return nil
+	}
+	if s.w.announced(op.Command.String(), ns, to) {
+		s.w.follow(op.Command, ns.Series(), to.Series())
 		return nil
 	}
 	s.add(op.Command.String(), ns, to, bson.RawValue{})
 	return nil
+}
+
+// follow takes the foreign writes to a collection that the link drops, or renames, with it.
+func (w *Watch) follow(c oplog.Command, ns, to oplog.Namespace) {
+	switch c { //nolint:exhaustive // All others leave the documents where they are.
+	case oplog.CommandDrop:
+		w.state.dropped(ns)
+	case oplog.CommandRenameCollection:
+		source, mirrored := w.source(to)
+		if !mirrored {
+			source = ""
+		}
+		w.state.renamed(ns, to, source, w.copied(to))
+	}
 }
 
 // add adds a foreign write.

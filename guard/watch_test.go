@@ -20,7 +20,9 @@ import (
 // all mirrors all databases but one, under the same names.
 type all struct{}
 
-func (all) Source(ns oplog.Namespace) (oplog.Namespace, bool) { return ns, ns.DB() != "mine" }
+func (all) Source(ns oplog.Namespace) (oplog.Namespace, bool) {
+	return ns, ns.DB() != "mine" && ns != "shop.mine"
+}
 
 func sessions(link, instance string) []bson.Raw {
 	return []bson.Raw{mongo.SessionID("replicator", link, instance, "0"), mongo.SessionID("replicator", link, instance, "lease")}

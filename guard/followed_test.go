@@ -1,0 +1,123 @@
+package guard_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// TestForeignWritesFollow: what something else has written goes where the link renames it to, and away with what the link drops. Names are
+// those of the present.
+func TestForeignWritesFollow(t *testing.T) {
+	t.Parallel()
+	drop := func(coll string) bson.D { return command("shop", bson.D{{Key: "drop", Value: coll}}) }
+	over := func(from, to string) bson.D {
+		return command("shop", bson.D{{Key: "renameCollection", Value: "shop." + from}, {Key: "to", Value: "shop." + to}, {Key: "dropTarget", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}}})
+	}
+	for _, c := range []struct {
+		name string
+		acts func(own func(command, ns, to string, entry bson.D))
+		want string
+	}{
+		{"renamed", func(own func(string, string, string, bson.D)) {
+			own("renameCollection", "shop.a", "shop.z", renamed("a", "z"))
+		}, "shop.b 1, shop.z 2"},
+		{"renamed twice, and back", func(own func(string, string, string, bson.D)) {
+			own("renameCollection", "shop.a", "shop.y", renamed("a", "y"))
+			own("renameCollection", "shop.b", "shop.a", renamed("b", "a"))
+			own("renameCollection", "shop.y", "shop.b", renamed("y", "b"))
+		}, "shop.a 1, shop.b 2"},
+		{"renamed over another one", func(own func(string, string, string, bson.D)) {
+			own("renameCollection", "shop.a", "shop.b", over("a", "b"))
+		}, "shop.b 2"},
+		{"another one renamed over it", func(own func(string, string, string, bson.D)) {
+			own("renameCollection", "shop.c", "shop.a", over("c", "a"))
+		}, "shop.b 1"},
+		{"renamed to what is not mirrored", func(own func(string, string, string, bson.D)) {
+			own("renameCollection", "shop.a", "shop.mine", renamed("a", "mine"))
+		}, "shop.b 1"},
+		{"dropped", func(own func(string, string, string, bson.D)) { own("drop", "shop.a", "", drop("a")) }, "shop.b 1"},
+		{"buckets dropped", func(own func(string, string, string, bson.D)) {
+			own("drop", "shop.a", "", drop("system.buckets.a"))
+		}, "shop.b 1"},
+		{"another one dropped", func(own func(string, string, string, bson.D)) { own("drop", "shop.c", "", drop("c")) }, "shop.a 2, shop.b 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWatched(t, guard.State{})
+			w.sees(crud("i", "shop.a", 1))
+			w.sees(crud("i", "shop.b", 2))
+			w.sees(crud("i", "shop.a", 3))
+			n := 0
+			c.acts(func(command, ns, to string, entry bson.D) {
+				n++
+				w.expect("", announced("dr", command, ns, to, n))
+				w.expect("", entry)
+				w.expect("", answered("dr", n))
+			})
+			st := w.State()
+			var is []string
+			for _, touched := range st.Touched {
+				if touched.Source != touched.NS {
+					t.Errorf("%s is of %s", touched.NS, touched.Source)
+				}
+				is = append(is, fmt.Sprintf("%s %d", touched.NS, touched.Count))
+			}
+			if got := strings.Join(is, ", "); got != c.want {
+				t.Errorf("open are %q, want %q", got, c.want)
+			}
+			if st.Total() != 3 {
+				t.Errorf("%d writes", st.Total())
+			}
+		})
+	}
+}
+
+// follows looks at the copies that are made now, and checks what is open.
+func (w *watched) follows(want string) {
+	w.t.Helper()
+	st := w.State()
+	st.Copies(w.copied)
+	w.Reset(st)
+	var is []string
+	for _, touched := range st.Touched {
+		is = append(is, string(touched.NS))
+		if touched.Copying {
+			is = append(is, "copied")
+		}
+	}
+	if got := strings.Join(is, " "); got != want {
+		w.t.Errorf("open are %q, want %q", got, want)
+	}
+}
+
+// TestForeignWritesFollowCopy: a copy does not settle what was renamed to its name meanwhile, and the drop that a copy begins with
+// does not settle what its end does.
+func TestForeignWritesFollowCopy(t *testing.T) {
+	t.Parallel()
+	asked := time.UnixMilli(1000).UTC()
+	var copying guard.Copy
+	w := newWatched(t, guard.State{})
+	w.copied = func(oplog.Namespace) guard.Copy { return copying }
+	w.sees(crud("i", "shop.a", 1))
+	copying = guard.Copy{Asked: asked}
+	w.follows("shop.a copied")
+	w.expect("", announced("dr", "drop", "shop.a", "", 1))
+	w.expect("", command("shop", bson.D{{Key: "drop", Value: "a"}}))
+	w.follows("shop.a copied")
+	w.expect("", announced("dr", "renameCollection", "shop.a", "shop.b", 2))
+	w.expect("", renamed("a", "b"))
+	w.follows("shop.b")
+	copying = guard.Copy{}
+	w.follows("shop.b")
+	copying = guard.Copy{Asked: asked.Add(time.Second)}
+	w.follows("shop.b copied")
+	copying = guard.Copy{}
+	w.follows("")
+}
