@@ -41,7 +41,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 			MetaDB: p.cfg.MetaDB, Link: p.cfg.whole().link,
 			NewCommands: func(context.Context) (initialsync.Commands, error) {
 				cfg := p.commands()
-				cfg.Target, cfg.Fence, cfg.Catalog, cfg.Placed = p.target, link, cat, true
+				cfg.Target, cfg.Fence, cfg.Catalog, cfg.Placed, cfg.Copier = p.target, link, cat, true, true
 				e, err := ddl.New(cfg)
 				return copyCommands{e}, err
 			},

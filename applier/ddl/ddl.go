@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -64,6 +65,8 @@ type Config struct {
 	// be newer. A missing collection is one that the source had dropped before it could
 	// be copied: the log drops it too.
 	Placed bool
+	// Copier says that the caller makes a copy, and itself leaves out views that the target refuses: Apply returns the refusal.
+	Copier bool
 	// Shared says that other executors concurrently change other collections in the same
 	// databases of the target: whatever belongs to a whole database is left unchanged.
 	Shared bool
@@ -233,8 +236,8 @@ func (e *Executor) step(op *oplog.Op, mode Mode) *step {
 // write to a system.views. Its effects are majority-committed on the target when it
 // returns. Errors: *oplog.EntryError for an operation that cannot be mirrored,
 // *DivergedError for a target that differs from the log, *ResyncError for a collection
-// that has to be copied, *UniqueError for a unique index that cannot be built, and the
-// target's.
+// that has to be copied, *UniqueError for a unique index that cannot be built, *OptionError for
+// options of a collection that the target does not accept, and the target's.
 func (e *Executor) Apply(ctx context.Context, op *oplog.Op, mode Mode) error {
 	if mode != Once && mode != Maybe && mode != Copied {
 		return fmt.Errorf("ddl: apply %s: unknown mode %d", op.OpTime, mode)
@@ -356,6 +359,8 @@ func (s *step) wrap(ns oplog.Namespace, err error) error {
 		return err
 	case contradicts(err):
 		return s.diverged(ns, "%v", err)
+	case s.hasOptions() && says(err, servererr.IsNotUnderstood):
+		return &OptionError{OpTime: s.op.OpTime, Name: s.name(), NS: ns, Err: err}
 	case ns == "":
 		return fmt.Errorf("ddl: %s of %s: %w", s.name(), s.op.OpTime, err)
 	}

@@ -129,7 +129,7 @@
 // that names the view.
 //
 // A view whose definition is invalid at the source is left out, and so is one that the
-// target refused when it was copied. The whole definition is stored in "deferred"
+// target refuses because of its definition, at any time. The whole definition is stored in "deferred"
 // ([LeftView]), because the log may change only a part of it, and so that the status can
 // report it.
 //

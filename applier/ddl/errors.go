@@ -76,6 +76,30 @@ func (e *IndexError) Error() string {
 // Unwrap returns the target's refusal.
 func (e *IndexError) Unwrap() error { return e.Err }
 
+// OptionError reports a create or collMod with an option, or a value of one, that the target does not accept, as one of an older version or
+// feature compatibility version. None of the command was executed.
+type OptionError struct {
+	OpTime oplog.OpTime
+	// Name is the command's name.
+	Name string
+	// NS is the target's collection.
+	NS oplog.Namespace
+	// Err is the target's refusal.
+	Err error
+}
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("ddl: %s %s of %s: the target does not accept its options: %v", e.Name, e.NS, e.OpTime, e.Err)
+}
+
+// Unwrap returns the target's refusal.
+func (e *OptionError) Unwrap() error { return e.Err }
+
+// hasOptions reports whether the operation is a command with options of a collection.
+func (s *step) hasOptions() bool {
+	return s.op.Kind == oplog.KindCommand && (s.op.Command == oplog.CommandCreate || s.op.Command == oplog.CommandCollMod)
+}
+
 func (s *step) diverged(ns oplog.Namespace, format string, args ...any) error {
 	return &DivergedError{OpTime: s.op.OpTime, Name: s.name(), NS: ns, What: fmt.Sprintf(format, args...)}
 }

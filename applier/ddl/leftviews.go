@@ -12,11 +12,12 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // LeftView is a view that the target does not have: its definition is invalid at the
-// source, or the target refused it when it was copied. It is stored in the metadata, with
+// source, or the target refused it. It is stored in the metadata, with
 // the deferred specs, so that every process of the link can report it, and can create the
 // view once the log changes a part of its definition.
 type LeftView struct {
@@ -193,14 +194,14 @@ func (e *Executor) LeaveView(ctx context.Context, db string, def bson.Raw, why s
 	return nil
 }
 
-// settleView records the outcome for a view that was left out and now has the definition
-// def: err is nil if it was created. If the target refused its earlier definition,
-// another refusal is not an error; if the source could not use that definition, the view is
-// treated as new.
-func (s *step) settleView(ctx context.Context, left *LeftView, def bson.Raw, err error) error {
+// settleView records the outcome for a view that now has the definition def: err is nil if it was created, and left is nil if it was
+// not left out. A view that the target refuses is left out: every attempt would meet its definition. What the configuration of the link
+// or other views are the reason of is an error, unless the target had refused its earlier definition; if the source could not use that
+// one, the view is treated as new.
+func (s *step) settleView(ctx context.Context, left *LeftView, source oplog.Namespace, def bson.Raw, err error) error {
 	switch {
-	case left == nil:
-		return err
+	case err == nil && left == nil:
+		return nil
 	case err == nil:
 		_, exists, err := s.cfg.Catalog.Get(ctx, left.NS)
 		if err != nil {
@@ -209,14 +210,32 @@ func (s *step) settleView(ctx context.Context, left *LeftView, def bson.Raw, err
 		if exists {
 			return s.takeView(ctx, left)
 		}
-	case refusesView(err) && faultOf(left.Def) == "":
-		left.Why = err.Error()
+		left.Def = def
+		return s.leaveView(ctx, left)
+	case left != nil && refusesView(err) && faultOf(left.Def) == "":
 		s.log(slog.LevelWarn, "view still cannot be made on the target", slog.String(keyNS, string(left.NS)), slog.Any(keyError, err))
+	case !s.cfg.Copier && !isTyped(err) && says(err, servererr.IsViewRefused):
+		left = s.leftViewOf(source, def, "")
+		s.log(slog.LevelWarn, "view that the target refuses is left out", slog.String(keyNS, string(left.NS)), slog.Any(keyError, err))
 	default:
 		return err
 	}
-	left.Def = def
-	return s.leaveView(ctx, left)
+	left.Def, left.Why = def, err.Error()
+	coll, _, err := s.cfg.Catalog.Get(ctx, left.NS)
+	if err != nil {
+		return err
+	}
+	return s.replaceView(ctx, left, coll)
+}
+
+// replaceView records that a view is left out, and removes the one with its earlier definition.
+func (s *step) replaceView(ctx context.Context, v *LeftView, coll *catalog.Collection) error {
+	// Record it first: without its definition a partial change could not be applied
+	// later.
+	if err := s.leaveView(ctx, v); err != nil || coll == nil || coll.Type != catalog.TypeView {
+		return err
+	}
+	return s.dropNow(ctx, v.NS)
 }
 
 // refusesView reports whether an error is about a definition.

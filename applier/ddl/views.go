@@ -77,7 +77,7 @@ func (s *step) view(ctx context.Context) (oplog.Namespace, error) {
 		if err == nil {
 			err = s.createView(ctx, ns, def)
 		}
-		return ns, s.settleView(ctx, left, s.op.O, err)
+		return ns, s.settleView(ctx, left, source, s.op.O, err)
 	}
 }
 
@@ -112,12 +112,7 @@ func (s *step) invalid(ns oplog.Namespace, why string) {
 // The view of a copy may be newer; the log creates it again from the definition.
 func (s *step) becomeInvalid(ctx context.Context, v *LeftView, coll *catalog.Collection) error {
 	s.invalid(v.NS, v.Why)
-	// Record it first: without its definition a partial change could not be applied
-	// later.
-	if err := s.leaveView(ctx, v); err != nil || coll == nil || coll.Type != catalog.TypeView {
-		return err
-	}
-	return s.dropNow(ctx, v.NS)
+	return s.replaceView(ctx, v, coll)
 }
 
 // whole is definition, for a definition that must be complete.
@@ -309,10 +304,10 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace, left 
 		if err == nil {
 			err = s.createView(ctx, ns, def)
 		}
-		return s.settleView(ctx, left, post, err)
+		return s.settleView(ctx, left, source, post, err)
 	}
 	err = s.redefineView(ctx, source, ns, coll, form, post)
-	return s.settleView(ctx, left, s.sourceWords(ns, coll, post), err)
+	return s.settleView(ctx, left, source, s.sourceWords(ns, coll, post), err)
 }
 
 // redefineView gives an existing view the definition post.

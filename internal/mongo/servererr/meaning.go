@@ -153,6 +153,13 @@ func IsViewClash(err error) bool {
 	return refusedWith(err, GraphContainsCycle, OptionNotSupportedOnView, ViewDepthLimitExceeded)
 }
 
+// IsViewRefused reports whether a server does not accept a view because of its own definition, as one of a stage that its version
+// does not have, and not because of other views, its catalog or a fault.
+func IsViewRefused(err error) bool {
+	return IsDefinitionRefused(err) && !IsViewClash(err) && !IsInvalidView(err) && !ContradictsCatalog(err) &&
+		!refusedWith(err, InternalError, UnknownError, OperationFailed, databaseDifferCase)
+}
+
 // IsInvalidView reports whether a command failed because the database has an invalid
 // view.
 func IsInvalidView(err error) bool { return refusedWith(err, InvalidViewDefinition) }
@@ -295,11 +302,12 @@ func Brief(err error) string {
 
 // Codes without a name that have a meaning here.
 const (
-	notOffered     Code = 8000 // of Atlas
-	cappedSize     Code = 10003
-	cappedDelete   Code = 10089
-	updateTooLarge Code = 17419
-	upsertTooLarge Code = 17420
-	noSample       Code = 28799
-	unknownField   Code = 40415 // of servers that read commands by a schema
+	notOffered         Code = 8000 // of Atlas
+	cappedSize         Code = 10003
+	cappedDelete       Code = 10089
+	databaseDifferCase Code = 13297
+	updateTooLarge     Code = 17419
+	upsertTooLarge     Code = 17420
+	noSample           Code = 28799
+	unknownField       Code = 40415 // of servers that read commands by a schema
 )
