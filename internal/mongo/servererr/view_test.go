@@ -1,0 +1,23 @@
+package servererr_test
+
+import (
+	"testing"
+
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+)
+
+// TestIsViewRefused: only what a view is itself the reason of is left out.
+func TestIsViewRefused(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[servererr.Code]bool{
+		40324: true, servererr.BadValue: true, servererr.FailedToParse: true, // a stage, or an operator, that the server does not have
+		servererr.InternalError: false, servererr.UnknownError: false, servererr.OperationFailed: false, 13297: false,
+		servererr.GraphContainsCycle: false, servererr.OptionNotSupportedOnView: false, servererr.ViewDepthLimitExceeded: false,
+		servererr.InvalidViewDefinition: false, servererr.NamespaceExists: false, servererr.NamespaceNotFound: false,
+		servererr.UserWritesBlocked: false, servererr.Unauthorized: false, servererr.OutOfDiskSpace: false, servererr.NotWritablePrimary: false,
+	} {
+		if got := servererr.IsViewRefused(servererr.New(code, "no")); got != want {
+			t.Errorf("%d: %v", code, got)
+		}
+	}
+}
