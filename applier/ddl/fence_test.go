@@ -376,12 +376,13 @@ func TestOneWay(t *testing.T) {
 	t.Parallel()
 	command := regexp.MustCompile(`"(drop|dropDatabase|create|createIndexes|dropIndexes|collMod|renameCollection|emptycapped|convertToCapped|applyOps)"`)
 	sent := regexp.MustCompile(`\.Call\(`)
+	makes := regexp.MustCompile(`\.create\(ctx, ([^)]*)\)`) // of applier/oversized.go, a collection of the metadata
 	allowed := map[string]string{
-		"checkpoint/store.go":                            ``,                  // the metadata's own collections, and a session's name
-		"applier/ddl/hold.go":                            `h.target.Call`,     // before there is a link: collMod sets a final value
-		"internal/mongo/buckets.go":                      `"collMod", series`, // allows more buckets, whoever sends it, and changes nothing else
-		"applier/oversized.go":                           `"create", metadata.Oversized`,
-		"initialsync/inventory/op.go":                    ``, // makes operations of the log for this package
+		"checkpoint/store.go":                            ``,                        // the metadata's own collections, and a session's name
+		"applier/ddl/hold.go":                            `h.target.Call`,           // before there is a link: collMod sets a final value
+		"internal/mongo/buckets.go":                      `"collMod", series`,       // allows more buckets, whoever sends it, and changes nothing else
+		"applier/oversized.go":                           `"create", name).Build()`, // see makes
+		"initialsync/inventory/op.go":                    ``,                        // makes operations of the log for this package
 		"initialsync/clear.go":                           ``,
 		"preflight/privileges.go":                        ``, // names of privileges
 		"preflight/cutover.go":                           ``, // the same
@@ -410,6 +411,9 @@ func TestOneWay(t *testing.T) {
 			lines := bufio.NewScanner(f)
 			for n := 1; lines.Scan(); n++ {
 				line := lines.Text()
+				if made := makes.FindStringSubmatch(line); !own && made != nil && filepath.Dir(name) == "applier" && !strings.HasPrefix(made[1], "metadata.") {
+					t.Errorf("%s:%d creates another collection than one of the metadata: %s", name, n, strings.TrimSpace(line))
+				}
 				if part, ok := allowed[filepath.ToSlash(name)]; ok && strings.Contains(line, part) || strings.HasPrefix(strings.TrimSpace(line), "//") {
 					continue
 				}
