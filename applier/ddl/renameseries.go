@@ -37,6 +37,24 @@ func (r *renaming) followSeries(ctx context.Context, buckets *catalog.Collection
 	return r.dropNow(ctx, old.NS)
 }
 
+// seriesFree returns an error if a collection has the name of the time series that the buckets become: before anything is renamed.
+func (r *renaming) seriesFree(ctx context.Context) error {
+	if !r.to.IsBuckets() {
+		return nil
+	}
+	name := r.to.Series()
+	coll, exists, err := r.cfg.Catalog.Get(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case !exists || coll.Type != catalog.TypeCollection:
+		return nil
+	case r.mode == Copied && !r.placed():
+		return r.resync(r.source.Series(), "the copy has a %s in its place", coll.Type)
+	}
+	return r.diverged(name, "there is a %s already", coll.Type)
+}
+
 // makeSeries creates the time series of existing buckets: its view, which is all that it lacks.
 func (r *renaming) makeSeries(ctx context.Context, buckets *catalog.Collection) error {
 	name := r.to.Series()
