@@ -52,14 +52,18 @@ func (r *rig) killedAt(t *testing.T, l *sourceLog, set func(*Config), at func(cm
 // is killed, with few writes.
 func TestDivergedIsRecorded(t *testing.T) {
 	const many = 300
-	log := func(t *testing.T) *sourceLog {
+	outside := func(t *testing.T) *sourceLog {
 		l := newLog(t)
+		l.add(setOp("db.system.js", 7, 5))
+		return l
+	}
+	log := func(t *testing.T) *sourceLog {
+		l := outside(t)
 		for i := range many {
 			l.add(setOp("db.a", fmt.Sprint("x", i), 1))
 			l.add(insertOp("db.none", doc(i, 1)))
 		}
 		l.add(insertOp("db.a", doc(1, 5)))
-		l.add(setOp("db.system.js", 7, 5))
 		return l
 	}
 	ready := func(t *testing.T) *rig {
@@ -97,6 +101,7 @@ func TestDivergedIsRecorded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := ready(t)
+			r.apply(t, outside(t).batches(), reports) // A kill between this write and its record would lose it.
 			var n atomic.Int64
 			r.killedAt(t, log(t), reports, func(cmd mongo.Command) bool {
 				if onRecords(cmd) {
@@ -188,6 +193,7 @@ func TestDivergedFollows(t *testing.T) {
 	}{
 		"dropped":          {command("db.$cmd", bson.D{{Key: "drop", Value: "a"}}), "db.b 2"},
 		"renamed":          {command("db.$cmd", bson.D{{Key: "renameCollection", Value: "db.a"}, {Key: "to", Value: "db.c"}, {Key: "stayTemp", Value: false}}), "db.b 2, db.c 1"},
+		"database dropped": {command("db.$cmd", bson.D{{Key: "dropDatabase", Value: 1}}), ""},
 		"another":          {command("db.$cmd", bson.D{{Key: "drop", Value: "d"}}), "db.a 1, db.b 2"},
 		"renamed over one": {command("db.$cmd", bson.D{{Key: "renameCollection", Value: "db.a"}, {Key: "to", Value: "db.b"}, {Key: "stayTemp", Value: false}, {Key: "dropTarget", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: []byte("another-of-the-n")}}}), "db.b 1"},
 	} {
@@ -213,7 +219,7 @@ func TestDivergedFollows(t *testing.T) {
 							return false
 						}
 						is := simcaller.Name(cmd)
-						if slices.Contains([]string{"drop", "renameCollection"}, is) {
+						if slices.Contains([]string{"drop", "renameCollection", "dropDatabase"}, is) {
 							gone.Store(true)
 						}
 						body, _ := cmd.Body.Lookup("update").StringValueOK()

@@ -65,6 +65,7 @@ func TestDivergedLasts(t *testing.T) {
 		t.Fatalf("verify: code %d, %s%s", code, stdout, stderr)
 	}
 	shows("the other one is compared", "good: Steady.")
+	awaitThat(t, func() bool { return countDocs(t, target, "replicator", "diverged") == 0 }, "what was found exact is forgotten")
 	l.drain()
 	if code := l.end(); code != cli.ExitOK {
 		t.Fatalf("code %d\n%s", code, &l.log)

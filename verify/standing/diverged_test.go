@@ -104,6 +104,52 @@ func TestDivergedRenamed(t *testing.T) {
 	s.diverges("compared after the rename", "")
 }
 
+// TestDivergedCopiedAgain: a collection that was copied again has what its part has met since, and nothing else.
+func TestDivergedCopiedAgain(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	for _, ns := range []oplog.Namespace{"d.a", "d.b"} {
+		s.diverge(ns, "0", 90)
+		s.diverge(ns, "none", 95)
+	}
+	part := func(link, of string, ops int64, ns oplog.Namespace, writer string) {
+		t.Helper()
+		d := checkpoint.Diverged{NS: "t" + ns, Source: ns, Ops: ops, First: bson.Timestamp{T: 99}, Last: bson.Timestamp{T: 100}, Since: time.Unix(7, 0), Until: time.Unix(9, 0), What: "gone"}
+		must.Succeed(t, s.write(t.Context(), metadata.Update(s.DB, metadata.Diverged, d.Statement(link, of, writer))))
+	}
+	part("resync-1", s.Link, 5, "d.a", "0")
+	part("resync-1", s.Link, 6, "d.a", "1")
+	part("resync-2", s.Link, 7, "d.b", "0")
+	part("resync-3", "another", 8, "d.a", "0")
+	s.diverges("parts are no part of the link yet", "d.a 4, d.b 4")
+	take := func() {
+		t.Helper()
+		must.Succeed(t, checkpoint.TakeDiverged(t.Context(), s.Target, s.DB, s.Link, "d.a"))
+	}
+	take()
+	s.diverges("copied again", "d.a 11, d.b 4")
+	take()
+	s.diverges("copied once more", "d.b 4")
+	others := must.Get(checkpoint.ReadDiverged(t.Context(), s.Target, s.DB, "resync-3"))(t)
+	if len(others) != 1 || others[0].Ops != 8 {
+		t.Errorf("the part of another link: %+v", others)
+	}
+}
+
+// TestDivergedLater: what is met after a comparison was read is not forgotten with what that settles.
+func TestDivergedLater(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	s.diverge("d.a", "0", 90)
+	round, _ := s.begin(90, list("d.a"))
+	s.save(&round, "d.a", 95)
+	s.end(&round)
+	st := read(t, s.Store)
+	s.diverge("d.a", "7", 100)
+	must.Succeed(t, s.ForgetDiverged(t.Context(), st.Settled))
+	s.diverges("met again", "d.a 2")
+}
+
 // TestDamagedDiverged: a record that cannot be read is open.
 func TestDamagedDiverged(t *testing.T) {
 	t.Parallel()
