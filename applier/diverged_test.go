@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 func reports(c *Config) { c.ReportDivergence, c.Link = true, "link" }
@@ -182,6 +183,16 @@ func TestDivergedBeforeTheWatermark(t *testing.T) {
 	a.drain()
 }
 
+// unmirrored is out of the scope without.
+const unmirrored oplog.Namespace = "db.unmirrored"
+
+type without struct{ everything }
+
+func (w without) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
+	to, in := w.everything.Target(ns)
+	return to, in && ns != unmirrored
+}
+
 // TestDivergedFollows: the records follow their collections, also if the process is killed after it has moved them.
 func TestDivergedFollows(t *testing.T) {
 	command := func(ns string, o bson.D) bson.D {
@@ -193,12 +204,13 @@ func TestDivergedFollows(t *testing.T) {
 	}{
 		"dropped":          {command("db.$cmd", bson.D{{Key: "drop", Value: "a"}}), "db.b 2"},
 		"renamed":          {command("db.$cmd", bson.D{{Key: "renameCollection", Value: "db.a"}, {Key: "to", Value: "db.c"}, {Key: "stayTemp", Value: false}}), "db.b 2, db.c 1"},
+		"renamed away":     {command("db.$cmd", bson.D{{Key: "renameCollection", Value: "db.a"}, {Key: "to", Value: string(unmirrored)}, {Key: "stayTemp", Value: false}}), "db.b 2"},
 		"database dropped": {command("db.$cmd", bson.D{{Key: "dropDatabase", Value: 1}}), ""},
 		"another":          {command("db.$cmd", bson.D{{Key: "drop", Value: "d"}}), "db.a 1, db.b 2"},
 		"renamed over one": {command("db.$cmd", bson.D{{Key: "renameCollection", Value: "db.a"}, {Key: "to", Value: "db.b"}, {Key: "stayTemp", Value: false}, {Key: "dropTarget", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: []byte("another-of-the-n")}}}), "db.b 1"},
 	} {
-		for _, killed := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", killed ", killed), func(t *testing.T) {
+		for _, how := range []string{"at once", "after a restart", "killed"} {
+			t.Run(name+" "+how, func(t *testing.T) {
 				r := prepared(t, 4, doc(1, 0))
 				for _, name := range []string{"b", "d"} {
 					r.target.run(t, "db", bson.D{{Key: "create", Value: name}})
@@ -206,13 +218,17 @@ func TestDivergedFollows(t *testing.T) {
 				set := func(c *Config) {
 					r.serialized(t)(c)
 					reports(c)
+					c.Scope = without{}
 				}
 				l := newLog(t)
 				l.add(setOp("db.a", 7, 5))
 				l.add(setOp("db.b", 7, 5))
 				l.add(setOp("db.b", 8, 5))
+				if how == "after a restart" {
+					r.apply(t, l.batches(), set)
+				}
 				l.alone(c.op)
-				if killed {
+				if how == "killed" {
 					var gone atomic.Bool
 					r.killedAt(t, l, set, func(cmd mongo.Command) bool {
 						if simcaller.Name(cmd) == "commitTransaction" && gone.Load() {
