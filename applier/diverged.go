@@ -137,8 +137,12 @@ func (w *writer) keepMet(ctx context.Context, list ...*DivergenceError) error {
 	return err
 }
 
-// lost are operations without a collection that are not recorded yet. They belong to the dispatcher.
-type lost struct{ of sums }
+// lost are operations without a collection that are not recorded yet, and the last one of each collection that this attempt has met. They
+// belong to the dispatcher.
+type lost struct {
+	of   sums
+	last map[oplog.Namespace]checkpoint.Position
+}
 
 // lose counts an operation whose collection does not exist.
 func (d *dispatcher) lose(o *routed) error {
@@ -147,6 +151,13 @@ func (d *dispatcher) lose(o *routed) error {
 	if !d.cfg.ReportDivergence {
 		return e
 	}
+	if op.At.Compare(d.lost.last[e.source]) <= 0 {
+		return nil // A transaction that cannot be applied as one is routed again.
+	}
+	if d.lost.last == nil {
+		d.lost.last = map[oplog.Namespace]checkpoint.Position{}
+	}
+	d.lost.last[e.source] = op.At
 	d.diverged(e)
 	is := e.diverged()
 	if was, known := d.met.counted[is.Source]; known {

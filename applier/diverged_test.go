@@ -122,6 +122,23 @@ func TestDivergedIsRecorded(t *testing.T) {
 	}
 }
 
+// TestDivergedOnceInATransaction: an operation of a transaction of the source is counted once, although all of it is routed twice if it
+// cannot be applied as one.
+func TestDivergedOnceInATransaction(t *testing.T) {
+	r := prepared(t, 4, doc(1, 0))
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "system.js"}})
+	l := newLog(t)
+	l.add(l.transactionOp(insertOp("db.none", doc(1, 1)), setOp("db.system.js", 7, 5), insertOp("db.none", doc(2, 1)), setOp("db.a", 1, 5)))
+	l.add(l.transactionOp(insertOp("db.none", doc(3, 1))))
+	a := r.apply(t, l.batches(), reports)
+	if is, want := r.recorded(t), "db.none 3, db.system.js 1"; is != want {
+		t.Errorf("recorded %q, want %q", is, want)
+	}
+	if n := a.Stats().Divergences; n != 4 {
+		t.Errorf("%d divergences", n)
+	}
+}
+
 // TestDivergedAtTheEnd: what a write outside of transactions has met is recorded although the attempt ends, as no other meets it again. It
 // is logged even if it cannot be recorded.
 func TestDivergedAtTheEnd(t *testing.T) {
