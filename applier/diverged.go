@@ -148,9 +148,6 @@ type lost struct {
 func (d *dispatcher) lose(o *routed) error {
 	op := o.op.planned()
 	e := divergence(&op, o.what)
-	if !d.cfg.ReportDivergence {
-		return e
-	}
 	if op.At.Compare(d.lost.last[e.source]) <= 0 {
 		return nil // A transaction that cannot be applied as one is routed again.
 	}
@@ -158,6 +155,9 @@ func (d *dispatcher) lose(o *routed) error {
 		d.lost.last = map[oplog.Namespace]checkpoint.Position{}
 	}
 	d.lost.last[e.source] = op.At
+	if !d.cfg.ReportDivergence {
+		return e
+	}
 	d.diverged(e)
 	is := e.diverged()
 	if was, known := d.met.counted[is.Source]; known {
