@@ -136,7 +136,7 @@ func TestDivergedCopiedAgain(t *testing.T) {
 	}
 }
 
-// TestDivergedLater: what is met after a comparison was read is not forgotten with what that settles.
+// TestDivergedLater: a divergence after the comparison was read is not forgotten with those that the comparison settles.
 func TestDivergedLater(t *testing.T) {
 	t.Parallel()
 	s := newBook(t)
