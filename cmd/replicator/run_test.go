@@ -326,6 +326,7 @@ func TestRunRefuses(t *testing.T) {
 	}{
 		{"target not empty", uris(source, target), cli.ExitCheck, []string{"FAIL target data: the target has data in 2 collections where the link will write: other.b, shop.a. Drop the collections", "--allow-existing", "OK   source version"}},
 		{"but not there", append(uris(source, target), "--include=elsewhere", "--check"), cli.ExitOK, nil},
+		{"something left", append(uris(source, target), "--include=elsewhere.a", "--include=elsewhere.b", "--exclude=elsewhere.a", "--check"), cli.ExitOK, []string{"WARN filters: nothing of elsewhere.a is mirrored: --exclude takes all of it"}},
 		{"nothing left", append(uris(source, target), "--include=shop", "--exclude=shop", "--check"), cli.ExitOK, []string{"WARN filters: nothing is mirrored: --exclude takes all that --include gives: shop.*"}},
 		{"same set", uris(source, source), cli.ExitCheck, []string{"FAIL two clusters: source and target are the same replica set", "--map DB=OTHER"}},
 		{"same set, other names", append(uris(source, source), "--include=shop", "--map=shop=store", "--check"), cli.ExitOK, nil},
