@@ -79,7 +79,7 @@ func TestForeignWritesFollow(t *testing.T) {
 	}
 }
 
-// follows looks at the copies that are made now, and checks what is open.
+// follows looks at the copies that are made now, and checks which namespaces are open.
 func (w *watched) follows(want string) {
 	w.t.Helper()
 	st := w.State()
@@ -97,7 +97,7 @@ func (w *watched) follows(want string) {
 	}
 }
 
-// TestForeignWritesFollowCopy: a copy does not settle what was renamed to its name meanwhile, and the drop that a copy begins with
+// TestForeignWritesFollowCopy: a copy does not settle a collection that got its name meanwhile, and the drop that a copy begins with
 // does not settle what its end does.
 func TestForeignWritesFollowCopy(t *testing.T) {
 	t.Parallel()

@@ -79,6 +79,24 @@ func TestUpdates(t *testing.T) {
 	b.quiet(f.URL)
 }
 
+// TestInexact: the page does not say of collections that are known not to be exact that they are.
+func TestInexact(t *testing.T) {
+	t.Parallel()
+	f := serve(t, state("verified", nil))
+	b := open(t, f.URL)
+	b.wait(`/the target is what the source was, [0-9.]+ m?s ago$/.test(document.querySelector("#tile-cut > .dim:last-child").textContent)`)
+	f.set(func() {
+		f.state["diverged"] = []any{object{"namespace": "shop.b", "source": "shop.b", "operations": 2}, object{"namespace": "shop.a", "source": "shop.a", "operations": 1}}
+		f.state["guard"] = object{
+			"mode": "alarm", "watching": true, "total": 3, "kinds": object{}, "newest": []any{}, "more": 0, "gaps": []any{},
+			"namespaces": []any{object{"namespace": "shop.b", "source": "shop.b", "count": 3}},
+		}
+	})
+	b.shown("tile-cut", " ago, but for shop.a, shop.b")
+	b.shown("tile-verified", "not exact since operations diverged: shop.b, shop.a")
+	b.quiet(f.URL)
+}
+
 // TestVerified: the page counts the collections that the status does not list, and says what could not be compared and what the
 // verification waits for.
 func TestVerified(t *testing.T) {

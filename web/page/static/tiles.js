@@ -97,7 +97,13 @@ function consistentSub(s) {
 	if (s.consistent === false) return s.leftOut?.length ? "collections are left out: " + names(s.leftOut.map((x) => x.namespace)) : "the copy, or the oplog since it began, is not finished";
 	const d = date(s.exactAt);
 	const now = date(s.at);
-	return (d && now ? "the target is what the source was, " + seconds(Math.max(0, (now - d) / 1000)) + " ago" : "what the target equals is not known") + cut(s);
+	return (d && now ? "the target is what the source was, " + seconds(Math.max(0, (now - d) / 1000)) + " ago" + inexact(s) : "what the target equals is not known") + cut(s);
+}
+
+// inexact names the collections that operations diverged in, or that something else has written to.
+function inexact(s) {
+	const list = [...(s.diverged ?? []), ...(s.guard?.namespaces ?? [])].map((x) => x.namespace);
+	return list.length ? ", but for " + names([...new Set(list)].sort()) : "";
 }
 
 // names names some of a list; unlisted are those that are only counted.
@@ -125,7 +131,7 @@ function verifiedSub(s) {
 	const v = s.verified;
 	const met = s.applier?.divergences;
 	const diverged = s.diverged?.length ? "; not exact since operations diverged: " + names(s.diverged.map((d) => d.namespace)) : "";
-	const more = (known(met) ? "; " + count(met) + " divergences met while applying" : "") + diverged;
+	const more = (known(met) ? "; " + count(met) + " divergences met since the process started" : "") + diverged;
 	if (!v || !v.round) return "no comparison is recorded" + more;
 	const age = known(v.ageSeconds) ? seconds(v.ageSeconds) + " ago; " : "";
 	const where = v.differences > 0 ? " in " + names(v.differing.map((d) => d.namespace), v.moreDiffering) : "";
