@@ -24,7 +24,7 @@ func readyNow() *Snapshot {
 		Link: "dr", At: at, StartedAt: at.Add(-time.Hour), State: string(monitor.Steady), Since: at.Add(-time.Minute),
 		Consistent: true, LagSeconds: &lag, Source: Source{DataAgeSeconds: &age}, OplogWindowLeftSeconds: &left,
 		Cut: &Cut{Source: &OpTime{T: 7, I: 1}, AgeSeconds: 3}, Control: &Control{}, Guard: &Guard{Mode: "alarm", Watching: true},
-		Verified: verifiedNow(at), Diverged: []DivergedNamespace{},
+		Verified: verifiedNow(at), Diverged: NewDiverged(nil),
 	}
 }
 

@@ -121,9 +121,9 @@ type Snapshot struct {
 	// Verified has the results of comparing source and target, nil while this process does not
 	// lead, or has not read it.
 	Verified *Verified `json:"verified"`
-	// Diverged are the collections with operations that met what they cannot have met at the source, of which the metadata
-	// know and that nothing has made exact again; nil while this process does not lead, or has not read it.
-	Diverged []DivergedNamespace `json:"diverged"`
+	// Diverged has the collections with operations that met what they cannot have met at the source, as far as the metadata know
+	// them and nothing has made them exact again; nil while this process does not lead, or has not read it.
+	Diverged *Diverged `json:"diverged"`
 	// ReadyToCutover is whether the link could be cut over now, as far as this process knows it;
 	// nil while it does not lead. replicator cutover --dry-run checks more.
 	ReadyToCutover *Readiness `json:"readyToCutover"`

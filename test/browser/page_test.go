@@ -86,14 +86,16 @@ func TestInexact(t *testing.T) {
 	b := open(t, f.URL)
 	b.wait(`/the target is what the source was, [0-9.]+ m?s ago$/.test(document.querySelector("#tile-cut > .dim:last-child").textContent)`)
 	f.set(func() {
-		f.state["diverged"] = []any{object{"namespace": "shop.b", "source": "shop.b", "operations": 2}, object{"namespace": "shop.a", "source": "shop.a", "operations": 1}}
+		f.state["diverged"] = object{"operations": 9, "first": "2026-11-24T14:02:06.9Z", "more": 7, "namespaces": []any{
+			object{"namespace": "shop.b", "source": "shop.b", "operations": 2}, object{"namespace": "shop.a", "source": "shop.a", "operations": 1},
+		}}
 		f.state["guard"] = object{
 			"mode": "alarm", "watching": true, "total": 3, "kinds": object{}, "newest": []any{}, "more": 0, "gaps": []any{},
 			"namespaces": []any{object{"namespace": "shop.b", "source": "shop.b", "count": 3}},
 		}
 	})
-	b.shown("tile-cut", " ago, but for shop.a, shop.b")
-	b.shown("tile-verified", "not exact since operations diverged: shop.b, shop.a")
+	b.shown("tile-cut", " ago, but for shop.a, shop.b and 7 more")
+	b.shown("tile-verified", "not exact since operations diverged: shop.b, shop.a and 7 more")
 	b.quiet(f.URL)
 }
 
