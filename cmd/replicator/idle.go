@@ -23,10 +23,10 @@ func newIdleNote(store *checkpoint.Store, out cli.Output) idleNote {
 }
 
 // isIdle reports whether no process runs a link: its lease has ended, or was given back. A process that renews none, and one that
-// cannot be read, may run it.
+// cannot be read, may run it; while a cutover converts it, they stand by.
 func isIdle(ctx context.Context, store *checkpoint.Store) bool {
 	seen, found, err := store.Look(ctx, lease.NewWatch(""))
-	if err != nil || !found {
+	if err != nil || !found || seen.Converting != nil {
 		return false
 	}
 	grant := &seen.Lease.Record.Grant

@@ -25,18 +25,25 @@ func TestIdle(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, Moods: oneRun})
 	target := client.Open(t, driver.Config{URI: set.URI()})
 	keeper := lease.NewKeeper(lease.KeeperConfig{Target: target, DB: "replicator", Collection: "links", ID: "l", Holder: "vm"})
-	store := must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: "l", Process: "vm", Keeper: keeper}))(t)
+	store := must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: "l", Process: "vm", Keeper: keeper, Converts: "1"}))(t)
 	at := oplog.NewOpTime(100, 1, 1)
 	must.Succeed(t, store.Create(t.Context(), checkpoint.State{Writers: 1, Applied: at, AppliedWall: 100_000, FetchFrom: at, Source: checkpoint.Source{SetName: "rs0"}}))
 	if !isIdle(t.Context(), store) {
 		t.Error("it was never run")
 	}
 	leading, over := keeper.Lead(t.Context())
-	must.Get(store.AcquireBy(leading, 0, lease.Claim{TTL: lease.DefaultTTL, Why: "mirror"}))(t)
-	over()
+	link := must.Get(store.AcquireBy(leading, 0, lease.Claim{TTL: lease.DefaultTTL, Why: "mirror"}))(t)
 	if isIdle(t.Context(), store) {
 		t.Error("it is run")
 	}
+	must.Succeed(t, link.Convert(t.Context(), checkpoint.Converting{ID: "1", By: "me", Since: time.Now()}))
+	must.Succeed(t, keeper.Release(t.Context()))
+	if isIdle(t.Context(), store) {
+		t.Error("its processes stand by while a cutover converts it")
+	}
+	link = must.Get(store.AcquireBy(leading, 0, lease.Claim{TTL: lease.DefaultTTL, Why: "mirror"}))(t)
+	must.Succeed(t, link.Reverted(t.Context()))
+	over()
 	must.Succeed(t, keeper.Release(t.Context()))
 	if !isIdle(t.Context(), store) {
 		t.Error("its process has ended")
