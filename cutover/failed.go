@@ -35,16 +35,12 @@ func OnlyCancel(r *record.Record, err error) bool {
 }
 
 // failed records the error with which this process ends, for those who look at the cutover later, and returns it. Nothing is recorded if the
-// process was stopped, has lost the lock, or another one has changed the record, nor in place of an error that will be met again.
+// process was stopped, has lost the lock, or another one has changed the record.
 func (w *work) failed(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || !w.rec.Open() || w.rec.ID != w.cfg.id {
 		return err
 	}
-	only := OnlyCancel(w.rec, err)
-	if was := w.rec.Failed; was != nil && was.OnlyCancel && !only && w.rec.State == record.Running {
-		return err
-	}
-	f := &record.Failure{Step: w.rec.Last().Step, At: now(), By: w.cfg.Drain.By, Error: err.Error(), OnlyCancel: only}
+	f := &record.Failure{Step: w.rec.Last().Step, At: now(), By: w.cfg.Drain.By, Error: err.Error(), OnlyCancel: OnlyCancel(w.rec, err)}
 	if e, is := errors.AsType[*StepError](err); is {
 		f.Step, f.Error = e.Step, e.Err.Error()
 	}

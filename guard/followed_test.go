@@ -121,3 +121,33 @@ func TestForeignWritesFollowCopy(t *testing.T) {
 	copying = guard.Copy{}
 	w.follows("")
 }
+
+// TestForeignWritesFollowUnjudged: documents go where a rename takes them, whoever has renamed. Who has dropped a collection matters.
+func TestForeignWritesFollowUnjudged(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, guard.State{CommandsFrom: oplog.NewOpTime(100, 9, 1)})
+	w.copied = func(oplog.Namespace) guard.Copy { return guard.Copy{} }
+	w.sees(crud("i", "shop.a", 1))
+	w.sees(crud("i", "shop.b", 1))
+	w.expect("", renamed("a", "z"))
+	w.expect("", command("shop", bson.D{{Key: "drop", Value: "b"}}))
+	w.follows("shop.b shop.z")
+}
+
+// TestForeignWritesFollowOlderCopy: a copy that began to read after a rename, which is examined again, settles the foreign writes that it took along.
+func TestForeignWritesFollowOlderCopy(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, guard.State{})
+	w.copied = func(ns oplog.Namespace) (c guard.Copy) {
+		if ns == "shop.z" {
+			c = guard.Copy{Asked: time.UnixMilli(1000).UTC(), After: bson.Timestamp{T: 100, I: 50}}
+		}
+		return c
+	}
+	w.sees(crud("i", "shop.a", 1))
+	w.expect("", announced("dr", "renameCollection", "shop.a", "shop.z", 1))
+	w.expect("", renamed("a", "z"))
+	w.follows("shop.z copied")
+	w.copied = func(oplog.Namespace) guard.Copy { return guard.Copy{} }
+	w.follows("")
+}

@@ -229,8 +229,14 @@ func (s *State) touch(ns, source oplog.Namespace, w *Write, copied Copy, twice b
 	if twice {
 		t.Twice++
 	}
-	t.Last, t.Until, t.Copying, t.During = at, until, false, copied.Asked
-	if !w.OpTime.TS.After(copied.After) { // The copy, which is going on, overwrites it.
+	t.Last, t.Until = at, until
+	t.copiedAt(w.OpTime.TS, copied)
+}
+
+// copiedAt records whether the copy that is going on overwrites what an entry has changed.
+func (t *Touched) copiedAt(at bson.Timestamp, copied Copy) {
+	t.Copying, t.During = false, copied.Asked
+	if !at.After(copied.After) {
 		t.Copying, t.During = true, time.Time{}
 	}
 }
@@ -242,9 +248,9 @@ func (s *State) dropped(ns oplog.Namespace) {
 	}
 }
 
-// renamed gives a namespace that the link has renamed its new name, in place of one that had it, whose documents are gone. It is mirrored from
-// source, or not at all if that is empty.
-func (s *State) renamed(from, to, source oplog.Namespace, copied Copy) {
+// renamed gives a namespace that was renamed at an entry its new name, in place of one that had it, whose documents are gone. It is mirrored
+// from source, or not at all if that is empty.
+func (s *State) renamed(from, to, source oplog.Namespace, at bson.Timestamp, copied Copy) {
 	was, touched := Touched{}, false
 	if i, found := s.find(from); found {
 		was, touched = s.Touched[i], true
@@ -257,7 +263,8 @@ func (s *State) renamed(from, to, source oplog.Namespace, copied Copy) {
 	if !touched || source == "" {
 		return
 	}
-	was.NS, was.Source, was.Copying, was.During = to.Clone(), source.Clone(), false, copied.Asked
+	was.NS, was.Source = to.Clone(), source.Clone()
+	was.copiedAt(at, copied)
 	s.Touched = slices.Insert(s.Touched, i, was)
 }
 

@@ -259,28 +259,29 @@ func (s *seen) command(op *oplog.Op) error {
 	if err != nil {
 		return err
 	}
-	if !s.w.mirrored(ns) && (to == "" || !s.w.mirrored(to)) || !s.isJudged() {
+	if !s.w.mirrored(ns) && (to == "" || !s.w.mirrored(to)) {
 		return nil
 	}
-	if s.w.announced(op.Command.String(), ns, to) {
-		s.w.follow(op.Command, ns.Series(), to.Series())
+	judged := s.isJudged()
+	if own := judged && s.w.announced(op.Command.String(), ns, to); own || !judged {
+		s.follow(op.Command, ns.Series(), to.Series(), own)
 		return nil
 	}
 	s.add(op.Command.String(), ns, to, bson.RawValue{})
 	return nil
 }
 
-// follow takes the foreign writes to a collection that the link drops, or renames, with it.
-func (w *Watch) follow(c oplog.Command, ns, to oplog.Namespace) {
-	switch c { //nolint:exhaustive // All others leave the documents where they are.
-	case oplog.CommandDrop:
-		w.state.dropped(ns)
-	case oplog.CommandRenameCollection:
-		source, mirrored := w.source(to)
+// follow takes the foreign writes to a collection that the link drops, or somebody renames, with it.
+func (s *seen) follow(c oplog.Command, ns, to oplog.Namespace, own bool) {
+	switch {
+	case c == oplog.CommandDrop && own:
+		s.w.state.dropped(ns)
+	case c == oplog.CommandRenameCollection:
+		source, mirrored := s.w.source(to)
 		if !mirrored {
 			source = ""
 		}
-		w.state.renamed(ns, to, source, w.copied(to))
+		s.w.state.renamed(ns, to, source, s.e.OpTime.TS, s.w.copied(to))
 	}
 }
 

@@ -49,7 +49,7 @@ func NewDiverged(list []checkpoint.Diverged) *Diverged {
 
 // text names the collections, and says since when they are not exact; empty for none.
 func (d *Diverged) text() (text string, since time.Time) {
-	if d == nil || len(d.Namespaces) == 0 {
+	if d == nil || len(d.Namespaces) == 0 || d.First == nil {
 		return "", since
 	}
 	names := make([]string, len(d.Namespaces))

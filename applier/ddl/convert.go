@@ -347,7 +347,7 @@ func (c *Converter) convert(ctx context.Context, coll *catalog.Collection, h *De
 			}
 			return "", &RefusedError{NS: coll.NS, Index: h.Index, UUID: h.UUID, Err: err, Back: back}
 		}
-		if h.Absent && unbuildable(err) && !conflicts(err) {
+		if h.Absent && says(err, servererr.IsIndexUnbuildable) && !contradicts(err) {
 			// As when the link met it. Whoever cuts over has accepted that the target lacks it, and no later attempt would end.
 			return fmt.Sprintf("is not built, as the target refuses it: %v", err), nil
 		}

@@ -65,8 +65,10 @@ func (r *renaming) run(ctx context.Context) error {
 		return err
 	}
 	hasSrc = hasSrc && src.Type == catalog.TypeCollection
-	if err := r.seriesFree(ctx); err != nil {
-		return err
+	if hasSrc {
+		if err := r.seriesFree(ctx); err != nil {
+			return err
+		}
 	}
 	if err := r.notMissing(ctx, r.from); err != nil {
 		return err

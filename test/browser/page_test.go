@@ -96,6 +96,11 @@ func TestInexact(t *testing.T) {
 	})
 	b.shown("tile-cut", " ago, but for shop.a, shop.b and 7 more")
 	b.shown("tile-verified", "not exact since operations diverged: shop.b, shop.a and 7 more")
+	f.set(func() {
+		f.state["diverged"] = nil
+		f.state["guard"].(object)["namespaces"], f.state["guard"].(object)["more"] = []any{}, 2
+	})
+	b.shown("tile-cut", " ago, but for others")
 	b.quiet(f.URL)
 }
 

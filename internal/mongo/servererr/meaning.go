@@ -148,6 +148,15 @@ func IsDefinitionRefused(err error) bool {
 	return Classify(err) == Isolate && len(labelsOf(err)) == 0 && !IsNoNamespace(err)
 }
 
+// IsIndexUnbuildable reports whether a server does not build an index because of its definition, or of existing documents, and not
+// because of another index, its catalog or a fault.
+func IsIndexUnbuildable(err error) bool {
+	return IsDefinitionRefused(err) && !IsIndexConflict(err) && !ContradictsCatalog(err) && !isFault(err)
+}
+
+// isFault reports whether a server failed without saying at what.
+func isFault(err error) bool { return refusedWith(err, InternalError, UnknownError, OperationFailed) }
+
 // IsViewClash reports whether a view conflicts with existing ones.
 func IsViewClash(err error) bool {
 	return refusedWith(err, GraphContainsCycle, OptionNotSupportedOnView, ViewDepthLimitExceeded)
@@ -157,7 +166,7 @@ func IsViewClash(err error) bool {
 // does not have, and not because of other views, its catalog or a fault.
 func IsViewRefused(err error) bool {
 	return IsDefinitionRefused(err) && !IsViewClash(err) && !IsInvalidView(err) && !ContradictsCatalog(err) &&
-		!refusedWith(err, InternalError, UnknownError, OperationFailed, databaseDifferCase)
+		!isFault(err) && !refusedWith(err, databaseDifferCase)
 }
 
 // IsInvalidView reports whether a command failed because the database has an invalid

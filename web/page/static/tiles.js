@@ -103,7 +103,9 @@ function consistentSub(s) {
 // inexact names the collections that operations diverged in, or that something else has written to.
 function inexact(s) {
 	const list = [...(s.diverged?.namespaces ?? []), ...(s.guard?.namespaces ?? [])].map((x) => x.namespace);
-	return list.length ? ", but for " + names([...new Set(list)].sort(), s.diverged?.more) : "";
+	const all = [...new Set(list)].sort();
+	if (s.guard?.more) all.push("others");
+	return all.length ? ", but for " + names(all, s.diverged?.more) : "";
 }
 
 // names names some of a list; unlisted are those that are only counted.
@@ -130,7 +132,7 @@ function verifiedSub(s) {
 	if (stands(s)) return leads;
 	const v = s.verified;
 	const met = s.applier?.divergences;
-	const diverged = s.diverged?.namespaces.length ? "; not exact since operations diverged: " + names(s.diverged.namespaces.map((d) => d.namespace), s.diverged.more) : "";
+	const diverged = s.diverged?.namespaces?.length ? "; not exact since operations diverged: " + names(s.diverged.namespaces.map((d) => d.namespace), s.diverged.more) : "";
 	const more = (known(met) ? "; " + count(met) + " divergences met since the process started" : "") + diverged;
 	if (!v || !v.round) return "no comparison is recorded" + more;
 	const age = known(v.ageSeconds) ? seconds(v.ageSeconds) + " ago; " : "";
