@@ -36,9 +36,9 @@ func TestConvertRefusedDefinition(t *testing.T) {
 		target := open(t, version)
 		m := newMoved(t, target, "d")
 		coll := must.Get(catalog.Look(t.Context(), target, m.ns()))(t)
-		spec := `{"v": 2, "key": {"a": "unheard"}, "name": "a_unheard", "unique": true, "expireAfterSeconds": 5}`
+		spec := `{"v": 2, "key": {"a": "unknown"}, "name": "a_unknown", "unique": true, "expireAfterSeconds": 5}`
 		must.Succeed(t, metadata.Run(t.Context(), target, metadata.Majority(metadata.Write("replicator", "insert", metadata.Deferred, "documents", reply(bson.D{
-			{Key: "_id", Value: bson.D{{Key: "link", Value: m.link}, {Key: "ns", Value: string(m.ns())}, {Key: "index", Value: "a_unheard"}}},
+			{Key: "_id", Value: bson.D{{Key: "link", Value: m.link}, {Key: "ns", Value: string(m.ns())}, {Key: "index", Value: "a_unknown"}}},
 			{Key: "uuid", Value: bson.Binary{Subtype: 4, Data: coll.UUID[:]}},
 			{Key: "deferred", Value: bson.A{"unique", "expireAfterSeconds"}},
 			{Key: "absent", Value: true},
@@ -50,7 +50,7 @@ func TestConvertRefusedDefinition(t *testing.T) {
 		}
 		names := func() bool {
 			return slices.ContainsFunc(said, func(what string) bool {
-				return strings.HasPrefix(what, "d.a: index a_unheard: is not built, as the target refuses it: ") && strings.Contains(what, "Unknown index plugin")
+				return strings.HasPrefix(what, "d.a: index a_unknown: is not built, as the target refuses it: ") && strings.Contains(what, "Unknown index plugin")
 			})
 		}
 		const converted = "_id_, at_1, email_1 unique, late_1 unique"

@@ -15,7 +15,7 @@ func TestCopierLeavesOut(t *testing.T) {
 	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
 	b.cfg.Copier = true
 	b.restart(t)
-	op := b.operation(t, `i db.system.views {"_id": "db.v", "viewOn": "a", "pipeline": [{"$unheard": 1}]}`)
+	op := b.operation(t, `i db.system.views {"_id": "db.v", "viewOn": "a", "pipeline": [{"$unknown": 1}]}`)
 	if err := b.exec.Apply(t.Context(), op, ddl.Copied); !servererr.IsViewRefused(err) {
 		t.Errorf("refused: %v", err)
 	}

@@ -40,14 +40,14 @@ i db.system.views {"_id": "db.v", "viewOn": "a", "pipeline": []}
 i db.system.views {"_id": "db.w", "viewOn": "a", "pipeline": []}
 u db.system.views {"_id": "db.v", "viewOn": "a", "pipeline": [], "collation": {"locale": "en", "strength": 2}} {"_id": "db.v"}
 d db.system.views {"_id": "db.w"}
-i db.system.views {"_id": "db.r", "viewOn": "a", "pipeline": [{"$unheard": 1}]}
+i db.system.views {"_id": "db.r", "viewOn": "a", "pipeline": [{"$unknown": 1}]}
 u db.system.views {"$v": 2, "diff": {"u": {"pipeline": []}}} {"_id": "db.r"}
-u db.system.views {"$v": 2, "diff": {"u": {"pipeline": [{"$unheard": 2}]}}} {"_id": "db.r"}
-c db.$cmd {"createIndexes": "a", "v": 2, "key": {"r": "unheard"}, "name": "r_unheard"}
-c db.$cmd {"commitIndexBuild": "a", "indexBuildUUID": {"$uuid": "00000000-0000-4000-8000-000000000002"}, "indexes": [{"v": 2, "key": {"s": 1}, "name": "s_1"}, {"v": 2, "key": {"s": "unheard"}, "name": "s_unheard", "unique": true}]}
-c db.$cmd {"collMod": "a", "index": {"name": "s_unheard", "hidden": true}}
+u db.system.views {"$v": 2, "diff": {"u": {"pipeline": [{"$unknown": 2}]}}} {"_id": "db.r"}
+c db.$cmd {"createIndexes": "a", "v": 2, "key": {"r": "unknown"}, "name": "r_unknown"}
+c db.$cmd {"commitIndexBuild": "a", "indexBuildUUID": {"$uuid": "00000000-0000-4000-8000-000000000002"}, "indexes": [{"v": 2, "key": {"s": 1}, "name": "s_1"}, {"v": 2, "key": {"s": "unknown"}, "name": "s_unknown", "unique": true}]}
+c db.$cmd {"collMod": "a", "index": {"name": "s_unknown", "hidden": true}}
 c db.$cmd {"renameCollection": "db.a", "to": "db.d"}
-c db.$cmd {"dropIndexes": "d", "index": "r_unheard"}
+c db.$cmd {"dropIndexes": "d", "index": "r_unknown"}
 c db.$cmd {"renameCollection": "db.d", "to": "db.a"}
 c db.$cmd {"create": "system.buckets.m", "validator": {}, "clusteredIndex": true, "expireAfterSeconds": {"$numberLong": "100"}, "timeseries": {"timeField": "t", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}}
 i db.system.views {"_id": "db.m", "viewOn": "system.buckets.m", "pipeline": []}
