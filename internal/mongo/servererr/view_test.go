@@ -21,3 +21,17 @@ func TestIsViewRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestIsIndexUnbuildable: a cutover passes over an index only if the index itself is the reason.
+func TestIsIndexUnbuildable(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[servererr.Code]bool{
+		servererr.CannotCreateIndex: true, servererr.InvalidOptions: true,
+		servererr.InternalError: false, servererr.UnknownError: false, servererr.OperationFailed: false,
+		servererr.IndexOptionsConflict: false, servererr.NamespaceNotFound: false, servererr.Unauthorized: false, servererr.NotWritablePrimary: false,
+	} {
+		if got := servererr.IsIndexUnbuildable(servererr.New(code, "no")); got != want {
+			t.Errorf("%d: %v", code, got)
+		}
+	}
+}
