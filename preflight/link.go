@@ -224,13 +224,13 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 		} else {
 			c.ok(check, "as the link left them")
 		}
-		return nil
+		return c.rivals(ctx, s)
 	}
 	if c.cfg.Back != "" {
 		c.ok(check, "%s: they are what the source was there; that nothing has written to them since is checked next", c.cfg.Back)
 		return c.twins(ctx, s, nil)
 	}
-	names, err := c.mirrored(ctx, s)
+	names, err := c.mirrored(ctx, s, nil)
 	if isDenied(err) {
 		c.denied(Fail, check, "Grant listDatabases (role clusterMonitor) and listCollections. "+seePrivileges, "no privilege to list its collections")
 		return nil
@@ -300,8 +300,8 @@ func collections(names []string) string {
 	return fmt.Sprintf("data in %d collections", len(names))
 }
 
-// mirrored returns the target's collections that the link mirrors to.
-func (c *checker) mirrored(ctx context.Context, s *server) ([]string, error) {
+// mirrored returns the target's collections that the link mirrors to, in databases for which in returns true; nil is all.
+func (c *checker) mirrored(ctx context.Context, s *server, in func(db string) bool) ([]string, error) {
 	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
 	if err != nil {
 		return nil, err
@@ -309,7 +309,7 @@ func (c *checker) mirrored(ctx context.Context, s *server) ([]string, error) {
 	var names []string
 	for _, doc := range documents(reply, "databases") {
 		db, _ := doc.Lookup("name").StringValueOK()
-		if oplog.IsServerDB(db) || db == c.cfg.MetaDB {
+		if oplog.IsServerDB(db) || db == c.cfg.MetaDB || in != nil && !in(db) {
 			continue
 		}
 		var list []bson.Raw

@@ -3,12 +3,14 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -16,12 +18,7 @@ import (
 // has, or to all, as the lists are the same. Such a link is an abandoned one, or one that still runs: the new
 // link must not drop the collections of the latter.
 func (c *checker) twins(ctx context.Context, s *server, names []string) error {
-	var links []checkpoint.Listed
-	err := again(ctx, func() error {
-		var err error
-		links, err = checkpoint.Survey(ctx, s.caller, c.cfg.MetaDB)
-		return err
-	})
+	links, err := c.others(ctx, s)
 	if _, ok := refusal(err); ok {
 		return nil // informational only
 	}
@@ -29,16 +26,58 @@ func (c *checker) twins(ctx context.Context, s *server, names []string) error {
 		return err
 	}
 	for i := range links {
-		if l := &links[i]; l.Link != c.cfg.Link && l.State.Over == nil {
-			c.twin(l, c.common(&l.State, names))
+		c.twin(&links[i], c.common(&links[i].State, names))
+	}
+	return nil
+}
+
+// others returns the other links of the metadata that have not ended.
+func (c *checker) others(ctx context.Context, s *server) (links []checkpoint.Listed, err error) {
+	err = again(ctx, func() error {
+		links, err = checkpoint.Survey(ctx, s.caller, c.cfg.MetaDB)
+		return err
+	})
+	return slices.DeleteFunc(links, func(l checkpoint.Listed) bool { return l.Link == c.cfg.Link || l.State.Over != nil }), err
+}
+
+// rivals warns of other links that processes run, and that write to the same collections as this one, which exists: they may have begun after
+// it. It is no reason to end it, and neither is that they cannot be looked for.
+func (c *checker) rivals(ctx context.Context, s *server) error {
+	links, err := c.others(ctx, s)
+	links = slices.DeleteFunc(links, func(l checkpoint.Listed) bool { return resync.IsPart(l.Link) || !runs(&l) })
+	if err != nil || len(links) == 0 {
+		return context.Cause(ctx)
+	}
+	names, err := c.mirrored(ctx, s, func(db string) bool {
+		return len(c.cfg.Scope.SourceDBs(db)) > 0 && slices.ContainsFunc(links, func(l checkpoint.Listed) bool { return mayWriteTo(&l.State, c.cfg.MetaDB, db) })
+	})
+	if err != nil {
+		return context.Cause(ctx)
+	}
+	for i := range links {
+		if common := c.common(&links[i].State, names); len(common) > 0 {
+			c.warn(otherLinks, "L"+corrupt+": stop one of them, and do not start it again.", "%s, which a process runs, mirrors to %s", strconv.Quote(links[i].Link), some(common))
 		}
 	}
 	return nil
 }
 
+// mayWriteTo reports whether a link mirrors to a database of the target.
+func mayWriteTo(was *checkpoint.State, metaDB, db string) bool {
+	if was.Filters == nil {
+		return false
+	}
+	other, err := scope.New(listsOf(was.Filters, metaDB))
+	return err == nil && len(other.SourceDBs(db)) > 0
+}
+
+// runs reports whether a process runs a link.
+func runs(l *checkpoint.Listed) bool { return !l.Lease.Free && l.Lease.Record.Holder != "" }
+
+const otherLinks, corrupt = "other links", "inks that write to the same collections corrupt each other's data"
+
 // twin reports another link and the collections that both write to.
 func (c *checker) twin(l *checkpoint.Listed, common []string) {
-	const check, corrupt = "other links", "inks that write to the same collections corrupt each other's data"
 	which, what := strconv.Quote(l.Link), "mirrors to "+some(common)
 	switch same := c.sameLists(&l.State); {
 	case len(common) == 0 && !same:
@@ -46,14 +85,14 @@ func (c *checker) twin(l *checkpoint.Listed, common []string) {
 	case len(common) == 0:
 		what = "mirrors the same namespaces from the same source"
 	}
-	switch runs := !l.Lease.Free && l.Lease.Record.Holder != ""; {
-	case runs && c.cfg.Copy && c.cfg.DropExisting && len(common) > 0:
-		c.fail(check, "Stop that link first, and do not start it again; or choose other collections with --include and --exclude, or other names with --map.",
+	switch running := runs(l); {
+	case running && c.cfg.Copy && c.cfg.DropExisting && len(common) > 0:
+		c.fail(otherLinks, "Stop that link first, and do not start it again; or choose other collections with --include and --exclude, or other names with --map.",
 			"%s, which a process runs, %s, which would be dropped", which, what)
-	case runs:
-		c.warn(check, "L"+corrupt+": stop that link first, and do not start it again.", "%s, which a process runs, %s", which, what)
+	case running:
+		c.warn(otherLinks, "L"+corrupt+": stop that link first, and do not start it again.", "%s, which a process runs, %s", which, what)
 	default:
-		c.warn(check, "Make sure that no process runs it: l"+corrupt+".", "%s %s", which, what)
+		c.warn(otherLinks, "Make sure that no process runs it: l"+corrupt+".", "%s %s", which, what)
 	}
 }
 

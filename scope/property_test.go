@@ -220,6 +220,9 @@ func TestTargetsAreDifferent(t *testing.T) {
 			if db, has := s.TargetDB(ns.DB()); !has || followsDB(ns.Collection()) && to.DB() != db {
 				t.Fatalf("%s goes to %s, its database to %q, %v", ns, to, db, has)
 			}
+			if !slices.Contains(s.SourceDBs(to.DB()), ns.DB()) {
+				t.Fatalf("%s goes to %s, whose database comes from %v", ns, to, s.SourceDBs(to.DB()))
+			}
 			if !slices.Contains(s.TargetDBs(ns.DB()), to.DB()) {
 				t.Fatalf("%s goes to %s, its database to %v", ns, to, s.TargetDBs(ns.DB()))
 			}

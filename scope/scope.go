@@ -131,6 +131,18 @@ func (s *Scope) TargetDBs(db string) []string {
 	if s.cfg.Reversed {
 		return s.backwardDBs(db)
 	}
+	return s.forwardDBs(db)
+}
+
+// SourceDBs returns all databases, in order, of which collections can go to a database of the target: the inverse of TargetDBs.
+func (s *Scope) SourceDBs(target string) []string {
+	if s.cfg.Reversed {
+		return s.forwardDBs(target)
+	}
+	return s.backwardDBs(target)
+}
+
+func (s *Scope) forwardDBs(db string) []string {
 	first, ok := s.forwardDB(db)
 	if !ok {
 		return nil

@@ -47,6 +47,48 @@ func TestOtherLinks(t *testing.T) {
 		"--include=shop", "--drop-existing")
 }
 
+// TestOtherLinksOfOneThatExists: a link that exists says so, too, and starts: the other one may have begun after it. What the other one mirrors
+// elsewhere, that no process runs it, or that it has ended, is none of its business.
+func TestOtherLinksOfOneThatExists(t *testing.T) {
+	source, target := twoSets(t)
+	insert(t, source, "shop", "orders", bson.D{{Key: "_id", Value: 1}})
+	insert(t, source, "shop", "carts", bson.D{{Key: "_id", Value: 1}})
+	ends := []string{"--source=" + source.URI(), "--target=" + target.URI(), "--selection-timeout=1m", "--spool-dir=" + t.TempDir()}
+	lists := map[string][]string{"old": {"--link=old", "--include=shop.orders"}, "carts": {"--link=carts", "--include=shop.carts"}, "new": {"--link=new", "--include=shop.o*", "--allow-existing"}}
+	begin := func(link string) *runLink {
+		l := startLink(t, append(ends, lists[link]...)...)
+		l.await("state changed", "to", "steady")
+		return l
+	}
+	end := func(l *runLink) {
+		t.Helper()
+		l.drain()
+		if code := l.end(); code != cli.ExitOK {
+			t.Fatalf("code %d\n%s", code, &l.log)
+		}
+	}
+	check := func(link, says string) {
+		t.Helper()
+		code, stdout, stderr := invoke(t, nil, append(append([]string{"run", "--check"}, ends...), lists[link]...)...)
+		if code != cli.ExitOK || strings.Contains(stdout, "other links") != (says != "") || !strings.Contains(stdout, says) {
+			t.Errorf("%s: code %d, %q in\n%s%s", link, code, says, stdout, stderr)
+		}
+	}
+	const says = `WARN other links: "new", which a process runs, mirrors to shop.orders. Links that write to the same collections corrupt each other's data: stop one of them`
+	end(begin("old"))
+	end(begin("carts"))
+	newer := begin("new")
+	check("old", says)
+	lists["old"] = append(lists["old"], "--drop-existing")
+	check("old", says)
+	check("carts", "")
+	old := begin("old") // it runs nevertheless
+	check("new", strings.ReplaceAll(says, `"new"`, `"old"`))
+	end(old)
+	end(newer)
+	check("old", "")
+}
+
 // TestOtherSettings: a link that exists says with which settings it was made, in the form of flags.
 func TestOtherSettings(t *testing.T) {
 	source, target := twoSets(t)
