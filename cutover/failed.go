@@ -48,6 +48,12 @@ func (w *work) failed(ctx context.Context, err error) error {
 	if len(f.Error) > failedBytes {
 		f.Error = strings.ToValidUTF8(f.Error[:failedBytes], "") + " …"
 	}
+	switch was := w.rec.Failed; {
+	case f.OnlyCancel && !errors.Is(err, ErrThawed): // which passes if somebody blocks the source again
+		f.Lasting = f.Error
+	case was != nil && w.rec.State == record.Running:
+		f.Lasting, f.OnlyCancel = was.Lasting, f.OnlyCancel || was.Lasting != ""
+	}
 	ctx, cancel := context.WithTimeout(ctx, failedWithin)
 	defer cancel()
 	_ = w.change(ctx, func(r *record.Record) { r.Failed = f }) // the error itself is returned

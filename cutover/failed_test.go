@@ -7,9 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/status"
 )
@@ -48,11 +52,103 @@ func TestLastErrorIsRecorded(t *testing.T) {
 			failed(err, record.Arm, "something else has written to the target", true)
 			_, err = cutover.Resume(t.Context(), m.whole())
 		}
+		for range 2 { // another error says nothing of the one that will be met again
+			_, err = cutover.Resume(t.Context(), m.config(denied{target}, m.source))
+			m.stillStuck(err, "not authorized", "something else has written to the target")
+		}
 		if r, err := cutover.Cancel(t.Context(), m.whole()); err != nil || r.Failed != nil {
 			t.Errorf("%s: cancelled: %v, recorded %+v", link, err, r.Failed)
 		}
 		m.isBack(link)
 	}
+}
+
+// stillStuck fails the test unless a cutover was stopped by an error that passes, after one that only a cancel helps against.
+func (m *moved) stillStuck(err error, text, lasting string) {
+	m.t.Helper()
+	f := must.Get(m.records.Get(m.t.Context(), m.link))(m.t).Failed
+	if err == nil || f == nil || !f.OnlyCancel || !strings.Contains(f.Error, text) || !strings.Contains(f.Lasting, lasting) {
+		m.t.Fatalf("%s: %v, recorded %+v", m.link, err, f)
+	}
+	c := must.Get(status.Cutovers(m.t.Context(), m.target, "replicator", m.link))(m.t)[m.link]
+	if said := c.String(); !c.OnlyCancel || !strings.Contains(said, text) || !strings.Contains(said, lasting) || strings.Contains(said, "can be resumed") {
+		m.t.Errorf("%s: shown %s", m.link, said)
+	}
+}
+
+// denied is a target that reads and writes its metadata only.
+type denied struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (d denied) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if cmd.DB != "replicator" && cmd.DB != "admin" {
+		return nil, servererr.New(servererr.Unauthorized, "not authorized on %s", cmd.DB)
+	}
+	return d.Caller.Call(ctx, cmd)
+}
+
+// TestSourceWrittenIsCancelled: a write to the source after the drain stays in its oplog: that its way back is armed again does not hide that, nor
+// that the source cannot be read for once. That its block was lifted may pass: somebody blocks it again.
+func TestSourceWrittenIsCancelled(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	m, thawed := newMoved(t, target, "written"), newMoved(t, target, "thawed")
+	cfg := m.whole()
+	cfg.Armed = func(context.Context) { m.source.write("written.a") }
+	_, err := cutover.Run(t.Context(), cfg, byBlock)
+	m.stillStuck(err, "has a write to written.a after the drain", "has a write to written.a after the drain")
+	unread := m.config(target, &unreadable{Caller: m.source})
+	_, err = cutover.Resume(t.Context(), unread)
+	m.stillStuck(err, "not authorized", "has a write to written.a after the drain")
+	m.source.setBlocked(false)
+	_, err = cutover.Resume(t.Context(), m.whole())
+	m.stillStuck(err, cutover.ErrThawed.Error(), "has a write to written.a after the drain")
+	must.Get(cutover.Cancel(t.Context(), m.whole()))(t)
+	m.isBack("written")
+
+	m, cfg = thawed, thawed.whole()
+	cfg.Armed = func(context.Context) { m.source.setBlocked(false) }
+	_, err = cutover.Run(t.Context(), cfg, byBlock)
+	if f := must.Get(m.records.Get(t.Context(), m.link))(t).Failed; err == nil || f == nil || !f.OnlyCancel {
+		t.Errorf("thawed: %v, recorded %+v", err, f)
+	}
+	m.source.setBlocked(true)
+	_, err = cutover.Resume(t.Context(), m.config(target, &unreadable{Caller: m.source}))
+	if f := must.Get(m.records.Get(t.Context(), m.link))(t).Failed; err == nil || f == nil || f.OnlyCancel {
+		t.Errorf("blocked again: %v, recorded %+v", err, f)
+	}
+	must.Get(cutover.Resume(t.Context(), m.whole()))(t)
+	m.isDone("thawed")
+}
+
+// TestLastErrorUntilCommit: once nothing is in the way of the commit any more, the error of a cutover that could only be cancelled is gone.
+func TestLastErrorUntilCommit(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "dr")
+	cfg := m.whole()
+	cfg.Armed = func(context.Context) { m.source.write("dr.a") }
+	_, err := cutover.Run(t.Context(), cfg, byBlock)
+	m.stillStuck(err, "after the drain", "after the drain")
+	m.source.write() // its failover has rolled that back
+	cfg = m.whole()
+	cfg.Told = func(s record.Taken) {
+		if r := must.Get(m.records.Get(t.Context(), m.link))(t); s.Step == record.Commit && r.Failed != nil {
+			t.Errorf("it commits, and recorded is %+v", r.Failed)
+		}
+	}
+	must.Get(cutover.Resume(t.Context(), cfg))(t)
+	m.isDone("dr")
+}
+
+// unreadable is a source whose oplog cannot be read.
+type unreadable struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (u *unreadable) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if cmd.DB == "local" {
+		return nil, servererr.New(servererr.Unauthorized, "not authorized on local")
+	}
+	return u.Caller.Call(ctx, cmd)
 }
 
 // TestLastErrorHasNoCommand: an operator's command, which may have a password, is not in the error that the status shows.

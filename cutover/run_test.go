@@ -106,6 +106,19 @@ func (o *old) isBlocked() bool {
 	return o.blocked
 }
 
+func (o *old) setBlocked(to bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.blocked = to
+}
+
+// write makes entries after the drain that write to namespaces, in place of earlier ones.
+func (o *old) write(namespaces ...string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.written = namespaces
+}
+
 // NextCut implements cutover.Cutter.
 func (o *old) NextCut(context.Context, string, string, time.Duration, func(string)) (checkpoint.Cut, error) {
 	return checkpoint.Cut{Source: ot(100), Target: o.cut}, nil

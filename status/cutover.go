@@ -26,7 +26,7 @@ type Cutover struct {
 	Committed bool `json:"committed"`
 	// Interrupted means that no process works on it.
 	Interrupted bool `json:"interrupted"`
-	// Failed is the last error, empty if a step has ended since, or the process has not ended by one.
+	// Failed is the last error, and an earlier one that will be met again; empty if a step has ended since, or the process has not ended by one.
 	Failed string `json:"failed,omitempty"`
 	// OnlyCancel means that to resume it finds the same error again.
 	OnlyCancel bool `json:"onlyCancel"`
@@ -76,7 +76,7 @@ func readCutovers(ctx context.Context, store *record.Store, link string) (map[st
 			Committed: r.Has(record.Commit), BlocksSource: r.Blocks() && r.Options.Freeze == record.Block, save: r.Save.Hex(),
 		}
 		if r.Failed != nil {
-			c.Failed, c.OnlyCancel = r.Failed.Error, r.Failed.OnlyCancel
+			c.Failed, c.OnlyCancel = r.Failed.Error+r.Failed.Before("; "), r.Failed.OnlyCancel
 		}
 		all[r.Link] = c
 	}

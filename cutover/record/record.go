@@ -55,13 +55,24 @@ type Failure struct {
 	At    time.Time `bson:"at"    json:"at"`
 	By    string    `bson:"by"    json:"by"`
 	Error string    `bson:"error" json:"error"`
-	// OnlyCancel means that to resume it finds the same again: it can only be cancelled.
+	// OnlyCancel means that to resume it finds the same again, or Lasting: it can only be cancelled.
 	OnlyCancel bool `bson:"onlyCancel,omitempty" json:"onlyCancel,omitempty"`
+	// Lasting is the error that whoever resumes it meets again, this one or one before it, empty for none. It is kept, with OnlyCancel, until
+	// the commit begins or the cutover is cancelled, also if another error comes after it. Earlier releases do not record it.
+	Lasting string `bson:"lasting,omitempty" json:"lasting,omitempty"`
 }
 
 // String names the step, the time and the operator, then the error.
 func (f *Failure) String() string {
-	return fmt.Sprintf("at step %s, %s, by %s: %s", f.Step, when(f.At), f.By, f.Error)
+	return fmt.Sprintf("at step %s, %s, by %s: %s", f.Step, when(f.At), f.By, f.Error) + f.Before("; ")
+}
+
+// Before returns the lasting error after a separator if it came before this one, empty otherwise.
+func (f *Failure) Before(separator string) string {
+	if f.Lasting == "" || f.Lasting == f.Error {
+		return ""
+	}
+	return separator + "before, and to be met again: " + f.Lasting
 }
 
 // Method is how writes to the source are stopped.
@@ -188,13 +199,18 @@ func (r *Record) find(s Step) int {
 func (r *Record) Begin(s Step, by string, now time.Time) {
 	r.Forget(s)
 	r.Steps = append(r.Steps, Taken{Step: s, Started: now, By: by})
+	if s == Commit { // all that could be in its way was looked at
+		r.Failed = nil
+	}
 }
 
 // End ends a step.
 func (r *Record) End(s Step, outcome string, now time.Time) {
 	if i := r.find(s); i >= 0 {
 		r.Steps[i].Ended, r.Steps[i].Outcome = now, outcome
-		r.Failed = nil
+		if r.Failed != nil && (r.Failed.Lasting == "" || s == Undo) { // arm ends although the commit will meet it again
+			r.Failed = nil
+		}
 	}
 }
 
