@@ -24,7 +24,7 @@ import (
 
 // TestRivals: a link that exists warns of others that a process runs and that mirror to the same collections, not of ones that have ended, of
 // copies of its own collections, or of ones that mirror elsewhere; a new link does not warn of the first and the last of these either. That they cannot be
-// looked for is no reason to end a link that ran before.
+// read does not end a link that ran before.
 func TestRivals(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Moods: mongosim.GentleMoods("nothing here begins another attempt")})

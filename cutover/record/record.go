@@ -199,7 +199,7 @@ func (r *Record) find(s Step) int {
 func (r *Record) Begin(s Step, by string, now time.Time) {
 	r.Forget(s)
 	r.Steps = append(r.Steps, Taken{Step: s, Started: now, By: by})
-	if s == Commit { // all that could be in its way was looked at
+	if s == Commit { // nothing is in its way
 		r.Failed = nil
 	}
 }
