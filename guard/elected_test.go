@@ -84,6 +84,25 @@ func TestStartsAfterElection(t *testing.T) {
 	}
 }
 
+// TestStopsForWhatIsGone: a foreign write ends a link, also if the link drops the collection right after it, in the same reply.
+func TestStopsForWhatIsGone(t *testing.T) {
+	t.Parallel()
+	set, link, _ := standing(t)
+	cfg := guard.Config{Mode: guard.Stop, Target: set, DB: "replicator", Link: "dr", Scope: all{}, Await: 10 * time.Millisecond}
+	g := guard.New(cfg)
+	must.Succeed(t, g.Begin(t.Context(), link))
+	writes(t, set)
+	gate := guard.Gate{Target: set, DB: "replicator", Link: "dr"}
+	must.Get(gate.Call(t.Context(), mongo.Command{DB: "shop", Body: must.Get(bson.Marshal(bson.D{{Key: "drop", Value: "a"}}))(t)}))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := g.Run(ctx)
+	if e, foreign := errors.AsType[*guard.ForeignError](err); !foreign || e.Newest.NS != "shop.a" {
+		t.Errorf("it ends with %v", err)
+	}
+	must.Succeed(t, guard.New(cfg).Begin(t.Context(), link)) // nothing is to be dealt with
+}
+
 // TestFoundLate: a process that another one has succeeded, and that finds a foreign write then, has lost the link: the other one decides about that
 // write, which may have been cleared since.
 func TestFoundLate(t *testing.T) {

@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -120,6 +122,102 @@ func TestForeignWritesFollowCopy(t *testing.T) {
 	w.follows("shop.b copied")
 	copying = guard.Copy{}
 	w.follows("")
+}
+
+// newest is the newest write to a namespace that is open, and its present name.
+func (w *watched) newest() string {
+	st := w.State()
+	for i := range st.Writes {
+		for _, ns := range st.Writes[i].Open() {
+			if slices.ContainsFunc(st.Touched, func(t guard.Touched) bool { return t.NS == ns }) {
+				return fmt.Sprintf("%s of %s %s, now %s", st.Writes[i].Kind, st.Writes[i].NS, st.Writes[i].ID, ns)
+			}
+		}
+	}
+	return ""
+}
+
+// TestForeignWritesKeepTheirNames: the newest write to an open namespace is known after the link has renamed it; one to an earlier collection of
+// that name does not count. Both stay known in the metadata.
+func TestForeignWritesKeepTheirNames(t *testing.T) {
+	t.Parallel()
+	store := guard.Store{Target: target(t), DB: "replicator", Link: "dr"}
+	w := newWatched(t, guard.State{})
+	n := 0
+	own := func(command, ns, to string, entry bson.D) {
+		n++
+		w.expect("", announced("dr", command, ns, to, n))
+		w.expect("", entry)
+		w.expect("", answered("dr", n))
+	}
+	is := func(when, want string) {
+		t.Helper()
+		if got := w.newest(); got != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+		st := w.State()
+		must.Succeed(t, store.Write(t.Context(), &st, true))
+		w.Reset(*must.Get(store.Read(t.Context()))(t))
+		if got := w.newest(); got != want {
+			t.Errorf("%s, stored: %q, want %q", when, got, want)
+		}
+	}
+	w.sees(crud("i", "shop.a", 1))
+	w.sees(crud("i", "shop.z", 2))
+	own("renameCollection", "shop.a", "shop.z", renamed("a", "z"))
+	is("renamed over another one", "insert of shop.a 1, now shop.z")
+	own("renameCollection", "shop.z", "shop.y", renamed("z", "y"))
+	is("renamed again", "insert of shop.a 1, now shop.y")
+	w.sees(crud("i", "shop.a", 3))
+	own("drop", "shop.a", "", command("shop", bson.D{{Key: "drop", Value: "a"}}))
+	own("renameCollection", "shop.y", "shop.a", renamed("y", "a"))
+	is("renamed to the name of one that was dropped", "insert of shop.a 1, now shop.a")
+	w.sees(renamed("a", "b")) // by something else: the target has no a any more
+	is("renamed by something else", "renameCollection of shop.a , now shop.a")
+	own("renameCollection", "shop.b", "shop.c", renamed("b", "c"))
+	own("drop", "shop.a", "", command("shop", bson.D{{Key: "drop", Value: "a"}}))
+	is("its new name renamed", "renameCollection of shop.a , now shop.c")
+	w.Clear(bson.Timestamp{T: 200})
+	own("renameCollection", "shop.c", "shop.d", renamed("c", "d"))
+	is("cleared", "")
+}
+
+// TestForeignWritesOfACopy: a write that a copy has overwritten is not the newest one to a collection that gets that name later.
+func TestForeignWritesOfACopy(t *testing.T) {
+	t.Parallel()
+	copying := guard.Copy{}
+	w := newWatched(t, guard.State{})
+	w.copied = func(ns oplog.Namespace) (c guard.Copy) {
+		if ns == "shop.a" {
+			c = copying
+		}
+		return c
+	}
+	w.sees(crud("i", "shop.b", 1))
+	w.sees(crud("i", "shop.a", 2))
+	copying.Asked = time.UnixMilli(1000).UTC()
+	w.follows("shop.a copied shop.b")
+	copying = guard.Copy{}
+	w.follows("shop.b")
+	w.expect("", announced("dr", "renameCollection", "shop.b", "shop.a", 1))
+	w.expect("", renamed("b", "a"))
+	if got, want := w.newest(), "insert of shop.b 1, now shop.a"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestForeignWritesOfAView: what something else has done to a view, or to a time series, goes when the link drops it.
+func TestForeignWritesOfAView(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, guard.State{})
+	w.copied = func(oplog.Namespace) guard.Copy { return guard.Copy{} }
+	w.expect("collMod shop.v", crud("u", "shop.system.views", "shop.v"))
+	w.expect("create shop.w", crud("i", "shop.system.views", "shop.w"))
+	w.expect("", announced("dr", "drop", "shop.v", "", 1))
+	w.expect("", crud("d", "shop.system.views", "shop.v"))
+	w.follows("shop.w")
+	w.expect("drop shop.w", crud("d", "shop.system.views", "shop.w")) // by something else
+	w.follows("shop.w")
 }
 
 // TestForeignWritesFollowUnjudged: documents go where a rename takes them, whoever has renamed. Who has dropped a collection matters.

@@ -194,10 +194,14 @@ func (g *Guard) see(ctx context.Context, r oplog.Reply) error {
 	defer g.examining.Unlock()
 	g.deletes = map[oplog.Namespace]bool{}
 	var found, list []Write
-	var seeing error
+	var seeing, foreign error
 	for i := 0; i < len(r.Entries) && seeing == nil; i++ {
 		list, seeing = g.watch.See(ctx, &r.Entries[i])
 		found = append(found, list...)
+		if len(list) > 0 && g.cfg.Mode == Stop {
+			st := g.watch.State()
+			foreign = st.Err() // what the link does after it, as to drop the collection, may settle it
+		}
 	}
 	g.examined()
 	if len(found) == 0 && (seeing != nil || time.Since(g.saved) < saveEvery) {
@@ -207,10 +211,8 @@ func (g *Guard) see(ctx context.Context, r oplog.Reply) error {
 	for i := range found {
 		g.tell(&found[i])
 	}
-	if st := g.watch.State(); len(found) > 0 && g.cfg.Mode == Stop && !errors.Is(err, lease.ErrFenced) {
-		if foreign := st.Err(); foreign != nil {
-			return foreign // Were the state not stored, the next leader finds them again.
-		}
+	if foreign != nil && !errors.Is(err, lease.ErrFenced) {
+		return foreign // Were the state not stored, the next leader finds them again.
 	}
 	return err
 }

@@ -36,6 +36,10 @@ type Write struct {
 	NS, To oplog.Namespace
 	// ID is the _id as text, empty for a command.
 	ID string
+	// Now and NowTo are the present names of NS and To if the link has renamed them since, empty otherwise. Gone and GoneTo mean that the foreign
+	// writes to NS or To up to this one are dealt with.
+	Now, NowTo   oplog.Namespace
+	Gone, GoneTo bool
 	// Session is the client's session, the hexadecimal digits of its UUID; empty if the entry
 	// has none. Txn is the number of its transaction or retryable write.
 	Session string
@@ -243,9 +247,7 @@ func (t *Touched) copiedAt(at bson.Timestamp, copied Copy) {
 
 // dropped forgets a namespace that the link has dropped, unless for a copy, whose end decides that.
 func (s *State) dropped(ns oplog.Namespace) {
-	if i, found := s.find(ns); found && !s.Touched[i].Copying {
-		s.Touched = slices.Delete(s.Touched, i, i+1)
-	}
+	s.settle(func(t *Touched) bool { return t.NS == ns && !t.Copying })
 }
 
 // renamed gives a namespace that was renamed at an entry its new name, in place of one that had it, whose documents are gone. It is mirrored
@@ -256,13 +258,13 @@ func (s *State) renamed(from, to, source oplog.Namespace, at bson.Timestamp, cop
 		was, touched = s.Touched[i], true
 		s.Touched = slices.Delete(s.Touched, i, i+1)
 	}
-	i, found := s.find(to)
-	if found {
-		s.Touched = slices.Delete(s.Touched, i, i+1)
-	}
+	s.settle(func(t *Touched) bool { return t.NS == to })
 	if !touched || source == "" {
+		s.deal(from)
 		return
 	}
+	s.become(from, to)
+	i, _ := s.find(to)
 	was.NS, was.Source = to.Clone(), source.Clone()
 	was.copiedAt(at, copied)
 	s.Touched = slices.Insert(s.Touched, i, was)
@@ -281,7 +283,7 @@ func (s *State) Clear(upTo bson.Timestamp) bool {
 		return false
 	}
 	s.Cleared = upTo
-	s.Touched = slices.DeleteFunc(s.Touched, func(t Touched) bool { return !t.Until.After(upTo) })
+	s.settle(func(t *Touched) bool { return !t.Until.After(upTo) })
 	if !s.MoreUntil.After(upTo) {
 		s.More, s.MoreLast, s.MoreUntil = 0, time.Time{}, bson.Timestamp{}
 	}
@@ -291,11 +293,7 @@ func (s *State) Clear(upTo bson.Timestamp) bool {
 // Copies takes the copies that are made now. A namespace that was copied again since its last foreign
 // write, and is not any more, is the source's.
 func (s *State) Copies(now func(oplog.Namespace) Copy) (changed bool) {
-	s.Touched = slices.DeleteFunc(s.Touched, func(t Touched) bool {
-		done := t.Copying && now(t.NS).Asked.IsZero()
-		changed = changed || done
-		return done
-	})
+	changed = s.settle(func(t *Touched) bool { return t.Copying && now(t.NS).Asked.IsZero() })
 	for i := range s.Touched {
 		t := &s.Touched[i]
 		if asked := now(t.NS).Asked; !t.Copying && !asked.IsZero() && asked.UnixMilli() != t.During.UnixMilli() {

@@ -194,6 +194,10 @@ const (
 	fieldSource       = "source"
 	fieldCount        = "count"
 	fieldTwice        = "twice"
+	fieldNow          = "now"
+	fieldNowTo        = "nowTo"
+	fieldGone         = "gone"
+	fieldGoneTo       = "goneTo"
 	fieldMade         = "made"
 	fieldFirst        = "first"
 	fieldLast         = "last"
@@ -300,6 +304,22 @@ func (w *Write) append(dst []byte) []byte {
 	dst = bsoncore.AppendStringElement(dst, fieldNS, string(w.NS))
 	dst = bsoncore.AppendStringElement(dst, fieldTo, string(w.To))
 	dst = bsoncore.AppendStringElement(dst, fieldID, w.ID)
+	for _, name := range []struct {
+		field string
+		is    oplog.Namespace
+	}{{fieldNow, w.Now}, {fieldNowTo, w.NowTo}} {
+		if name.is != "" {
+			dst = bsoncore.AppendStringElement(dst, name.field, string(name.is))
+		}
+	}
+	for _, gone := range []struct {
+		field string
+		is    bool
+	}{{fieldGone, w.Gone}, {fieldGoneTo, w.GoneTo}} {
+		if gone.is {
+			dst = bsoncore.AppendBooleanElement(dst, gone.field, true)
+		}
+	}
 	dst = bsoncore.AppendStringElement(dst, fieldSession, w.Session)
 	return bsoncore.AppendInt64Element(dst, fieldTxn, w.Txn)
 }
@@ -363,11 +383,18 @@ func readState(doc bson.Raw) (State, error) {
 		}
 	}
 	r.Docs(fieldWrites, func(sub *metadata.Reader) {
-		s.Writes = append(s.Writes, Write{
+		w := Write{
 			OpTime: sub.OpTime(fieldOpTime, false), Wall: timeOf(sub, fieldWall), Kind: sub.Text(fieldKind),
 			NS: oplog.Namespace(sub.Text(fieldNS)), To: oplog.Namespace(sub.Text(fieldTo)),
-			ID: sub.Text(fieldID), Session: sub.Text(fieldSession), Txn: sub.Int64(fieldTxn),
-		})
+			ID: sub.Text(fieldID), Session: sub.Text(fieldSession), Txn: sub.Int64(fieldTxn), Gone: sub.Has(fieldGone), GoneTo: sub.Has(fieldGoneTo),
+		}
+		if sub.Has(fieldNow) {
+			w.Now = oplog.Namespace(sub.Text(fieldNow))
+		}
+		if sub.Has(fieldNowTo) {
+			w.NowTo = oplog.Namespace(sub.Text(fieldNowTo))
+		}
+		s.Writes = append(s.Writes, w)
 	})
 	r.Docs(fieldTouched, func(sub *metadata.Reader) {
 		t := Touched{

@@ -127,6 +127,7 @@ func (w *Watch) touch(f *Write) {
 	}
 	if made.NS != "" && f.To != "" {
 		w.state.completed(f.To, &made)
+		w.state.become(f.NS, f.To)
 	}
 }
 
@@ -212,7 +213,13 @@ func (s *seen) document(op *oplog.Op) error {
 	if op.NS.IsSystemViews() { // The document is the definition of a view.
 		name, _ := op.ID.StringValueOK()
 		view := oplog.Namespace(name)
-		if !w.mirrored(view) || !s.isJudged() || w.announced(op.Kind.String(), view, "") {
+		if !w.mirrored(view) || !s.isJudged() {
+			return nil
+		}
+		if w.announced(op.Kind.String(), view, "") {
+			if op.Kind == oplog.KindDelete {
+				w.state.dropped(view)
+			}
 			return nil
 		}
 		s.add(viewKinds[op.Kind], view, "", bson.RawValue{})

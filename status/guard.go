@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -46,6 +47,8 @@ type ForeignWrite struct {
 	ID        string `json:"id,omitempty"`
 	Session   string `json:"session,omitempty"`
 	TxnNumber int64  `json:"txnNumber,omitempty"`
+	// open are the present names of those that are not dealt with.
+	open []oplog.Namespace
 }
 
 // ForeignNamespace is a namespace with foreign writes. Namespace is its name on the target, Source
@@ -86,7 +89,7 @@ func addGuard(s *Snapshot, p *monitor.Snapshot) {
 	maps.Copy(out.Kinds, st.Counts)
 	for i := range st.Writes {
 		w := &st.Writes[i]
-		out.Newest[i] = ForeignWrite{w.Wall.UTC(), w.Kind, string(w.NS), string(w.To), w.ID, w.Session, w.Txn}
+		out.Newest[i] = ForeignWrite{w.Wall.UTC(), w.Kind, string(w.NS), string(w.To), w.ID, w.Session, w.Txn, w.Open()}
 	}
 	for i, t := range st.Touched {
 		out.Namespaces[i] = ForeignNamespace{string(t.NS), string(t.Source), t.Count, t.First.UTC(), t.Last.UTC(), t.Copying, t.Twice}
@@ -116,7 +119,7 @@ func foreign(s *Snapshot) (string, time.Time) {
 	if n == 1 {
 		out = "Something else writes to the target: 1 write to " + to
 	}
-	if w := g.newestOpen(); w != nil {
+	if w, now := g.newestOpen(); w != nil {
 		out += fmt.Sprintf("; the newest at %s UTC: %s of %s", w.At.Format(time.DateTime), w.Kind, w.Namespace)
 		if w.ID != "" {
 			out += " {_id: " + w.ID + "}"
@@ -124,20 +127,28 @@ func foreign(s *Snapshot) (string, time.Time) {
 		if w.Session != "" {
 			out += ", session " + w.Session
 		}
+		if now != "" && now != w.Namespace && now != w.To {
+			out += ", which the link has renamed to " + now
+		}
 	}
 	return out + ".", since
 }
 
-// newestOpen is the newest write to a namespace that is open, nil if it is not known: those to namespaces that
+// newestOpen is the newest write to a namespace that is open, and the present name of that, nil if it is not known: those to namespaces that
 // were copied again or cleared may be newer.
-func (g *Guard) newestOpen() *ForeignWrite {
+func (g *Guard) newestOpen() (newest *ForeignWrite, now string) {
 	for i := range g.Newest {
 		w := &g.Newest[i]
-		if g.More > 0 || slices.ContainsFunc(g.Namespaces, func(t ForeignNamespace) bool { return t.Namespace == w.Namespace || t.Namespace == w.To }) {
-			return w
+		for _, ns := range w.open {
+			if slices.ContainsFunc(g.Namespaces, func(t ForeignNamespace) bool { return t.Namespace == string(ns) }) {
+				return w, string(ns)
+			}
+		}
+		if g.More > 0 {
+			return w, ""
 		}
 	}
-	return nil
+	return nil, ""
 }
 
 // where names namespaces with foreign writes that are open.

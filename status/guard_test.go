@@ -23,6 +23,7 @@ func TestNewestForeignWrite(t *testing.T) {
 	}{
 		{"another one was dealt with", "store.a", 0, "3 writes to store.a; the newest at 1999-12-31 23:58:00 UTC: update of store.a {_id: 7}."},
 		{"the new name of a rename", "store.c", 0, "3 writes to store.c; the newest at 1999-12-31 23:57:00 UTC: renameCollection of store.d."},
+		{"renamed by the link", "store.y", 0, "3 writes to store.y; the newest at 1999-12-31 23:56:00 UTC: insert of store.e {_id: 8}, which the link has renamed to store.y."},
 		{"it is not known any more", "store.z", 0, "3 writes to store.z."},
 		{"not all that are open are listed", "store.z", 2, "the newest at 1999-12-31 23:59:00 UTC: drop of store.b."},
 	} {
@@ -41,6 +42,8 @@ func TestNewestForeignWrite(t *testing.T) {
 							{Wall: now.Add(-time.Minute), Kind: "drop", NS: "store.b"},
 							{Wall: now.Add(-2 * time.Minute), Kind: "update", NS: "store.a", ID: "7"},
 							{Wall: now.Add(-3 * time.Minute), Kind: "renameCollection", NS: "store.d", To: "store.c"},
+							{Wall: now.Add(-4 * time.Minute), Kind: "insert", NS: "store.e", Now: "store.y", ID: "8"},
+							{Wall: now.Add(-5 * time.Minute), Kind: "insert", NS: "store.z", Gone: true},
 						},
 						Touched: []guard.Touched{{NS: tt.open, Source: tt.open, Count: 3, First: now.Add(-time.Hour), Last: now.Add(-2 * time.Minute)}},
 						More:    tt.more,
