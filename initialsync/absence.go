@@ -65,6 +65,20 @@ func hasLeft(view syncsource.View, host string) bool {
 	return known && view.ConfigFault == "" && !view.ConfigUnread
 }
 
+// level returns the newest entry that each of the members has that may be copied and were not tried. The newest of any of them
+// would be that of the primary while clients write: no other member could be chosen. If none is known to be there, it is the newest
+// of any member that can be read. It is not before begin.
+func (m *Members) level(tried map[string]bool, begin oplog.OpTime) oplog.OpTime {
+	at := m.cfg.Resolver.Level(tried)
+	if at.IsNull() {
+		at = newest(m.cfg.Watcher.View(), tried, begin)
+	}
+	if at.Before(begin) {
+		return begin
+	}
+	return at
+}
+
 // newest returns the newest optime of the members that can be read and were not tried, or
 // begin if there is none.
 func newest(view syncsource.View, tried map[string]bool, begin oplog.OpTime) oplog.OpTime {

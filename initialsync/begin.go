@@ -43,8 +43,8 @@ func warnBlind(id *origin.Identity, o event.Observer) {
 // member cannot be copied, another one is tried; if there is none, the error is the first.
 func (m *Members) Begin(ctx context.Context) (checkpoint.Copy, int64, error) {
 	var first error
-	view := m.cfg.Watcher.View()
-	tried, least := map[string]bool{}, view.Newest()
+	tried := map[string]bool{}
+	least := m.level(tried, oplog.NewOpTime(1, 0, oplog.UninitializedTerm))
 	for {
 		member, err := choose(ctx, m.cfg.Resolver, least)
 		switch {
@@ -67,7 +67,7 @@ func (m *Members) Begin(ctx context.Context) (checkpoint.Copy, int64, error) {
 		if first == nil {
 			first = err
 		}
-		least = newest(m.cfg.Watcher.View(), tried, oplog.NewOpTime(1, 0, oplog.UninitializedTerm))
+		least = m.level(tried, oplog.NewOpTime(1, 0, oplog.UninitializedTerm))
 	}
 }
 

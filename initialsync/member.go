@@ -197,7 +197,7 @@ func (m *Members) candidate(ctx context.Context, c *checkpoint.Copy, changed boo
 	m.cfg.Resolver.Deny(c.Host, syncsource.DenyNetwork, "was read from so far")
 	tried := map[string]bool{c.Host: true}
 	for {
-		src, err := choose(ctx, m.cfg.Resolver, newest(m.cfg.Watcher.View(), tried, c.Begin))
+		src, err := choose(ctx, m.cfg.Resolver, m.level(tried, c.Begin))
 		if err == nil && tried[src.Host] {
 			err = errors.New("every member was tried")
 		}

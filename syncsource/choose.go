@@ -17,6 +17,9 @@ type Query struct {
 	Rules Rules
 	// Denied are the members that must not be read from at present.
 	Denied Denylist
+	// Level makes a member that has nothing newer than LastFetched as good as one that is ahead: the reader does not wait for
+	// entries.
+	Level bool
 
 	// The fields below are used only to decide whether to leave a source.
 
@@ -60,7 +63,7 @@ func (r Refusal) String() string { return r.Host + " " + r.Reason }
 // the second with weaker requirements, and takes the nearest of those left.
 func Choose(v View, q Query) Choice {
 	q.Rules.setDefaults()
-	c := chooser{view: &v, q: &q, mode: q.Rules.mode(&v)}
+	c := chooser{view: &v, q: &q, mode: q.Rules.mode(&v), equal: q.Level}
 	switch {
 	case q.Rules.Pinned != "":
 		if d, denied := q.Denied.denied(q.Rules.Pinned, q.Now); denied {

@@ -85,6 +85,30 @@ func eligible(v View, rules Rules) []string {
 	return hosts
 }
 
+// Level returns the newest entry that each of the members has that may be read from, without those in except and those that
+// lag the newest of them by more than the rules allow: to copy any of them, however they differ by what was written last.
+// It returns the null optime if there is none.
+func (r *Resolver) Level(except map[string]bool) oplog.OpTime {
+	v := r.views.View()
+	var applied []oplog.OpTime
+	for _, host := range eligible(v, r.cfg.Rules) {
+		if m, known := v.find(host); known && !except[host] && m.Up() && m.State.Readable() && !m.Applied.IsNull() {
+			applied = append(applied, m.Applied)
+		}
+	}
+	if len(applied) == 0 {
+		return oplog.OpTime{}
+	}
+	newest := slices.MaxFunc(applied, oplog.OpTime.Compare)
+	level := newest
+	for _, at := range applied {
+		if at.Before(level) && lagSeconds(at.TS, newest.TS) <= int64(r.cfg.Rules.MaxLag/time.Second) {
+			level = at
+		}
+	}
+	return level
+}
+
 // hasAnyTags reports whether a member has one of the tag sets.
 func (c *chooser) hasAnyTags(m *Member) bool {
 	return len(c.q.Rules.TagSets) == 0 || slices.ContainsFunc(c.q.Rules.TagSets, func(want map[string]string) bool { return c.matches(m, want) })

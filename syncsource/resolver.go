@@ -46,6 +46,9 @@ type TooStaleError struct {
 	LastFetched, Earliest oplog.OpTime
 	// Refused has all members, including those that may still have the entries.
 	Refused []Refusal
+	// Untold are those of them that were asked in this search and did not tell how far their oplogs reach, even if they are not
+	// denied any more.
+	Untold []string
 }
 
 func (e *TooStaleError) Error() string {
@@ -89,6 +92,8 @@ type Resolver struct {
 	views   Views
 	dial    Dialer
 	metrics *metrics
+	// level is Query.Level.
+	level bool
 
 	// mu guards the fields below.
 	mu     sync.Mutex
@@ -111,10 +116,10 @@ func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error
 }
 
 // Another returns a Resolver with the rules of r and its own denials, for reads concurrent with
-// the oplog's. Metrics, events and the polling of members are those of the oplog's source: the new
+// the oplog's: of members that need not be ahead (Query.Level). Metrics, events and the polling of members are those of the oplog's source: the new
 // Resolver does not change them.
 func (r *Resolver) Another() *Resolver {
-	return &Resolver{cfg: ResolverConfig{Rules: r.cfg.Rules}, views: unsought{r.views}, dial: r.dial, metrics: newMetrics(nil), denied: Denylist{}, failed: map[string]string{}}
+	return &Resolver{cfg: ResolverConfig{Rules: r.cfg.Rules}, views: unsought{r.views}, dial: r.dial, metrics: newMetrics(nil), denied: Denylist{}, failed: map[string]string{}, level: true}
 }
 
 // unsought are Views that do not pass on that a source is sought.
@@ -141,6 +146,7 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 	}
 	r.views.Seek(true)
 	var asked []error
+	var untold []string
 	tried := map[string]bool{}
 	for {
 		if ctx.Err() != nil {
@@ -152,7 +158,7 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 			choice = Choice{Reason: "every suitable member was tried, and failed", Refused: choice.Refused}
 		}
 		if choice.Host == "" {
-			return Source{}, r.none(choice, lastFetched, asked)
+			return Source{}, r.none(choice, lastFetched, asked, untold)
 		}
 		tried[choice.Host] = true
 		caller := r.dial.Member(choice.Host)
@@ -164,6 +170,9 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 		if refused != nil {
 			if refused.err != nil {
 				asked = append(asked, fmt.Errorf("%s: %w", choice.Host, refused.err))
+			}
+			if refused.Oldest.IsNull() {
+				untold = append(untold, choice.Host)
 			}
 			r.deny(choice.Host, refused.Denial, refused.lasts)
 			continue
@@ -199,7 +208,7 @@ func (r *Resolver) query(lastFetched oplog.OpTime) Query {
 	})
 	return Query{
 		Now: now, LastFetched: lastFetched, Rules: r.cfg.Rules, Denied: denied,
-		Current: r.current, History: r.history,
+		Level: r.level, Current: r.current, History: r.history,
 	}
 }
 
@@ -220,7 +229,7 @@ func (r *Resolver) set(choice Choice) (same bool) {
 }
 
 // none returns the error of a search without result, and announces it.
-func (r *Resolver) none(choice Choice, lastFetched oplog.OpTime, asked []error) error {
+func (r *Resolver) none(choice Choice, lastFetched oplog.OpTime, asked []error, untold []string) error {
 	r.mu.Lock()
 	now := time.Now()
 	var earliest oplog.OpTime
@@ -236,7 +245,7 @@ func (r *Resolver) none(choice Choice, lastFetched oplog.OpTime, asked []error) 
 	var err error = &NoSourceError{Reason: choice.Reason, Refused: choice.Refused, Asked: asked}
 	reason := choice.Reason
 	if !earliest.IsNull() {
-		err = &TooStaleError{LastFetched: lastFetched, Earliest: earliest, Refused: choice.Refused}
+		err = &TooStaleError{LastFetched: lastFetched, Earliest: earliest, Refused: choice.Refused, Untold: untold}
 		reason = "the oplog has rolled over"
 	}
 	announce := reason != r.why

@@ -135,18 +135,6 @@ func (v *View) primary() (*Member, bool) {
 	return primary, primary != nil
 }
 
-// Newest returns the newest entry that any member was seen with. If none was, it returns
-// an optime before all oplogs.
-func (v *View) Newest() oplog.OpTime {
-	newest := oplog.OpTime{TS: bson.Timestamp{T: 1}}
-	for i := range v.Members {
-		if m := &v.Members[i]; m.Up() && !m.Stranger && m.Applied.After(newest) {
-			newest = m.Applied
-		}
-	}
-	return newest
-}
-
 // LoginRefused says which member refuses the login, and how, empty if none does, or another one could be
 // read from. Failed are the reasons why members were denied last, also if their denials have ended.
 func (v *View) LoginRefused(failed map[string]string) string {
