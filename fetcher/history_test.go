@@ -102,6 +102,12 @@ func watched(t *testing.T, set *mongosim.Set, seen func(syncsource.View) bool) (
 	source = must.Get(driver.Open(t.Context(), must.Get(driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage}))(t)))(t)
 	t.Cleanup(source.Close)
 	watcher = must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts()}, source))(t)
+	return source, watcher, watch(t, watcher, seen)
+}
+
+// watch runs a watcher until stop, or the end of the test, and returns once it has seen the set as seen wants it.
+func watch(t *testing.T, watcher *syncsource.Watcher, seen func(syncsource.View) bool) (stop func()) {
+	t.Helper()
 	running, end := context.WithCancelCause(t.Context())
 	var group sync.WaitGroup
 	group.Go(func() { _ = watcher.Run(running) })
@@ -109,7 +115,7 @@ func watched(t *testing.T, set *mongosim.Set, seen func(syncsource.View) bool) (
 	t.Cleanup(stop)
 	for changed := watcher.Changed(); ; changed = watcher.Changed() {
 		if seen(watcher.View()) {
-			return source, watcher, stop
+			return stop
 		}
 		<-changed
 	}

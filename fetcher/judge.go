@@ -114,12 +114,12 @@ func (f *Fetcher) noSource(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	_, stale := errors.AsType[*syncsource.TooStaleError](err)
+	tooStale, stale := errors.AsType[*syncsource.TooStaleError](err)
 	missing, all := f.missingEverywhere()
 	switch {
 	case !stale && !errors.Is(err, syncsource.ErrNoSource):
 		return err
-	case stale && f.allSeen():
+	case stale && len(tooStale.Untold) == 0 && f.allSeen():
 		return f.final(err)
 	case all:
 		return f.final(fmt.Errorf("%w: %v", ErrOtherHistory, err)) //nolint:errorlint // ErrNoSource is one that passes
