@@ -57,7 +57,7 @@ func (f called) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 func TestUntold(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 4})
-	source, _, _ := watched(t, set, func(v syncsource.View) bool { return true })
+	source, _, _ := watched(t, set, func(syncsource.View) bool { return true })
 	dial := leaving{source, set.Members()[2].Host()}
 	watcher := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts()}, dial))(t)
 	watch(t, watcher, func(v syncsource.View) bool { return v.Settled && !v.ConfigUnread && len(v.Members) == 3 })

@@ -19,13 +19,11 @@ import (
 func ahead(far string, conn syncsource.Dialer) syncsource.Dialer {
 	newer := telling{conn, hellos, func(reply bson.D) bson.D {
 		for i := range reply {
-			switch at := reply[i].Value.(type) {
-			case bson.D:
-				for j := range at {
-					if last, ok := at[j].Value.(bson.D); ok && (at[j].Key == "opTime" || at[j].Key == "lastOpApplied") {
-						ts := last[0].Value.(bson.Timestamp)
-						last[0].Value = bson.Timestamp{T: ts.T + 1, I: ts.I}
-					}
+			at, _ := reply[i].Value.(bson.D)
+			for j := range at {
+				if last, ok := at[j].Value.(bson.D); ok && (at[j].Key == "opTime" || at[j].Key == "lastOpApplied") {
+					ts := last[0].Value.(bson.Timestamp)
+					last[0].Value = bson.Timestamp{T: ts.T + 1, I: ts.I}
 				}
 			}
 		}
