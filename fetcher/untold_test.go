@@ -3,6 +3,7 @@ package fetcher
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// leaving is a set of which one member, the nearest, shuts down while the others take longer to answer than that lasts.
+// leaving is a set of which one member shuts down while the others take longer to answer than that lasts.
 type leaving struct {
 	syncsource.Dialer
 	host string
@@ -27,19 +28,15 @@ type leaving struct {
 func (d leaving) Member(host string) mongo.Caller {
 	member := d.Dialer.Member(host)
 	return called(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-		isFind := simcaller.Name(cmd) == "find"
-		takes := 20 * time.Millisecond
 		switch {
-		case host == d.host && isFind:
+		case simcaller.Name(cmd) != "find":
+			return member.Call(ctx, cmd)
+		case host == d.host:
 			return nil, servererr.New(servererr.ShutdownInProgress, "The server is in quiesce mode and will shut down").
 				WithInfo(bson.Raw(bsoncore.NewDocumentBuilder().AppendInt64("remainingQuiesceTimeMillis", 1).Build()))
-		case host == d.host:
-			return member.Call(ctx, cmd)
-		case isFind:
-			takes = syncsource.RetryInterval
 		}
 		select {
-		case <-time.After(takes):
+		case <-time.After(syncsource.RetryInterval):
 			return member.Call(ctx, cmd)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -56,12 +53,17 @@ func (f called) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 // might be asked again before the others had answered does not end anything.
 func TestUntold(t *testing.T) {
 	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 4})
+	// The one that is leaving is asked first.
+	tags := []map[string]string{{"asked": "first"}, {"asked": "later"}}
+	set := mongosim.StartTest(t, mongosim.Options{MemberOptions: []mongosim.MemberOptions{{Tags: tags[1]}, {Tags: tags[1]}, {Tags: tags[0]}}, Seed: 4})
 	source, _, _ := watched(t, set, func(syncsource.View) bool { return true })
 	dial := leaving{source, set.Members()[2].Host()}
 	watcher := must.Get(syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts()}, dial))(t)
-	watch(t, watcher, func(v syncsource.View) bool { return v.Settled && !v.ConfigUnread && len(v.Members) == 3 })
-	resolver := must.Get(syncsource.NewResolver(syncsource.ResolverConfig{}, watcher, dial))(t)
+	watch(t, watcher, func(v syncsource.View) bool {
+		away := func(m syncsource.Member) bool { return !m.Up() || !m.State.Readable() }
+		return v.Settled && !v.ConfigUnread && len(v.Members) == 3 && !slices.ContainsFunc(v.Members, away)
+	})
+	resolver := must.Get(syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{TagSets: tags}}, watcher, dial))(t)
 	f := must.Get(New(Config{From: oplog.NewOpTime(1, 1, 1), Resolver: resolver, Watcher: watcher, MirrorMember: -1}))(t)
 	_, err := resolver.Resolve(t.Context(), f.last)
 	stale, ok := errors.AsType[*syncsource.TooStaleError](err)

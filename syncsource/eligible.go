@@ -86,7 +86,7 @@ func eligible(v View, rules Rules) []string {
 }
 
 // Level returns the newest entry that each of the members has that may be read from, without those in except and those that
-// lag the newest of them by more than the rules allow: to copy any of them, however they differ by what was written last.
+// lag the newest of them by more than the rules allow: to copy any of them, although some lack the latest writes.
 // It returns the null optime if there is none.
 func (r *Resolver) Level(except map[string]bool) oplog.OpTime {
 	v := r.views.View()

@@ -7,7 +7,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestLevel: what was written last does not decide which member is copied. While clients write, the primary is ahead of
+// TestLevel: the latest writes do not decide which member is copied. While clients write, the primary is ahead of
 // the others, by as much as its reply to hello is newer than theirs.
 func TestLevel(t *testing.T) {
 	t.Parallel()
