@@ -2,7 +2,6 @@ package fetcher_test
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// disordered is a set whose members send the entries after the position in the wrong order.
+// disordered is a set whose members send an entry after the position twice.
 type disordered struct{ syncsource.Dialer }
 
 // Member implements syncsource.Dialer.
@@ -21,12 +20,15 @@ func (d disordered) Member(host string) mongo.Caller {
 	return disorderedMember{d.Dialer.Member(host)}
 }
 
+// knownIn is how many entries of a batch are not new: the first one begins with the last entry that was sent.
+var knownIn = map[string]int{"firstBatch": 1, "nextBatch": 0}
+
 type disorderedMember struct{ mongo.Caller }
 
 // Call implements mongo.Caller.
 func (m disorderedMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	reply, err := m.Caller.Call(ctx, cmd)
-	if err != nil || simcaller.Name(cmd) != "find" {
+	if name := simcaller.Name(cmd); err != nil || name != "find" && name != "getMore" {
 		return reply, err
 	}
 	var doc bson.D
@@ -35,9 +37,11 @@ func (m disorderedMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw
 	}
 	for _, part := range doc {
 		cursor, _ := part.Value.(bson.D)
-		for _, f := range cursor {
-			if batch, ok := f.Value.(bson.A); ok && f.Key == "firstBatch" && len(batch) > 2 {
-				slices.Reverse(batch[1:])
+		for i, f := range cursor {
+			batch, ok := f.Value.(bson.A)
+			if known, is := knownIn[f.Key]; is && ok && len(batch) > known {
+				// However short the reply is, it has the first new entry twice.
+				cursor[i].Value = append(batch, batch[known])
 			}
 		}
 	}
