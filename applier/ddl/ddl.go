@@ -237,7 +237,7 @@ func (e *Executor) step(op *oplog.Op, mode Mode) *step {
 // returns. Errors: *oplog.EntryError for an operation that cannot be mirrored,
 // *DivergedError for a target that differs from the log, *ResyncError for a collection
 // that has to be copied, *UniqueError for a unique index that cannot be built, *OptionError for
-// options of a collection that the target does not accept, and the target's.
+// options of a collection that the target does not accept, *NameError for a name, and the target's.
 func (e *Executor) Apply(ctx context.Context, op *oplog.Op, mode Mode) error {
 	if mode != Once && mode != Maybe && mode != Copied {
 		return fmt.Errorf("ddl: apply %s: unknown mode %d", op.OpTime, mode)
@@ -359,7 +359,9 @@ func (s *step) wrap(ns oplog.Namespace, err error) error {
 		return err
 	case contradicts(err):
 		return s.diverged(ns, "%v", err)
-	case s.hasOptions() && says(err, servererr.IsNotUnderstood):
+	case says(err, servererr.IsNameRefused):
+		return &NameError{OpTime: s.op.OpTime, Name: s.name(), NS: ns, Err: err}
+	case s.hasOptions() && says(err, servererr.AreOptionsRefused):
 		return &OptionError{OpTime: s.op.OpTime, Name: s.name(), NS: ns, Err: err}
 	case ns == "":
 		return fmt.Errorf("ddl: %s of %s: %w", s.name(), s.op.OpTime, err)

@@ -95,6 +95,25 @@ func (e *OptionError) Error() string {
 // Unwrap returns the target's refusal.
 func (e *OptionError) Unwrap() error { return e.Err }
 
+// NameError reports an operation on a name that the target does not accept, as it has a database whose name differs in case only, or as the name is
+// too long. Nothing of it was executed.
+type NameError struct {
+	OpTime oplog.OpTime
+	// Name is the operation's name.
+	Name string
+	// NS is the target's collection.
+	NS oplog.Namespace
+	// Err is the target's refusal.
+	Err error
+}
+
+func (e *NameError) Error() string {
+	return fmt.Sprintf("ddl: %s %s of %s: the target does not accept such a name: %v", e.Name, e.NS, e.OpTime, e.Err)
+}
+
+// Unwrap returns the target's refusal.
+func (e *NameError) Unwrap() error { return e.Err }
+
 // hasOptions reports whether the operation is a command with options of a collection.
 func (s *step) hasOptions() bool {
 	return s.op.Kind == oplog.KindCommand && (s.op.Command == oplog.CommandCreate || s.op.Command == oplog.CommandCollMod)

@@ -12,7 +12,7 @@ import (
 
 // make builds indexes of a collection without their deferred parts, and those of version 1 without options that no server
 // knows. Servers before 3.4 stored any; later ones keep and list those of their indexes, and refuse them in a command
-// (validateIndexSpecFieldNames in index_key_validate.cpp). An unknown option of version 2 is a new one, and an error.
+// (validateIndexSpecFieldNames in index_key_validate.cpp). An unknown option of version 2 is a new one: such an index is left out.
 func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*DeferredSpec) error {
 	_, refused := s.send(ctx, s.creation(coll, specs))
 	if says(refused, servererr.IsReservedIndex) {

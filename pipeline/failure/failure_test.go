@@ -89,6 +89,7 @@ var samples = map[string]error{
 	"unique index of the target refuses a write":                   &applier.UniqueError{Err: servererr.New(11000, "E11000")},
 	"unique index cannot be created":                               &ddl.UniqueError{Err: servererr.New(11000, "E11000")},
 	"options of a collection that the target does not accept":      &ddl.OptionError{Err: servererr.New(servererr.BadValue, "no")},
+	"name of a collection that the target does not accept":         &ddl.NameError{Err: servererr.New(servererr.InvalidNamespace, "no")},
 	"I/O error in the spill directory":                             &txn.SpillError{Err: errors.New("no space left on device")},
 	"member with an empty oplog":                                   replset.ErrEmptyOplog,
 	"member without a configuration of its set":                    replset.ErrNoConfig,

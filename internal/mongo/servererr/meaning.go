@@ -118,9 +118,15 @@ func IsIndexConflict(err error) bool {
 // IsUnknownIndexOption reports whether a server does not know an option of an index.
 func IsUnknownIndexOption(err error) bool { return refusedWith(err, InvalidIndexSpecificationOption) }
 
-// IsIndexRefused reports whether a server does not build such indexes: of that type, on such fields, or with such values of
-// options that it knows.
-func IsIndexRefused(err error) bool { return refusedWith(err, CannotCreateIndex, InvalidOptions) }
+// IsIndexRefused reports whether a server does not build such indexes: of that type, on such fields, or with such options, or values
+// of them (validateIndexSpec in index_key_validate.cpp).
+func IsIndexRefused(err error) bool {
+	return refusedWith(err, CannotCreateIndex, InvalidOptions, InvalidIndexSpecificationOption, BadValue, TypeMismatch, FailedToParse, QueryFeatureNotAllowed)
+}
+
+// IsNameRefused reports whether a server does not accept the name of a collection, as it has a database whose name differs in case
+// only, or as the name is too long.
+func IsNameRefused(err error) bool { return refusedWith(err, databaseDifferCase, InvalidNamespace) }
 
 // IsReservedIndex reports whether a server may have refused an index because only the server itself makes one of that
 // type. It has the same codes for other reasons.
@@ -201,6 +207,11 @@ func IsNoCommand(err error) bool { return refusedWith(err, CommandNotFound) }
 // command.
 func IsNotUnderstood(err error) bool {
 	return refusedWith(err, unknownField, FailedToParse, BadValue, TypeMismatch, InvalidOptions)
+}
+
+// AreOptionsRefused reports whether the server does not accept the options of a collection, as a validator of a newer version's operators.
+func AreOptionsRefused(err error) bool {
+	return IsNotUnderstood(err) || refusedWith(err, InvalidPipelineOperator, QueryFeatureNotAllowed)
 }
 
 // IsOptionRefused reports whether an option conflicts with the existing state.

@@ -1,0 +1,105 @@
+package ddl_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// refuses has the target refuse a command with a code.
+func (b *bench) refuses(name string, code servererr.Code) {
+	b.before = func(cmd mongo.Command) error {
+		if _, err := cmd.Body.LookupErr(name); err == nil {
+			return servererr.New(code, "no")
+		}
+		return nil
+	}
+}
+
+// TestRefusedIndex: an index with an option, or a value of one, that the target does not accept is left out, and listed as lacking. Whatever a server
+// says of its state, or of other indexes, is not a refusal of the index.
+func TestRefusedIndex(t *testing.T) {
+	t.Parallel()
+	for code, left := range map[servererr.Code]bool{
+		servererr.CannotCreateIndex: true, servererr.InvalidOptions: true, servererr.InvalidIndexSpecificationOption: true,
+		servererr.BadValue: true, servererr.TypeMismatch: true, servererr.FailedToParse: true, servererr.QueryFeatureNotAllowed: true,
+		servererr.InternalError: false, servererr.Unauthorized: false, servererr.IndexOptionsConflict: false,
+		servererr.OutOfDiskSpace: false, servererr.NotWritablePrimary: false, 40999: false,
+	} {
+		t.Run(fmt.Sprint(int(code)), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+			must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, `c db.$cmd {"create": "a"}`), ddl.Once))
+			b.refuses("createIndexes", code)
+			err := b.exec.Apply(t.Context(), b.operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x_1", "bogus": 1}`), ddl.Once)
+			specs := must.Get(ddl.ReadDeferred(t.Context(), b, "replicator", "link"))(t)
+			if absent := len(specs) == 1 && specs[0].Absent && specs[0].Index == "x_1"; (err == nil) != left || absent != left {
+				t.Errorf("%v, deferred %v", err, specs)
+			}
+		})
+	}
+}
+
+// TestRefusedOptions: a create or collMod whose options the target does not accept says so; other commands have none.
+func TestRefusedOptions(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, line string
+		code       servererr.Code
+		want       bool
+	}{
+		{"create", `{"create": "b", "validator": {"x": {"$bogus": 1}}}`, servererr.FailedToParse, true},
+		{"create", `{"create": "b", "validator": {"$expr": {"$bogus": 1}}}`, servererr.InvalidPipelineOperator, true},
+		{"create", `{"create": "b", "validator": {"$jsonSchema": {}}}`, servererr.QueryFeatureNotAllowed, true},
+		{"collMod", `{"collMod": "a", "validator": {"x": {"$bogus": 1}}}`, servererr.BadValue, true},
+		{"create", `{"create": "b"}`, servererr.InternalError, false},
+		{"drop", `{"drop": "a"}`, servererr.BadValue, false},
+		{"dropIndexes", `{"dropIndexes": "a", "index": "i"}`, servererr.BadValue, false},
+		{"renameCollection", `{"renameCollection": "db.a", "to": "db.z"}`, servererr.BadValue, false},
+	} {
+		t.Run(c.line+" "+fmt.Sprint(int(c.code)), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+			must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, `c db.$cmd {"create": "a"}`), ddl.Once))
+			must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"i": 1}, "name": "i"}`), ddl.Once))
+			b.refuses(c.name, c.code)
+			err := b.exec.Apply(t.Context(), b.operation(t, "c db.$cmd "+c.line), ddl.Once)
+			if err == nil || errors.As(err, new(*ddl.OptionError)) != c.want {
+				t.Errorf("%T %v", err, err)
+			}
+		})
+	}
+}
+
+// TestRefusedName: an error says that the target does not accept a name, as it has a database whose name differs in case only, or as the name is too
+// long: other options would not help.
+func TestRefusedName(t *testing.T) {
+	t.Parallel()
+	for _, code := range []servererr.Code{servererr.InvalidNamespace, 13297} {
+		for _, c := range [][2]string{
+			{"create", `c db.$cmd {"create": "b"}`},
+			{"viewOn", `i db.system.views {"_id": "db.v", "viewOn": "a", "pipeline": []}`},
+			{"renameCollection", `c db.$cmd {"renameCollection": "db.a", "to": "db.z"}`},
+		} {
+			if c[0] == "viewOn" && code == servererr.InvalidNamespace {
+				continue // a view is left out
+			}
+			t.Run(fmt.Sprint(int(code), " ", c[0]), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+				must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, `c db.$cmd {"create": "a"}`), ddl.Once))
+				b.refuses(c[0], code)
+				err := b.exec.Apply(t.Context(), b.operation(t, c[1]), ddl.Once)
+				if e, is := errors.AsType[*ddl.NameError](err); !is || e.NS == "" {
+					t.Errorf("%T %v", err, err)
+				}
+			})
+		}
+	}
+}
