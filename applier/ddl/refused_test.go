@@ -3,6 +3,7 @@ package ddl_test
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/oplogrep/replicator/applier/ddl"
@@ -32,7 +33,7 @@ func TestRefusedIndex(t *testing.T) {
 		servererr.InternalError: false, servererr.Unauthorized: false, servererr.IndexOptionsConflict: false,
 		servererr.OutOfDiskSpace: false, servererr.NotWritablePrimary: false, 40999: false,
 	} {
-		t.Run(fmt.Sprint(int(code)), func(t *testing.T) {
+		t.Run(strconv.Itoa(int(code)), func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
 			must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, `c db.$cmd {"create": "a"}`), ddl.Once))
@@ -63,7 +64,7 @@ func TestRefusedOptions(t *testing.T) {
 		{"dropIndexes", `{"dropIndexes": "a", "index": "i"}`, servererr.BadValue, false},
 		{"renameCollection", `{"renameCollection": "db.a", "to": "db.z"}`, servererr.BadValue, false},
 	} {
-		t.Run(c.line+" "+fmt.Sprint(int(c.code)), func(t *testing.T) {
+		t.Run(c.line+" "+strconv.Itoa(int(c.code)), func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
 			must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, `c db.$cmd {"create": "a"}`), ddl.Once))
