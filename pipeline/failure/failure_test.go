@@ -89,7 +89,6 @@ var samples = map[string]error{
 	"unique index of the target refuses a write":                   &applier.UniqueError{Err: servererr.New(11000, "E11000")},
 	"unique index cannot be created":                               &ddl.UniqueError{Err: servererr.New(11000, "E11000")},
 	"options of a collection that the target does not accept":      &ddl.OptionError{Err: servererr.New(servererr.BadValue, "no")},
-	"name of a collection that the target does not accept":         &ddl.NameError{Err: servererr.New(servererr.InvalidNamespace, "no")},
 	"I/O error in the spill directory":                             &txn.SpillError{Err: errors.New("no space left on device")},
 	"member with an empty oplog":                                   replset.ErrEmptyOplog,
 	"member without a configuration of its set":                    replset.ErrNoConfig,
@@ -100,9 +99,10 @@ var samples = map[string]error{
 	"no reply from a server":                                       &mongo.LostError{Host: "db1:27017", Err: errors.New("connection reset")},
 	"outcome of a write unknown":                                   &mongo.UnconfirmedError{Err: servererr.New(servererr.WriteConcernTimeout, "waiting")},
 	"operation or document too large for the target's storage cache, for 10 min": &TooLargeError{Err: &applier.OpError{Err: servererr.New(servererr.TransactionTooLargeForCache, "no")}},
-	"conflict that lasts for 30 s": &applier.StuckError{Err: servererr.New(servererr.WriteConflict, "conflict")},
-	"temporary error of a server":  servererr.New(servererr.NotWritablePrimary, "not primary"),
-	"time limit exceeded":          context.DeadlineExceeded,
+	"name that the target does not accept":                                       &ddl.NameError{Err: servererr.New(servererr.InvalidNamespace, "no")},
+	"conflict that lasts for 30 s":                                               &applier.StuckError{Err: servererr.New(servererr.WriteConflict, "conflict")},
+	"temporary error of a server":                                                servererr.New(servererr.NotWritablePrimary, "not primary"),
+	"time limit exceeded":                                                        context.DeadlineExceeded,
 }
 
 func TestClassify(t *testing.T) {
