@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
@@ -70,5 +71,34 @@ func TestConvertRefusedDefinition(t *testing.T) {
 		if left := must.Get(ddl.ReadDeferred(t.Context(), target, "replicator", m.link))(t); len(left) != 0 {
 			t.Errorf("%s: deferred is %v", version, left)
 		}
+	}
+}
+
+// noIndexes is a target that refuses to build indexes.
+type noIndexes struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (n noIndexes) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if _, err := cmd.Body.LookupErr("createIndexes"); err == nil {
+		return nil, servererr.New(servererr.CannotCreateIndex, "add index fails, too many indexes")
+	}
+	return n.Caller.Call(ctx, cmd)
+}
+
+// TestConvertLosesNoIndex: an index that the target had, and does not have any more as an earlier attempt has dropped it to build it again, is not passed
+// over if the target refuses it then: nobody has accepted that it is lacking.
+func TestConvertLosesNoIndex(t *testing.T) {
+	t.Parallel()
+	target := open(t, "5.0")
+	m := newMoved(t, target, "d")
+	m.run("d", `{"dropIndexes": "a", "index": "email_1"}`)
+	refuses := noIndexes{target}
+	cfg := &cutover.ConvertConfig{Target: refuses, Fence: unfenced{refuses}, MetaDB: "replicator", Link: m.link, Said: func(string) {}}
+	if _, err := cutover.Convert(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "email_1") {
+		t.Errorf("converted: %v; the indexes are %s", err, m.indexes())
+	}
+	cfg.Target, cfg.Fence = target, unfenced{target}
+	if _, err := cutover.Convert(t.Context(), cfg); err != nil || !strings.Contains(m.indexes(), "email_1 unique") {
+		t.Errorf("later: %v; the indexes are %s", err, m.indexes())
 	}
 }
