@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -8,14 +9,17 @@ import (
 
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/pipeline/failure"
+	"github.com/oplogrep/replicator/status"
 )
 
 // TestDivergedLasts: a link that went on after a divergence is not good, also after its process was killed and while none runs, until
 // the collection was copied again, or was compared without a difference.
 func TestDivergedLasts(t *testing.T) {
 	source, target := twoSets(t)
+	address := ""
 	run := func() *runLink {
 		l := startLink(t, append(uris(source, target), "--listen=127.0.0.1:0", "--await=100ms", "--cut-interval=100ms", "--guard=off", "--on-divergence=report")...)
+		address, _ = l.await("serving status, health and metrics")["listen"].(string)
 		awaitLink(l)
 		return l
 	}
@@ -58,6 +62,9 @@ func TestDivergedLasts(t *testing.T) {
 	if code := again.end(); code != cli.ExitOK {
 		t.Errorf("resync: code %d", code)
 	}
+	if n := countDocs(t, target, "replicator", "diverged"); n != 1 { // the record goes in the transaction that answers the request
+		t.Fatalf("%d records after the copy, want that of shop.b", n)
+	}
 	shows("one is copied again", "attention: The target is not exact", "1 operation in shop.b since ")
 	tell(t, source, "shop", bson.D{{Key: "delete", Value: "b"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "limit", Value: 1}}}}})
 	code, stdout, stderr := invoke(t, nil, append([]string{"verify", "--link=test"}, uris(source, target)[:2]...)...)
@@ -65,7 +72,14 @@ func TestDivergedLasts(t *testing.T) {
 		t.Fatalf("verify: code %d, %s%s", code, stdout, stderr)
 	}
 	shows("the other one is compared", "good: Steady.")
-	awaitThat(t, func() bool { return countDocs(t, target, "replicator", "diverged") == 0 }, "what was found exact is forgotten")
+	awaitThat(t, func() bool {
+		var s status.Snapshot
+		_, body := get(t, "http://"+address+"/status")
+		return json.Unmarshal([]byte(body), &s) == nil && s.Diverged != nil && s.Diverged.Operations == 0
+	}, "the leader knows that it was found exact")
+	if n := countDocs(t, target, "replicator", "diverged"); n != 0 { // it forgets that first
+		t.Fatalf("%d records of what was found exact", n)
+	}
 	l.drain()
 	if code := l.end(); code != cli.ExitOK {
 		t.Fatalf("code %d\n%s", code, &l.log)
