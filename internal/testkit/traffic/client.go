@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -23,7 +24,10 @@ type client struct {
 	// session is for transactions, nil before the first.
 	session *mongo.Session
 	// serial numbers values that have to be new.
-	serial  int
+	serial int
+	// lsid is the session of retryable writes, empty before the first; last is the number of the last one.
+	lsid    bson.Raw
+	last    int64
 	chained bool
 }
 
@@ -72,10 +76,21 @@ const (
 	refused
 )
 
+func hasCode(err error, code servererr.Code) bool {
+	e, ok := errors.AsType[*servererr.Error](err)
+	return ok && e.Code == code
+}
+
+// expected are further codes of refusals: of what only newer servers can do, of an index that cannot become unique, and of an update
+// that would change the size of a document of a collection that has become a capped one.
+var expected = []servererr.Code{40415, 359, 10003}
+
 func dispositionOf(err error) disposition {
 	k := servererr.Classify(err)
 	switch {
 	case servererr.IsOfOthers(err) && k != servererr.Lost && k != servererr.Unconfirmed:
+		return refused
+	case slices.ContainsFunc(expected, func(code servererr.Code) bool { return hasCode(err, code) }), servererr.KeyFaultOf(err) != servererr.AnyKey:
 		return refused
 	case k == servererr.NotPrimary, k == servererr.Leaving, k == servererr.Lost, k == servererr.Unconfirmed:
 		return lost

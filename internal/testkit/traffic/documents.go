@@ -30,15 +30,16 @@ func pick[T any](c *client, of ...T) T { return of[c.rnd.IntN(len(of))] }
 
 func (c *client) key() int { return c.rnd.IntN(c.cfg.Keys) }
 
-// id is the _id for a key. The same key has the same _id, of one of many types.
+// id is the _id for a key. The same key has the same _id, of one of many types; numbers are equal, but sometimes of another type,
+// and strings are equal by the collation of names.
 func (c *client) id(key int) any {
 	switch key % 7 {
 	case 0:
-		return int64(key)
+		return c.numeral(key)
 	case 1:
-		return fmt.Sprintf("key-%04d", key)
+		return fmt.Sprintf(pick(c, "key-%04d", "key-%04d", "key-%04d", "Key-%04d"), key)
 	case 2:
-		return bson.D{{Key: "shop", Value: int32(key % 10)}, {Key: "no", Value: int32(key)}}
+		return bson.D{{Key: "shop", Value: int32(key % 10)}, {Key: "no", Value: c.numeral(key)}}
 	case 3:
 		var id bson.ObjectID
 		binary.BigEndian.PutUint64(id[4:], uint64(key))
@@ -47,6 +48,20 @@ func (c *client) id(key int) any {
 		return float64(key) + 0.5
 	case 5:
 		return time.UnixMilli(int64(key) * 1000).UTC()
+	}
+	return c.numeral(key)
+}
+
+// numeral is a number, mostly of the type that its key has.
+func (c *client) numeral(key int) any {
+	switch c.rnd.IntN(12) {
+	case 0:
+		return float64(key)
+	case 1:
+		d, _ := bson.ParseDecimal128(fmt.Sprintf("%d.0", key))
+		return d
+	case 2, 3:
+		return int64(key)
 	}
 	return int32(key)
 }
@@ -67,8 +82,11 @@ func (c *client) document(key int) bson.D {
 	if c.rnd.IntN(3) == 0 {
 		d = append(d, bson.E{Key: "pad", Value: c.text(400)})
 	}
-	if c.rnd.IntN(200) == 0 {
+	switch c.rnd.IntN(1000) {
+	case 0, 1, 2, 3, 4:
 		d = append(d, bson.E{Key: "big", Value: c.text(50_000)})
+	case 5:
+		d = append(d, bson.E{Key: "big", Value: c.text(2 << 20)})
 	}
 	return unique(d)
 }

@@ -57,11 +57,11 @@ func (k *keeper) run(ctx context.Context, db string, cmds ...bson.D) error {
 // step is one change.
 func (k *keeper) step(ctx context.Context) error {
 	db := k.cfg.DB
-	switch k.rnd.IntN(12) {
+	switch k.rnd.IntN(14) {
 	case 0, 1:
 		return k.index(ctx)
 	case 2:
-		return k.run(ctx, db, bson.D{{Key: "dropIndexes", Value: pick(k.client, users, orders)}, {Key: "index", Value: pick(k.client, "k_1", "n.x_1_k_-1", "email_1", "at_1", "*")}})
+		return k.run(ctx, db, bson.D{{Key: "dropIndexes", Value: pick(k.client, users, orders)}, {Key: "index", Value: pick(k.client, "k_1", "n.x_1_k_-1", "email_1", "at_1", "tags_1_f1_1", "f2_hashed", "$**_1", "*")}})
 	case 3:
 		return k.change(ctx)
 	case 4:
@@ -74,6 +74,8 @@ func (k *keeper) step(ctx context.Context) error {
 		return k.rename(ctx, k.scratch()+"."+k.spareName(), k.scratch()+"."+k.spareName())
 	case 8, 9, 10:
 		return k.create(ctx)
+	case 11, 12:
+		return k.swap(ctx)
 	}
 	if k.rnd.IntN(3) == 0 {
 		return k.run(ctx, k.scratch(), bson.D{{Key: "dropDatabase", Value: int32(1)}})
@@ -92,6 +94,29 @@ func (k *keeper) rename(ctx context.Context, from, to string) error {
 	})
 }
 
+// swap replaces a collection while clients write to it: by another one, which brings its indexes and its UUID along, or by none, so
+// that the next insert makes it anew.
+func (k *keeper) swap(ctx context.Context) error {
+	db := k.cfg.DB
+	switch k.rnd.IntN(6) {
+	case 0:
+		return k.rename(ctx, k.scratch()+"."+k.spareName(), db+"."+fresh)
+	case 1:
+		return k.rename(ctx, db+"."+pick(k.client, users, orders), db+"."+fresh)
+	case 2:
+		return k.rename(ctx, db+"."+fresh, db+"."+pick(k.client, users, orders))
+	case 3:
+		return k.rename(ctx, db+"."+users, db+"."+orders)
+	case 4:
+		name, where := fresh, db
+		if k.rnd.IntN(3) > 0 {
+			name, where = k.spareName(), k.scratch()
+		}
+		return k.run(ctx, where, bson.D{{Key: "convertToCapped", Value: name}, {Key: "size", Value: int32(1 << 20)}})
+	}
+	return k.run(ctx, db, bson.D{{Key: "drop", Value: pick(k.client, users, orders)}})
+}
+
 // index makes an index on a collection that is written to.
 func (k *keeper) index(ctx context.Context) error {
 	spec := pick(k.client,
@@ -103,6 +128,10 @@ func (k *keeper) index(ctx context.Context) error {
 			{Key: "unique", Value: true},
 			{Key: "partialFilterExpression", Value: one("email", one("$exists", true))},
 		},
+		// They refuse documents, perhaps also those in between two versions of one that is copied while it is written to.
+		bson.D{{Key: "key", Value: bson.D{{Key: "tags", Value: int32(1)}, {Key: "f1", Value: int32(1)}}}, {Key: "name", Value: "tags_1_f1_1"}},
+		bson.D{{Key: "key", Value: one("f2", "hashed")}, {Key: "name", Value: "f2_hashed"}},
+		bson.D{{Key: "key", Value: one("$**", int32(1))}, {Key: "name", Value: "$**_1"}},
 		// Nothing is as old as that, so that nothing expires.
 		bson.D{{Key: "key", Value: one("at", int32(1))}, {Key: "name", Value: "at_1"}, {Key: "expireAfterSeconds", Value: int32(1 << 30)}},
 	)
@@ -116,6 +145,10 @@ func (k *keeper) change(ctx context.Context) error {
 		bson.D{{Key: "collMod", Value: users}, {Key: "index", Value: bson.D{{Key: "name", Value: "k_1"}, {Key: "hidden", Value: k.rnd.IntN(2) == 0}}}},
 		bson.D{{Key: "collMod", Value: users}, {Key: "index", Value: bson.D{{Key: "name", Value: "at_1"}, {Key: "expireAfterSeconds", Value: int32(1<<30 + k.rnd.IntN(1000))}}}},
 		bson.D{{Key: "collMod", Value: orders}, {Key: "validator", Value: bson.D{}}},
+		bson.D{{Key: "collMod", Value: users}, {Key: "index", Value: bson.D{{Key: "name", Value: "k_1"}, {Key: "prepareUnique", Value: k.rnd.IntN(4) == 0}}}},
+		bson.D{{Key: "collMod", Value: users}, {Key: "index", Value: bson.D{{Key: "name", Value: "k_1"}, {Key: "unique", Value: true}}}},
+		bson.D{{Key: "collMod", Value: log}, {Key: "cappedSize", Value: int32(1<<14 + k.rnd.IntN(1<<16))}},
+		bson.D{{Key: "collMod", Value: orders}, {Key: "changeStreamPreAndPostImages", Value: one("enabled", k.rnd.IntN(2) == 0)}},
 	))
 }
 

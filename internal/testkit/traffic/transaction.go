@@ -20,11 +20,16 @@ const large = 100
 func (c *client) transaction(ctx context.Context, statements int) error {
 	var cmds []bson.D
 	count := 0
+	if c.rnd.IntN(12) == 0 { // a collection that comes into being with the transaction, with an index
+		cmds = append(cmds, bson.D{{Key: "create", Value: fresh}}, bson.D{{Key: "createIndexes", Value: fresh}, {Key: "indexes", Value: bson.A{
+			bson.D{{Key: "key", Value: one("n.x", int32(1))}, {Key: "name", Value: "n.x_1"}},
+		}}})
+	}
 	// Each key is taken once: two statements on one document are tried by the
 	// updates of a command.
 	for count < statements {
 		n := min(statements-count, 1+c.rnd.IntN(1+statements/4))
-		coll := pick(c, orders, orders, users, names, hot)
+		coll := pick(c, orders, orders, users, names, hot, fresh)
 		switch c.rnd.IntN(4) {
 		case 0:
 			docs := bson.A{}
@@ -72,6 +77,11 @@ func (c *client) chain(ctx context.Context) error {
 	return c.commit(ctx, cmds, n+1, false)
 }
 
+// sessionID returns the id of a new session. Another run must not meet the numbers of this one.
+func (c *client) sessionID(of string) bson.Raw {
+	return mongo.SessionID("traffic", of, strconv.Itoa(c.no), strconv.FormatInt(time.Now().UnixNano(), 10))
+}
+
 // commit runs commands in a transaction, and aborts it at the end if told to.
 func (c *client) commit(ctx context.Context, cmds []bson.D, statements int, abort bool) error {
 	if c.session == nil {
@@ -79,9 +89,7 @@ func (c *client) commit(ctx context.Context, cmds []bson.D, statements int, abor
 		if err != nil {
 			return fmt.Errorf("traffic: %w", err)
 		}
-		// Another run must not meet the numbers of this one.
-		id := mongo.SessionID("traffic", strconv.Itoa(c.no), strconv.FormatInt(time.Now().UnixNano(), 10))
-		c.session = mongo.NewSession(c.cluster, id, first+1)
+		c.session = mongo.NewSession(c.cluster, c.sessionID("transactions"), first+1)
 	}
 	txn := c.session.Begin()
 	err := c.inside(ctx, txn, cmds)

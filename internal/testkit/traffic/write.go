@@ -40,6 +40,12 @@ func (c *client) write(ctx context.Context, cmd bson.D, statements int) error {
 	if c.rnd.IntN(4) == 0 {
 		cmd = append(cmd, bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: int32(1)}}})
 	}
+	if c.rnd.IntN(3) == 0 { // retryable: it is logged with its statements' numbers, and is not repeated if it was carried out
+		if c.last++; c.lsid == nil {
+			c.lsid = c.sessionID("retryable")
+		}
+		cmd = append(cmd, bson.E{Key: "lsid", Value: c.lsid}, bson.E{Key: "txnNumber", Value: c.last})
+	}
 	ok, err := c.try(ctx, c.cfg.DB, cmd)
 	if ok {
 		c.w.stats.writes.Add(int64(statements))
@@ -70,6 +76,7 @@ func (c *client) update(ctx context.Context) error {
 // statement is one update: mostly of one document, by its key.
 func (c *client) statement() bson.D {
 	key := c.key()
+	id := c.id(key)
 	if c.rnd.IntN(12) == 0 {
 		return bson.D{
 			{Key: "q", Value: bson.D{{Key: "k", Value: bson.D{{Key: "$gte", Value: int32(key)}, {Key: "$lt", Value: int32(key + 20)}}}}},
@@ -77,10 +84,15 @@ func (c *client) statement() bson.D {
 			{Key: "multi", Value: true},
 		}
 	}
-	s := bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: c.id(key)}}}}
+	s := bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: id}}}}
 	switch c.rnd.IntN(10) {
 	case 0:
-		s = append(s, bson.E{Key: "u", Value: c.document(key)}, bson.E{Key: "upsert", Value: c.rnd.IntN(2) == 0})
+		d := c.document(key)
+		d[0].Value = id
+		if _, text := id.(string); text {
+			d = d[1:] // one that is equal by the collation only is refused
+		}
+		s = append(s, bson.E{Key: "u", Value: d}, bson.E{Key: "upsert", Value: c.rnd.IntN(2) == 0})
 	case 1:
 		s = append(s, bson.E{Key: "u", Value: c.pipeline()})
 	default:
@@ -95,7 +107,7 @@ func one(key string, value any) bson.D { return bson.D{{Key: key, Value: value}}
 // modifier is an update by operators.
 func (c *client) modifier(key int) bson.D {
 	f := fmt.Sprintf("f%d", c.rnd.IntN(8))
-	switch c.rnd.IntN(16) {
+	switch c.rnd.IntN(19) {
 	case 0:
 		return bson.D{
 			{Key: "$set", Value: bson.D{{Key: f, Value: c.value()}, {Key: "n.x", Value: c.number()}}},
@@ -129,6 +141,15 @@ func (c *client) modifier(key int) bson.D {
 		return one("$set", bson.D{{Key: "pad", Value: c.text(600)}, {Key: f, Value: c.value()}, {Key: "n.y.s", Value: c.text(9)}})
 	case 14:
 		return one("$mul", one("n.y.z", int32(3)))
+	case 15: // an array is cut, and what stays of it is changed
+		return bson.D{
+			{Key: "$push", Value: one("tags", bson.D{{Key: "$each", Value: c.tags()}, {Key: "$slice", Value: int32(c.rnd.IntN(3))}})},
+			{Key: "$set", Value: one("list.0.v", c.number())},
+		}
+	case 16:
+		return one("$push", one("list", bson.D{{Key: "$each", Value: c.list()}, {Key: "$position", Value: int32(c.rnd.IntN(3))}, {Key: "$slice", Value: int32(6)}}))
+	case 17: // nulls are put in between
+		return one("$set", one(fmt.Sprintf("tags.%d", c.rnd.IntN(9)), c.value()))
 	}
 	return one("$set", one("list", c.list()))
 }
@@ -143,6 +164,7 @@ func (c *client) pipeline() bson.A {
 		bson.A{one("$unset", bson.A{"_id", "f1"})},
 		bson.A{one("$set", one("n.sum", one("$add", bson.A{bson.D{{Key: "$ifNull", Value: bson.A{"$n.x", int32(0)}}}, int32(1)})))},
 		bson.A{one("$set", one("copy", "$tags")), one("$unset", bson.A{"email"})},
+		bson.A{one("$set", one("list", one("$cond", bson.A{one("$isArray", "$list"), one("$slice", bson.A{"$list", int32(1 + c.rnd.IntN(3))}), "$list"})))},
 		bson.A{one("$replaceWith", one("$mergeObjects", bson.A{"$$ROOT", bson.D{{Key: "merged", Value: c.number()}}}))},
 	)
 }
