@@ -260,7 +260,7 @@ func (b *Back) examine(ctx context.Context, link string, names *scope.Scope) (gu
 		Link: link, MetaDB: b.cfg.MetaDB, Scope: names,
 		Sessions: func(string, string) []bson.Raw { return nil },
 		// Documents that have expired since then count as well.
-		Deletes: func(context.Context, oplog.Namespace) (bool, error) { return false, nil },
+		Deletes: func(context.Context, oplog.Namespace, oplog.UUID) (bool, error) { return false, nil },
 	}, guard.State{At: b.over.Source}, newest.OpTime, nil, func(found []guard.Write) bool { return len(found) >= foundAtMost })
 	switch {
 	case errors.Is(err, guard.ErrNotReached):

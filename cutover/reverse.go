@@ -127,7 +127,9 @@ func (cfg *ArmConfig) untouched(ctx context.Context, names *scope.Scope, upTo op
 	lanes := checkpoint.Sessions(link.DB, link.Link, cfg.Link.Instance(), cfg.Link.State().Writers)
 	found, now, err := guard.Examine(ctx, cfg.Target, guard.WatchConfig{
 		Link: link.Link, Instance: cfg.Link.Instance(), MetaDB: link.DB, Scope: names, Sessions: sessions,
-		Deletes: func(ctx context.Context, ns oplog.Namespace) (bool, error) { return guard.Deletes(ctx, cfg.Target, ns) },
+		Deletes: func(ctx context.Context, ns oplog.Namespace, id oplog.UUID) (bool, error) {
+			return guard.Deletes(ctx, cfg.Target, ns, id)
+		},
 	}, *from, upTo, guard.Flushes(link.DB, link.Link, lanes[:len(lanes)-1], oplog.OpTime{}), cfg.touched)
 	if err != nil {
 		return fmt.Errorf("find out whether something else has written to the target since it was drained: %w", err)

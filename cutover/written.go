@@ -118,7 +118,7 @@ func deletesOf(ctx context.Context, source mongo.Caller) func(ns oplog.Namespace
 		if own, ok := known[ns]; ok {
 			return own, nil
 		}
-		own, err := guard.Deletes(ctx, each{source}, ns)
+		own, err := guard.Deletes(ctx, each{source}, ns, oplog.UUID{})
 		if err != nil {
 			return false, fmt.Errorf("ask whether the source itself deletes from %s: %w", ns, err)
 		}

@@ -153,15 +153,22 @@ func (g *Guard) load(ctx context.Context) error {
 	return nil
 }
 
+// named is a collection and the name that it had.
+type named struct {
+	ns oplog.Namespace
+	id oplog.UUID
+}
+
 // targetDeletes is Deletes, once for each collection in a reply. The caller has examining
 // locked.
-func (g *Guard) targetDeletes(ctx context.Context, ns oplog.Namespace) (bool, error) {
-	if does, known := g.deletes[ns]; known {
+func (g *Guard) targetDeletes(ctx context.Context, ns oplog.Namespace, id oplog.UUID) (bool, error) {
+	of := named{ns, id}
+	if does, known := g.deletes[of]; known {
 		return does, nil
 	}
-	does, err := Deletes(ctx, g.cfg.Target, ns)
+	does, err := Deletes(ctx, g.cfg.Target, ns, id)
 	if err == nil {
-		g.deletes[ns] = does
+		g.deletes[of] = does
 	}
 	return does, err
 }

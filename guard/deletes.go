@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
@@ -16,10 +17,15 @@ const expireAfter = "expireAfterSeconds"
 
 // Deletes reports whether the target itself deletes documents from a collection: see
 // [WatchConfig.Deletes].
-func Deletes(ctx context.Context, target mongo.Caller, ns oplog.Namespace) (bool, error) {
+func Deletes(ctx context.Context, target mongo.Caller, ns oplog.Namespace, id oplog.UUID) (bool, error) {
 	listed, err := mongo.Retry{}.ReadAll(ctx, target, nil, ns.DB(), metadata.Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendInt32Element(dst, "listCollections", 1)
-		dst = metadata.AppendDoc(dst, "filter", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "name", ns.Collection()) })
+		dst = metadata.AppendDoc(dst, "filter", func(dst []byte) []byte {
+			if id.IsZero() {
+				return bsoncore.AppendStringElement(dst, "name", ns.Collection())
+			}
+			return bsoncore.AppendBinaryElement(dst, "info.uuid", bson.TypeBinaryUUID, id[:])
+		})
 		return metadata.AppendDoc(dst, "cursor", func(dst []byte) []byte { return dst })
 	}))
 	switch {
@@ -29,6 +35,11 @@ func Deletes(ctx context.Context, target mongo.Caller, ns oplog.Namespace) (bool
 		return false, err
 	case len(listed) == 0:
 		return true, nil
+	}
+	name := ns.Collection()
+	if !id.IsZero() { // It may have been renamed since.
+		e, _ := rawbson.Lookup(listed[0], "name")
+		name, _ = e.Text()
 	}
 	field, _ := rawbson.Lookup(listed[0], "options")
 	if options, ok := field.Document(); ok {
@@ -41,7 +52,7 @@ func Deletes(ctx context.Context, target mongo.Caller, ns oplog.Namespace) (bool
 		}
 	}
 	indexes, err := mongo.Retry{}.ReadAll(ctx, target, nil, ns.DB(), metadata.Document(func(dst []byte) []byte {
-		dst = bsoncore.AppendStringElement(dst, "listIndexes", ns.Collection())
+		dst = bsoncore.AppendStringElement(dst, "listIndexes", name)
 		return metadata.AppendDoc(dst, "cursor", func(dst []byte) []byte { return dst })
 	}))
 	if err != nil {

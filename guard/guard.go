@@ -70,7 +70,7 @@ type Guard struct {
 	saved     time.Time
 	link      *checkpoint.Link
 	// deletes are the collections already examined for the present reply: see [Deletes].
-	deletes map[oplog.Namespace]bool
+	deletes map[named]bool
 
 	mu  sync.Mutex // guards now
 	now Status
@@ -192,7 +192,7 @@ func (g *Guard) gap(ctx context.Context, why error) error {
 func (g *Guard) see(ctx context.Context, r oplog.Reply) error {
 	g.examining.Lock()
 	defer g.examining.Unlock()
-	g.deletes = map[oplog.Namespace]bool{}
+	g.deletes = map[named]bool{}
 	var found, list []Write
 	var seeing, foreign error
 	for i := 0; i < len(r.Entries) && seeing == nil; i++ {

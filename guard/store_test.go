@@ -310,7 +310,7 @@ func TestDeletes(t *testing.T) {
 	for ns, want := range map[oplog.Namespace]bool{
 		"shop.plain": false, "shop.expires": true, "shop.ring": true, "shop.system.buckets.series": true, "shop.gone": true,
 	} {
-		if got := must.Get(guard.Deletes(t.Context(), c, ns))(t); got != want {
+		if got := must.Get(guard.Deletes(t.Context(), c, ns, oplog.UUID{}))(t); got != want {
 			t.Errorf("%s: %v", ns, got)
 		}
 	}

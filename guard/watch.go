@@ -32,8 +32,9 @@ type WatchConfig struct {
 	// in.
 	Sessions func(link, instance string) []bson.Raw
 	// Deletes reports whether the target itself deletes documents from a collection: it is
-	// capped, or an index of it expires documents, or it is gone.
-	Deletes func(ctx context.Context, ns oplog.Namespace) (bool, error)
+	// capped, or an index of it expires documents, or it is gone. By the time of the call another one may have its
+	// name, so id identifies it, unless it is zero.
+	Deletes func(ctx context.Context, ns oplog.Namespace, id oplog.UUID) (bool, error)
 	// Copied returns the copy of a collection that is made now. May be nil.
 	Copied func(ns oplog.Namespace) Copy
 }
@@ -236,7 +237,7 @@ func (s *seen) document(op *oplog.Op) error {
 			if !s.isJudged() {
 				return nil
 			}
-			itself, err := w.cfg.Deletes(s.ctx, op.NS)
+			itself, err := w.cfg.Deletes(s.ctx, op.NS, op.UI)
 			if err != nil || itself {
 				return err
 			}

@@ -45,7 +45,7 @@ func newWatched(t *testing.T, from guard.State) *watched {
 	w := &watched{t: t, n: 1, wall: 1_700_000_000_000, deletes: map[oplog.Namespace]bool{}}
 	w.Watch = guard.NewWatch(guard.WatchConfig{
 		Link: "dr", Instance: "I", MetaDB: "replicator", Scope: all{}, Sessions: sessions,
-		Deletes: func(_ context.Context, ns oplog.Namespace) (bool, error) { return w.deletes[ns], nil },
+		Deletes: func(_ context.Context, ns oplog.Namespace, _ oplog.UUID) (bool, error) { return w.deletes[ns], nil },
 		Copied: func(ns oplog.Namespace) guard.Copy {
 			if w.copied == nil {
 				return guard.Copy{}
