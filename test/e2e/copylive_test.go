@@ -66,7 +66,7 @@ const (
 
 func (l *copyLive) run(t *testing.T) {
 	l.fill(t)
-	end := l.write(t, traffic.Config{Pause: -1, KeeperPause: 20 * time.Millisecond})
+	end := l.write(t, traffic.Config{Pause: -1, KeeperPause: 20 * time.Millisecond, NoCappedKeys: true})
 	head := time.NewTimer(min(time.Second, l.total/4))
 	defer head.Stop()
 	<-head.C

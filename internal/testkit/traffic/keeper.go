@@ -100,6 +100,9 @@ func (k *keeper) swap(ctx context.Context) error {
 	db := k.cfg.DB
 	switch k.rnd.IntN(6) {
 	case 0:
+		if k.cfg.NoCappedKeys {
+			return nil
+		}
 		return k.rename(ctx, k.scratch()+"."+k.spareName(), db+"."+fresh)
 	case 1:
 		return k.rename(ctx, db+"."+pick(k.client, users, orders), db+"."+fresh)
@@ -109,7 +112,7 @@ func (k *keeper) swap(ctx context.Context) error {
 		return k.rename(ctx, db+"."+users, db+"."+orders)
 	case 4:
 		name, where := fresh, db
-		if k.rnd.IntN(3) > 0 {
+		if k.cfg.NoCappedKeys || k.rnd.IntN(3) > 0 {
 			name, where = k.spareName(), k.scratch()
 		}
 		return k.run(ctx, where, bson.D{{Key: "convertToCapped", Value: name}, {Key: "size", Value: int32(1 << 20)}})
