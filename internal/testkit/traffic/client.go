@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -76,21 +75,14 @@ const (
 	refused
 )
 
-func hasCode(err error, code servererr.Code) bool {
-	e, ok := errors.AsType[*servererr.Error](err)
-	return ok && e.Code == code
-}
-
-// expected are further codes of refusals: of what only newer servers can do, of an index that cannot become unique, and of an update
-// that would change the size of a document of a collection that has become a capped one.
-var expected = []servererr.Code{40415, 359, 10003}
-
 func dispositionOf(err error) disposition {
 	k := servererr.Classify(err)
 	switch {
 	case servererr.IsOfOthers(err) && k != servererr.Lost && k != servererr.Unconfirmed:
 		return refused
-	case slices.ContainsFunc(expected, func(code servererr.Code) bool { return hasCode(err, code) }), servererr.KeyFaultOf(err) != servererr.AnyKey:
+	// What only newer servers can do, an index that cannot become unique, and an update that would change the size of a document of a
+	// collection that has become a capped one.
+	case servererr.IsNotUnderstood(err), servererr.IsNotUnique(err), servererr.IsCappedSize(err), servererr.KeyFaultOf(err) != servererr.AnyKey:
 		return refused
 	case k == servererr.NotPrimary, k == servererr.Leaving, k == servererr.Lost, k == servererr.Unconfirmed:
 		return lost

@@ -34,8 +34,8 @@ type Config struct {
 	// ChainBytes, if not 0, makes one transaction that is as large as this. Beyond
 	// 16 MiB the log needs several entries for it.
 	ChainBytes int
-	// NoCappedKeys keeps capped collections from becoming those that clients write to by key: writes to one are not idempotent, so
-	// that operations that are repeated may find nothing.
+	// NoCappedKeys keeps capped collections from becoming those that clients write to by key: a target trims them itself, so that
+	// updates and deletes may find nothing there.
 	NoCappedKeys bool
 	// NoTimeSeries leaves time series out: servers before 5.0 have none.
 	NoTimeSeries bool

@@ -155,7 +155,7 @@ func TestElections(t *testing.T) {
 	}
 	cancel(nil)
 	all.Wait()
-	// A store asks once: what is left is read by a client that nothing refuses.
+	// A store asks once: the records are read by a client that meets no moods.
 	s := New(client.Open(t, driver.Config{URI: sim.URI(), AppName: "test"}), "replicator")
 	list := must.Get(s.List(t.Context(), ""))(t)
 	if len(list) != 1 || list[0].IsLocked() || len(terms) < 6 {
