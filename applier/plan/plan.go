@@ -32,10 +32,12 @@ type Op struct {
 	Target oplog.Namespace
 	// Collection is the target's, nil where it does not exist.
 	Collection *catalog.Collection
-	Mode       Mode
+	// Seed, if not 0, is oplog.HashNamespace of Target.
+	Seed uint32
 	// Hash, if not 0, is oplog.HashID of the operation's _id, seeded with the hash of
 	// Target.
 	Hash uint32
+	Mode Mode
 	// Grouped marks an operation of an applyOps that is not a transaction: its inserts
 	// replace existing documents, in either mode.
 	Grouped bool

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"hash/maphash"
+	"math/bits"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -24,6 +25,8 @@ const (
 	maxKept = 1 << 20
 	// prefetchOps is how many operations are read ahead of their planning.
 	prefetchOps = 64
+	// minSpaces is how many slots there are for namespaces, at least.
+	minSpaces = 64
 )
 
 // Planner plans operations in memory that it reuses. It is for one goroutine.
@@ -32,8 +35,9 @@ type Planner struct {
 
 	ops    []Op
 	spaces []space
-	byNS   map[oplog.Namespace]int32
 	at     int32 // in spaces, of the last operation
+	// bySeed is a hash table of spaces: each slot holds 1 and one of them, or 0.
+	bySeed []int32
 	// slots is a hash table: each holds 1 and the last node of an _id, or 0.
 	slots []int32
 	// shift reduces a hash to its upper bits, a place in slots.
@@ -76,9 +80,8 @@ type space struct {
 	ns oplog.Namespace
 	// collection is nil where the target has none.
 	collection *catalog.Collection
-	// seed is for the hashes of its documents, if isSeeded.
-	seed              uint32
-	isSeeded, ordered bool
+	seed       uint32 // for the hashes of its documents
+	ordered    bool
 	// coalesce and guard report what may be done with its operations; list as well, once it
 	// is known.
 	coalesce, guard bool
@@ -115,15 +118,12 @@ func (s *space) hash(op *Op) uint32 {
 	if op.Hash != 0 {
 		return op.Hash
 	}
-	if !s.isSeeded {
-		s.seed, s.isSeeded = oplog.HashNamespace(s.ns), true
-	}
 	return oplog.HashID(s.seed, op.ID)
 }
 
 // NewPlanner returns a Planner.
 func NewPlanner(opt Options) *Planner {
-	p := &Planner{byNS: map[oplog.Namespace]int32{}, masses: masses{seed: maphash.MakeSeed()}}
+	p := &Planner{bySeed: make([]int32, minSpaces), masses: masses{seed: maphash.MakeSeed()}}
 	p.SetOptions(opt)
 	return p
 }
@@ -233,7 +233,7 @@ func One(op Op, opt Options) (Write, error) {
 
 func (p *Planner) reset(ops []Op) {
 	p.ops = ops
-	clear(p.byNS)
+	clear(p.bySeed)
 	clear(p.spaces)
 	p.spaces = p.spaces[:0]
 	clear(p.nodes)
@@ -266,15 +266,20 @@ func (p *Planner) reset(ops []Op) {
 
 // space returns the index of the namespace of op.
 func (p *Planner) space(op *Op) int32 {
-	if len(p.spaces) > 0 && p.spaces[p.at].ns == op.Target {
+	seed := op.Seed
+	if seed == 0 {
+		seed = oplog.HashNamespace(op.Target)
+	}
+	if len(p.spaces) > 0 && p.spaces[p.at].seed == seed && p.spaces[p.at].ns == op.Target {
 		return p.at
 	}
-	if i, ok := p.byNS[op.Target]; ok {
-		p.at = i
-		return i
+	slot := p.spaceSlot(seed, op.Target)
+	if *slot > 0 {
+		p.at = *slot - 1
+		return p.at
 	}
 	s := space{
-		ns: op.Target, collection: op.Collection, rank: -1, coalesce: p.opt.Coalesce, guard: !p.opt.NoGuards,
+		ns: op.Target, seed: seed, collection: op.Collection, rank: -1, coalesce: p.opt.Coalesce, guard: !p.opt.NoGuards,
 	}
 	if c := op.Collection; c != nil {
 		s.ordered = c.Ordered || c.Capped
@@ -283,10 +288,28 @@ func (p *Planner) space(op *Op) int32 {
 		// failed.
 		s.guard = s.guard && !c.Direct
 	}
-	i := int32(len(p.spaces))
+	p.at = int32(len(p.spaces))
 	p.spaces = append(p.spaces, s)
-	p.byNS[op.Target], p.at = i, i
-	return i
+	*slot = p.at + 1
+	if 2*len(p.spaces) > len(p.bySeed) {
+		p.bySeed = make([]int32, 2*len(p.bySeed))
+		for i := range p.spaces {
+			*p.spaceSlot(p.spaces[i].seed, p.spaces[i].ns) = int32(i) + 1
+		}
+	}
+	return p.at
+}
+
+// spaceSlot returns the slot of a namespace. All strings of one route are one in memory, so that their
+// bytes are not read. The lower bits of the seed selected the writer.
+func (p *Planner) spaceSlot(seed uint32, ns oplog.Namespace) *int32 {
+	mask := uint32(len(p.bySeed) - 1)
+	for i := bits.RotateLeft32(seed, 16) & mask; ; i = (i + 1) & mask {
+		k := p.bySeed[i]
+		if k == 0 || p.spaces[k-1].seed == seed && p.spaces[k-1].ns == ns {
+			return &p.bySeed[i]
+		}
+	}
 }
 
 // add adds one operation: as a new node after the last one of its _id, or into that node.
