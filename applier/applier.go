@@ -90,8 +90,8 @@ type Config struct {
 	CopiedUntil oplog.OpTime
 	// Plan describes the capabilities of the target.
 	Plan plan.Options
-	// FlushDocs limits the documents that a writer changes in one transaction. Zero means
-	// 2,000.
+	// FlushDocs limits the documents that a writer changes in one transaction. From 2,000 on it may
+	// change twice as many where its commands have few operations. Zero means 2,000.
 	FlushDocs int
 	// FlushBytes limits the bytes of operations in one transaction; a single operation or
 	// source transaction may be larger. Zero means 8 MiB.

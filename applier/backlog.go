@@ -88,7 +88,7 @@ func (d *dispatcher) commitBuild(ctx context.Context, op *oplog.Op) error {
 		return err
 	}
 	own := op.Clone()
-	w := work{op: routedOp{Op: &own, at: at, route: r}, meta: meta{p: d.current, wall: d.wall, bytes: int64(len(op.O)) + opOverhead}}
+	w := work{op: routedOp{Op: &own, at: at, route: r}, meta: meta{p: d.current, wall: d.wall, bytes: int64(len(op.O)) + ownOverhead}}
 	d.keep(w)
 	if d.backlog.building == nil {
 		if err := d.write(ctx); err != nil {

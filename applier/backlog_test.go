@@ -197,7 +197,7 @@ func TestBuildsJoin(t *testing.T) {
 func TestBuildFillsBacklog(t *testing.T) {
 	t.Parallel()
 	r, l := hanging(t)
-	a := r.live(t, func(c *Config) { c.KeptBytes = 10 * opOverhead })
+	a := r.live(t, func(c *Config) { c.KeptBytes = 10 * ownOverhead })
 	l.alone(buildOp("commitIndexBuild", 1, "x+y"))
 	l.inserts(100)
 	l.alone(commandOp("db", bson.D{{Key: "create", Value: "last"}}))

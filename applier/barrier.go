@@ -120,7 +120,7 @@ type gathered struct {
 func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, error) {
 	t := items[0].Txn
 	// Many small operations take more memory than their bytes in the log.
-	if t.Bytes+int64(t.Count)*opOverhead > d.cfg.WindowBytes {
+	if t.Bytes+int64(t.Count)*ownOverhead > d.cfg.WindowBytes {
 		if d.isCrossed(t.OpTime) {
 			return 1, d.oneByOne(ctx, t)
 		}

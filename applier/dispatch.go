@@ -64,9 +64,6 @@ type dispatcher struct {
 // individually, in a batch with others.
 var errNotIndividually = errors.New("it must be processed individually, and shares a batch")
 
-// opOverhead is the memory of an operation without its documents, in bytes.
-const opOverhead = 512
-
 func newDispatcher(a *Applier) *dispatcher {
 	d := &dispatcher{
 		Applier: a, ready: make([][]work, len(a.writers)), starts: a.tracker.positions(),
@@ -340,7 +337,9 @@ func (d *dispatcher) routeInner(ctx context.Context, t *txn.Transaction, op *opl
 		return nil
 	}
 	at := checkpoint.Position{OpTime: t.OpTime, Op: n}
-	return d.route(ctx, d.inner.own(op), at, t.Kind == txn.KindApplyOps, o)
+	err := d.route(ctx, d.inner.own(op), at, t.Kind == txn.KindApplyOps, o)
+	o.bytes = sizeOf(op) + ownOverhead
+	return err
 }
 
 // disposition says how the dispatcher handles an operation.
@@ -411,7 +410,9 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 	if at.Compare(d.starts[o.lane]) <= 0 {
 		o.disposition = alreadyApplied
 	}
-	o.bytes = int64(len(op.O)+len(op.O2)) + opOverhead
+	if o.bytes = sizeOf(op) + opOverhead; d.isKept(o) {
+		o.bytes = sizeOf(op) + ownOverhead
+	}
 	o.group = 0
 	return nil
 }

@@ -38,7 +38,7 @@ type routedOp struct {
 func (o *routedOp) plan(op *plan.Op) {
 	op.Op, op.At, op.Target, op.Collection = *o.Op, o.at, o.route.target, o.route.collection
 	op.NS = o.route.source // the same string for all operations: see writer.tally
-	op.Mode, op.Hash, op.Grouped = o.mode, o.hash, o.grouped
+	op.Seed, op.Hash, op.Mode, op.Grouped = o.route.seed, o.hash, o.mode, o.grouped
 }
 
 // planned returns the operation in the form that the plan takes.
@@ -188,6 +188,11 @@ func (w *laneWriter) run(ctx context.Context) error {
 	}
 }
 
+// keptQueue limits the memory that a lane keeps for its queue once that is empty, in operations. While one
+// document is hot its lane may have all that fits into the window: a part of the memory that is given to
+// all lanes, one after the other if they kept it.
+const keptQueue = 16_384
+
 // take waits for operations and moves those of the next flush to the span. It returns
 // false once there will be none.
 func (w *laneWriter) take(ctx context.Context) (bool, error) {
@@ -199,6 +204,9 @@ func (w *laneWriter) take(ctx context.Context) (bool, error) {
 			w.keep(queued[:n])
 			clear(queued[:n])
 			w.head += n
+			if w.head == len(w.queue) && cap(w.queue) > keptQueue {
+				w.queue, w.head = nil, 0
+			}
 		}
 		w.mu.Unlock()
 		switch waits := n > 0 && !ready; {
@@ -241,7 +249,7 @@ func (w *laneWriter) fit(queued []work, closed, passed bool) (n int, ready bool)
 		return n, complete
 	}
 	w.docs.reset()
-	size := int64(0)
+	size, docs := int64(0), w.most()
 	for n < len(queued) {
 		q := &queued[n]
 		whole := n > 0 && q.group != 0 && q.group == queued[n-1].group
@@ -252,7 +260,7 @@ func (w *laneWriter) fit(queued []work, closed, passed bool) (n int, ready bool)
 			// A group is taken as a whole: its size is counted before its first operation
 			// is taken.
 			g := w.groupAt(queued[n:])
-			if n+g.ops > w.cfg.CoalesceWindow || w.docs.n+g.docs > w.limit || size+g.bytes > int64(w.cfg.FlushBytes) {
+			if n+g.ops > w.cfg.CoalesceWindow || w.docs.n+g.docs > docs || size+g.bytes > int64(w.cfg.FlushBytes) {
 				break
 			}
 		}

@@ -15,7 +15,7 @@ func TestBuildLeft(t *testing.T) {
 	for name, wait := range map[string]func(l *sourceLog, c *Config){
 		"drain":   func(*sourceLog, *Config) {},
 		"command": func(l *sourceLog, _ *Config) { l.alone(commandOp("db", bson.D{{Key: "create", Value: "last"}})) },
-		"backlog": func(_ *sourceLog, c *Config) { c.KeptBytes = 90 * opOverhead },
+		"backlog": func(_ *sourceLog, c *Config) { c.KeptBytes = 90 * ownOverhead },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -78,7 +78,7 @@ func (a *Applier) count(ops []plan.Op) {
 	var bytes int64
 	for i := range ops {
 		n[ops[i].Kind]++
-		bytes += sizeOf(&ops[i])
+		bytes += sizeOf(&ops[i].Op)
 	}
 	for kind, n := range n {
 		if n > 0 {

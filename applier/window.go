@@ -7,6 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// The memory of operations without their documents, in bytes. There is memory for the window twice.
+const (
+	// opOverhead is half of what an operation of an entry takes at most: 160 in a queue that has
+	// grown, 530 in a plan.
+	opOverhead = 256
+	// ownOverhead is for an operation that is in no entry: of a transaction, or kept back.
+	ownOverhead = 512
+)
+
 // window limits the bytes in the lanes. One goroutine acquires, any may release.
 type window struct {
 	limit int64

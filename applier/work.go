@@ -108,7 +108,7 @@ func (w *writer) tally(ops []plan.Op) {
 			}
 		}
 		list[last].Ops++
-		list[last].Bytes += sizeOf(&ops[i])
+		list[last].Bytes += sizeOf(&ops[i].Op)
 		if w.unsampled--; w.unsampled < 0 {
 			w.unsampled = rand.IntN(2*sampleEvery - 1) //nolint:gosec // keeps no secret
 			if ops[i].Hash != 0 {
@@ -128,4 +128,4 @@ func isSame(a, b oplog.Namespace) bool {
 }
 
 // sizeOf is the size of an operation in the log, in bytes.
-func sizeOf(op *plan.Op) int64 { return int64(len(op.O) + len(op.O2)) }
+func sizeOf(op *oplog.Op) int64 { return int64(len(op.O) + len(op.O2)) }

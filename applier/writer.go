@@ -32,6 +32,10 @@ const (
 	// crowdedPart is the fraction (1/n) of RetryFor after which a flush is split: smaller
 	// flushes meet fewer conflicts.
 	crowdedPart = 10
+	// thinOps is how many operations a command of a thin flush has at most, in the mean, and
+	// thinPart how many times as many documents the flush after it may have.
+	thinOps  = 8
+	thinPart = 2
 )
 
 // writer writes through one lane. It is for one goroutine at a time.
@@ -42,7 +46,9 @@ type writer struct {
 	// verify: flushes verify the positions of all other lanes.
 	verify bool
 	// limit is the current limit of documents in a flush.
-	limit   int
+	limit int
+	// thin: the last flush had few operations in each command. Larger ones need fewer commands.
+	thin    bool
 	planner *plan.Planner
 	// failed counts a retry. It is made once, so that a flush does not allocate it.
 	failed func(error)
@@ -79,6 +85,15 @@ func newWriter(a *Applier, name string, l lane) *writer {
 func (w *writer) isAnnounced(at checkpoint.Position) bool {
 	begun := w.lane.Announced()
 	return begun != (checkpoint.Position{}) && at.Compare(begun) <= 0
+}
+
+// most is how many documents the next flush may have. A limit that an operator has lowered is
+// not exceeded.
+func (w *writer) most() int {
+	if w.thin && w.cfg.FlushDocs >= defaultFlushDocs {
+		return thinPart * w.limit
+	}
+	return w.limit
 }
 
 func isDirect(op *plan.Op) bool { return op.Collection != nil && op.Collection.Direct }
@@ -261,6 +276,7 @@ func (w *writer) flushWith(ctx context.Context, s span, opt plan.Options) error 
 	if err != nil {
 		return err
 	}
+	w.thin = thinOps*len(p.Writes) > len(s.ops)
 	tries := w.tries(&s)
 	for {
 		var t tally
