@@ -38,6 +38,8 @@ type Metadata struct {
 	RBID int64
 	// HasSource reports whether the member has a sync source.
 	HasSource bool
+	// NoPrimary reports that the member knows no primary: what the set has committed since it knew one, it does not say.
+	NoPrimary bool
 	// Behind is by how much Committed lags what another member says is committed, 0 if by less
 	// than leastBehind: it is delayed, lags, or is cut off from its set. A Reader does not know that.
 	Behind time.Duration
@@ -117,6 +119,10 @@ func (m *Metadata) parseOplog(part *rawbson.Elem) error {
 			var i int64
 			i, ok = e.Int64()
 			m.HasSource = i >= 0
+		case "primaryIndex":
+			var i int64
+			i, ok = e.Int64()
+			m.NoPrimary = i < 0
 		default:
 			return true
 		}

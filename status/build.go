@@ -102,7 +102,7 @@ func addLease(s *Snapshot, p *monitor.Snapshot) {
 }
 
 // addLag adds the lag of the target, if both ends are known, and as of when it is exact. What
-// the source said long ago says nothing of what it has now: the lag is not known then, nor
+// the source said long ago says nothing of what it has now, nor does a member that knows no primary: the lag is not known then, nor
 // that everything is applied. That something is not, and since when, remains known.
 func (t *Tracker) addLag(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	if p.HeardAt.IsZero() || p.Log.Applied.IsNull() {
@@ -118,11 +118,16 @@ func (t *Tracker) addLag(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 	if behind {
 		age = seconds(p.Lag + now.Sub(p.HeardAt))
 	}
+	told := p.HeardAt // as of when the source has said what it has
+	if !p.NoPrimarySince.IsZero() {
+		told = p.NoPrimarySince
+		s.noPrimary = now.Sub(told)
+	}
 	if s.Consistent {
 		// By one clock: the wall clock of an entry is another one.
-		s.ExactAt = known(p.HeardAt.Add(-p.Lag))
+		s.ExactAt = known(told.Add(-p.Lag))
 	}
-	old := now.Sub(p.HeardAt) > s.silentAfter
+	old := now.Sub(told) > s.silentAfter
 	if !old {
 		s.LagSeconds = &lag
 	}

@@ -80,6 +80,10 @@ var conditions = []condition{
 		means: "The source usually answers every few seconds, also when it is idle. What it has written since its last answer, and so the lag, is not known. If its members refuse the login, the sentence says so, and the next step is to check that.",
 	},
 	{
+		name: "source-no-primary", level: Unknown, window: true, holds: noPrimary, next: sourceMembers, unwell: noPrimaryForLong,
+		means: "The member of the source that is read answers, and knows no primary: the set elects one, has lost its majority, or that member is cut off from it. While there is no primary nothing is written; but a member that is cut off does not know what the others have, so that the lag is not known. Nothing is lost: the link reads on, and from another member as soon as one is better.",
+	},
+	{
 		name: "standby-blind", level: Unknown, holds: blind, unwell: blindForLong,
 		next:  says("Check the target and the network to it."),
 		means: "A process that stands by cannot read the lease in the target: it does not know which process leads, and would not take over.",

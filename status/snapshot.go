@@ -142,6 +142,8 @@ type Snapshot struct {
 	// read are not taken.
 	silent, silentAfter time.Duration
 	blocked             time.Time
+	// noPrimary is for how long the member of the source that is read has known no primary, zero if it knows one.
+	noPrimary time.Duration
 	// targetSilent is the time since which the target answers nothing, zero if it does.
 	targetSilent time.Time
 	// loginRefused says which member of the source refuses the login, and how, empty if it does not.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -144,6 +145,17 @@ func silentFor(after, until time.Duration) symptom {
 			s.At.Add(-s.silent)
 	}
 }
+
+// noPrimary holds while the member of the source that is read knows no primary, for longer than the source may be silent.
+func noPrimary(s *Snapshot) (string, time.Time) {
+	if !s.leads() || s.is(monitor.Starting) || s.noPrimary <= s.silentAfter {
+		return "", time.Time{}
+	}
+	return fmt.Sprintf("The source has no primary, or %s, which is read, is cut off from it, for %s: what else it has written, and how far the target lags, is not known.",
+		cmp.Or(s.Source.Host, "the member"), s.noPrimary.Round(time.Second)), s.At.Add(-s.noPrimary)
+}
+
+func noPrimaryForLong(s *Snapshot) bool { return s.noPrimary >= silentGrace }
 
 // targetSilentFor holds while the target has not replied for longer than after, and at
 // most until.

@@ -34,6 +34,10 @@ var freezes = map[string]struct {
 		},
 		verdict: "source-silent", level: Unknown, later: "source-gone", unapplied: true,
 	},
+	"the source's primary": {
+		knows:   func(s *monitor.Snapshot, at time.Time, _ time.Duration) { s.HeardAt, s.NoPrimarySince = time.Now(), at },
+		verdict: "source-no-primary", level: Unknown, later: "source-no-primary",
+	},
 	"the target": {
 		knows: func(s *monitor.Snapshot, at time.Time, after time.Duration) {
 			s.HeardAt, s.TargetSilent = time.Now(), at.Add(time.Second)
@@ -91,7 +95,7 @@ func TestKnownWithinTenSeconds(t *testing.T) {
 				if (s.LagSeconds != nil) != c.lag || (s.AgeOfOldestUnappliedSeconds != nil) != c.unapplied {
 					t.Errorf("%s, after %s: lag %v, oldest unapplied %v", name, after, s.LagSeconds, s.AgeOfOldestUnappliedSeconds)
 				}
-				if c.verdict == "source-silent" && s.ExactAt.After(exact.Add(time.Second)) {
+				if (c.verdict == "source-silent" || c.verdict == "source-no-primary") && s.ExactAt.After(exact.Add(time.Second)) {
 					t.Errorf("%s, after %s: exact as of %s, it was of %s", name, after, s.ExactAt, exact)
 				}
 				if *s.Applier.OpsPerSecond != 0 {

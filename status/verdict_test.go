@@ -94,6 +94,9 @@ var scenarios = map[string]scenario{
 		p.set(steadily)
 		time.Sleep(13 * time.Second)
 	},
+	"source-no-primary": in(func(s *monitor.Snapshot, now time.Time) {
+		s.SourceHost, s.NoPrimarySince = "b:2", now.Add(-40*time.Second)
+	}),
 	"standby-blind": in(func(s *monitor.Snapshot, now time.Time) {
 		s.State, s.Process, s.BlindSince = monitor.Standby, "vm:b", now.Add(-20*time.Second)
 		s.Reason = "the lease cannot be read since 23:59:41 UTC: no primary of the target answers"

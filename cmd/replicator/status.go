@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,14 +150,20 @@ func (c *statusCommand) lookAt(ctx context.Context, set *driver.Set, l *checkpoi
 		line.Verdict = stored.Verdict()
 		return line, nil
 	}
-	if line.Leader != "" || c.Address != "" {
-		s, at, err := c.ask(ctx, l.Link, line.Leader)
-		if err == nil {
+	process := line.Leader
+	if c.Address == "" { // one whose lease has ended may still run, and say why it has none
+		process = cmp.Or(process, stored.Lease.Record.Holder)
+	}
+	if process != "" || c.Address != "" {
+		s, at, err := c.ask(ctx, l.Link, process)
+		switch {
+		case err == nil:
 			line.From, line.Address, line.Status = "process", at, &s
 			line.Verdict, line.LagSeconds = s.Verdict, s.AgeOfOldestUnappliedSeconds
 			return line, nil
+		case line.Leader != "" || c.Address != "":
+			line.Unasked = err.Error()
 		}
-		line.Unasked = err.Error()
 	}
 	line.Verdict, line.LagSeconds = stored.Verdict(), stored.Lag()
 	return line, nil

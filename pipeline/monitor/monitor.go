@@ -89,6 +89,8 @@ type Monitor struct {
 	// source is the last status of the fetch stage. Its Metadata is retained from one
 	// attempt to the next; its HeardAt is zero until the first reply in an attempt.
 	source fetcher.Status
+	// noPrimarySince is when the member that is read last replied knowing a primary, if it knows none since; otherwise zero.
+	noPrimarySince time.Time
 	// caughtUp is when the source was last known to have no unapplied entries. durable
 	// is when everything applied was last found durable, or lastDurable last advanced.
 	// Both are zero until then in each attempt.

@@ -64,6 +64,9 @@ func (m *Monitor) heard(st fetcher.Status) {
 		// It answers as soon as it has something: until now it had not.
 		m.caughtUp = st.HeardAt
 	}
+	if answered {
+		m.notePrimary(&st)
+	}
 	m.source = st
 	switch {
 	case st.Why == "":
@@ -81,6 +84,18 @@ func (m *Monitor) heard(st fetcher.Status) {
 	case m.state != Stale:
 		// A stale link remains stale until a member has the position.
 		m.set(CatchingUp, st.Why)
+	}
+}
+
+// notePrimary records since when the member that is read knows no primary. mu is held.
+func (m *Monitor) notePrimary(st *fetcher.Status) {
+	switch {
+	case !st.Metadata.NoPrimary:
+		m.noPrimarySince = time.Time{}
+	case m.noPrimarySince.IsZero() && m.source.HeardAt.IsZero():
+		m.noPrimarySince = st.HeardAt // it may not have known one before either
+	case m.noPrimarySince.IsZero():
+		m.noPrimarySince = m.source.HeardAt
 	}
 }
 
