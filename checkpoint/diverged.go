@@ -135,6 +135,30 @@ func ReadDiverged(ctx context.Context, target mongo.Caller, db, link string) ([]
 	if err != nil {
 		return nil, err
 	}
+	return sumDiverged(docs), nil
+}
+
+// SurveyDiverged returns those of all links of a metadata database, by the names of the links.
+func SurveyDiverged(ctx context.Context, target mongo.Caller, db string) (map[string][]Diverged, error) {
+	docs, err := findDiverged(ctx, target, db, func(dst []byte) []byte { return dst })
+	if err != nil {
+		return nil, err
+	}
+	of := map[string][]bson.Raw{}
+	for _, doc := range docs {
+		id, _ := doc.Lookup("_id").StringValueOK()
+		link, _, _ := strings.Cut(id, "/")
+		of[link] = append(of[link], doc)
+	}
+	all := make(map[string][]Diverged, len(of))
+	for link, docs := range of {
+		all[strings.Clone(link)] = sumDiverged(docs)
+	}
+	return all, nil
+}
+
+// sumDiverged sums up the documents of a link.
+func sumDiverged(docs []bson.Raw) []Diverged {
 	sums := map[oplog.Namespace]*Diverged{}
 	for _, doc := range docs {
 		d, _ := readDiverged(doc)
@@ -147,7 +171,7 @@ func ReadDiverged(ctx context.Context, target mongo.Caller, db, link string) ([]
 	for _, ns := range slices.Sorted(maps.Keys(sums)) {
 		all = append(all, *sums[ns])
 	}
-	return all, nil
+	return all
 }
 
 // DivergedBy returns those of one writer of a link, and the names at the source of all collections that have any.

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -45,11 +46,44 @@ func (s *Store) Read(ctx context.Context) (*State, error) {
 	if doc == nil {
 		return nil, nil //nolint:nilnil // there is none, and that is not an error
 	}
+	return s.stateOf(doc)
+}
+
+// stateOf reads a state.
+func (s *Store) stateOf(doc bson.Raw) (*State, error) {
 	st, err := readState(doc)
 	if err != nil {
 		return nil, s.wrap(&metadata.DamagedError{Link: s.Link, What: fmt.Sprintf("a document of %s: %v", metadata.Guard, err)}, "read")
 	}
 	return &st, nil
+}
+
+// Survey returns the states of all links of a metadata database, without what was cleared, by the names of the links.
+func Survey(ctx context.Context, target mongo.Caller, db string) (map[string]*State, error) {
+	docs, err := metadata.FindAll(ctx, mongo.Retry{For: time.Minute}, target, nil, db, metadata.Guard, "local", func(dst []byte) []byte { return dst })
+	if err != nil {
+		return nil, fmt.Errorf("read the foreign writes in %s.%s of the target: %w", db, metadata.Guard, err)
+	}
+	all, cleared := make(map[string]*State, len(docs)), map[string]bson.Timestamp{}
+	var faults []error
+	for _, doc := range docs {
+		id, _ := doc.Lookup("_id").StringValueOK()
+		link, mark, _ := strings.Cut(id, "/")
+		s := &Store{Target: target, DB: db, Link: strings.Clone(link)}
+		if mark != "" {
+			upTo, err := s.clearedUpTo(doc)
+			cleared[s.Link], faults = upTo, append(faults, err)
+			continue
+		}
+		st, err := s.stateOf(doc)
+		all[s.Link], faults = st, append(faults, err)
+	}
+	for link, upTo := range cleared {
+		if st := all[link]; st != nil {
+			st.Clear(upTo)
+		}
+	}
+	return all, errors.Join(faults...)
 }
 
 func (s *Store) wrap(err error, what string) error {
@@ -101,6 +135,11 @@ func (s *Store) Cleared(ctx context.Context) (bson.Timestamp, error) {
 	if err != nil || doc == nil {
 		return bson.Timestamp{}, err
 	}
+	return s.clearedUpTo(doc)
+}
+
+// clearedUpTo reads the document with clearedID.
+func (s *Store) clearedUpTo(doc bson.Raw) (bson.Timestamp, error) {
 	r := metadata.NewReader(doc)
 	upTo := until(r, fieldUntil, fieldAt)
 	if at := r.Date(fieldAt); at > endOf(upTo).UnixMilli() { // moved by an earlier release

@@ -34,13 +34,17 @@ const (
 	keyInterrupted = "cutover-interrupted"
 )
 
-// keyDiverged is a row of the table of conditions.
-const keyDiverged = "diverged"
+// Rows of the table of conditions.
+const (
+	keyDiverged = "diverged"
+	keyForeign  = "foreign-writes"
+)
 
 // Verdict judges a link by its metadata, where the process that runs it cannot be asked. It
 // is never good news of now: it says what the target had when the position was last recorded.
 func (s *Stored) Verdict() Verdict {
 	v := s.ofLink()
+	s.foreign(&v)
 	s.diverged(&v)
 	c := s.Cutover
 	switch {
@@ -59,20 +63,39 @@ func (s *Stored) Verdict() Verdict {
 	return v
 }
 
+// foreign adds the foreign writes that are open: a link that has some is not good.
+func (s *Stored) foreign(v *Verdict) {
+	if s.State.Over != nil || s.Guard == nil || !s.Guard.IsTouched() {
+		return
+	}
+	since := v.Since
+	for i := range s.Guard.Touched {
+		if at := s.Guard.Touched[i].First; i == 0 || at.Before(since) {
+			since = at
+		}
+	}
+	s.attend(v, keyForeign, "Something else has written to "+openNamespaces(s.Guard)+", and that was not dealt with: replicator guard --link "+s.Link+
+		" … has the writes. With --guard=stop the link does not start before.", since, "replicator guard --link "+s.Link+" …")
+}
+
 // diverged adds the collections that have diverged: a link that has some is not good.
 func (s *Stored) diverged(v *Verdict) {
 	of := Snapshot{Link: s.Link, Diverged: NewDiverged(s.Diverged)}
-	sentence, since := diverges(&of)
-	switch {
-	case sentence == "":
-	case v.Level == Good && s.State.Over == nil:
+	if sentence, since := diverges(&of); sentence != "" {
+		s.attend(v, keyDiverged, sentence, since, dealWithDiverged(&of))
+	}
+}
+
+// attend makes what needs attention the verdict of a link that is good otherwise, and adds it to that of any other.
+func (s *Stored) attend(v *Verdict, name, sentence string, since time.Time, next string) {
+	if v.Level == Good && s.State.Over == nil {
 		v.Also = append([]string{v.Sentence}, v.Also...)
-		v.Name, v.Level, v.Sentence, v.Since, v.Next = keyDiverged, Attention, sentence, since, dealWithDiverged(&of)
-	default:
-		v.Also = append(v.Also, sentence)
-		if v.Level == Good || v.Level == Working {
-			v.Level = Attention
-		}
+		v.Name, v.Level, v.Sentence, v.Since, v.Next = name, Attention, sentence, since, next
+		return
+	}
+	v.Also = append(v.Also, sentence)
+	if v.Level == Good || v.Level == Working {
+		v.Level = Attention
 	}
 }
 
@@ -112,10 +135,6 @@ func (s *Stored) ofLink() Verdict {
 	default:
 		v.Level, v.Sentence = Broken, "No process runs the link. "+v.Sentence+"."
 		v.Next = "replicator run --link " + s.Link + " …"
-	}
-	if s.Guard != nil && s.Guard.IsTouched() {
-		v.Also = append(v.Also, "Something else has written to "+openNamespaces(s.Guard)+", and that was not dealt with: replicator guard --link "+s.Link+
-			" … has the writes. With --guard=stop the link does not start before.")
 	}
 	for _, out := range s.State.LeftOut {
 		if out.Failed == "" {

@@ -116,5 +116,10 @@ func TestStoredForeign(t *testing.T) {
 		if also := strings.Join(s.Verdict().Also, "\n"); !strings.Contains(also, tt.want) || (also == "") != (tt.want == "") {
 			t.Errorf("%s: %s", name, also)
 		}
+		s.State.AppliedWall = s.At.UnixMilli()
+		s.Lease = lease.Sighting{Record: lease.Record{Holder: "vm:1", Grant: lease.Grant{ID: bson.NewObjectID()}}}
+		if v := s.Verdict(); v.Level == Good != (tt.want == "") || tt.want != "" && (v.Name != "foreign-writes" || v.Level != Attention || !strings.Contains(v.Sentence, tt.want)) {
+			t.Errorf("%s, and it is run: %+v", name, v)
+		}
 	}
 }

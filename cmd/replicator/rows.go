@@ -126,13 +126,13 @@ func unreadable(fault error) status.Verdict {
 }
 
 // storedRow is the row of a link as its metadata say.
-func storedRow(l *checkpoint.Listed, cutover *status.Cutover) linkRow {
+func storedRow(l *checkpoint.Listed, cutover *status.Cutover, open *guard.State, diverged []checkpoint.Diverged) linkRow {
 	r := linkRow{Link: l.Link, From: "metadata", At: time.Now().UTC()}
 	if l.Err != nil {
 		r.Verdict = unreadable(l.Err)
 		return r
 	}
-	stored := status.Stored{Link: l.Link, State: l.State, Lease: l.Lease, Cutover: cutover, At: time.Now()}
+	stored := status.Stored{Link: l.Link, State: l.State, Lease: l.Lease, Cutover: cutover, Guard: open, Diverged: diverged, At: time.Now()}
 	r.Leader, r.Verdict, r.LagSeconds = holderOf(&l.Lease), stored.Verdict(), stored.Lag()
 	reached := l.State.Reached()
 	consistent := !reached.Applied.IsNull() && len(l.State.LeftOut) == 0
@@ -155,6 +155,10 @@ func rowsOf(ctx context.Context, target mongo.Caller, db string, own []linkRow) 
 	if err != nil && all.Error == "" {
 		all.Error = err.Error()
 	}
+	inexact, err := surveyInexact(ctx, target, db)
+	if err != nil && all.Error == "" {
+		all.Error = err.Error()
+	}
 	for i := range links {
 		if resync.IsPart(links[i].Link) {
 			continue
@@ -163,7 +167,11 @@ func rowsOf(ctx context.Context, target mongo.Caller, db string, own []linkRow) 
 		if at >= 0 && !own[at].standsBy() {
 			continue
 		}
-		r := storedRow(&links[i], cutoverOf(under, links[i].Link))
+		diverged, err := inexact.divergedOf(ctx, links[i].Link)
+		if err != nil && all.Error == "" {
+			all.Error = err.Error()
+		}
+		r := storedRow(&links[i], cutoverOf(under, links[i].Link), inexact.guard[links[i].Link], diverged)
 		if at >= 0 {
 			r.Page = own[at].Page
 		}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/verify/standing"
+)
+
+// inexact is what the metadata know of the links of a target whose targets are not the source's.
+type inexact struct {
+	target mongo.Caller
+	db     string
+	guard  map[string]*guard.State
+	// diverged are the divergences of each link, compared since or not, and judged of how many links it was read whether they were.
+	diverged map[string][]checkpoint.Diverged
+	judged   int
+}
+
+// mostJudged is of how many diverged links it is read which of their collections were compared since. Of more, all count: few links
+// diverge, and /links is read every few seconds.
+const mostJudged = 20
+
+// surveyInexact reads what is known of all links. What could be read is there if there is an error.
+func surveyInexact(ctx context.Context, target mongo.Caller, db string) (*inexact, error) {
+	in := &inexact{target: target, db: db}
+	var foreign, diverged error
+	in.guard, foreign = guard.Survey(ctx, target, db)
+	in.diverged, diverged = checkpoint.SurveyDiverged(ctx, target, db)
+	return in, errors.Join(foreign, diverged)
+}
+
+// divergedOf returns the divergences of a link that are open; all that there are if that cannot be read.
+func (in *inexact) divergedOf(ctx context.Context, link string) ([]checkpoint.Diverged, error) {
+	all := in.diverged[link]
+	if len(all) == 0 || in.judged >= mostJudged {
+		return all, nil
+	}
+	in.judged++
+	known, err := standing.Read(ctx, in.target, in.db, link)
+	if err != nil {
+		return all, err
+	}
+	return known.Diverged, nil
+}
