@@ -194,6 +194,9 @@ func (w *work) convert(ctx context.Context, link *checkpoint.Link) error {
 
 func (w *work) converting(link *checkpoint.Link) *ConvertConfig {
 	c := &ConvertConfig{Target: w.cfg.Target, MetaDB: w.cfg.MetaDB, Link: w.rec.Link, Said: w.cfg.Drain.OnWait}
+	if w.cfg.Said != nil {
+		c.Said = w.cfg.Said
+	}
 	if link != nil {
 		c.Fence = link
 	}

@@ -70,6 +70,8 @@ type Config struct {
 	SourceGone bool
 	// Shell runs a command of the operator.
 	Shell func(ctx context.Context, command string, environment []string) error
+	// Said, if not nil, is called with a text for each option that was converted; otherwise Drain.OnWait is.
+	Said func(string)
 	// Told, if not nil, is called with each step that has begun or ended.
 	Told func(record.Taken)
 

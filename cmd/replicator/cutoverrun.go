@@ -36,6 +36,7 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		Drain:      *c.drainConfig(out, source, store), Target: store.Target(), MetaDB: c.MetadataDB, Process: lease.NewProcess(""),
 		Check: func(ctx context.Context) (string, error) { return c.ready(ctx, out, source, store, state, ask) },
 		Shell: func(ctx context.Context, command string, env []string) error { return shell(ctx, out, command, env) },
+		Said:  func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) },
 		Told:  func(t record.Taken) { c.told(out, t) },
 	}
 	verifies := c.Verify
