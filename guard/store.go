@@ -58,7 +58,7 @@ func (s *Store) stateOf(doc bson.Raw) (*State, error) {
 	return &st, nil
 }
 
-// Survey returns the states of all links of a metadata database, without what was cleared, by the names of the links.
+// Survey returns the states of all links of a metadata database, without the writes that were cleared, by the names of the links.
 func Survey(ctx context.Context, target mongo.Caller, db string) (map[string]*State, error) {
 	docs, err := metadata.FindAll(ctx, mongo.Retry{For: time.Minute}, target, nil, db, metadata.Guard, "local", func(dst []byte) []byte { return dst })
 	if err != nil {

@@ -24,7 +24,7 @@ type inexact struct {
 // diverge, and /links is read every few seconds.
 const mostJudged = 20
 
-// surveyInexact reads what is known of all links. What could be read is there if there is an error.
+// surveyInexact reads the metadata of all links. With an error, the part that could be read is there.
 func surveyInexact(ctx context.Context, target mongo.Caller, db string) (*inexact, error) {
 	in := &inexact{target: target, db: db}
 	var foreign, diverged error
