@@ -103,6 +103,51 @@ func TestStopsForWhatIsGone(t *testing.T) {
 	must.Succeed(t, guard.New(cfg).Begin(t.Context(), link)) // nothing is to be dealt with
 }
 
+// TestStopsForWhatIsGoneAmidTemporaries: so does one that the link drops while something else makes a temporary collection, which is gone after that.
+func TestStopsForWhatIsGoneAmidTemporaries(t *testing.T) {
+	t.Parallel()
+	set, link, _ := standing(t)
+	cfg := guard.Config{Mode: guard.Stop, Target: set, DB: "replicator", Link: "dr", Scope: all{}, Await: 10 * time.Millisecond}
+	g := guard.New(cfg)
+	must.Succeed(t, g.Begin(t.Context(), link))
+	run := func(by mongo.Caller, command, coll string) {
+		must.Get(by.Call(t.Context(), mongo.Command{DB: "shop", Body: must.Marshal(t, bson.D{{Key: command, Value: coll}})}))(t)
+	}
+	const temp = "tmpaB3xZ.renameCollection"
+	writes(t, set)
+	run(set, "create", temp)
+	run(&guard.Gate{Target: set, DB: "replicator", Link: "dr"}, "drop", "a")
+	run(set, "drop", temp)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := g.Run(ctx)
+	if e, foreign := errors.AsType[*guard.ForeignError](err); !foreign || e.NS != "shop.a" {
+		t.Errorf("it ends with %v", err)
+	}
+	must.Succeed(t, guard.New(cfg).Begin(t.Context(), link)) // nothing is to be dealt with
+}
+
+// TestAlarmGoesOn: in mode Alarm a foreign write is found, and ends nothing.
+func TestAlarmGoesOn(t *testing.T) {
+	t.Parallel()
+	set, link, _ := standing(t)
+	g := guard.New(guard.Config{Mode: guard.Alarm, Target: set, DB: "replicator", Link: "dr", Scope: all{}, Await: 10 * time.Millisecond})
+	must.Succeed(t, g.Begin(t.Context(), link))
+	writes(t, set)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	time.AfterFunc(time.Millisecond, func() {
+		for st := g.Status().State; !st.IsTouched() && mongo.Pause(ctx, time.Millisecond) == nil; st = g.Status().State {
+		}
+		_ = mongo.Pause(ctx, 20*time.Millisecond) // it would have ended
+		cancel()
+	})
+	err := g.Run(ctx)
+	if st := g.Status().State; err != nil || !st.IsTouched() {
+		t.Errorf("it ends with %v; found are %v", err, st.Counts)
+	}
+}
+
 // TestFoundLate: a process that another one has succeeded, and that finds a foreign write then, has lost the link: the other one decides about that
 // write, which may have been cleared since.
 func TestFoundLate(t *testing.T) {

@@ -73,7 +73,7 @@ func (e Found) LogValue() slog.Value {
 
 // ForeignError ends a link in mode Stop.
 type ForeignError struct {
-	// NS has foreign writes, Namespaces is how many have. Newest is the newest write.
+	// NS has foreign writes, Namespaces is how many have. Newest is the newest write that is not dealt with, as far as it is kept.
 	NS         oplog.Namespace
 	Namespaces int
 	Newest     Write
@@ -89,12 +89,9 @@ func (s *State) Err() error {
 	if !s.IsTouched() {
 		return nil
 	}
-	e := &ForeignError{Namespaces: len(s.Touched)}
+	e := &ForeignError{Namespaces: len(s.Touched), Newest: s.newestOpen()}
 	if len(s.Touched) > 0 {
 		e.NS = s.Touched[0].NS
-	}
-	if len(s.Writes) > 0 {
-		e.Newest = s.Writes[0]
 	}
 	return e
 }

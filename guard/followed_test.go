@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -177,9 +178,32 @@ func TestForeignWritesKeepTheirNames(t *testing.T) {
 	own("renameCollection", "shop.b", "shop.c", renamed("b", "c"))
 	own("drop", "shop.a", "", command("shop", bson.D{{Key: "drop", Value: "a"}}))
 	is("its new name renamed", "renameCollection of shop.a , now shop.c")
+	w.sees(crud("i", "shop.x", 4))
+	own("drop", "shop.x", "", command("shop", bson.D{{Key: "drop", Value: "x"}}))
+	st := w.State()
+	if e, ok := errors.AsType[*guard.ForeignError](st.Err()); !ok || e.Newest.Kind != "renameCollection" || e.NS != "shop.c" {
+		t.Errorf("the newest one was dealt with: %v", st.Err())
+	}
 	w.Clear(bson.Timestamp{T: 200})
 	own("renameCollection", "shop.c", "shop.d", renamed("c", "d"))
 	is("cleared", "")
+	w.sees(crud("i", "shop.q", 5))
+	w.sees(renamed("e", "f"))
+	own("drop", "shop.e", "", command("shop", bson.D{{Key: "drop", Value: "e"}}))
+	own("drop", "shop.f", "", command("shop", bson.D{{Key: "drop", Value: "f"}}))
+	own("renameCollection", "shop.q", "shop.f", renamed("q", "f"))
+	is("renamed to the new name of one that was dropped", "insert of shop.q 5, now shop.f")
+	w.sees(crud("i", "shop.r", 6))
+	own("renameCollection", "shop.r", "shop.mine", renamed("r", "mine"))
+	own("renameCollection", "shop.f", "shop.r", renamed("f", "r"))
+	is("renamed to the name of one that is not mirrored any more", "insert of shop.q 5, now shop.r")
+	for i := range 100 {
+		w.sees(crud("i", fmt.Sprintf("shop.n%02d", i), i))
+	}
+	own("renameCollection", "shop.n99", "shop.n100", renamed("n99", "n100"))
+	if st = w.State(); st.More != 1 || !slices.Equal(st.Writes[0].Open(), []oplog.Namespace{"shop.n100"}) {
+		t.Errorf("of %d that are not listed, the newest has %v", st.More, st.Writes[0].Open())
+	}
 }
 
 // TestForeignWritesOfACopy: a write that a copy has overwritten is not the newest one to a collection that gets that name later.

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,15 +195,21 @@ func (g *Guard) see(ctx context.Context, r oplog.Reply) error {
 	defer g.examining.Unlock()
 	g.deletes = map[named]bool{}
 	var found, list []Write
-	var seeing, foreign error
+	var seeing, foreign, settled error
 	for i := 0; i < len(r.Entries) && seeing == nil; i++ {
+		st := &g.watch.state
+		open := len(st.Touched)
 		list, seeing = g.watch.See(ctx, &r.Entries[i])
 		found = append(found, list...)
-		if len(list) > 0 && g.cfg.Mode == Stop {
-			st := g.watch.State()
-			foreign = st.Err() // what the link does after it, as to drop the collection, may settle it
+		switch {
+		case g.cfg.Mode != Stop:
+		case len(list) > 0:
+			foreign = st.Err() // nil after a temporary collection that is gone
+		case len(st.Touched) < open:
+			settled = foreign // by what the link does after it, as to drop the collection
 		}
 	}
+	foreign = cmp.Or(foreign, settled)
 	g.examined()
 	if len(found) == 0 && (seeing != nil || time.Since(g.saved) < saveEvery) {
 		return seeing

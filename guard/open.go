@@ -18,6 +18,23 @@ func (w *Write) Open() (list []oplog.Namespace) {
 	return list
 }
 
+// newestOpen returns the newest write to a namespace that is listed; the newest of all if it is not kept, or none is listed.
+func (s *State) newestOpen() (w Write) {
+	for i := range s.Writes {
+		listed := func(ns oplog.Namespace) bool {
+			_, found := s.find(ns)
+			return found
+		}
+		if slices.ContainsFunc(s.Writes[i].Open(), listed) {
+			return s.Writes[i]
+		}
+	}
+	if len(s.Writes) > 0 {
+		return s.Writes[0]
+	}
+	return w
+}
+
 // become gives the writes to a namespace the name that it has now.
 func (s *State) become(from, to oplog.Namespace) {
 	for i := range s.Writes {

@@ -259,11 +259,14 @@ func (s *State) renamed(from, to, source oplog.Namespace, at bson.Timestamp, cop
 		s.Touched = slices.Delete(s.Touched, i, i+1)
 	}
 	s.settle(func(t *Touched) bool { return t.NS == to })
-	if !touched || source == "" {
+	if source == "" || !touched && s.More == 0 {
 		s.deal(from)
 		return
 	}
 	s.become(from, to)
+	if !touched { // s.More may have it
+		return
+	}
 	i, _ := s.find(to)
 	was.NS, was.Source = to.Clone(), source.Clone()
 	was.copiedAt(at, copied)

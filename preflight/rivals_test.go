@@ -31,12 +31,16 @@ func TestRivals(t *testing.T) {
 	target := client.Open(t, driver.Config{URI: set.URI()})
 	must.Get(target.Call(t.Context(), mongo.Command{DB: "shop", Body: must.Marshal(t, bson.D{{Key: "create", Value: "a"}})}))(t)
 	at := oplog.NewOpTime(100, 1, 1)
-	for link, include := range map[string]string{"old": "shop", "rival": "shop.a", "over": "shop.a", "resync-0123456789abcdef": "shop.a", "elsewhere": "store"} {
+	for link, include := range map[string]string{"old": "shop", "rival": "shop.a", "over": "shop.a", "resync-0123456789abcdef": "shop.a", "elsewhere": "store", "bare": ""} {
 		keeper := lease.NewKeeper(lease.KeeperConfig{Target: target, DB: "replicator", Collection: metadata.Links, ID: link, Holder: "another"})
 		store := must.Get(checkpoint.New(checkpoint.Config{Target: target, Link: link, Process: "another", Keeper: keeper}))(t)
+		filters := &checkpoint.Filters{Include: []string{include}}
+		if include == "" { // an earlier release has made it
+			filters = nil
+		}
 		must.Succeed(t, store.Create(t.Context(), checkpoint.State{
 			Source: checkpoint.Source{SetName: "rs0", RBID: 1, Host: "a:1"}, Writers: 1, Applied: at, AppliedWall: 100_000, FetchFrom: at,
-			Filters: &checkpoint.Filters{Include: []string{include}},
+			Filters: filters,
 		}))
 		leading, over := keeper.Lead(t.Context())
 		defer over()

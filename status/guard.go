@@ -144,7 +144,7 @@ func (g *Guard) newestOpen() (newest *ForeignWrite, now string) {
 				return w, string(ns)
 			}
 		}
-		if g.More > 0 {
+		if g.More > 0 && len(w.open) > 0 {
 			return w, ""
 		}
 	}

@@ -39,6 +39,7 @@ func TestNewestForeignWrite(t *testing.T) {
 					s.Guard = &guard.Status{Mode: guard.Alarm, Watching: true, State: guard.State{
 						Counts: map[string]int64{"update": 3, "command": 2},
 						Writes: []guard.Write{
+							{Wall: now.Add(-30 * time.Second), Kind: "insert", NS: "store.x", Gone: true},
 							{Wall: now.Add(-time.Minute), Kind: "drop", NS: "store.b"},
 							{Wall: now.Add(-2 * time.Minute), Kind: "update", NS: "store.a", ID: "7"},
 							{Wall: now.Add(-3 * time.Minute), Kind: "renameCollection", NS: "store.d", To: "store.c"},
