@@ -76,6 +76,34 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestSizeOfBusyMember: a size that a member does not tell at once is asked for again. Without it, a large collection would be
+// copied last, and in one range. The user may never be told it.
+func TestSizeOfBusyMember(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		refusal servererr.Code
+		size    int64
+		asked   int
+	}{
+		{servererr.AdmissionQueueOverflow, 1 << 40, 3},
+		{servererr.InterruptedDueToReplStateChange, 1 << 40, 3},
+		{servererr.Unauthorized, 0, 1},
+		{servererr.NamespaceNotFound, 0, 1},
+	} {
+		asked := 0
+		i := &instead{alive(t, "create db.a"), "collStats", func(bson.Raw) (bson.Raw, error) {
+			if asked++; asked < 3 {
+				return nil, servererr.New(tt.refusal, "not now")
+			}
+			return bsongen.FromJSON(t, `{"count": 7, "size": {"$numberLong": "1099511627776"}, "ok": 1}`), nil
+		}}
+		inv := must.Get(i.take())(t)
+		if got := inv.Collections[0].Bytes; got != tt.size || asked != tt.asked {
+			t.Errorf("%s: %d bytes, asked %d times, want %d, %d times", tt.refusal, got, asked, tt.size, tt.asked)
+		}
+	}
+}
+
 // instead replaces the reply to a command.
 type instead struct {
 	*model

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
@@ -262,10 +263,19 @@ func addIndex(c *progress.Collection, doc bson.Raw) error {
 	return nil
 }
 
-// size returns the number of documents and their bytes. It is an estimate for display:
-// a refusal does not matter.
+// sizeWithin is how long a member is asked again for the size of a collection that it does not tell at present.
+const sizeWithin = 5 * time.Second
+
+// size returns the number of documents and their bytes. It is an estimate, for display, for the order in which
+// collections are copied, and for the number of ranges: a refusal does not matter. One that passes is worth another
+// request, as a large collection without a size is copied last, by one worker.
 func (s *source) size(ctx context.Context, ns oplog.Namespace) (docs, size int64, err error) {
-	reply, err := s.run(ctx, ns.DB(), document().AppendString("collStats", ns.Collection()))
+	var reply bson.Raw
+	passes := func(err error) bool { return servererr.IsRefusal(err) && servererr.Classify(err).Passes() }
+	err = mongo.Retry{For: sizeWithin, Again: passes}.Last(ctx, func() (err error) {
+		reply, err = s.run(ctx, ns.DB(), document().AppendString("collStats", ns.Collection()))
+		return err
+	})
 	if servererr.IsRefusal(err) {
 		return 0, 0, nil
 	}
