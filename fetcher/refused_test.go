@@ -2,6 +2,7 @@ package fetcher_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ func (m disorderedMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw
 			batch, ok := f.Value.(bson.A)
 			if known, is := knownIn[f.Key]; is && ok && len(batch) > known {
 				// However short the reply is, it has the first new entry twice.
-				cursor[i].Value = append(batch, batch[known])
+				cursor[i].Value = slices.Concat(batch, bson.A{batch[known]})
 			}
 		}
 	}
