@@ -58,9 +58,6 @@ type Config struct {
 	Max int
 	// Explain describes the error of a link. Required.
 	Explain func(error) Failure
-	// Until returns the names of other links without whose end the link of an error cannot start; nil, or none, for another error. A link that waits for
-	// those that were removed from the file is started again by itself.
-	Until func(error) []string
 	// Ready returns why the process does not take part, nil if it does. Nil: it always does.
 	Ready func() error
 	// RetryMin and RetryMax limit the pause before a link is restarted, which doubles from
@@ -86,8 +83,6 @@ type Agent struct {
 	links   map[string]Link
 	changed chan struct{}
 	jobs    map[string]*job
-	// removed are the links that an earlier file had, and this one does not.
-	removed map[string]bool
 	// fault is why the file could not be read the last time; loaded is when it was.
 	fault  string
 	loaded time.Time
@@ -109,7 +104,7 @@ func New(hard, soft context.Context, cfg Config) *Agent {
 	}
 	return &Agent{
 		cfg: cfg, hard: hard, soft: soft, started: time.Now(), room: make(chan struct{}, cfg.Max),
-		links: map[string]Link{}, changed: make(chan struct{}), jobs: map[string]*job{}, removed: map[string]bool{},
+		links: map[string]Link{}, changed: make(chan struct{}), jobs: map[string]*job{},
 	}
 }
 
@@ -118,32 +113,13 @@ func New(hard, soft context.Context, cfg Config) *Agent {
 func (a *Agent) Set(links []Link) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for name := range a.links {
-		a.removed[name] = true
-	}
 	clear(a.links)
 	for _, l := range links {
 		a.links[l.Name] = l
-		delete(a.removed, l.Name)
 	}
 	a.fault, a.loaded = "", time.Now()
 	close(a.changed)
 	a.changed = make(chan struct{})
-}
-
-// ending returns the links without whose end the link of an error cannot start, if the file had all of them and does not have them any more: those
-// that run still drain. It returns none if one of them goes on: a moment in which nobody runs it, as its process is restarted, is not its end.
-func (a *Agent) ending(err error) []string {
-	if a.cfg.Until == nil || err == nil {
-		return nil
-	}
-	links := a.cfg.Until(err)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if slices.ContainsFunc(links, func(name string) bool { return !a.removed[name] }) {
-		return nil
-	}
-	return links
 }
 
 // Fault records that the links could not be read: those from before remain.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 )
@@ -171,15 +170,11 @@ func (a *Agent) attempts(ctx context.Context, j *job, log *slog.Logger) error {
 		if time.Since(began) > a.cfg.RetryMax {
 			pause, failures = a.cfg.RetryMin, 0
 		}
-		ending := a.ending(err)
-		if !a.failed(ctx, j, l, err, ending, pause) {
+		if !a.failed(ctx, j, l, err, pause) {
 			pause, failures = a.cfg.RetryMin, 0
 			continue
 		}
 		pause = min(2*pause, a.cfg.RetryMax)
-		if len(ending) > 0 { // they run for other processes, too
-			continue
-		}
 		if failures++; err != nil && failures >= a.cfg.MoveAfter {
 			return &shownError{text: a.cfg.Explain(err).Error, err: err} // others are shown it
 		}
@@ -262,15 +257,11 @@ func (a *Agent) once(ctx context.Context, j *job, l Link) (again bool, err error
 }
 
 // failed shows how a link has ended, and returns when it is to start again. It reports whether
-// that is because a restart can help, not because of other settings: it can once the links that are ending have ended.
-func (a *Agent) failed(ctx context.Context, j *job, l Link, err error, ending []string, atMost time.Duration) (helps bool) {
+// that is because a restart can help, not because of other settings.
+func (a *Agent) failed(ctx context.Context, j *job, l Link, err error, atMost time.Duration) (helps bool) {
 	f := Failure{Error: "it has ended by itself", Helps: true}
 	if err != nil {
 		f = a.cfg.Explain(err)
-	}
-	if len(ending) > 0 {
-		f.Helps = true
-		f.Do = strings.TrimSpace(f.Do + " It is tried again until " + strings.Join(ending, ", ") + " has ended, which the links file does not have any more.")
 	}
 	f.At = time.Now()
 	select {

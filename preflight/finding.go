@@ -42,8 +42,6 @@ type Finding struct {
 	Do string
 	// Denied is set if a privilege is missing.
 	Denied bool
-	// Other is the link that a process runs without whose end the check fails, empty for none.
-	Other string
 }
 
 // String returns the finding as one line.
@@ -81,18 +79,6 @@ func (e *FailedError) Details() (what, do string) {
 		}
 	}
 	return "startup checks failed: " + strings.Join(found, "; "), strings.Join(remedies, " ")
-}
-
-// Others returns the links that processes run without whose end the checks fail, none if others fail, too.
-func (e *FailedError) Others() []string {
-	var links []string
-	for _, f := range e.Findings {
-		if f.Other == "" {
-			return nil
-		}
-		links = append(links, f.Other)
-	}
-	return links
 }
 
 // Denied reports whether all failures are missing privileges.

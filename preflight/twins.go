@@ -41,7 +41,7 @@ func (c *checker) others(ctx context.Context, s *server) (links []checkpoint.Lis
 }
 
 // rivals warns of other links that processes run, and that write to the same collections as this one, which exists: they may have begun after
-// it. Neither that, nor that they cannot be read, ends a link that ran before.
+// it. It is no reason to end it, and neither is that they cannot be looked for.
 func (c *checker) rivals(ctx context.Context, s *server) error {
 	links, err := c.others(ctx, s)
 	links = slices.DeleteFunc(links, func(l checkpoint.Listed) bool { return resync.IsPart(l.Link) || !runs(&l) })
@@ -87,10 +87,8 @@ func (c *checker) twin(l *checkpoint.Listed, common []string) {
 	}
 	switch running := runs(l); {
 	case running && c.cfg.Copy && c.cfg.DropExisting && len(common) > 0:
-		c.found(Finding{
-			Level: Fail, Check: otherLinks, Detail: which + ", which a process runs, " + what + ", which would be dropped", Other: l.Link,
-			Do: "Stop that link first, and do not start it again; or choose other collections with --include and --exclude, or other names with --map.",
-		})
+		c.fail(otherLinks, "Stop that link first, and do not start it again; or choose other collections with --include and --exclude, or other names with --map.",
+			"%s, which a process runs, %s, which would be dropped", which, what)
 	case running:
 		c.warn(otherLinks, "L"+corrupt+": stop that link first, and do not start it again.", "%s, which a process runs, %s", which, what)
 	default:

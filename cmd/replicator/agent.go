@@ -186,7 +186,7 @@ func (p *agentProcess) run(m processMemory) error {
 	}
 	p.process = lease.NewProcess(portOf(at))
 	p.agent = agent.New(p.ends.Hard, p.ends.Soft, agent.Config{
-		Version: cli.Version(), Member: member, Max: p.MaxLinks, Explain: explainLink, Until: runningOthers, Ready: plane.ready, Log: p.log,
+		Version: cli.Version(), Member: member, Max: p.MaxLinks, Explain: explainLink, Ready: plane.ready, Log: p.log,
 	})
 	p.agent.Set(p.links(p.file))
 	p.share, err = share.New(share.Config{
@@ -249,14 +249,6 @@ func explainLink(err error) agent.Failure {
 		hint += " Nothing was written."
 	}
 	return agent.Failure{Code: code, Error: cli.WithoutPasswords(text), Do: strings.TrimSpace(cli.WithoutPasswords(hint)), Helps: restartHelps(code) || isOfMachine(err)}
-}
-
-// runningOthers returns the other links without whose end a link cannot start.
-func runningOthers(err error) []string {
-	if e, ok := errors.AsType[*preflight.FailedError](err); ok {
-		return e.Others()
-	}
-	return nil
 }
 
 // isOfMachine reports whether a link has ended for a fault of this machine: a file that is

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"testing"
 	"time"
 
@@ -137,20 +136,6 @@ func TestFaultOfMachine(t *testing.T) {
 	} {
 		if got := explainLink(tc.err); got.Helps != tc.want {
 			t.Errorf("%v: helps %t", tc.err, got.Helps)
-		}
-	}
-}
-
-// TestRunningOthers: a link waits for another one only if nothing else is in its way.
-func TestRunningOthers(t *testing.T) {
-	t.Parallel()
-	rival, version := preflight.Finding{Check: "other links", Other: "old"}, preflight.Finding{Check: "versions"}
-	for want, err := range map[string]error{
-		"old": &preflight.FailedError{Findings: []preflight.Finding{rival}},
-		"":    fmt.Errorf("start: %w", &preflight.FailedError{Findings: []preflight.Finding{version, rival}}),
-	} {
-		if got := strings.Join(runningOthers(err), " "); got != want {
-			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
 }
