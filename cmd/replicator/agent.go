@@ -153,6 +153,7 @@ type agentProcess struct {
 
 // run takes part in the fleet until a signal.
 func (p *agentProcess) run(m processMemory) error {
+	cli.OutlastOutput()
 	ctx := p.ends.Soft
 	at, err := p.openHTTP(ctx, p.environ, p.log)
 	if err != nil {

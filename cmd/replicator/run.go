@@ -52,6 +52,9 @@ func (c *runCommand) Run(command *kong.Context, e cli.Ends, out cli.Output, know
 	}
 	p.pipeline.Memory = c.linkMemory(m.total)
 	defer m.apply()()
+	if !c.Check {
+		cli.OutlastOutput()
+	}
 	v := c.voice(out)
 	v.environ = known.environ
 	err = c.run(e, p, v, m)

@@ -26,6 +26,10 @@ func (e Ends) Reloads() {
 	}
 }
 
+// OutlastOutput makes writes to an output that nothing reads any more, as of a program that collects logs and has ended, fail instead of
+// ending the process. It is for commands that mirror: they go on without a log.
+func OutlastOutput() { signal.Ignore(syscall.SIGPIPE) }
+
 // SameSignal is how long after a signal another one counts as the same: timeout(1)
 // and shells send one to a process and to its group.
 const SameSignal = 500 * time.Millisecond
@@ -90,7 +94,7 @@ func awaitSignals(ctx context.Context) (e Ends, release func()) {
 	wait.Go(func() {
 		obey(signals, done, func() bool { return !reloads.Load() }, func(first os.Signal) {
 			if first == syscall.SIGHUP {
-				signal.Ignore(syscall.SIGPIPE) // the programs that read the output may have ended by the same signal
+				OutlastOutput() // the programs that read it may have ended by the same signal
 			}
 			endSoft(context.Canceled)
 		}, func() {

@@ -86,7 +86,7 @@ function render() {
 		for (const tr of $("namespaces").rows) tr.cells[i].hidden = none;
 	}
 	if (rows === null) text(note, "The namespaces are unknown: the process does not say.");
-	else if (rows.length === 0) text(note, "This process has applied and copied nothing since its start.");
+	else if (rows.length === 0) text(note, "This process has applied nothing since its start, or since its copy.");
 	else if (shown.length === 0) text(note, "None of " + rows.length + " matches.");
 	else text(note, (wanted ? shown.length + " of " + rows.length : "") + others());
 }
