@@ -2,13 +2,16 @@ package guard_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/guard"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -62,5 +65,37 @@ func TestDeletesOfReplaced(t *testing.T) {
 				t.Errorf("%d foreign deletes, want %d: %+v", n, c.foreign, found)
 			}
 		})
+	}
+}
+
+// lists are the filters of the lists of collections that a target was asked for.
+type lists struct {
+	mongo.Caller
+	filters []string
+}
+
+func (l *lists) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if simcaller.Name(cmd) == "listCollections" {
+		l.filters = append(l.filters, cmd.Body.Lookup("filter").Document().Index(0).Key())
+	}
+	return l.Caller.Call(ctx, cmd)
+}
+
+// TestDeletesOfPresent: a collection that still has its name is found by it. By its id a server would go through all collections of the
+// database, for each reply of the oplog.
+func TestDeletesOfPresent(t *testing.T) {
+	t.Parallel()
+	set := target(t)
+	must.Get(set.Call(t.Context(), cmdOf(t, "shop", bson.D{{Key: "create", Value: "ring"}, {Key: "capped", Value: true}, {Key: "size", Value: 4096}})))(t)
+	reply := must.Get(set.Call(t.Context(), cmdOf(t, "shop", bson.D{{Key: "listCollections", Value: 1}})))(t)
+	_, data := reply.Lookup("cursor", "firstBatch", "0", "info", "uuid").Binary()
+	for name, want := range map[string]string{"shop.ring": "name", "shop.was": "name info.uuid"} {
+		l := &lists{Caller: set}
+		if !must.Get(guard.Deletes(t.Context(), l, oplog.Namespace(name), oplog.UUID(data)))(t) {
+			t.Errorf("%s: it is capped", name)
+		}
+		if got := strings.Join(l.filters, " "); got != want {
+			t.Errorf("%s: asked by %s, want %s", name, got, want)
+		}
 	}
 }
