@@ -148,7 +148,8 @@ func silentFor(after, until time.Duration) symptom {
 
 // noPrimary holds while the member of the source that is read knows no primary, for longer than the source may be silent.
 func noPrimary(s *Snapshot) (string, time.Time) {
-	if !s.leads() || s.is(monitor.Starting) || s.noPrimary <= s.silentAfter {
+	// While it is not asked, it does not say either that there is one again.
+	if !s.leads() || s.is(monitor.Starting) || !s.blocked.IsZero() || s.noPrimary <= s.silentAfter {
 		return "", time.Time{}
 	}
 	return fmt.Sprintf("The source has no primary, or %s, which is read, is cut off from it, for %s: what else it has written, and how far the target lags, is not known.",

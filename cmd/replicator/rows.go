@@ -155,9 +155,11 @@ func rowsOf(ctx context.Context, target mongo.Caller, db string, own []linkRow) 
 	if err != nil && all.Error == "" {
 		all.Error = err.Error()
 	}
-	inexact, err := surveyInexact(ctx, target, db)
-	if err != nil && all.Error == "" {
-		all.Error = err.Error()
+	inexact := &inexact{}
+	if len(links) > 0 { // without a target the answer would be late, and have no more
+		if inexact, err = surveyInexact(ctx, target, db); err != nil && all.Error == "" {
+			all.Error = err.Error()
+		}
 	}
 	for i := range links {
 		if resync.IsPart(links[i].Link) {
