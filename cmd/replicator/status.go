@@ -151,7 +151,9 @@ func (c *statusCommand) lookAt(ctx context.Context, set *driver.Set, l *checkpoi
 		return line, nil
 	}
 	process := line.Leader
-	if c.Address == "" { // one whose lease has ended may still run, and say why it has none
+	// One whose lease has ended may still run, and say why it has none. One that has released it has ended, and its host may take seconds
+	// not to answer.
+	if c.Address == "" && !stored.Lease.Record.Grant.Released {
 		process = cmp.Or(process, stored.Lease.Record.Holder)
 	}
 	if process != "" || c.Address != "" {
