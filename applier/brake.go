@@ -23,7 +23,7 @@ type Brake interface {
 	// Delay returns how long to wait before the next operation is handed to a lane.
 	Delay() time.Duration
 	// Spend counts operations that are handed to lanes. It may be more than the limits allow: that delays
-	// what follows.
+	// what follows. Bytes are those of their documents, as in Took.
 	Spend(ops int, bytes int64)
 	// Took reports how long a flush took. Lanes call it concurrently.
 	Took(d time.Duration, ops int, bytes func() int64)
@@ -51,10 +51,10 @@ func (d *dispatcher) throttle(ctx context.Context, ops int, bytes int64) error {
 	}
 }
 
-// spend counts operations that do not wait for their turn.
-func (d *dispatcher) spend(ops int, bytes int64) {
+// spend counts operations of transactions, which do not wait for their turn. Held is what the window counts for them.
+func (d *dispatcher) spend(ops int, held int64) {
 	if b := d.cfg.Brake; b != nil && !b.Free() {
-		b.Spend(ops, bytes)
+		b.Spend(ops, held-int64(ops)*ownOverhead)
 	}
 }
 

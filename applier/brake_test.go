@@ -140,3 +140,39 @@ func TestHold(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 }
+
+// meter is a Brake that measures, and does nothing else.
+type meter struct {
+	gate
+	bytes, written atomic.Int64
+}
+
+func (m *meter) Spend(_ int, bytes int64) { m.bytes.Add(bytes) }
+
+func (m *meter) Took(_ time.Duration, _ int, bytes func() int64) { m.written.Add(bytes()) }
+
+// TestSpentBytes: a limit of bytes counts documents, in a transaction or not, and not what they take in memory.
+func TestSpentBytes(t *testing.T) {
+	t.Parallel()
+	log := newLog(t)
+	for id := range 40 {
+		log.add(insertOp("db.a", doc(id, 1)))
+	}
+	var ops []bson.D
+	for id := 40; id < 80; id++ {
+		ops = append(ops, insertOp("db.a", doc(id, 1)))
+	}
+	log.add(log.transactionOp(ops...))     // of several lanes
+	log.add(log.transactionOp(ops[:1]...)) // of one
+	m := &meter{}
+	a := fakeApplier(t, &nullTarget{}, 4, func(c *Config) { c.Brake = m })
+	s := begin(t, a)
+	send(s, log.batches())
+	close(s.in)
+	for range s.out {
+	}
+	must.Succeed(t, <-s.end)
+	if size := int64(len(must.Get(bson.Marshal(doc(1, 1)))(t))); m.bytes.Load() != 81*size || m.written.Load() < 80*size {
+		t.Errorf("%d bytes were counted, and %d written, want %d", m.bytes.Load(), m.written.Load(), 81*size)
+	}
+}

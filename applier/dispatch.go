@@ -421,7 +421,7 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
 	switch o.disposition {
 	case toApply:
-		if err := d.throttle(ctx, 1, o.bytes); err != nil {
+		if err := d.throttle(ctx, 1, sizeOf(o.op.Op)); err != nil {
 			return err
 		}
 		if d.isKept(o) {

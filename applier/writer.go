@@ -47,7 +47,7 @@ type writer struct {
 	verify bool
 	// limit is the current limit of documents in a flush.
 	limit int
-	// thin: the last flush had few operations in each command. Larger ones need fewer commands.
+	// thin: the last flush, which was not small, had few operations in each command. Larger ones need fewer commands.
 	thin    bool
 	planner *plan.Planner
 	// failed counts a retry. It is made once, so that a flush does not allocate it.
@@ -276,7 +276,7 @@ func (w *writer) flushWith(ctx context.Context, s span, opt plan.Options) error 
 	if err != nil {
 		return err
 	}
-	w.thin = thinOps*len(p.Writes) > len(s.ops)
+	w.thin = len(s.ops) > w.limit/2 && thinOps*len(p.Writes) > len(s.ops)
 	tries := w.tries(&s)
 	for {
 		var t tally

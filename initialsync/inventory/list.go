@@ -263,8 +263,9 @@ func addIndex(c *progress.Collection, doc bson.Raw) error {
 	return nil
 }
 
-// sizeWithin is how long a member is asked again for the size of a collection that it does not tell at present.
-const sizeWithin = 5 * time.Second
+// sizesWithin is for how long, since the beginning of a listing, a member is asked again for the size of a collection that it
+// does not tell at present: not once for each of thousands of collections.
+const sizesWithin = 30 * time.Second
 
 // size returns the number of documents and their bytes. It is an estimate, for display, for the order in which
 // collections are copied, and for the number of ranges: a refusal does not matter. One that passes is worth another
@@ -272,7 +273,7 @@ const sizeWithin = 5 * time.Second
 func (s *source) size(ctx context.Context, ns oplog.Namespace) (docs, size int64, err error) {
 	var reply bson.Raw
 	passes := func(err error) bool { return servererr.IsRefusal(err) && servererr.Classify(err).Passes() }
-	err = mongo.Retry{For: sizeWithin, Again: passes}.Last(ctx, func() (err error) {
+	err = mongo.Retry{For: max(1, sizesWithin-time.Since(s.began)), Again: passes}.Last(ctx, func() (err error) {
 		reply, err = s.run(ctx, ns.DB(), document().AppendString("collStats", ns.Collection()))
 		return err
 	})

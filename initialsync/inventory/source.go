@@ -27,7 +27,8 @@ type source struct {
 	caller mongo.Caller
 	// lsid is a session of our own: a cursor can be used only in the session that
 	// created it.
-	lsid bsoncore.Document
+	lsid  bsoncore.Document
+	began time.Time
 	// unmarked is set if the member does not report which indexes are being built.
 	unmarked atomic.Bool
 
@@ -40,7 +41,7 @@ type source struct {
 }
 
 func newSource(caller mongo.Caller) *source {
-	return &source{caller: caller, lsid: bsoncore.Document(mongo.NewSessionID())}
+	return &source{caller: caller, lsid: bsoncore.Document(mongo.NewSessionID()), began: time.Now()}
 }
 
 // run sends a command that a secondary may answer too.

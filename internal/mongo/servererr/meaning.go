@@ -119,8 +119,12 @@ func IsIndexConflict(err error) bool {
 func IsUnknownIndexOption(err error) bool { return refusedWith(err, InvalidIndexSpecificationOption) }
 
 // IsIndexRefused reports whether a server does not build such indexes: of that type, on such fields, or with such options, or values
-// of them (validateIndexSpec in index_key_validate.cpp).
+// of them (validateIndexSpec in index_key_validate.cpp). A server without commit quorums, which refuses any index that is to have one, has
+// BadValue for that, too.
 func IsIndexRefused(err error) bool {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == BadValue && strings.Contains(e.Message, "commitQuorum") {
+		return false
+	}
 	return refusedWith(err, CannotCreateIndex, InvalidOptions, InvalidIndexSpecificationOption, BadValue, TypeMismatch, FailedToParse, QueryFeatureNotAllowed)
 }
 

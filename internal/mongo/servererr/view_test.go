@@ -35,3 +35,16 @@ func TestIsIndexUnbuildable(t *testing.T) {
 		}
 	}
 }
+
+// TestIsIndexRefused: a server that refuses every index, as it has no commit quorums, does not refuse any for what it is.
+func TestIsIndexRefused(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]bool{
+		"The field 'bits' must be a number":                                              true,
+		"commitQuorum is supported only for two phase index builds with majority commit": false,
+	} {
+		if got := servererr.IsIndexRefused(servererr.New(servererr.BadValue, "%s", message)); got != want {
+			t.Errorf("%s: %v", message, got)
+		}
+	}
+}
