@@ -148,7 +148,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		return 1, d.chunks(ctx, t)
 	}
 	run := d.collect(span{}, &first)
-	size, upTo := first.bytes, 1
+	size, held, upTo := first.bytes, first.bytes, 1
 	together := run
 	for i := 1; i < len(items) && len(together.ops) < d.cfg.FlushDocs && size < int64(d.cfg.FlushBytes); i++ {
 		if tx := items[i].Txn; tx != nil && tx.Bytes > int64(d.cfg.FlushBytes) {
@@ -162,10 +162,10 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		}
 		together = d.collect(together, &next)
 		if next.spans && next.atomic {
-			run, upTo = together, i+1
+			run, held, upTo = together, size, i+1
 		}
 	}
-	d.spend(len(run.ops), size)
+	d.spend(len(run.ops), held)
 	return upTo, d.afterBarrier(ctx, run)
 }
 

@@ -41,7 +41,7 @@ func (c *checker) others(ctx context.Context, s *server) (links []checkpoint.Lis
 }
 
 // rivals warns of other links that processes run, and that write to the same collections as this one, which exists: they may have begun after
-// it. It is no reason to end it, and neither is that they cannot be looked for.
+// it. Neither that, nor that they cannot be read, ends a link that ran before.
 func (c *checker) rivals(ctx context.Context, s *server) error {
 	links, err := c.others(ctx, s)
 	links = slices.DeleteFunc(links, func(l checkpoint.Listed) bool { return resync.IsPart(l.Link) || !runs(&l) })

@@ -7,7 +7,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
-// TestNoPrimaryWhileBlocked: a source that is not asked, as what was read of it is not taken, cannot say that it has a primary again: its
+// TestNoPrimaryWhileBlocked: a source that is not asked, as the entries that it has sent wait for room, cannot say that it has a primary again: its
 // last reply may have come during an election of seconds, an hour ago.
 func TestNoPrimaryWhileBlocked(t *testing.T) {
 	t.Parallel()
