@@ -148,7 +148,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		return 1, d.chunks(ctx, t)
 	}
 	run := d.collect(span{}, &first)
-	size, held, upTo := first.bytes, first.bytes, 1
+	size, upTo := first.bytes, 1
 	together := run
 	for i := 1; i < len(items) && len(together.ops) < d.cfg.FlushDocs && size < int64(d.cfg.FlushBytes); i++ {
 		if tx := items[i].Txn; tx != nil && tx.Bytes > int64(d.cfg.FlushBytes) {
@@ -162,10 +162,10 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		}
 		together = d.collect(together, &next)
 		if next.spans && next.atomic {
-			run, held, upTo = together, size, i+1
+			run, upTo = together, i+1
 		}
 	}
-	d.spend(len(run.ops), held)
+	d.spend(len(run.ops), func() int64 { return bytesOf(run.ops) })
 	return upTo, d.afterBarrier(ctx, run)
 }
 
@@ -279,7 +279,13 @@ func (d *dispatcher) nextGroup() {
 
 // whole hands a transaction to its only lane.
 func (d *dispatcher) whole(ctx context.Context, g *gathered) error {
-	d.spend(len(g.ops), g.bytes)
+	d.spend(len(g.ops), func() int64 {
+		n := int64(0)
+		for i := range g.ops {
+			n += sizeOf(g.ops[i].op.Op)
+		}
+		return n
+	})
 	if d.isKept(&g.ops[0]) {
 		if err := d.reserveKept(ctx, g.bytes, g.ops[0].op.at.OpTime); err != nil {
 			return err
@@ -313,7 +319,7 @@ func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 	var s span
 	size := int64(0)
 	write := func() error {
-		d.spend(len(s.ops), size) // it does not wait within a transaction
+		d.spend(len(s.ops), func() int64 { return bytesOf(s.ops) }) // it does not wait within a transaction
 		err := d.afterBarrier(ctx, s)
 		s, size = span{}, 0
 		return err

@@ -51,11 +51,20 @@ func (d *dispatcher) throttle(ctx context.Context, ops int, bytes int64) error {
 	}
 }
 
-// spend counts operations of transactions, which do not wait for their turn. Held is what the window counts for them.
-func (d *dispatcher) spend(ops int, held int64) {
+// spend counts operations that do not wait for their turn.
+func (d *dispatcher) spend(ops int, bytes func() int64) {
 	if b := d.cfg.Brake; b != nil && !b.Free() {
-		b.Spend(ops, held-int64(ops)*ownOverhead)
+		b.Spend(ops, bytes())
 	}
+}
+
+// bytesOf is the size of operations in the log, in bytes.
+func bytesOf(ops []plan.Op) int64 {
+	n := int64(0)
+	for i := range ops {
+		n += sizeOf(&ops[i].Op)
+	}
+	return n
 }
 
 // rest waits, or until the brake changes. Ready operations go to the lanes before that.
@@ -109,11 +118,5 @@ func (a *Applier) took(d time.Duration, ops []plan.Op) {
 	if b == nil || b.Free() {
 		return
 	}
-	b.Took(d, len(ops), func() int64 {
-		n := 0
-		for i := range ops {
-			n += len(ops[i].O) + len(ops[i].O2)
-		}
-		return int64(n)
-	})
+	b.Took(d, len(ops), func() int64 { return bytesOf(ops) })
 }

@@ -123,11 +123,11 @@ func (t *Tracker) addLag(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 		told = p.NoPrimarySince
 		s.noPrimary = now.Sub(told)
 	}
-	if s.Consistent {
+	if s.Consistent && !p.PrimaryUnheard {
 		// By one clock: the wall clock of an entry is another one.
 		s.ExactAt = known(told.Add(-p.Lag))
 	}
-	old := now.Sub(told) > s.silentAfter
+	old := now.Sub(told) > s.silentAfter || p.PrimaryUnheard
 	if !old {
 		s.LagSeconds = &lag
 	}

@@ -26,7 +26,7 @@ type Cutover struct {
 	Committed bool `json:"committed"`
 	// Interrupted means that no process works on it.
 	Interrupted bool `json:"interrupted"`
-	// Failed is the last error, and an earlier one that will be met again; empty if a step has ended since, or the process has not ended by one.
+	// Failed is the last error, and an earlier one that will be met again; empty if a step has ended since and none lasts, or the process has not ended by one.
 	Failed string `json:"failed,omitempty"`
 	// OnlyCancel means that to resume it finds the same error again.
 	OnlyCancel bool `json:"onlyCancel"`

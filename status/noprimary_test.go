@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -18,6 +19,23 @@ func TestNoPrimaryWhileBlocked(t *testing.T) {
 		}
 		if sentence, _ := noPrimary(&s); (sentence == "") != blocked {
 			t.Errorf("blocked %t: %q", blocked, sentence)
+		}
+	}
+}
+
+// TestPrimaryUnheard: the first reply of a member that knows no primary does not say as of when the target is exact, nor how far it lags:
+// the others may have written long before.
+func TestPrimaryUnheard(t *testing.T) {
+	t.Parallel()
+	for _, unheard := range []bool{false, true} {
+		now := time.Now()
+		p := monitor.Snapshot{HeardAt: now, NoPrimarySince: now, PrimaryUnheard: unheard}
+		p.Progress.Applied = oplog.NewOpTime(7, 1, 1)
+		p.Log.Applied = p.Progress.Applied
+		s := Snapshot{Consistent: true, silentAfter: time.Minute}
+		(&Tracker{}).addLag(&s, &p, now)
+		if (s.ExactAt == nil) != unheard || (s.LagSeconds == nil) != unheard {
+			t.Errorf("unheard %t: exact at %v, lag %v", unheard, s.ExactAt, s.LagSeconds)
 		}
 	}
 }

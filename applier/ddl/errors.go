@@ -138,6 +138,12 @@ func isTyped(err error) bool {
 	if _, ok := errors.AsType[*UniqueError](err); ok {
 		return true
 	}
+	if _, ok := errors.AsType[*NameError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*OptionError](err); ok {
+		return true
+	}
 	if _, ok := errors.AsType[*LateError](err); ok {
 		return true
 	}

@@ -30,7 +30,7 @@ func TestClosedOutput(t *testing.T) {
 		var all strings.Builder
 		lines := bufio.NewScanner(io.TeeReader(log, &all))
 		lines.Buffer(nil, 1<<20)
-		for lines.Scan() && !strings.Contains(lines.Text(), `"to":"steady"`) { //nolint:revive // all has them
+		for lines.Scan() && !strings.Contains(lines.Text(), `"to":"steady"`) {
 		}
 		must.Succeed(t, log.Close())
 		must.Succeed(t, results.Close())

@@ -99,7 +99,7 @@ type runFlags struct {
 	Writers       int      `group:"Writing" default:"16" help:"Number of writers."`
 	BatchOps      int      `group:"Writing" default:"5000" help:"Operations in a batch."`
 	BatchBytes    cli.Size `group:"Writing" default:"100MiB" help:"Bytes in a batch."`
-	FlushDocs     int      `group:"Writing" default:"2000" help:"Documents that a writer changes in one transaction; from 2000 on twice as many where its commands have few."`
+	FlushDocs     int      `group:"Writing" default:"2000" help:"Documents that a writer changes in one transaction; from 2000 on twice as many where they are of many collections."`
 	FlushBytes    cli.Size `group:"Writing" default:"8MiB" help:"Bytes that a writer sends in one transaction."`
 	//nolint:lll // A tag cannot be broken.
 	CoalesceWindow     int           `group:"Writing" default:"10000" help:"Operations in one transaction, if several change the same document."`

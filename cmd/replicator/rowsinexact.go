@@ -10,14 +10,15 @@ import (
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
-// inexact is what the metadata know of the links of a target whose targets are not the source's.
+// inexact has the foreign writes and the divergences of all links, as the metadata have them.
 type inexact struct {
 	target mongo.Caller
 	db     string
 	guard  map[string]*guard.State
-	// diverged are the divergences of each link, compared since or not, and judged of how many links it was read whether they were.
+	// diverged are the divergences of each link, compared since or not.
 	diverged map[string][]checkpoint.Diverged
-	judged   int
+	// judged is of how many links it was read which of them were compared since.
+	judged int
 }
 
 // mostJudged is of how many diverged links it is read which of their collections were compared since. Of more, all count: few links

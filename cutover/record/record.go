@@ -117,7 +117,8 @@ type Record struct {
 	Ended   time.Time `bson:"ended,omitempty" json:"ended,omitzero"`
 	Options Options   `bson:"options"         json:"options"`
 	Steps   []Taken   `bson:"steps"           json:"steps"`
-	// Failed is the last error, nil if a step has ended since. Earlier releases do not record it.
+	// Failed is the last error. It is nil if a step has ended since; one with an error that lasts is kept until the commit begins or the
+	// cutover is cancelled. Earlier releases do not record it.
 	Failed *Failure `bson:"failed,omitempty" json:"failed,omitempty"`
 	// Found is set if writes to the source were blocked already before the cutover: it does not
 	// lift that block.

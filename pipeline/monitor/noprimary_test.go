@@ -23,17 +23,20 @@ func TestNoPrimarySince(t *testing.T) {
 			m.heard(st)
 			return st.HeardAt
 		}
+		unheard := false
 		wants := func(what string, want time.Time) {
 			t.Helper()
-			if got := m.Snapshot().NoPrimarySince; !got.Equal(want) {
-				t.Errorf("%s: since %s, want %s", what, got, want)
+			if got := m.Snapshot(); !got.NoPrimarySince.Equal(want) || got.PrimaryUnheard != unheard {
+				t.Errorf("%s: since %s, want %s; unheard: %v", what, got.NoPrimarySince, want, got.PrimaryUnheard)
 			}
 		}
 		first := reply(true)
+		unheard = true
 		wants("the first member knew none", first)
 		reply(true)
 		wants("nor later", first)
 		last := reply(false)
+		unheard = false
 		wants("there is one", time.Time{})
 		reply(true)
 		reply(true)
@@ -42,5 +45,12 @@ func TestNoPrimarySince(t *testing.T) {
 		wants("nothing new was heard", last)
 		reply(false)
 		wants("there is one again", time.Time{})
+		reply(true)
+		m.Began(Attempt{})
+		wants("another attempt, which has heard nothing", time.Time{})
+		time.Sleep(time.Hour) // another process led
+		first = reply(true)
+		unheard = true
+		wants("its first member knows none", first)
 	})
 }
