@@ -217,8 +217,8 @@ func (f *fakeLink) snapshot() monitor.Snapshot { f.mu.Lock(); defer f.mu.Unlock(
 
 func (f *fakeLink) set(s monitor.Snapshot) { f.mu.Lock(); defer f.mu.Unlock(); f.s = s }
 
-// runProgress runs f concurrently with a progress of some mode.
-func runProgress(t *testing.T, mode string, f func(link *fakeLink, m *terminal, log *slog.Logger)) string {
+// runProgress runs f concurrently with a progress of some mode, of a link whose first snapshot is first.
+func runProgress(t *testing.T, mode string, first func(time.Time) monitor.Snapshot, f func(link *fakeLink, m *terminal, log *slog.Logger)) string {
 	t.Helper()
 	m := &terminal{width: 1000}
 	synctest.Test(t, func(t *testing.T) {
@@ -227,6 +227,7 @@ func runProgress(t *testing.T, mode string, f func(link *fakeLink, m *terminal, 
 		var link fakeLink
 		p := newProgress(mode, scr, log, func() int { return 80 })
 		ctx, end := context.WithCancelCause(t.Context())
+		link.set(first(time.Now()))
 		var running sync.WaitGroup
 		running.Go(func() { p.run(ctx, link.snapshot) })
 		f(&link, m, log)
@@ -237,6 +238,9 @@ func runProgress(t *testing.T, mode string, f func(link *fakeLink, m *terminal, 
 	return m.String()
 }
 
+// copyNotBegun is the snapshot of a link of which nothing is copied yet.
+func copyNotBegun(time.Time) monitor.Snapshot { return monitor.Snapshot{} }
+
 func done(now time.Time) monitor.Snapshot {
 	s := copyAt(now)
 	s.Copy.Phase, s.Copy.Progress, s.Copy.Stop, s.Log.Applied = checkpoint.Copied, nil, copyTime(6000), copyTime(6001)
@@ -244,7 +248,7 @@ func done(now time.Time) monitor.Snapshot {
 }
 
 func TestProgressOnTerminal(t *testing.T) {
-	out := runProgress(t, progressTerminal, func(link *fakeLink, m *terminal, log *slog.Logger) {
+	out := runProgress(t, progressTerminal, copyNotBegun, func(link *fakeLink, m *terminal, log *slog.Logger) {
 		time.Sleep(10 * time.Second)
 		if m.String() != "" {
 			t.Errorf("there is no copy, and this is shown:\n%s", m)
@@ -273,15 +277,14 @@ func TestProgressOnTerminal(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	// A run that ends in the middle leaves the block.
-	out = runProgress(t, progressTerminal, func(link *fakeLink, _ *terminal, _ *slog.Logger) { link.set(copyAt(time.Now())) })
+	out = runProgress(t, progressTerminal, copyNotBegun, func(link *fakeLink, _ *terminal, _ *slog.Logger) { link.set(copyAt(time.Now())) })
 	if strings.Count(out, "Initial sync of rs0") != 1 || !strings.Contains(out, "shop.orders") || !strings.HasSuffix(out, "msg=\"after the end\"\n") {
 		t.Errorf("%s", out)
 	}
 }
 
 func TestProgressInLines(t *testing.T) {
-	out := runProgress(t, progressLines, func(link *fakeLink, _ *terminal, _ *slog.Logger) {
-		link.set(copyAt(time.Now()))
+	out := runProgress(t, progressLines, copyAt, func(link *fakeLink, _ *terminal, _ *slog.Logger) {
 		time.Sleep(25 * time.Second)
 		s := copyAt(time.Now())
 		s.Copy.Pace = pace.Status{BytesPerSecond: 1 << 20, OpsPerSecond: 500, Factor: 0.5, Side: clone.Source, Why: "40 operations are queued"}
@@ -381,10 +384,10 @@ func TestProgressLeftOut(t *testing.T) {
 		s.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: copyTime(10)}}
 		link.set(s)
 	}
-	if out := runProgress(t, progressLines, play); !strings.Contains(out, `"the copy is done, the target is consistent but for collections that are copied again"`) || !strings.Contains(out, "leftOut=[shop.a]") {
+	if out := runProgress(t, progressLines, copyNotBegun, play); !strings.Contains(out, `"the copy is done, the target is consistent but for collections that are copied again"`) || !strings.Contains(out, "leftOut=[shop.a]") {
 		t.Errorf("%s", out)
 	}
-	if out := runProgress(t, progressJSON, play); !strings.Contains(out, `"phase":"done"`) || strings.Contains(out, `"consistent":true`) {
+	if out := runProgress(t, progressJSON, copyNotBegun, play); !strings.Contains(out, `"phase":"done"`) || strings.Contains(out, `"consistent":true`) {
 		t.Errorf("%s", out)
 	}
 }
@@ -400,7 +403,7 @@ func TestProgressMode(t *testing.T) {
 	if got := progressMode(progressAuto, file, false); got != progressLines {
 		t.Errorf("into a file: %s", got)
 	}
-	if out := runProgress(t, progressNone, func(link *fakeLink, _ *terminal, _ *slog.Logger) { link.set(copyAt(time.Now())) }); strings.Count(out, "\n") != 1 {
+	if out := runProgress(t, progressNone, copyNotBegun, func(link *fakeLink, _ *terminal, _ *slog.Logger) { link.set(copyAt(time.Now())) }); strings.Count(out, "\n") != 1 {
 		t.Errorf("%s", out)
 	}
 }

@@ -194,13 +194,18 @@ func TestTotalOrder(t *testing.T) {
 func TestAgreesWithHash(t *testing.T) {
 	var equal int
 	rapid.Check(t, func(rt *rapid.T) {
-		a, b := bsongen.Of(t, drawValue(rt, 0)), bsongen.Of(t, drawValue(rt, 0))
-		if Compare(a, b, nil) != 0 {
-			return
-		}
-		equal++
-		if !bytes.Equal(oplog.AppendIDKey(nil, a), oplog.AppendIDKey(nil, b)) {
-			rt.Fatalf("%s (%s) and %s (%s) are equal, their keys are not", a, a.Type, b, b.Type)
+		v := make([]bson.RawValue, 10) // so many that two of 100 times ten are equal in each run
+		for i := range v {
+			v[i] = bsongen.Of(t, drawValue(rt, 0))
+			for _, a := range v[:i] {
+				if Compare(a, v[i], nil) != 0 {
+					continue
+				}
+				equal++
+				if !bytes.Equal(oplog.AppendIDKey(nil, a), oplog.AppendIDKey(nil, v[i])) {
+					rt.Fatalf("%s (%s) and %s (%s) are equal, their keys are not", a, a.Type, v[i], v[i].Type)
+				}
+			}
 		}
 	})
 	if equal == 0 {
