@@ -42,6 +42,8 @@ type harness struct {
 	// lead says how the program gets the lease: by default it takes it over, as the process
 	// before it was killed.
 	lead []string
+	// noCappedKeys is that of traffic.Config.
+	noCappedKeys bool
 	// changes are the step-downs under way.
 	changes sync.WaitGroup
 }
@@ -49,7 +51,7 @@ type harness struct {
 // write has clients write to a database of the source until end is called, which
 // waits for them.
 func (h *harness) write(db string, seed uint64) (end func()) {
-	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: db, Seed: seed, Pause: 5 * time.Millisecond})
+	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: db, Seed: seed, Pause: 5 * time.Millisecond, NoCappedKeys: h.noCappedKeys})
 	if err != nil {
 		h.Fatal(err)
 	}
