@@ -123,11 +123,11 @@ func (t *Tracker) addLag(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 		told = p.NoPrimarySince
 		s.noPrimary = now.Sub(told)
 	}
-	if s.Consistent && !p.PrimaryUnheard {
+	if s.Consistent && !p.NoPrimaryYet {
 		// By one clock: the wall clock of an entry is another one.
 		s.ExactAt = known(told.Add(-p.Lag))
 	}
-	old := now.Sub(told) > s.silentAfter || p.PrimaryUnheard
+	old := now.Sub(told) > s.silentAfter || p.NoPrimaryYet
 	if !old {
 		s.LagSeconds = &lag
 	}

@@ -23,19 +23,19 @@ func TestNoPrimaryWhileBlocked(t *testing.T) {
 	}
 }
 
-// TestPrimaryUnheard: the first reply of a member that knows no primary does not say as of when the target is exact, nor how far it lags:
+// TestNoPrimaryYet: the first reply of a member that knows no primary does not say as of when the target is exact, nor how far it lags:
 // the others may have written long before.
-func TestPrimaryUnheard(t *testing.T) {
+func TestNoPrimaryYet(t *testing.T) {
 	t.Parallel()
-	for _, unheard := range []bool{false, true} {
+	for _, none := range []bool{false, true} {
 		now := time.Now()
-		p := monitor.Snapshot{HeardAt: now, NoPrimarySince: now, PrimaryUnheard: unheard}
+		p := monitor.Snapshot{HeardAt: now, NoPrimarySince: now, NoPrimaryYet: none}
 		p.Progress.Applied = oplog.NewOpTime(7, 1, 1)
 		p.Log.Applied = p.Progress.Applied
 		s := Snapshot{Consistent: true, silentAfter: time.Minute}
 		(&Tracker{}).addLag(&s, &p, now)
-		if (s.ExactAt == nil) != unheard || (s.LagSeconds == nil) != unheard {
-			t.Errorf("unheard %t: exact at %v, lag %v", unheard, s.ExactAt, s.LagSeconds)
+		if (s.ExactAt == nil) != none || (s.LagSeconds == nil) != none {
+			t.Errorf("none yet %t: exact at %v, lag %v", none, s.ExactAt, s.LagSeconds)
 		}
 	}
 }

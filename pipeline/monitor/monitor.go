@@ -91,8 +91,8 @@ type Monitor struct {
 	source fetcher.Status
 	// noPrimarySince is when the member that is read last replied knowing a primary, if it knows none since; otherwise zero.
 	noPrimarySince time.Time
-	// primaryUnheard: no reply of the attempt knew one, and noPrimarySince is the first reply.
-	primaryUnheard bool
+	// noPrimaryYet: no reply of the attempt knew one, and noPrimarySince is the first reply.
+	noPrimaryYet bool
 	// caughtUp is when the source was last known to have no unapplied entries. durable
 	// is when everything applied was last found durable, or lastDurable last advanced.
 	// Both are zero until then in each attempt.
@@ -157,7 +157,7 @@ func (m *Monitor) Began(a Attempt) {
 	m.attempts++
 	m.resting = false
 	m.source.Last, m.source.HeardAt = oplog.OpTime{}, time.Time{}
-	m.noPrimarySince, m.primaryUnheard = time.Time{}, false
+	m.noPrimarySince, m.noPrimaryYet = time.Time{}, false
 	m.caughtUp, m.durable = time.Time{}, time.Time{}
 	if a.Sync != nil {
 		m.set(InitialSync, "")

@@ -23,20 +23,20 @@ func TestNoPrimarySince(t *testing.T) {
 			m.heard(st)
 			return st.HeardAt
 		}
-		unheard := false
+		none := false
 		wants := func(what string, want time.Time) {
 			t.Helper()
-			if got := m.Snapshot(); !got.NoPrimarySince.Equal(want) || got.PrimaryUnheard != unheard {
-				t.Errorf("%s: since %s, want %s; unheard: %v", what, got.NoPrimarySince, want, got.PrimaryUnheard)
+			if got := m.Snapshot(); !got.NoPrimarySince.Equal(want) || got.NoPrimaryYet != none {
+				t.Errorf("%s: since %s, want %s; none yet: %v", what, got.NoPrimarySince, want, got.NoPrimaryYet)
 			}
 		}
 		first := reply(true)
-		unheard = true
+		none = true
 		wants("the first member knew none", first)
 		reply(true)
 		wants("nor later", first)
 		last := reply(false)
-		unheard = false
+		none = false
 		wants("there is one", time.Time{})
 		reply(true)
 		reply(true)
@@ -50,7 +50,7 @@ func TestNoPrimarySince(t *testing.T) {
 		wants("another attempt, which has heard nothing", time.Time{})
 		time.Sleep(time.Hour) // another process led
 		first = reply(true)
-		unheard = true
+		none = true
 		wants("its first member knows none", first)
 	})
 }

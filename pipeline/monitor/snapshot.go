@@ -86,8 +86,8 @@ type Snapshot struct {
 	HeardAt    time.Time
 	// NoPrimarySince is when it last replied knowing a primary, zero if it knows one now: what the set has committed since, it does not say.
 	NoPrimarySince time.Time
-	// PrimaryUnheard: none of its replies in this attempt knew a primary, and NoPrimarySince is the first one.
-	PrimaryUnheard bool
+	// NoPrimaryYet: none of its replies in this attempt knew a primary, and NoPrimarySince is the first one.
+	NoPrimaryYet bool
 	// SilentAfter is how long the source may take for a reply. Blocked is since when it is not
 	// asked, as the entries that were read are not taken; zero if it is.
 	SilentAfter time.Duration
@@ -190,7 +190,7 @@ func (m *Monitor) Snapshot() Snapshot {
 		Link: m.cfg.Link, State: m.state, Reason: m.reason, Since: m.since, Attempts: m.attempts, Term: a.State.Term,
 		Progress: m.gaps.Reached(m.progress), Gaps: m.gaps, Log: m.progress, Back: a.State.Back,
 		Cut: m.cut, CutInterval: m.cfg.CutInterval, Lacking: m.lacking, Deferred: m.deferred, Window: m.window, Fetched: m.source.Last,
-		SourceSet: a.Set, SourceHost: m.source.Host, Source: m.source.Metadata, HeardAt: m.source.HeardAt, NoPrimarySince: m.noPrimarySince, PrimaryUnheard: m.primaryUnheard,
+		SourceSet: a.Set, SourceHost: m.source.Host, Source: m.source.Metadata, HeardAt: m.source.HeardAt, NoPrimarySince: m.noPrimarySince, NoPrimaryYet: m.noPrimaryYet,
 		SilentAfter: m.silentAfter(), Blocked: m.source.Blocked,
 		RelayBytes: m.cfg.RelayBytes, KeepsUp: a.Spool != nil && m.keepsUp(a.Spool), RelayOff: m.relayOff,
 		Lag: m.lag(), Delay: m.cfg.Delay, LastError: m.err, LastErrorAt: m.errAt,

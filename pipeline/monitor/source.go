@@ -91,9 +91,9 @@ func (m *Monitor) heard(st fetcher.Status) {
 func (m *Monitor) notePrimary(st *fetcher.Status) {
 	switch {
 	case !st.Metadata.NoPrimary:
-		m.noPrimarySince, m.primaryUnheard = time.Time{}, false
+		m.noPrimarySince, m.noPrimaryYet = time.Time{}, false
 	case m.noPrimarySince.IsZero() && m.source.HeardAt.IsZero():
-		m.noPrimarySince, m.primaryUnheard = st.HeardAt, true
+		m.noPrimarySince, m.noPrimaryYet = st.HeardAt, true
 	case m.noPrimarySince.IsZero():
 		m.noPrimarySince = m.source.HeardAt
 	}
