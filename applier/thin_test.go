@@ -3,6 +3,7 @@ package applier
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,6 +64,35 @@ func TestThinFlushes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSmallFlushIsNotThin: a flush of a few operations says nothing of the next one.
+func TestSmallFlushIsNotThin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog(t)
+		for i := range 10_000 {
+			l.add(insertOp("db.c", doc(i, i)))
+			if i == 2 {
+				l.end()
+			}
+		}
+		var most atomic.Int64
+		a := fakeApplier(t, &nullTarget{}, 1, func(c *Config) {
+			c.OnFlush = func(ops int, _ bson.DateTime, _ time.Time) { most.Store(max(most.Load(), int64(ops))) }
+		})
+		s := begin(t, a)
+		batches := l.batches()
+		send(s, batches[:1])
+		synctest.Wait()
+		send(s, batches[1:])
+		close(s.in)
+		for range s.out {
+		}
+		must.Succeed(t, <-s.end)
+		if n := most.Load(); n > defaultFlushDocs+defaultFlushDocs/5 || n < defaultFlushDocs/2 {
+			t.Errorf("a flush of %d operations", n)
+		}
+	})
 }
 
 // TestQueueIsReleased: a lane whose queue was long does not keep its memory once it is empty.

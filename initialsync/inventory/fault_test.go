@@ -3,9 +3,12 @@ package inventory_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -102,6 +105,24 @@ func TestSizeOfBusyMember(t *testing.T) {
 			t.Errorf("%s: %d bytes, asked %d times, want %d, %d times", tt.refusal, got, asked, tt.size, tt.asked)
 		}
 	}
+}
+
+// TestSizesOfBusyMember: a member that tells no size holds up the listing for a while, not for a while with each collection.
+func TestSizesOfBusyMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var creates []string
+		for n := range 50 {
+			creates = append(creates, fmt.Sprint("create db.c", n))
+		}
+		i := &instead{alive(t, creates...), "collStats", func(bson.Raw) (bson.Raw, error) {
+			return nil, servererr.New(servererr.AdmissionQueueOverflow, "not now")
+		}}
+		start := time.Now()
+		must.Get(i.take())(t)
+		if took := time.Since(start); took < 20*time.Second || took > 40*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
 }
 
 // instead replaces the reply to a command.
