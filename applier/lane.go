@@ -114,6 +114,8 @@ type laneWriter struct {
 	*writer
 	index int
 	wake  chan struct{}
+	// keptQueue is its share of keptQueues.
+	keptQueue int
 
 	mu     sync.Mutex // guards queue, head, passed and closed
 	queue  []work
@@ -136,6 +138,7 @@ type laneWriter struct {
 func newLaneWriter(a *Applier, index int, l lane) *laneWriter {
 	return &laneWriter{
 		writer: newWriter(a, laneName(index), l), index: index, wake: make(chan struct{}, 1), meter: a.cfg.Work.Lanes.At(index),
+		keptQueue: keptQueues / len(a.writers),
 	}
 }
 
@@ -188,10 +191,10 @@ func (w *laneWriter) run(ctx context.Context) error {
 	}
 }
 
-// keptQueue limits the memory that a lane keeps for its queue once that is empty, in operations. While one
-// document is hot its lane may have all that fits into the window: a part of the memory that is given to
+// keptQueues limits the memory that all lanes together keep for queues that are empty, in operations. While
+// one document is hot its lane may have all that fits into the window: a part of the memory that is given to
 // all lanes, one after the other if they kept it.
-const keptQueue = 16_384
+const keptQueues = 262_144
 
 // take waits for operations and moves those of the next flush to the span. It returns
 // false once there will be none.
@@ -204,7 +207,7 @@ func (w *laneWriter) take(ctx context.Context) (bool, error) {
 			w.keep(queued[:n])
 			clear(queued[:n])
 			w.head += n
-			if w.head == len(w.queue) && cap(w.queue) > keptQueue {
+			if w.head == len(w.queue) && cap(w.queue) > w.keptQueue {
 				w.queue, w.head = nil, 0
 			}
 		}

@@ -95,30 +95,31 @@ func TestSmallFlushIsNotThin(t *testing.T) {
 	})
 }
 
-// TestQueueIsReleased: a lane whose queue was long does not keep its memory once it is empty.
+// TestQueueIsReleased: a lane whose queue was long does not keep its memory once it is empty. What all lanes keep is
+// limited, however many there are.
 func TestQueueIsReleased(t *testing.T) {
-	for _, n := range []int{100, 3 * keptQueue} {
-		w := fakeApplier(t, &nullTarget{}, 1, nil).writers[0]
+	for _, c := range []struct{ lanes, ops int }{{16, 100}, {16, 3 * keptQueues / 16}, {256, 100}, {256, keptQueues / 16}} {
+		w := fakeApplier(t, &nullTarget{}, c.lanes, nil).writers[0]
 		l := newLog(t)
 		l.add(insertOp("db.a", doc(1, 1)))
 		op := &l.batches()[0].Items[0].Entry.Op
-		items := make([]work, n)
+		items := make([]work, c.ops)
 		for i := range items {
 			items[i].op = routedOp{Op: op, route: &route{}, hash: 1}
 			items[i].hash = 1
 		}
 		w.push(items)
-		for got := 0; got < n; got += len(w.span.ops) {
-			if w.head > 0 && cap(w.queue) < n {
-				t.Fatalf("%d operations: the queue has room for %d with %d taken", n, cap(w.queue), got)
+		for got := 0; got < c.ops; got += len(w.span.ops) {
+			if w.head > 0 && cap(w.queue) < c.ops {
+				t.Fatalf("%+v: the queue has room for %d with %d taken", c, cap(w.queue), got)
 			}
 			more, err := w.take(t.Context())
 			if !more || err != nil {
 				t.Fatal(more, err)
 			}
 		}
-		if cap(w.queue) > keptQueue || n == 100 && cap(w.queue) == 0 {
-			t.Errorf("%d operations: the empty queue has room for %d", n, cap(w.queue))
+		if cap(w.queue) > keptQueues/c.lanes || c.ops == 100 && cap(w.queue) == 0 {
+			t.Errorf("%+v: the empty queue has room for %d", c, cap(w.queue))
 		}
 	}
 }
