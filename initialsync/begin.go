@@ -40,13 +40,18 @@ func warnBlind(id *origin.Identity, o event.Observer) {
 // Begin chooses a member to copy and finds where the copy begins: the member's identity,
 // the entry from which the oplog has to be read (beginFetchingTimestamp), and the entry
 // after which it is applied (beginApplyingTimestamp), with the wall time of the latter. If a
-// member cannot be copied, another one is tried; if there is none, the error is the first.
+// member cannot be copied, another one is tried; if there is none, the error is the first. While no
+// member has [MembersConfig.Since], the error wraps [syncsource.ErrNoSource], for sinceWait at most.
 func (m *Members) Begin(ctx context.Context) (checkpoint.Copy, int64, error) {
 	var first error
 	tried := map[string]bool{}
-	least := m.level(tried, oplog.NewOpTime(1, 0, oplog.UninitializedTerm))
+	since := m.since()
+	least := m.level(tried, since)
 	for {
 		member, err := choose(ctx, m.cfg.Resolver, least)
+		if err != nil {
+			err = m.lacks(since, err)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return checkpoint.Copy{}, 0, context.Cause(ctx)
@@ -60,6 +65,7 @@ func (m *Members) Begin(ctx context.Context) (checkpoint.Copy, int64, error) {
 		}
 		c, wall, err := m.beginOn(ctx, member)
 		if err == nil || ctx.Err() != nil {
+			m.lacking = time.Time{}
 			return c, wall, err
 		}
 		tried[member.Host] = true
@@ -67,8 +73,34 @@ func (m *Members) Begin(ctx context.Context) (checkpoint.Copy, int64, error) {
 		if first == nil {
 			first = err
 		}
-		least = m.level(tried, oplog.NewOpTime(1, 0, oplog.UninitializedTerm))
+		least = m.level(tried, since)
 	}
+}
+
+// sinceWait is for how long Begin does not begin before [MembersConfig.Since]: that is majority-committed, so the members
+// that can be read have it soon.
+const sinceWait = 10 * time.Second
+
+// since returns the entry that a copy that begins now must not begin before.
+func (m *Members) since() oplog.OpTime {
+	first := oplog.NewOpTime(1, 0, oplog.UninitializedTerm)
+	if m.cfg.Since.Before(first) || !m.lacking.IsZero() && time.Since(m.lacking) >= m.sinceWait() {
+		return first
+	}
+	return m.cfg.Since
+}
+
+func (m *Members) sinceWait() time.Duration { return min(sinceWait, m.cfg.Wait/8) }
+
+// lacks returns the error of a choice among the members that have an entry, and observes that none has MembersConfig.Since.
+func (m *Members) lacks(since oplog.OpTime, err error) error {
+	if m.cfg.Since.IsNull() || since != m.cfg.Since {
+		return err
+	}
+	if m.lacking.IsZero() {
+		m.lacking = time.Now()
+	}
+	return fmt.Errorf("wait for a member that has %s, for %s at most: %w", since, m.sinceWait(), err)
 }
 
 // beginOn finds where a copy of a member begins.

@@ -2,6 +2,7 @@ package initialsync_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -87,5 +89,40 @@ func TestMemberContinuesUnderLoad(t *testing.T) {
 	must.Get(members.Choose(t.Context(), c.link))(t)
 	if host := c.link.Copy().Host; host != near {
 		t.Errorf("the copy continues on %s, want %s", host, near)
+	}
+}
+
+// TestMemberSince: a copy that has to begin at or after an entry begins on a member that has it, or waits for one, but not for ever.
+func TestMemberSince(t *testing.T) {
+	t.Parallel()
+	set, conn, _ := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{}, mongosim.MemberOptions{})
+	dial := ahead(set.Primary().Host(), conn)
+	w := watch(t, conn.Hosts(), dial)
+	var since oplog.OpTime
+	for _, m := range w.View().Members {
+		if m.Host == set.Primary().Host() {
+			since = m.Applied
+		}
+	}
+	members := func(mode syncsource.Mode, wait time.Duration) *initialsync.Members {
+		r := must.Get(syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{Mode: mode, AcceptEqual: true}}, w, dial))(t)
+		return initialsync.NewMembers(initialsync.MembersConfig{Watcher: w, Resolver: r.Another(), Dialer: dial, Since: since, Wait: wait})
+	}
+	if c, _, err := members(syncsource.ModeNearest, time.Hour).Begin(t.Context()); err != nil || c.Host != set.Primary().Host() {
+		t.Errorf("a copy begins on %q (%v), and only %s has %s", c.Host, err, set.Primary().Host(), since)
+	}
+	waits := members(syncsource.ModeSecondary, time.Hour)
+	for range 2 {
+		if _, _, err := waits.Begin(t.Context()); !errors.Is(err, syncsource.ErrNoSource) {
+			t.Errorf("no member that may be read has %s: %v", since, err)
+		}
+	}
+	briefly := members(syncsource.ModeSecondary, 400*time.Millisecond)
+	if _, _, err := briefly.Begin(t.Context()); !errors.Is(err, syncsource.ErrNoSource) {
+		t.Errorf("no member that may be read has %s: %v", since, err)
+	}
+	<-time.After(50 * time.Millisecond)
+	if c, _, err := briefly.Begin(t.Context()); err != nil || c.Host == set.Primary().Host() {
+		t.Errorf("it has waited, and begins on %q: %v", c.Host, err)
 	}
 }

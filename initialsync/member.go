@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -33,7 +34,10 @@ type MembersConfig struct {
 	// Direct is set if the other members of the set are not to be asked.
 	Direct bool
 	// Wait is that of [Options.SourceWait].
-	Wait     time.Duration
+	Wait time.Duration
+	// Since, if not null, is an entry that the copy has to begin at or after: it would meet that again, and be void by it. A member
+	// that has it is waited for, but not for ever.
+	Since    oplog.OpTime
 	Observer event.Observer
 }
 
@@ -53,6 +57,8 @@ type Members struct {
 	set bson.RawValue
 	// shown is the newest time that a read of this process showed.
 	shown shown
+	// lacking is since when no member was found that has MembersConfig.Since, zero if there is one.
+	lacking time.Time
 }
 
 // NewMembers returns the Members of all copies of a link.

@@ -51,6 +51,14 @@ func (c *Config) whole() part {
 	return part{link: c.Link, scope: c.Scope}
 }
 
+// since returns the entry that the pipeline's copy has to begin at or after, null if there is none.
+func (c *Config) since() oplog.OpTime {
+	if c.part == nil {
+		return oplog.OpTime{}
+	}
+	return c.part.of.Since
+}
+
 // newResyncs creates the manager that copies collections of the link again.
 func (p *Pipeline) newResyncs() *resync.Manager {
 	cfg := resync.Config{
@@ -111,8 +119,8 @@ func (r partRunner) Run(ctx, soft context.Context) error {
 	if errors.Is(err, failure.ErrStopped) {
 		return fmt.Errorf("%w: %w", resync.ErrInterrupted, err)
 	}
-	if _, renamed := errors.AsType[*ddl.ResyncError](err); renamed {
-		return fmt.Errorf("%w: the collection was replaced: %w", resync.ErrRestart, err)
+	if renamed, ok := errors.AsType[*ddl.ResyncError](err); ok {
+		return &resync.ReplacedError{At: renamed.OpTime, Err: err}
 	}
 	if _, stale := errors.AsType[*syncsource.TooStaleError](err); stale && !errors.Is(err, initialsync.ErrCopies) {
 		return fmt.Errorf("%w: %w", resync.ErrRestart, err)
@@ -176,7 +184,7 @@ func (p *Pipeline) requestCopy(ctx context.Context, err error) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	return p.resyncs.Request(ctx, need.NS, need)
+	return p.resyncs.Request(ctx, need.NS, need.OpTime, need)
 }
 
 // isPartThere reports whether this is the pipeline of a part that has reached its last

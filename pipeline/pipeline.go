@@ -144,7 +144,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	}
 	p.members = initialsync.NewMembers(initialsync.MembersConfig{
 		Watcher: p.watcher, Resolver: p.resolver.Another(), Dialer: p.source, Direct: source.Direct(),
-		Wait: cfg.Copy.SourceWait, Observer: cfg.Observer,
+		Wait: cfg.Copy.SourceWait, Since: cfg.since(), Observer: cfg.Observer,
 	})
 	p.candidate, p.oplog, p.copies = p.newCandidate(), p.newOplog(), initialsync.NewCopies(cfg.Copy, p.members)
 	if cfg.Lease.TTL > 0 && cfg.part == nil {

@@ -153,9 +153,9 @@ func (m *Manager) checkAble() error {
 	return nil
 }
 
-// Request requests that ns be copied again, because applying the oplog is not sufficient,
+// Request requests that ns be copied again, because applying an entry is not sufficient,
 // and reports whether that was possible. Why is the reason.
-func (m *Manager) Request(ctx context.Context, ns oplog.Namespace, why error) (bool, error) {
+func (m *Manager) Request(ctx context.Context, ns oplog.Namespace, at oplog.OpTime, why error) (bool, error) {
 	if m.cfg.Off || !m.able() {
 		return false, nil
 	}
@@ -166,6 +166,7 @@ func (m *Manager) Request(ctx context.Context, ns oplog.Namespace, why error) (b
 	if err := m.cfg.Requests.Resync(ctx, ns); err != nil {
 		return false, err
 	}
+	m.since[ns] = at
 	m.cfg.Observer.Log(slog.LevelWarn, "a collection has to be copied", slog.String(keyNS, string(ns)), slog.String(keyReason, why.Error()))
 	return true, nil
 }

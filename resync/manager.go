@@ -78,6 +78,8 @@ type Manager struct {
 	// leftOut are the collections that the current attempt leaves out.
 	leftOut map[oplog.Namespace]request.Resync
 	running map[oplog.Namespace]*run
+	// since has the entries for which collections have to be copied.
+	since map[oplog.Namespace]oplog.OpTime
 	// merging is the part that has been drained to be merged, nil if there is none.
 	merging *run
 	// copies is the number of the link's copy, 0 for none. A part that began during an
@@ -98,7 +100,7 @@ type Manager struct {
 
 // New returns a Manager. It does no I/O and starts nothing.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, running: map[oplog.Namespace]*run{}, ended: make(chan struct{}, 1)}
+	return &Manager{cfg: cfg, running: map[oplog.Namespace]*run{}, since: map[oplog.Namespace]oplog.OpTime{}, ended: make(chan struct{}, 1)}
 }
 
 // Begin is called once an attempt has the lease, when no earlier write of the link is in
@@ -177,6 +179,7 @@ func (m *Manager) close() {
 // Reset forgets all parts, after the end of a leadership: another process may run them now.
 func (m *Manager) Reset() {
 	m.leftOut, m.running, m.merging, m.copies = nil, map[oplog.Namespace]*run{}, nil, 0
+	clear(m.since)
 	m.postponed.Store(nil)
 	m.waits = nil
 	m.tellWaiting()

@@ -98,13 +98,16 @@ func TestRequestsSeries(t *testing.T) {
 		{"shop.system.views", ""},
 	} {
 		target.docs = nil
-		asks, err := m.Request(t.Context(), tt.needs, errors.New("renamed"))
+		asks, err := m.Request(t.Context(), tt.needs, at(7), errors.New("renamed"))
 		got := ""
 		if len(target.docs) > 0 {
 			got, _ = target.docs[0].Lookup("q", "_id").StringValueOK()
 		}
 		if err != nil || asks != (tt.request != "") || got != tt.request {
 			t.Errorf("%s: asked %t for %q, want %q: %v", tt.needs, asks, got, tt.request, err)
+		}
+		if at, known := m.since["shop.m"]; tt.needs == "shop.system.buckets.m" && (!known || at.TS.T != 7) {
+			t.Errorf("its copy has to begin at %s or after", at)
 		}
 	}
 }

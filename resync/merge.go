@@ -164,6 +164,7 @@ func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run, h
 	}
 	m.merging = nil
 	delete(m.running, r.part.NS)
+	delete(m.since, r.part.NS)
 	m.unlock(r.part.NS)
 	m.cfg.Observer.Tell(Ended{NS: r.part.NS})
 	return m.remove(ctx, r.part.Link)
@@ -207,6 +208,9 @@ func (m *Manager) fail(ctx context.Context, r *run, why error) error {
 	link, err := m.cfg.Acquire(ctx)
 	if err != nil {
 		return err
+	}
+	if replaced, ok := errors.AsType[*ReplacedError](why); ok {
+		m.since[r.part.NS] = replaced.At
 	}
 	if errors.Is(why, ErrRestart) {
 		err = m.restart(ctx, link, r, why)

@@ -21,6 +21,9 @@ type Part struct {
 	Link string
 	// Asked is when that was requested.
 	Asked time.Time
+	// Since, if not null, is the entry for which the collection has to be copied. A copy that begins before that meets it again,
+	// and starts over.
+	Since oplog.OpTime
 	// Until, if not null, is the entry up to which the part applies the oplog. Its run
 	// ends there.
 	Until oplog.OpTime
@@ -61,6 +64,19 @@ var (
 	ErrLeavesOut = errors.New("collections are being copied again, and are not as they should be")
 )
 
+// ReplacedError is an ErrRestart for a collection that an entry of the oplog replaced.
+type ReplacedError struct {
+	At  oplog.OpTime
+	Err error
+}
+
+func (e *ReplacedError) Error() string {
+	return fmt.Sprintf("%v: the collection was replaced: %v", ErrRestart, e.Err)
+}
+
+// Unwrap returns ErrRestart and the error of the entry.
+func (e *ReplacedError) Unwrap() []error { return []error{ErrRestart, e.Err} }
+
 // namePrefix is the prefix of the names of parts.
 const namePrefix = "resync-"
 
@@ -88,7 +104,7 @@ type run struct {
 
 // newRun makes the run of the part that serves a request.
 func (m *Manager) newRun(req request.Resync) (*run, error) {
-	r := &run{part: Part{NS: req.NS, Link: m.partName(req), Asked: req.Asked}, asked: req.Asked, done: make(chan struct{})}
+	r := &run{part: Part{NS: req.NS, Link: m.partName(req), Asked: req.Asked, Since: m.since[req.NS]}, asked: req.Asked, done: make(chan struct{})}
 	var err error
 	if r.runner, err = m.cfg.Runner(r.part); err != nil {
 		return nil, fmt.Errorf("copy %s again: %w", req.NS, err)

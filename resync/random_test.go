@@ -211,7 +211,7 @@ func (h *hand) turn() (did string, err error) {
 	if ns := collections[y.Rand.IntN(len(collections))]; y.One(20) {
 		y.check()
 		was, begun := y.request(ns), y.begun[ns]
-		asked, err := h.Request(h.ctx, ns, client.ErrKilled)
+		asked, err := h.Request(h.ctx, ns, oplog.OpTime{}, client.ErrKilled)
 		if asked && err == nil && (!was.Open() || was.State == request.Asked) {
 			y.needs[ns] = begun
 		}

@@ -360,6 +360,36 @@ func TestRestart(t *testing.T) {
 	w.isDone(next)
 }
 
+// TestSince: the copy of a collection that an entry has replaced begins at that entry or after it, also if another
+// entry replaces the collection meanwhile.
+func TestSince(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "since")
+	w.fails["shop.a"] = &ReplacedError{At: at(121), Err: errors.New("renamed into place")}
+	p := w.start()
+	if asked, err := p.Request(t.Context(), "shop.a", at(101), errors.New("renamed into place")); !asked || err != nil {
+		t.Fatal(asked, err)
+	}
+	w.ok(p.attempt(at(120)))
+	if got := p.awaitRunner().part.Since; got != at(101) {
+		t.Errorf("it begins after %s", got)
+	}
+	<-p.ended
+	delete(w.fails, "shop.a")
+	if _, err := p.Merge(t.Context(), t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.ok(p.attempt(at(130)))
+	if got := p.awaitRunner().part.Since; got != at(121) {
+		t.Errorf("it begins again after %s", got)
+	}
+	w.ok(w.resyncOnce(p, 140, 130))
+	w.isDone(p)
+	if at, known := p.since["shop.a"]; known {
+		t.Errorf("done, and %s is kept", at)
+	}
+}
+
 // TestUnable: a request waits, with a reason, while a process that cannot copy runs the
 // link. The next process that can copy serves it.
 func TestUnable(t *testing.T) {
