@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -195,14 +196,14 @@ func (l *lister) op(ctx context.Context, op *oplog.Op, wall time.Time, of int) e
 	return l.each(lost)
 }
 
-// find reads a document, nil if there is none.
+// find reads a document, nil if there is none. It reads by the collection's own collation, as its index on _id is by that: with
+// another one each read would be a scan. At most one _id is equal to id by it, and that may be another spelling.
 func find(ctx context.Context, c mongo.Caller, ns oplog.Namespace, id bson.RawValue) (bson.Raw, error) {
 	body, err := bson.Marshal(bson.D{
 		{Key: "find", Value: ns.Collection()},
 		{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: id}}}}},
 		{Key: "limit", Value: 1},
 		{Key: "singleBatch", Value: true},
-		{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}},
 	})
 	if err != nil {
 		return nil, err
@@ -219,7 +220,10 @@ func find(ctx context.Context, c mongo.Caller, ns oplog.Namespace, id bson.RawVa
 		}
 		return err
 	})
-	return doc, err
+	if err != nil || doc == nil || bsonorder.Compare(doc.Lookup("_id"), id, nil) != 0 {
+		return nil, err
+	}
+	return doc, nil
 }
 
 // again repeats reads that fail for a while, for whatever reason that can pass: a member that is being shut down may
