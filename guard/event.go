@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -73,10 +74,11 @@ func (e Found) LogValue() slog.Value {
 
 // ForeignError ends a link in mode Stop.
 type ForeignError struct {
-	// NS has foreign writes, Namespaces is how many have. Newest is the newest write that is not dealt with, as far as it is kept.
+	// NS has foreign writes, empty if none of those that have is listed; Namespaces is how many are.
 	NS         oplog.Namespace
 	Namespaces int
-	Newest     Write
+	// Newest is the newest write that is not dealt with, the zero value if it is not kept.
+	Newest Write
 }
 
 func isForeign(err error) bool {
@@ -89,7 +91,10 @@ func (s *State) Err() error {
 	if !s.IsTouched() {
 		return nil
 	}
-	e := &ForeignError{Namespaces: len(s.Touched), Newest: s.newestOpen()}
+	e := &ForeignError{Namespaces: len(s.Touched)}
+	if newest, _ := s.NewestOpen(); newest != nil {
+		e.Newest = *newest
+	}
 	if len(s.Touched) > 0 {
 		e.NS = s.Touched[0].NS
 	}
@@ -97,7 +102,12 @@ func (s *State) Err() error {
 }
 
 func (e *ForeignError) Error() string {
-	text := "something else writes to the target: " + e.Newest.String()
+	text := "something else writes to the target: "
+	if e.Newest.Kind != "" {
+		text += e.Newest.String()
+	} else {
+		text += "writes to " + string(cmp.Or(e.NS, "namespaces that are not listed"))
+	}
 	if e.Namespaces > 1 {
 		text += fmt.Sprintf("; %d namespaces have such writes", e.Namespaces)
 	}

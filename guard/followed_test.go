@@ -128,14 +128,11 @@ func TestForeignWritesFollowCopy(t *testing.T) {
 // newest is the newest write to a namespace that is open, and its present name.
 func (w *watched) newest() string {
 	st := w.State()
-	for i := range st.Writes {
-		for _, ns := range st.Writes[i].Open() {
-			if slices.ContainsFunc(st.Touched, func(t guard.Touched) bool { return t.NS == ns }) {
-				return fmt.Sprintf("%s of %s %s, now %s", st.Writes[i].Kind, st.Writes[i].NS, st.Writes[i].ID, ns)
-			}
-		}
+	newest, now := st.NewestOpen()
+	if newest == nil {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("%s of %s %s, now %s", newest.Kind, newest.NS, newest.ID, now)
 }
 
 // TestForeignWritesKeepTheirNames: the newest write to an open namespace is known after the link has renamed it; one to an earlier collection of

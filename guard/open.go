@@ -18,21 +18,33 @@ func (w *Write) Open() (list []oplog.Namespace) {
 	return list
 }
 
-// newestOpen returns the newest write to a namespace that is listed; the newest of all if it is not kept, or none is listed.
-func (s *State) newestOpen() (w Write) {
+// NewestOpen returns the newest write to a namespace that is not dealt with, and the present name of that, which is empty if the namespace
+// is not listed. It is nil if that write is not kept: those to namespaces that were dealt with may be newer.
+func (s *State) NewestOpen() (w *Write, now oplog.Namespace) {
 	for i := range s.Writes {
-		listed := func(ns oplog.Namespace) bool {
-			_, found := s.find(ns)
-			return found
+		open := s.Writes[i].Open()
+		for _, ns := range open {
+			if _, listed := s.find(ns); listed {
+				return &s.Writes[i], ns
+			}
 		}
-		if slices.ContainsFunc(s.Writes[i].Open(), listed) {
-			return s.Writes[i]
+		if s.More > 0 && len(open) > 0 {
+			return &s.Writes[i], ""
 		}
 	}
-	if len(s.Writes) > 0 {
-		return s.Writes[0]
+	return nil, ""
+}
+
+// OpenWrites returns the number of writes to namespaces that are not dealt with. One that two of them count is one.
+func (s *State) OpenWrites() int64 {
+	n := s.More
+	for i := range s.Touched {
+		n += s.Touched[i].Count - s.Touched[i].Twice
 	}
-	return w
+	if s.IsTouched() {
+		n = max(n, 1) // the writes that two counted, of which one was dealt with, may not be kept
+	}
+	return n
 }
 
 // become gives the writes to a namespace the name that it has now.
@@ -48,24 +60,37 @@ func (s *State) become(from, to oplog.Namespace) {
 	}
 }
 
-// deal records that the writes to a namespace are dealt with.
+// deal records that the writes to a namespace, which is not listed any more, are dealt with.
 func (s *State) deal(ns oplog.Namespace) {
 	for i := range s.Writes {
 		w := &s.Writes[i]
+		if !w.Gone && !w.GoneTo && w.To != "" && cmp.Or(w.Now, w.NS) == ns {
+			s.once(cmp.Or(w.NowTo, w.To))
+		}
 		w.Gone = w.Gone || cmp.Or(w.Now, w.NS) == ns
 		w.GoneTo = w.GoneTo || w.To != "" && cmp.Or(w.NowTo, w.To) == ns
 	}
 }
 
+// once records that no other namespace counts a write to this one any more.
+func (s *State) once(to oplog.Namespace) {
+	if i, found := s.find(to); found && s.Touched[i].Twice > 0 {
+		s.Touched[i].Twice--
+	}
+}
+
 // settle forgets the namespaces that are dealt with, and reports whether there are any.
 func (s *State) settle(is func(t *Touched) bool) (some bool) {
+	var done []oplog.Namespace
 	s.Touched = slices.DeleteFunc(s.Touched, func(t Touched) bool {
-		done := is(&t)
-		if done {
-			s.deal(t.NS)
+		if !is(&t) {
+			return false
 		}
-		some = some || done
-		return done
+		done = append(done, t.NS)
+		return true
 	})
-	return some
+	for _, ns := range done {
+		s.deal(ns)
+	}
+	return len(done) > 0
 }

@@ -51,7 +51,8 @@ type Touched struct {
 	// NS is its name on the target, Source at the source.
 	NS, Source oplog.Namespace
 	Count      int64
-	// Twice is how many of Count another namespace counts as well: renames to this one.
+	// Twice is how many of Count another namespace counts as well: renames to this one. Once that is dealt with, it counts them only if they
+	// are not among State.Writes any more.
 	Twice       int64
 	First, Last time.Time
 	// Made means that the first one made it, as a temporary collection. One that was there before may be the link's.

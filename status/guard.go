@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/guard"
-	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -33,6 +32,11 @@ type Guard struct {
 	More       int64              `json:"more"`
 	// Gaps are the newest times in which the target's oplog was not watched.
 	Gaps []GuardGap `json:"gaps"`
+	// open is how many writes are not dealt with. newest is the newest of them, nil if it is not kept, and now the present name of its
+	// namespace, empty if that is not listed.
+	open   int64
+	newest *ForeignWrite
+	now    string
 }
 
 // ForeignWrite is a foreign write.
@@ -47,8 +51,6 @@ type ForeignWrite struct {
 	ID        string `json:"id,omitempty"`
 	Session   string `json:"session,omitempty"`
 	TxnNumber int64  `json:"txnNumber,omitempty"`
-	// open are the present names of those that are not dealt with.
-	open []oplog.Namespace
 }
 
 // ForeignNamespace is a namespace with foreign writes. Namespace is its name on the target, Source
@@ -61,8 +63,6 @@ type ForeignNamespace struct {
 	Last      time.Time `json:"last"`
 	// Copying is whether it is being copied again.
 	Copying bool `json:"copying"`
-	// twice is how many of Count another namespace counts as well.
-	twice int64
 }
 
 // GuardGap is a time in which the target's oplog was not watched.
@@ -80,7 +80,7 @@ func addGuard(s *Snapshot, p *monitor.Snapshot) {
 	}
 	st := &g.State
 	out := &Guard{
-		Mode: string(g.Mode), Watching: g.Watching, Why: g.Why, Total: st.Total(), Kinds: map[string]int64{}, More: st.More,
+		Mode: string(g.Mode), Watching: g.Watching, Why: g.Why, Total: st.Total(), Kinds: map[string]int64{}, More: st.More, open: st.OpenWrites(),
 		Newest: make([]ForeignWrite, len(st.Writes)), Namespaces: make([]ForeignNamespace, len(st.Touched)), Gaps: make([]GuardGap, len(st.Gaps)),
 	}
 	if st.Wall != 0 {
@@ -89,10 +89,16 @@ func addGuard(s *Snapshot, p *monitor.Snapshot) {
 	maps.Copy(out.Kinds, st.Counts)
 	for i := range st.Writes {
 		w := &st.Writes[i]
-		out.Newest[i] = ForeignWrite{w.Wall.UTC(), w.Kind, string(w.NS), string(w.To), w.ID, w.Session, w.Txn, w.Open()}
+		out.Newest[i] = ForeignWrite{w.Wall.UTC(), w.Kind, string(w.NS), string(w.To), w.ID, w.Session, w.Txn}
+	}
+	newest, now := st.NewestOpen()
+	for i := range st.Writes {
+		if &st.Writes[i] == newest {
+			out.newest, out.now = &out.Newest[i], string(now)
+		}
 	}
 	for i, t := range st.Touched {
-		out.Namespaces[i] = ForeignNamespace{string(t.NS), string(t.Source), t.Count, t.First.UTC(), t.Last.UTC(), t.Copying, t.Twice}
+		out.Namespaces[i] = ForeignNamespace{string(t.NS), string(t.Source), t.Count, t.First.UTC(), t.Last.UTC(), t.Copying}
 	}
 	for i, gap := range st.Gaps {
 		out.Gaps[i] = GuardGap{gap.From.UTC(), gap.To.UTC(), gap.Why}
@@ -106,20 +112,18 @@ func foreign(s *Snapshot) (string, time.Time) {
 	if g == nil || len(g.Namespaces) == 0 && g.More == 0 {
 		return "", time.Time{}
 	}
-	n, since := g.More, time.Time{}
+	n, since := g.open, time.Time{}
 	for _, t := range g.Namespaces {
-		n += t.Count - t.twice
 		if since.IsZero() || t.First.Before(since) {
 			since = t.First
 		}
 	}
-	n = max(n, 1) // those that are counted twice may be counted by namespaces that are dealt with
 	to := g.where()
 	out := fmt.Sprintf("Something else writes to the target: %d writes to %s", n, to)
 	if n == 1 {
 		out = "Something else writes to the target: 1 write to " + to
 	}
-	if w, now := g.newestOpen(); w != nil {
+	if w, now := g.newest, g.now; w != nil {
 		out += fmt.Sprintf("; the newest at %s UTC: %s of %s", w.At.Format(time.DateTime), w.Kind, w.Namespace)
 		if w.ID != "" {
 			out += " {_id: " + w.ID + "}"
@@ -132,23 +136,6 @@ func foreign(s *Snapshot) (string, time.Time) {
 		}
 	}
 	return out + ".", since
-}
-
-// newestOpen is the newest write to a namespace that is open, and the present name of that, nil if it is not known: those to namespaces that
-// were copied again or cleared may be newer.
-func (g *Guard) newestOpen() (newest *ForeignWrite, now string) {
-	for i := range g.Newest {
-		w := &g.Newest[i]
-		for _, ns := range w.open {
-			if slices.ContainsFunc(g.Namespaces, func(t ForeignNamespace) bool { return t.Namespace == string(ns) }) {
-				return w, string(ns)
-			}
-		}
-		if g.More > 0 && len(w.open) > 0 {
-			return w, ""
-		}
-	}
-	return nil, ""
 }
 
 // where names namespaces with foreign writes that are open.

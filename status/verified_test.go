@@ -10,7 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/pipeline/monitor"
 	"github.com/oplogrep/replicator/verify/standing"
 )
 
@@ -81,9 +83,9 @@ func TestVerifiedNew(t *testing.T) {
 // again, or were.
 func TestForeignUnlisted(t *testing.T) {
 	t.Parallel()
-	copying := []ForeignNamespace{{Namespace: "d.c", Source: "d.c", Count: 2, Copying: true}}
+	copying := []guard.Touched{{NS: "d.c", Source: "d.c", Count: 2, Copying: true}}
 	for _, tt := range []struct {
-		listed         []ForeignNamespace
+		listed         []guard.Touched
 		more           int64
 		sentence, next string
 	}{
@@ -92,7 +94,8 @@ func TestForeignUnlisted(t *testing.T) {
 		{copying, 7, "9 writes to d.c, and to namespaces that are not listed", "guard"},
 		{nil, 7, "7 writes to namespaces that are not listed", "guard"},
 	} {
-		s := &Snapshot{Link: "dr", Guard: &Guard{Mode: "alarm", Namespaces: tt.listed, More: tt.more}}
+		s := &Snapshot{Link: "dr", State: string(monitor.Failed)}
+		addGuard(s, &monitor.Snapshot{Guard: &guard.Status{Mode: guard.Alarm, State: guard.State{Touched: tt.listed, More: tt.more}}})
 		ready := foreignReady(s, &ReadinessLimits{})
 		if where := strings.TrimPrefix(ready.Value, "something else has written to "); tt.sentence != "" && !strings.HasSuffix(tt.sentence, where) {
 			t.Errorf("%+v: %+v", tt, ready)
