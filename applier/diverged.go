@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -104,14 +106,16 @@ func (s sums) write(ctx context.Context, a *Applier, c mongo.Caller, writer stri
 	return metadata.Run(ctx, c, metadata.Update(a.cfg.MetaDB, metadata.Diverged, statements...), -1)
 }
 
-// keepDiverged records divergences in a transaction of the lane.
-func (w *writer) keepDiverged(ctx context.Context, txn mongo.Caller, list []*DivergenceError) error {
+// keepDiverged records divergences in a transaction of the lane. Once, if not zero, is the transaction's id.
+func (w *writer) keepDiverged(ctx context.Context, txn mongo.Caller, list []*DivergenceError, once bson.ObjectID) error {
 	if len(list) == 0 {
 		return nil
 	}
 	of := sums{}
 	for _, e := range list {
-		of.add(e.diverged())
+		d := e.diverged()
+		d.Once = once
+		of.add(d)
 	}
 	return of.write(ctx, w.Applier, txn, w.name)
 }
@@ -122,14 +126,19 @@ func (w *writer) keepMet(ctx context.Context, list ...*DivergenceError) error {
 	if len(list) == 0 {
 		return nil
 	}
-	keep := func(ctx context.Context) error {
-		return w.link.Within(ctx, func(txn mongo.Caller) error { return w.keepDiverged(ctx, txn, list) })
-	}
-	err := keep(ctx)
+	once := bson.NewObjectID()
+	err := w.link.Within(ctx, func(txn mongo.Caller) error { return w.keepDiverged(ctx, txn, list, once) })
 	if err != nil && ctx.Err() != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 		defer cancel()
-		err = keep(last)
+		err = w.link.Within(last, func(txn mongo.Caller) error {
+			// It may have been committed, and the reply was lost.
+			added, err := checkpoint.IsAdded(last, txn, w.cfg.MetaDB, w.cfg.Link, w.name, list[0].source.Series(), once)
+			if added || err != nil {
+				return err
+			}
+			return w.keepDiverged(last, txn, list, once)
+		})
 	}
 	for _, d := range list {
 		w.diverged(d)

@@ -186,6 +186,75 @@ func TestDivergedAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestDivergedUnknownCommit: an operation is counted once where the attempt ends while the transaction of its record commits.
+func TestDivergedUnknownCommit(t *testing.T) {
+	r := prepared(t, 4, doc(1, 0))
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "system.js"}})
+	a := r.live(t, reports)
+	crash := errors.New("crash")
+	var number, lost atomic.Int64
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+		txn, _ := cmd.Body.Lookup("txnNumber").Int64OK()
+		if simcaller.Name(cmd) == "update" && cmd.Body.Lookup("update").StringValue() == metadata.Diverged {
+			number.CompareAndSwap(0, txn)
+		}
+		if simcaller.Name(cmd) != "commitTransaction" || txn != number.Load() {
+			return nil, false
+		}
+		lost.Add(1)
+		a.stop(crash)
+		return &mongo.LostError{Err: crash}, true
+	})
+	l := newLog(t)
+	l.add(setOp("db.system.js", 7, 5))
+	a.send(l, start)
+	if err := a.ended(); !errors.Is(err, crash) {
+		t.Fatal(err)
+	}
+	r.target.intercept(nil)
+	r.apply(t, l.batches(), reports)
+	if is := r.recorded(t); is != "db.system.js 1" || lost.Load() == 0 {
+		t.Errorf("recorded %q, and %d replies to commits were lost", is, lost.Load())
+	}
+}
+
+// TestDivergedBeforeTheBarrier: an operation without a collection is recorded before a transaction that follows in its batch, and goes to several
+// lanes, is applied: if the process is killed right after that, the next one does not meet the operation again.
+func TestDivergedBeforeTheBarrier(t *testing.T) {
+	r := prepared(t, 4, doc(1, 0))
+	l := newLog(t)
+	l.add(insertOp("db.none", doc(1, 1)))
+	l.add(l.transactionOp(insertOp("db.a", doc(2, 1)), insertOp("db.a", doc(3, 1)), insertOp("db.a", doc(4, 1)), insertOp("db.a", doc(5, 1))))
+	a := r.live(t, reports)
+	kill := errors.New("killed")
+	var number atomic.Int64
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+		txn, _ := cmd.Body.Lookup("txnNumber").Int64OK()
+		switch simcaller.Name(cmd) {
+		case "insert", "bulkWrite":
+			number.Store(txn)
+		case "commitTransaction":
+			if txn == number.Load() {
+				a.stop(kill)
+				return &mongo.LostError{Err: kill}, true
+			}
+		}
+		return nil, false
+	})
+	a.send(l, start)
+	if err := a.ended(); !errors.Is(err, kill) {
+		t.Fatal(err)
+	}
+	r.target.intercept(nil)
+	if n := len(r.target.documents(t, "db.a")); n != 5 {
+		t.Fatalf("%d documents: the transaction was not applied before the process was killed", n)
+	}
+	r.apply(t, l.batches(), reports)
+	if is := r.recorded(t); is != "db.none 1" {
+		t.Errorf("recorded %q", is)
+	}
+}
+
 // TestDivergedBeforeTheWatermark: an operation without a collection is recorded before the watermark passes it.
 func TestDivergedBeforeTheWatermark(t *testing.T) {
 	r := prepared(t, 4, doc(1, 0))

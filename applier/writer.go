@@ -304,7 +304,7 @@ func (w *writer) oneByOne(ctx context.Context, txn *mongo.Txn, s span, t *tally)
 			return err
 		}
 	}
-	return w.keepDiverged(ctx, txn, t.diverged)
+	return w.keepDiverged(ctx, txn, t.diverged, bson.NilObjectID)
 }
 
 // move moves the lane, and verifies the positions of the others.

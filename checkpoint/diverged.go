@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ import (
 // Diverged are the operations on one collection that met what they cannot have met at the source, and after which
 // the link has continued: the collection may differ from the source's since.
 //
-//	{_id: LINK/WRITER/SOURCE, of, ns, source, ops, first, last, op, since, until, what, renamed}
+//	{_id: LINK/WRITER/SOURCE, of, ns, source, ops, first, last, op, since, until, what, renamed, once}
 //
 // There is one document for each writer, so that writers do not wait for each other. It is written in the
 // transaction that moves the writer past the operations, or before the checkpoint can pass them.
@@ -38,6 +39,8 @@ type Diverged struct {
 	Since, Until time.Time
 	// What describes what the newest of them met.
 	What string
+	// Once, if not zero, identifies the transaction that adds the operations, for IsAdded.
+	Once bson.ObjectID
 }
 
 // Add adds operations on the same collection that were met later.
@@ -68,6 +71,7 @@ const (
 	divergedLast   = "last"
 	// divergedRenamed is the entry of the rename that has given the document its names.
 	divergedRenamed = "renamed"
+	divergedOnce    = "once"
 )
 
 func divergedID(link, writer string, source oplog.Namespace) string {
@@ -87,6 +91,9 @@ func (d *Diverged) Statement(link, of, writer string) metadata.Statement {
 			}
 			dst = bsoncore.AppendStringElement(dst, "ns", string(d.NS))
 			dst = bsoncore.AppendStringElement(dst, divergedSource, string(d.Source))
+			if !d.Once.IsZero() {
+				dst = bsoncore.AppendObjectIDElement(dst, divergedOnce, d.Once)
+			}
 			dst = bsoncore.AppendInt64Element(dst, "op", d.Op)
 			return bsoncore.AppendStringElement(dst, "what", d.What)
 		})
@@ -98,6 +105,15 @@ func (d *Diverged) Statement(link, of, writer string) metadata.Statement {
 			return bsoncore.AppendDateTimeElement(stamp(dst, divergedLast, d.Last), "until", d.Until.UnixMilli())
 		})
 	}}
+}
+
+// IsAdded reports, in a transaction, whether an earlier one, whose outcome is not known, has added to the operations on a collection that a
+// writer of a link has met. That writer must not have added others since.
+func IsAdded(ctx context.Context, txn mongo.Caller, db, link, writer string, source oplog.Namespace, once bson.ObjectID) (bool, error) {
+	doc, err := metadata.FindOne(ctx, txn, db, metadata.Diverged, func(dst []byte) []byte {
+		return bsoncore.AppendObjectIDElement(metadata.ByID(divergedID(link, writer, source))(dst), divergedOnce, once)
+	}, "_id")
+	return doc != nil, err
 }
 
 // readDiverged reads a document. One that is damaged counts as one operation whose time is not known: no comparison is later.
@@ -187,12 +203,34 @@ func DivergedBy(ctx context.Context, target mongo.Caller, db, link, writer strin
 	return of, all, err
 }
 
-// ForgetDiverged returns the command that forgets the divergences of a collection up to an entry.
-func ForgetDiverged(db, link string, source oplog.Namespace, upTo bson.Timestamp) mongo.Command {
-	return metadata.Delete(db, metadata.Diverged, func(dst []byte) []byte {
-		dst = bsoncore.AppendStringElement(metadata.Below(link)(dst), divergedSource, string(source))
-		return metadata.AppendDoc(dst, divergedLast, func(dst []byte) []byte { return bsoncore.AppendTimestampElement(dst, "$lte", upTo.T, upTo.I) })
-	})
+// ForgetDiverged returns the commands that forget divergences, each up to its Last: one that was met since stays.
+func ForgetDiverged(db, link string, settled []Diverged) iter.Seq[mongo.Command] {
+	return func(yield func(mongo.Command) bool) {
+		for statements := range metadata.Chunks(forgotten(link, settled)) {
+			if !yield(metadata.Write(db, "delete", metadata.Diverged, "deletes", statements...)) {
+				return
+			}
+		}
+	}
+}
+
+// forgotten returns the statements of ForgetDiverged.
+func forgotten(link string, settled []Diverged) iter.Seq[bson.Raw] {
+	return func(yield func(bson.Raw) bool) {
+		for i := range settled {
+			d := &settled[i]
+			statement := metadata.Document(func(dst []byte) []byte {
+				dst = metadata.AppendDoc(dst, "q", func(dst []byte) []byte {
+					dst = bsoncore.AppendStringElement(metadata.Below(link)(dst), divergedSource, string(d.Source))
+					return metadata.AppendDoc(dst, divergedLast, func(dst []byte) []byte { return bsoncore.AppendTimestampElement(dst, "$lte", d.Last.T, d.Last.I) })
+				})
+				return bsoncore.AppendInt32Element(dst, "limit", 0)
+			})
+			if !yield(statement) {
+				return
+			}
+		}
+	}
 }
 
 // DropDiverged forgets, in a transaction, the divergences of collections that are dropped, or have been copied again.

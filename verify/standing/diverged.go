@@ -35,8 +35,8 @@ func (s *Standing) diverged(docs map[oplog.Namespace]*document, changed *since) 
 
 // ForgetDiverged forgets the divergences that a Standing calls settled. One that was met since stays.
 func (s *Store) ForgetDiverged(ctx context.Context, settled []checkpoint.Diverged) error {
-	for i := range settled {
-		if err := s.write(ctx, checkpoint.ForgetDiverged(s.DB, s.Link, settled[i].Source, settled[i].Last)); err != nil {
+	for cmd := range checkpoint.ForgetDiverged(s.DB, s.Link, settled) {
+		if err := s.write(ctx, cmd); err != nil {
 			return err
 		}
 	}

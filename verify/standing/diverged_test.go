@@ -1,6 +1,7 @@
 package standing
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -148,6 +150,44 @@ func TestDivergedLater(t *testing.T) {
 	s.diverge("d.a", "7", 100)
 	must.Succeed(t, s.ForgetDiverged(t.Context(), st.Settled))
 	s.diverges("met again", "d.a 2")
+}
+
+// deletes counts the delete commands that the target gets.
+type deletes struct {
+	mongo.Caller
+	n int
+}
+
+// Call implements mongo.Caller.
+func (d *deletes) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if cmd.Body.Index(0).Key() == "delete" {
+		d.n++
+	}
+	return d.Caller.Call(ctx, cmd)
+}
+
+// TestManyDiverged: the divergences of many collections that a comparison settles are forgotten with few commands.
+func TestManyDiverged(t *testing.T) {
+	t.Parallel()
+	s := newBook(t)
+	const most = metadata.ChunkDocs
+	settled := make([]checkpoint.Diverged, most+1)
+	statements := make([]metadata.Statement, len(settled))
+	for i := range settled {
+		ns := oplog.Namespace(fmt.Sprintf("d.c%04d", i))
+		settled[i] = checkpoint.Diverged{NS: ns, Source: ns, Ops: 1, First: bson.Timestamp{T: 90}, Last: bson.Timestamp{T: 90}}
+		statements[i] = settled[i].Statement(s.Link, "", "0")
+	}
+	must.Succeed(t, s.write(t.Context(), metadata.Update(s.DB, metadata.Diverged, statements...)))
+	settled[7].Last.T = 89 // one was met since
+	counts := &deletes{Caller: s.Target}
+	store := *s.Store
+	store.Target = counts
+	must.Succeed(t, store.ForgetDiverged(t.Context(), settled))
+	left := must.Get(checkpoint.ReadDiverged(t.Context(), s.Target, s.DB, s.Link))(t)
+	if len(left) != 1 || left[0].Source != "d.c0007" || counts.n != 2 {
+		t.Errorf("%d commands left %+v", counts.n, left)
+	}
 }
 
 // TestDamagedDiverged: a record that cannot be read is open.
