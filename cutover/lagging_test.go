@@ -104,12 +104,12 @@ func TestElectedKnowsOfBlockLater(t *testing.T) {
 	m.isDone("the primary was elected")
 }
 
-// unheard is a target that has an election once the change of a record is executed: the reply is lost, and the next read of the record
+// lostReply is a target that has an election once the change of a record is executed: the reply is lost, and the next read of the record
 // returns an older one.
-type unheard struct{ *elected }
+type lostReply struct{ *elected }
 
 // Call implements mongo.Caller.
-func (u unheard) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+func (u lostReply) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	reply, err := u.elected.Call(ctx, cmd)
 	first := cmd.Body.Index(0)
 	if coll, _ := first.Value().StringValueOK(); err == nil && (first.Key() == "update" || first.Key() == "insert") && coll == u.coll && u.lose.CompareAndSwap(true, false) {
@@ -122,7 +122,7 @@ func (u unheard) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 // TestStoredUnheard: a change of the record whose reply is lost in an election is not taken for that of another process.
 func TestStoredUnheard(t *testing.T) {
 	t.Parallel()
-	target := unheard{&elected{Caller: open(t, "7.0"), coll: "cutovers"}}
+	target := lostReply{&elected{Caller: open(t, "7.0"), coll: "cutovers"}}
 	records := &record.Store{Target: target, DB: "replicator"}
 	var was *record.Record
 	for i, name := range []string{"begun", "changed", "changed again"} {
