@@ -119,8 +119,8 @@ func (u lostReply) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	return reply, err
 }
 
-// TestStoredUnheard: a change of the record whose reply is lost in an election is not taken for that of another process.
-func TestStoredUnheard(t *testing.T) {
+// TestStoredReplyLost: a change of the record whose reply is lost in an election is not taken for that of another process.
+func TestStoredReplyLost(t *testing.T) {
 	t.Parallel()
 	target := lostReply{&elected{Caller: open(t, "7.0"), coll: "cutovers"}}
 	records := &record.Store{Target: target, DB: "replicator"}
