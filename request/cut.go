@@ -22,10 +22,17 @@ const (
 	cutWait = time.Minute
 	// cutPoll is the mean time between two looks for a cut that was asked for.
 	cutPoll = 50 * time.Millisecond
+	// cutUnheard is how long no process may have begun a cut that was asked for without that being said: one that leads
+	// reads requests every second.
+	cutUnheard = 5 * time.Second
 )
 
-// ErrNoCut is wrapped by the error of a cut that was asked for and is not made.
-var ErrNoCut = errors.New("no consistent cut")
+var (
+	// ErrNoCut is wrapped by the error of a cut that was asked for and is not made.
+	ErrNoCut = errors.New("no consistent cut")
+	// ErrNotBegun is wrapped, too, if no process has begun to make it.
+	ErrNotBegun = errors.New("not begun: no process runs the link, or an earlier release does")
+)
 
 // CutArgs are the arguments of Cut.
 type CutArgs struct {
@@ -49,7 +56,7 @@ func (r *Record) Within() (time.Duration, error) {
 // NextCut asks for a consistent cut that is made after the call has begun, and waits until it
 // is majority-committed on the target. By and why are those of an Ask. within is how long it
 // waits, up to MostCutWait. said, if not nil, is called with the reason why there is no cut yet,
-// whenever that changes.
+// whenever that changes, and once if no process has begun to make one for a while.
 //
 // An error that wraps ErrNoCut says why there is none: no process runs the link, it is paused, or it
 // makes a copy, for example. It wraps a *checkpoint.OverError if the link has ended. The link is not affected.
@@ -63,20 +70,26 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 	// An earlier outcome of the same command must not answer this one, so the time is that
 	// after the request is majority-committed.
 	r, after, err := s.askForCut(limited, Ask{Kind: Cut, By: by, Why: why, Args: args})
-	for err == nil {
+	for asked := time.Now(); err == nil; {
 		var made *checkpoint.Cut
 		made, r, err = s.lookForCut(limited, r, after, said)
-		if made != nil {
+		switch {
+		case made != nil:
 			return *made, nil
+		case said != nil && r.Outcome == "" && !asked.IsZero() && time.Since(asked) > cutUnheard:
+			said("the request is " + ErrNotBegun.Error())
+			asked = time.Time{}
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case limited.Err() != nil && r.ID == "":
-		err = fmt.Errorf("%w: waited %s, and the target has not taken the request: %w", ErrNoCut, within, err)
+		err = fmt.Errorf("%w: waited %s, and the target has not taken the request: %w", ErrNoCut, within.Round(time.Millisecond), err)
+	case limited.Err() != nil && r.Outcome == "":
+		err = fmt.Errorf("%w: waited %s, and the request is %w", ErrNoCut, within.Round(time.Millisecond), ErrNotBegun)
 	case limited.Err() != nil:
-		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within, cmp.Or(r.Outcome, "not begun: no process runs the link, or an earlier release does"))
+		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within.Round(time.Millisecond), r.Outcome)
 	}
 	return checkpoint.Cut{}, s.wrap(err, "ask for a cut")
 }

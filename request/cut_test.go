@@ -139,9 +139,37 @@ func TestNoNextCut(t *testing.T) {
 	if len(must.Get(s.List(t.Context()))(t)) == 3 {
 		want = "waited 1s, and the target has not taken the request" // on a machine that is too slow
 	}
-	if !errors.Is(n.err, ErrNoCut) || !strings.Contains(n.err.Error(), want) {
+	if !errors.Is(n.err, ErrNoCut) || !strings.Contains(n.err.Error(), want) || errors.Is(n.err, ErrNotBegun) != strings.Contains(want, "begun") {
 		t.Errorf("%v, want %s", n.err, want)
 	}
+}
+
+// TestNextCutUnheard: whoever waits for a cut that no process begins to make is told so long before the wait is over, once.
+func TestNextCutUnheard(t *testing.T) {
+	t.Parallel()
+	l, h := create(t, newTarget(t))
+	s := New(l)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	n := nextCut(ctx, s, time.Minute)
+	r := asked(t, s, 1)
+	select {
+	case got := <-n.said:
+		if got != "the request is not begun: no process runs the link, or an earlier release does" {
+			t.Error(got)
+		}
+	case <-time.After(40 * time.Second):
+		t.Error("nothing is said")
+	case <-n.done:
+		t.Fatal(n.err)
+	}
+	must.Succeed(t, s.Answered(ctx, h, r.ID, Working, "the link is paused"))
+	if got := <-n.said; got != "the link is paused" {
+		t.Error(got)
+	}
+	enough := errors.New("enough")
+	cancel(enough)
+	n.ends(t)
+	must.Fail(t, n.err, enough)
 }
 
 // away is a target without a primary for some commands.

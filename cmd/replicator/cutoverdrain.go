@@ -83,7 +83,11 @@ func (c *cutoverCommand) undrained(ctx context.Context, err error) error {
 	case errors.Is(err, cutover.ErrThawed):
 		return &cli.Error{Err: what, Code: cli.ExitFailed, Hint: "The target may lack later writes, and the link continues. Stop all writes, then run the command again."}
 	case errors.Is(err, request.ErrNoCut), errors.Is(err, context.DeadlineExceeded):
-		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitFailed, Hint: unblockHint}
+		hint := unblockHint
+		if errors.Is(err, request.ErrNotBegun) {
+			hint = "Start a process that runs the link first, replicator run --link " + c.Link + " …. " + hint
+		}
+		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitFailed, Hint: hint}
 	}
 	return cli.Stopped(ctx, linkError{what})
 }

@@ -47,6 +47,24 @@ func TestDrainedWithoutCut(t *testing.T) {
 	}
 }
 
+// TestDrainedWithoutProcess: a drain that no process has begun with says to start one before it is resumed: it would wait in vain again,
+// and applications cannot write meanwhile.
+func TestDrainedWithoutProcess(t *testing.T) {
+	t.Parallel()
+	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
+	r := &record.Record{Link: "dr", State: record.Running, Options: record.Options{Freeze: record.Block}}
+	r.End(record.Freeze, "writes of users are blocked", time.Now())
+	err := fmt.Errorf("%w: waited 1m0s, and the request is %w", request.ErrNoCut, request.ErrNotBegun)
+	const start = "Start a process that runs the link first, replicator run --link dr …"
+	code, hint := explain(c.unmoved(t.Context(), r, &cutover.StepError{Step: record.Drain, Err: err}))
+	if want := start + "; then replicator cutover --resume --link dr … goes on; "; code != cli.ExitFailed || !strings.Contains(hint, want) {
+		t.Errorf("code %d, hint %s, want %s", code, hint, want)
+	}
+	if _, hint := explain(c.undrained(t.Context(), err)); !strings.HasPrefix(hint, start) || !strings.HasSuffix(hint, unblockHint) {
+		t.Errorf("--drain: %s", hint)
+	}
+}
+
 // TestCancelledTooLate: a cutover that cannot be cancelled any more is not said to be one that --cancel takes back, also if its
 // process was killed before it recorded that the link has ended.
 func TestCancelledTooLate(t *testing.T) {

@@ -187,7 +187,7 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		code, hint = cli.ExitFailed, "Without a way back: cancel it, and begin again with --reverse=none. "
 	case is[*ddl.RefusedError](err), errors.Is(err, cutover.ErrWritten), errors.Is(err, cutover.ErrThawed), errors.Is(err, cutover.ErrUnderWay), errors.Is(err, cutover.ErrBusy), errors.Is(err, request.ErrNoCut), errors.Is(err, errDiffer), is[unverified](err):
 		code = cli.ExitFailed
-		hint = c.violatedHint(r, err)
+		hint = c.firstHint(r, err)
 	case ctx.Err() == nil && !r.Open():
 		return cli.Stopped(ctx, linkError{what})
 	}
@@ -211,9 +211,12 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 	return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: code, Hint: hint + next}
 }
 
-// violatedHint says what to do about documents that violate an index, empty if none do.
-func (c *cutoverCommand) violatedHint(r *record.Record, err error) (hint string) {
-	if !is[ddl.RefusedErrors](err) {
+// firstHint says what to do first about a link that no process runs, or documents that violate an index; empty for nothing.
+func (c *cutoverCommand) firstHint(r *record.Record, err error) (hint string) {
+	switch {
+	case errors.Is(err, request.ErrNotBegun):
+		return "Start a process that runs the link first, replicator run --link " + c.Link + " …; then "
+	case !is[ddl.RefusedErrors](err):
 		return ""
 	}
 	if c.Violations == "" {
