@@ -213,7 +213,8 @@ func (c *cutoverCommand) ofLink(ctx context.Context, store *checkpoint.Store, st
 		}
 		if err == nil {
 			report.From = "process"
-			return s.Readiness(limits).Preconditions, nil
+			err := c.readVerified(ctx, store, &s)
+			return s.Readiness(limits).Preconditions, err
 		}
 		m.Unasked = err.Error()
 	case last.Holder != "" && last.Grant.ID.IsZero():
@@ -229,6 +230,22 @@ func (c *cutoverCommand) ofLink(ctx context.Context, store *checkpoint.Store, st
 		return nil, err
 	}
 	return m.Preconditions(limits), nil
+}
+
+// readVerified reads what was compared, and what has diverged, from the metadata, which the process has read up to a minute ago:
+// an operator has compared both sides, or copied a collection again, just before.
+func (c *cutoverCommand) readVerified(ctx context.Context, store *checkpoint.Store, s *status.Snapshot) error {
+	if s.Verified == nil { // the process has not read it yet
+		return nil
+	}
+	st, err := standing.Read(ctx, store.Target(), c.MetadataDB, c.Link)
+	if err != nil {
+		return err
+	}
+	was := s.Verified
+	s.Verified, s.Diverged = status.NewVerified(&st, time.Now()), status.NewDiverged(st.Diverged)
+	s.Verified.Continuous, s.Verified.Budget, s.Verified.Waiting = was.Continuous, was.Budget, was.Waiting
+	return nil
 }
 
 // databasesOf returns the databases of the target with deferred options, sorted.

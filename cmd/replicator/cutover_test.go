@@ -122,6 +122,24 @@ func TestCutoverDryRun(t *testing.T) {
 	}
 }
 
+// TestCutoverReadsVerified: a comparison that has just ended counts, although the process that leads reads its result seconds later: the
+// command is what an operator runs next, and would be told to compare everything once more.
+func TestCutoverReadsVerified(t *testing.T) {
+	c := startCutoverLink(t)
+	c.check(map[string]status.Standing{"verified": status.Unmet})
+	said(t, cli.ExitOK, "equal: 0 differences", nil, "verify", "--link=test", "--source="+c.source.URI(), "--target="+c.target.URI())
+	_, stdout, stderr := invoke(t, nil, c.args...)
+	var r cutover.Report
+	must.Succeed(t, json.Unmarshal([]byte(stdout), &r))
+	for _, p := range r.Preconditions {
+		if p.Name == "verified" && p.Standing != status.Met || r.From != "process" {
+			t.Errorf("asked the %s: %+v %s", r.From, p, stderr)
+		}
+	}
+	c.kill(failure.ErrStopped)
+	c.end()
+}
+
 // TestCutoverDrain: a link is drained once writes are blocked, or the operator says that they are
 // stopped; the target then has everything. A failure names how to unblock the source.
 func TestCutoverDrain(t *testing.T) {
