@@ -10,6 +10,8 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/status"
 )
 
@@ -28,9 +30,13 @@ type Violation struct {
 // Indexes checks whether the deferred options of indexes can be restored, as of a consistent cut
 // of the link: without one, writers that are ahead of each other may have duplicates that the
 // source never had. cut is nil if there is none. An index that cannot be checked makes the
-// precondition unknown, with the reason; the error is the cause of ctx.
-func Indexes(ctx context.Context, target mongo.Caller, specs ddl.Specs, cut *checkpoint.Cut, now time.Time) (status.Precondition, []Violation, error) {
-	c := &indexChecks{cut: cut, violations: []Violation{}}
+// precondition unknown, with the reason; the error is the cause of ctx. newest, if not nil, returns the link's newest cut: the next
+// indexes are checked as of that one once the target has no history of the last one any more.
+func Indexes(ctx context.Context, target mongo.Caller, specs ddl.Specs, cut *checkpoint.Cut, newest func(context.Context) (*checkpoint.Cut, error), now time.Time) (status.Precondition, []Violation, error) {
+	c := &indexChecks{cut: cut, newest: newest, violations: []Violation{}}
+	if cut != nil {
+		c.at = cut.At
+	}
 	for i := range specs {
 		c.one(ctx, target, &specs[i])
 		if ctx.Err() != nil {
@@ -42,7 +48,12 @@ func Indexes(ctx context.Context, target mongo.Caller, specs ddl.Specs, cut *che
 
 // indexChecks are the checks so far.
 type indexChecks struct {
-	cut *checkpoint.Cut
+	cut    *checkpoint.Cut
+	newest func(context.Context) (*checkpoint.Cut, error)
+	// at is when the oldest of the cuts was made as of which an index was checked.
+	at time.Time
+	// checked are the unique indexes that were.
+	checked int
 	// indexes and collections have deferred options; unique and absent are among the indexes.
 	indexes, collections, unique, absent int
 
@@ -75,6 +86,12 @@ func (c *indexChecks) one(ctx context.Context, target mongo.Caller, spec *ddl.De
 		return
 	}
 	found, err := violations(ctx, target, spec, c.cut.Target)
+	if servererr.IsSnapshotTooOld(err) && c.renew(ctx) {
+		found, err = violations(ctx, target, spec, c.cut.Target)
+	}
+	if err == nil {
+		c.checked++
+	}
 	switch {
 	case err != nil:
 		c.unchecked = append(c.unchecked, name+": "+err.Error())
@@ -82,6 +99,21 @@ func (c *indexChecks) one(ctx context.Context, target mongo.Caller, spec *ddl.De
 		c.violated = append(c.violated, name)
 		c.violations = append(c.violations, found...)
 	}
+}
+
+// renew takes a newer cut, if there is one.
+func (c *indexChecks) renew(ctx context.Context) bool {
+	if c.newest == nil {
+		return false
+	}
+	cut, err := c.newest(ctx)
+	if err != nil || cut == nil || oplog.CompareTimestamps(cut.Target, c.cut.Target) <= 0 {
+		return false // the target's answer says why the index is not checked
+	}
+	if c.cut = cut; c.checked == 0 {
+		c.at = cut.At
+	}
+	return true
 }
 
 // precondition sums the checks up.
@@ -92,7 +124,7 @@ func (c *indexChecks) precondition(now time.Time) status.Precondition {
 		has += fmt.Sprintf(", %d of the indexes have to be built", c.absent)
 	}
 	if c.unique > 0 && c.cut != nil {
-		age := max(0, now.Sub(c.cut.At)).Seconds()
+		age := max(0, now.Sub(c.at)).Seconds()
 		p.AgeSeconds = &age
 	}
 	switch {

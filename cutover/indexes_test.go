@@ -61,7 +61,7 @@ func unique(t *testing.T, name, rest string) ddl.DeferredSpec {
 // judge checks deferred indexes at a cut.
 func judge(t *testing.T, c mongo.Caller, cut *checkpoint.Cut, specs ...ddl.DeferredSpec) (status.Precondition, []cutover.Violation) {
 	t.Helper()
-	p, found, err := cutover.Indexes(t.Context(), c, specs, cut, time.Unix(1003, 0))
+	p, found, err := cutover.Indexes(t.Context(), c, specs, cut, nil, time.Unix(1003, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +167,63 @@ func TestIndexesWithoutCut(t *testing.T) {
 	why := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if _, _, err := cutover.Indexes(ctx, c, []ddl.DeferredSpec{unique(t, "u", `"key":{"a":1}`)}, cut, time.Now()); !errors.Is(err, why) {
+	if _, _, err := cutover.Indexes(ctx, c, []ddl.DeferredSpec{unique(t, "u", `"key":{"a":1}`)}, cut, nil, time.Now()); !errors.Is(err, why) {
 		t.Errorf("after its context: %v", err)
+	}
+}
+
+// forgetful is a target that has no history of some times.
+type forgetful struct {
+	mongo.Caller
+	gone func(bson.Timestamp) bool
+}
+
+// Call implements mongo.Caller.
+func (f forgetful) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if sec, inc, is := cmd.Body.Lookup("readConcern", "atClusterTime").TimestampOK(); is && f.gone(bson.Timestamp{T: sec, I: inc}) {
+		return nil, servererr.New(servererr.SnapshotTooOld, "planted")
+	}
+	return f.Caller.Call(ctx, cmd)
+}
+
+// TestIndexesAtLaterCuts: an index is checked as of the link's newest cut if the target has no history of the one before any more, as when the
+// check of the indexes before it took longer than that lasts; the age is that of the oldest cut as of which one was checked.
+func TestIndexesAtLaterCuts(t *testing.T) {
+	t.Parallel()
+	c := target(t)
+	must.Get(call(t, c, `{"insert":"c","documents":[{"_id":1,"a":1},{"_id":2,"a":2,"b":1},{"_id":3,"b":1}]}`))(t)
+	first := cutNow(t, c)
+	second := cutNow(t, c)
+	second.At = first.At.Add(2 * time.Second)
+	specs := []ddl.DeferredSpec{unique(t, "u", `"key":{"a":1},"sparse":true`), unique(t, "v", `"key":{"b":1},"sparse":true`)}
+	for name, tt := range map[string]struct {
+		goneAfter   int // reads as of the first cut that are answered
+		newest      *checkpoint.Cut
+		want        status.Standing
+		value       string
+		age         float64
+		asked, here int
+	}{
+		"from the beginning": {0, second, status.Unmet, "documents have the same key in the unique v of db.c", 1, 1, 1},
+		"from the second on": {1, second, status.Unmet, "documents have the same key in the unique v of db.c", 3, 1, 1},
+		"no later one":       {1, first, status.NotKnown, "1 of 2 unique indexes are not checked: v of db.c: ", 3, 1, 0},
+		"none":               {0, nil, status.NotKnown, "2 of 2 unique indexes are not checked: u of db.c: ", 3, 2, 0},
+	} {
+		answered, asked := 0, 0
+		target := forgetful{c, func(at bson.Timestamp) bool {
+			if at != first.Target || answered < tt.goneAfter {
+				answered++
+				return false
+			}
+			return true
+		}}
+		p, found, err := cutover.Indexes(t.Context(), target, specs, first, func(context.Context) (*checkpoint.Cut, error) {
+			asked++
+			return tt.newest, nil
+		}, time.Unix(1003, 0))
+		if err != nil || p.Standing != tt.want || !strings.Contains(p.Value, tt.value) || p.AgeSeconds == nil || *p.AgeSeconds != tt.age || asked != tt.asked || len(found) != tt.here {
+			t.Errorf("%s: %+v, %v, %v, asked for a cut %d times", name, p, found, err, asked)
+		}
 	}
 }
 

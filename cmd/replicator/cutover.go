@@ -173,11 +173,15 @@ func (c *cutoverCommand) report(ctx context.Context, out cli.Output, source *dri
 	}
 	indexes := status.Precondition{Name: cutover.DeferredIndexes, Standing: status.NotKnown, Value: fmt.Sprintf("not checked: %d deferred options", len(specs))}
 	if !slices.Contains(c.Waive, cutover.DeferredIndexes) {
-		var newest *checkpoint.Cut
-		if len(cuts) > 0 {
-			newest = &cuts[0]
+		newest := newestOf(cuts)
+		again := func(ctx context.Context) (*checkpoint.Cut, error) {
+			cuts, err := store.Cuts(ctx)
+			if err == nil {
+				newest = newestOf(cuts)
+			}
+			return newest, err
 		}
-		if indexes, report.Violations, err = cutover.Indexes(ctx, target, specs, newest, time.Now()); err != nil {
+		if indexes, report.Violations, err = cutover.Indexes(ctx, target, specs, newest, again, time.Now()); err != nil {
 			return nil, err
 		}
 		if len(report.Violations) > 0 {
@@ -192,6 +196,14 @@ func (c *cutoverCommand) report(ctx context.Context, out cli.Output, source *dri
 	}
 	report.Sum(append(list, indexes), waived)
 	return report, nil
+}
+
+// newestOf returns the first of a link's cuts, nil for none.
+func newestOf(cuts []checkpoint.Cut) *checkpoint.Cut {
+	if len(cuts) == 0 {
+		return nil
+	}
+	return &cuts[0]
 }
 
 // ofLink returns the preconditions that the process knows which leads, or, where it cannot be
