@@ -36,6 +36,7 @@ func figures(s *status.Snapshot) []string {
 	if v := s.Verified; v != nil {
 		add("verified", verifiedText(v)...)
 	}
+	add("lacking", lackingNames(s)...)
 	add("set", whatIsSet(s.Control)...)
 	for _, n := range busiest(s.Namespaces) {
 		deferred := ""
@@ -49,6 +50,27 @@ func figures(s *status.Snapshot) []string {
 		add("namespace "+n.Namespace, phase, rateText(n.OpsPerSecond, "operations"), bytesText(n.LogBytesPerSecond), deferred)
 	}
 	return lines
+}
+
+// lackingNames counts what the target lacks of the source's views and indexes, and names the first ones.
+func lackingNames(s *status.Snapshot) (parts []string) {
+	const shown = 3
+	add := func(n int, kind string, name func(i int) string) {
+		if n == 0 {
+			return
+		}
+		text := fmt.Sprintf("%d %s (", n, kind)
+		for i := range min(n, shown) {
+			text += name(i) + "; "
+		}
+		if n > shown {
+			text += fmt.Sprintf("and %d more, which replicator links names", n-shown)
+		}
+		parts = append(parts, strings.TrimSuffix(text, "; ")+")")
+	}
+	add(len(s.LackingViews), "views", func(i int) string { return s.LackingViews[i].Namespace })
+	add(len(s.LackingIndexes), "indexes", func(i int) string { return s.LackingIndexes[i].Name + " of " + s.LackingIndexes[i].Namespace })
+	return parts
 }
 
 // verifiedText says as of when everything was compared, and what differs.

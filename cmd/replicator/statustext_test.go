@@ -16,10 +16,14 @@ func TestStatusFigures(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := status.Snapshot{
 		LagSeconds: f(0), AgeOfOldestUnappliedSeconds: f(3723.4),
-		Latency:    status.Latency{P50Seconds: f(0.0071), P95Seconds: f(0.25), P99Seconds: f(2.04)},
-		Rates:      status.Rates{InsertsPerSecond: f(10), UpdatesPerSecond: f(2.4), DeletesPerSecond: f(0), BytesPerSecond: f(3 << 20)},
-		Bottleneck: &status.Bottleneck{Why: "the target: the 16 writers wait for it 80 % of the time"},
-		Cut:        &status.Cut{AgeSeconds: 12.34},
+		Latency:      status.Latency{P50Seconds: f(0.0071), P95Seconds: f(0.25), P99Seconds: f(2.04)},
+		Rates:        status.Rates{InsertsPerSecond: f(10), UpdatesPerSecond: f(2.4), DeletesPerSecond: f(0), BytesPerSecond: f(3 << 20)},
+		Bottleneck:   &status.Bottleneck{Why: "the target: the 16 writers wait for it 80 % of the time"},
+		Cut:          &status.Cut{AgeSeconds: 12.34},
+		LackingViews: []status.LackingView{{Namespace: "shop.v", Why: "its pipeline is invalid"}},
+		LackingIndexes: []status.LackingIndex{
+			{Namespace: "shop.a", Name: "x_1"}, {Namespace: "shop.b", Name: "y_1"}, {Namespace: "shop.b", Name: "z_1"}, {Namespace: "shop.c", Name: "x_1"},
+		},
 		Control: &status.Control{
 			Paused:   &status.Paused{Since: now, By: "me@vm"},
 			Throttle: status.Throttle{ApplyOpsPerSecond: &ops, Adaptive: true, Factor: 0.5}, LogLevel: &level,
@@ -38,6 +42,7 @@ func TestStatusFigures(t *testing.T) {
   rates: 10 inserts/s, 2 updates/s, 0 deletes/s, 3.0 MiB/s
   slowest: the target: the 16 writers wait for it 80 % of the time
   cut: 12.3 s old
+  lacking: 1 views (shop.v), 4 indexes (x_1 of shop.a; y_1 of shop.b; z_1 of shop.b; and 1 more, which replicator links names)
   set: paused since 2026-01-02 03:04:05 UTC by me@vm, applied operations at most 5000 per second, adaptive, 50 % of that now, log level debug
   namespace shop.\x1bmost: following, 9 operations/s, 2.0 KiB/s
   namespace shop.some: 1 operations/s, 2 indexes deferred until cutover
