@@ -244,7 +244,7 @@ func (c *cutoverCommand) ofLink(ctx context.Context, store *checkpoint.Store, st
 	return m.Preconditions(limits), nil
 }
 
-// readVerified reads what was compared, and what has diverged, from the metadata, which the process has read up to a minute ago:
+// readVerified reads the results of comparisons, and the divergences, from the metadata, which the process has read up to a minute ago:
 // an operator has compared both sides, or copied a collection again, just before.
 func (c *cutoverCommand) readVerified(ctx context.Context, store *checkpoint.Store, s *status.Snapshot) error {
 	if s.Verified == nil { // the process has not read it yet
