@@ -434,8 +434,11 @@ func (w *work) finish(ctx context.Context, ended *checkpoint.Over) error {
 	if w.committed {
 		at = now() // the write that ended the link was acknowledged just now
 	}
+	recorded := w.rec.Has(record.Commit) // by a process that was interrupted later
 	err := w.change(ctx, func(r *record.Record) {
-		r.End(record.Commit, "the link has ended", now())
+		if !recorded {
+			r.End(record.Commit, "the link has ended", now())
+		}
 		if r.DowntimeSeconds == 0 && !r.Frozen.IsZero() {
 			r.DowntimeSeconds = max(0, at.Sub(r.Frozen)).Seconds()
 		}
@@ -443,7 +446,9 @@ func (w *work) finish(ctx context.Context, ended *checkpoint.Over) error {
 	if err != nil {
 		return &StepError{record.Commit, err}
 	}
-	w.tell()
+	if !recorded {
+		w.tell()
+	}
 	gone, err := w.goneBack(ctx)
 	if err != nil {
 		return &StepError{record.Expire, err}
@@ -464,35 +469,4 @@ func (w *work) finish(ctx context.Context, ended *checkpoint.Over) error {
 		return err
 	}
 	return w.change(ctx, func(r *record.Record) { r.State, r.Ended = record.Done, now() })
-}
-
-// over returns the end of the link, nil if it continues.
-func (cfg *Config) over(ctx context.Context) (*checkpoint.Over, error) {
-	return cfg.readOver(ctx, (*checkpoint.Store).Over)
-}
-
-// mayBeOver returns how the link has ended, also if a majority of the target may not have that, or the primary does not know
-// that it has: one that was just elected may know of an older state only.
-func (cfg *Config) mayBeOver(ctx context.Context) (*checkpoint.Over, error) {
-	ended, err := cfg.over(ctx)
-	if err != nil || ended != nil {
-		return ended, err
-	}
-	return cfg.readOver(ctx, func(store *checkpoint.Store, ctx context.Context) (*checkpoint.Over, error) {
-		st, _, err := store.Newest(ctx)
-		return st.Over, err
-	})
-}
-
-// readOver reads how the link has ended, again and again while the target fails over.
-func (cfg *Config) readOver(ctx context.Context, read func(*checkpoint.Store, context.Context) (*checkpoint.Over, error)) (o *checkpoint.Over, err error) {
-	store, err := checkpoint.New(checkpoint.Config{Target: cfg.Target, DB: cfg.MetaDB, Link: cfg.Drain.Link})
-	if err != nil {
-		return nil, err
-	}
-	err = mongo.Retry{For: settleWithin, Again: passing}.Do(ctx, func() (err error) {
-		o, err = read(store, ctx)
-		return err
-	})
-	return o, err
 }

@@ -59,14 +59,14 @@ func lackingNames(s *status.Snapshot) (parts []string) {
 		if n == 0 {
 			return
 		}
-		text := fmt.Sprintf("%d %s (", n, kind)
+		var names []string
 		for i := range min(n, shown) {
-			text += name(i) + "; "
+			names = append(names, name(i))
 		}
 		if n > shown {
-			text += fmt.Sprintf("and %d more, which replicator links names", n-shown)
+			names = append(names, fmt.Sprintf("and %d more, which replicator links names", n-shown))
 		}
-		parts = append(parts, strings.TrimSuffix(text, "; ")+")")
+		parts = append(parts, fmt.Sprintf("%d %s (%s)", n, kind, strings.Join(names, "; ")))
 	}
 	add(len(s.LackingViews), "views", func(i int) string { return s.LackingViews[i].Namespace })
 	add(len(s.LackingIndexes), "indexes", func(i int) string { return s.LackingIndexes[i].Name + " of " + s.LackingIndexes[i].Namespace })
