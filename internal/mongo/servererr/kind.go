@@ -221,8 +221,15 @@ func ClassifyCommit(err error) Kind {
 // as UnknownError, "28: No space left on device" (wtRCToStatus in wiredtiger_util.cpp), as when a file is created.
 var diskFaults = []string{"28: No space left on device", "30: Read-only file system", "5: Input/output error"}
 
+// sorterFaults are the codes with which an index build, or a sort, ends that cannot open, write or flush its temporary file. Before
+// 6.1 a full disk is one of their reasons, and later OutOfDiskSpace (Sorter::File in sorter.cpp).
+var sorterFaults = []Code{16818, 16821, 5479100, 5642403}
+
 // isDiskFault reports whether the server's disk is at fault, not the command.
 func (e *Error) isDiskFault() bool {
+	if slices.Contains(sorterFaults, e.Code) {
+		return strings.Contains(e.Message, "No space left on device") || strings.Contains(e.Message, "Read-only file system")
+	}
 	return e.Code == UnknownError && slices.ContainsFunc(diskFaults, func(text string) bool { return strings.Contains(e.Message, text) })
 }
 

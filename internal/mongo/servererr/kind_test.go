@@ -76,6 +76,10 @@ func TestDiskFaults(t *testing.T) {
 		{servererr.UnknownError, "30: Read-only file system", servererr.Full},
 		{servererr.UnknownError, "5: Input/output error", servererr.Full},
 		{servererr.UnknownError, "-31803: WT_NOTFOUND: item not found", servererr.Isolate},
+		{16821, "error writing to file \"/data/db/_tmp/extsort-index.1-0\": errno:28 No space left on device", servererr.Full},
+		{5642403, "Error writing to file /data/db/_tmp/extsort-index.1-0: No space left on device", servererr.Full},
+		{16818, "Error opening file /data/db/_tmp/extsort-index.1-0: Read-only file system", servererr.Full},
+		{16818, "Error opening file /data/db/_tmp/extsort-index.1-0: No such file or directory", servererr.Isolate},
 		{servererr.BadValue, "the name 28: No space left on device", servererr.Isolate},
 	} {
 		err := servererr.New(tt.code, "%s", tt.text)
