@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -26,6 +27,9 @@ const (
 	// optionPreImages concerns change streams on the server alone. Servers from 6.2 on do not have it, and those before
 	// 6.0 do not have its successor.
 	optionPreImages, optionImages = "recordPreImages", "changeStreamPreAndPostImages"
+	// optionRecordIDs is about how servers since 8.3 store documents. Where its feature is off, servers since 8.0 refuse it
+	// (_performCollectionCreationChecks in create_collection.cpp).
+	optionRecordIDs = "recordIdsReplicated"
 	// optionIDIndex, if false, is of a collection that a server before 4.0 has made without an index on _id. Later
 	// ones keep such a collection, which may have got the index since, but make none (create_command.cpp).
 	optionIDIndex = "autoIndexId"
@@ -133,9 +137,9 @@ func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields
 
 // unknownOption returns the option that a command was refused for, if only one that not all servers have may be at fault.
 func unknownOption(options fields, err error) (name string, is bool) {
-	for _, name := range []string{optionPreImages, optionImages} {
+	for _, name := range []string{optionPreImages, optionImages, optionRecordIDs} {
 		if _, given := options.get(name); given {
-			return name, says(err, servererr.IsNotUnderstood)
+			return name, says(err, servererr.IsFeatureOff)
 		}
 	}
 	return "", false
@@ -207,6 +211,8 @@ func (s *step) collectionOptions(options fields, idIndex bson.Raw) fields {
 	send := options.without(optionTemp, optionExpire, "flags") // flags: the storage engine's before 4.2
 	if !send.truth("capped") {
 		send = send.without("capped", "size", "max")
+	} else if isZero(send, "size") {
+		send = send.set("size", cappedLeast)
 	}
 	if send.truth(optionIDIndex) {
 		send = send.without(optionIDIndex) // the default, which conflicts with idIndex
@@ -218,11 +224,23 @@ func (s *step) collectionOptions(options fields, idIndex bson.Raw) fields {
 	return send
 }
 
+// cappedLeast is the size, in bytes, of a capped collection with a size of 0: servers before 4.4 made such ones, and no server makes them any more
+// (create.idl, getRecordStoreOptions in collection_record_store_options.cpp).
+var cappedLeast = bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, 4096)}
+
+// isZero reports whether an option is the number 0.
+func isZero(options fields, name string) bool {
+	v, _ := options.get(name)
+	n, isNumber := (&rawbson.Elem{Type: v.Type, Value: v.Value}).Int64()
+	return isNumber && n == 0
+}
+
 // idIndex returns the spec of the index on _id. Where the log has none, a member builds
-// the oldest possible version.
+// the oldest possible version. Servers before 3.4 stored other fields than those that later ones
+// accept (validateIdIndexSpec in index_key_validate.cpp); none of them means anything there.
 func (s *step) idIndex(options fields, given bson.Raw) fields {
 	if given != nil {
-		return split(given).without("ns")
+		return split(given).only("v", "key", "name", "collation")
 	}
 	version := int32(1)
 	collation, collated := options.get("collation")

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -59,6 +60,8 @@ func TestRefusedOptions(t *testing.T) {
 		{"create", `{"create": "b", "validator": {"$expr": {"$bogus": 1}}}`, servererr.InvalidPipelineOperator, true},
 		{"create", `{"create": "b", "validator": {"$jsonSchema": {}}}`, servererr.QueryFeatureNotAllowed, true},
 		{"collMod", `{"collMod": "a", "validator": {"x": {"$bogus": 1}}}`, servererr.BadValue, true},
+		{"create", `{"create": "b", "collation": {"locale": "fr", "version": "1"}}`, servererr.IncompatibleCollationVersion, true},
+		{"create", `{"create": "b", "validator": {"$expr": {"$regexMatch": {"input": "$x", "regex": "a"}}}}`, 51111, true},
 		{"create", `{"create": "b"}`, servererr.InternalError, false},
 		{"drop", `{"drop": "a"}`, servererr.BadValue, false},
 		{"dropIndexes", `{"dropIndexes": "a", "index": "i"}`, servererr.BadValue, false},
@@ -75,6 +78,49 @@ func TestRefusedOptions(t *testing.T) {
 				t.Errorf("%T %v", err, err)
 			}
 		})
+	}
+}
+
+// TestRefusedRegex: servers since 6.1 do not accept some regular expressions that earlier ones have stored in a validator, as [\w-.].
+func TestRefusedRegex(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"6.0", "7.0"} {
+		for _, line := range []string{
+			`{"create": "b", "validator": {"mail": {"$regex": "^[\\w-\\.]+@x$"}}}`,
+			`{"collMod": "a", "validator": {"mail": {"$regularExpression": {"pattern": "^[\\w-\\.]+@x$", "options": ""}}}}`,
+		} {
+			t.Run(dialect+" "+line, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, dialect, ddl.Relaxed, scope.Config{})
+				must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, `c db.$cmd {"create": "a"}`), ddl.Once))
+				err := b.exec.Apply(t.Context(), b.operation(t, "c db.$cmd "+line), ddl.Once)
+				if refused := dialect == "7.0"; (err != nil) != refused || refused && !errors.As(err, new(*ddl.OptionError)) {
+					t.Errorf("%T %v", err, err)
+				}
+			})
+		}
+	}
+}
+
+// TestOldCollection: what servers before 3.4 stored about an index on _id, and before 4.4 about a capped collection, and later ones keep and
+// refuse in a command, is left out, or given as what the server takes it for. So is an option about how a newer server stores documents.
+func TestOldCollection(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"4.4", "8.0"} {
+		for line, options := range map[string]string{
+			`{"create": "a", "idIndex": {"v": 1, "key": {"_id": 1}, "name": "_id_", "ns": "db.a", "unique": true, "background": true}}`: `{}`,
+			`{"create": "a", "capped": true, "size": 0}`:   `{"capped": true,"size": {"$numberInt":"4096"}}`,
+			`{"create": "a", "recordIdsReplicated": true}`: `{}`,
+		} {
+			t.Run(dialect+" "+line, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, dialect, ddl.Relaxed, scope.Config{})
+				must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, "c db.$cmd "+line), ddl.Copied))
+				if coll := must.Get(catalog.Look(t.Context(), b, "db.a"))(t); coll.Options.String() != options {
+					t.Errorf("%s, want %s", coll.Options, options)
+				}
+			})
+		}
 	}
 }
 

@@ -87,6 +87,7 @@ const (
 	ExceededMemoryLimit                       Code = 146
 	ReadConcernMajorityNotEnabled             Code = 148
 	OplogOutOfOrder                           Code = 152
+	IncompatibleCollationVersion              Code = 161
 	CollectionIsEmpty                         Code = 162
 	InitialSyncActive                         Code = 164
 	ViewDepthLimitExceeded                    Code = 165
@@ -261,6 +262,7 @@ var names = map[Code]string{
 	ExceededMemoryLimit:                       "ExceededMemoryLimit",
 	ReadConcernMajorityNotEnabled:             "ReadConcernMajorityNotEnabled",
 	OplogOutOfOrder:                           "OplogOutOfOrder",
+	IncompatibleCollationVersion:              "IncompatibleCollationVersion",
 	CollectionIsEmpty:                         "CollectionIsEmpty",
 	InitialSyncActive:                         "InitialSyncActive",
 	ViewDepthLimitExceeded:                    "ViewDepthLimitExceeded",

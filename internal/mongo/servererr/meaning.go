@@ -213,9 +213,17 @@ func IsNotUnderstood(err error) bool {
 	return refusedWith(err, unknownField, FailedToParse, BadValue, TypeMismatch, InvalidOptions)
 }
 
-// AreOptionsRefused reports whether the server does not accept the options of a collection, as a validator of a newer version's operators.
+// AreOptionsRefused reports whether the server does not accept the options of a collection, as a validator of a newer version's operators,
+// or one with a regular expression that servers since 6.1 do not accept any more (RegexMatchExpression in expression_leaf.cpp,
+// compile in expression.cpp).
 func AreOptionsRefused(err error) bool {
-	return IsNotUnderstood(err) || refusedWith(err, InvalidPipelineOperator, QueryFeatureNotAllowed)
+	return IsNotUnderstood(err) || refusedWith(err, InvalidPipelineOperator, QueryFeatureNotAllowed, IncompatibleCollationVersion,
+		invalidRegex, invalidRegexArgument)
+}
+
+// IsFeatureOff reports whether the server does not know a field of the command, or does not take it with its present features.
+func IsFeatureOff(err error) bool {
+	return IsNotUnderstood(err) || refusedWith(err, CommandNotSupported)
 }
 
 // IsOptionRefused reports whether an option conflicts with the existing state.
@@ -334,4 +342,6 @@ const (
 	upsertTooLarge     Code = 17420
 	noSample           Code = 28799
 	unknownField       Code = 40415 // of servers that read commands by a schema
+	// An invalid regular expression: of $regex, and of an operator such as $regexMatch.
+	invalidRegex, invalidRegexArgument Code = 51091, 51111
 )

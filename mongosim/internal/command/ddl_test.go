@@ -113,6 +113,7 @@ func TestCreateRefuses(t *testing.T) {
 		{`{create: "c", validator: {x: 1}, $db: "admin"}`, 72, "Document validators are not allowed on collection admin.c in the admin internal database"},
 		{`{create: "c", validationLevel: "some", $db: "d"}`, 2, "Enumeration value 'some' for field 'create.validationLevel' is not a valid value."},
 		{`{create: "c", validationAction: "errorAndLog", $db: "d"}`, 2, "Enumeration value 'errorAndLog' for field 'create.validationAction' is not a valid value."},
+		{`{create: "c", recordIdsReplicated: true, $db: "d"}`, 40415, "BSON field 'create.recordIdsReplicated' is an unknown field."},
 		{`{create: "c", temp: true, $db: "d"}`, 72, "the 'temp' field is an invalid option"},
 		{`{create: "c", autoIndexId: false, $db: "d"}`, 50001, "autoIndexId:false is not allowed for collection d.c because it can be replicated"},
 		{`{create: "c", idIndex: {key: {x: 1}, name: "_id_"}, $db: "d"}`, 2, "…reserved for the _id index"},
@@ -138,6 +139,11 @@ func TestCreateRefuses(t *testing.T) {
 		{`{create: "c", changeStreamPreAndPostImages: {enabled: true}, $db: "d"}`, 40415, "BSON field 'create.changeStreamPreAndPostImages' is an unknown field."},
 		{`{create: "c", clusteredIndex: {key: {_id: 1}, unique: true}, $db: "d"}`, 72, "The 'clusteredIndex' option is not supported"},
 		{`{create: "c", expireAfterSeconds: 1, $db: "d"}`, 72, "'expireAfterSeconds' is only supported on time-series collections"},
+	})
+	newMember(t, "8.0.0").steps(t, []step{
+		{`{create: "c", recordIdsReplicated: true, $db: "d"}`, 115, "…without featureFlagRecordIdsReplicated enabled"},
+		{`{create: "c", validator: {m: {$regex: "^[\\w-\\.]+$"}}, $db: "d"}`, 51091, "Regular expression is invalid: invalid range in character class"},
+		{`{create: "c", validator: {m: {$regex: "^[\\w.-]+$"}}, $db: "d"}`, 0, ""},
 	})
 	newMember(t, "4.4.29").steps(t, []step{
 		{`{create: "c", timeseries: {timeField: "t"}, $db: "d"}`, 40415, "BSON field 'create.timeseries' is an unknown field."},

@@ -251,7 +251,7 @@ func (m *modification) checkValidation(name string, e rawbson.Elem) error {
 	case name == "validator" && !isDoc:
 		return dispatch.WrongType("collMod", name, e.Type, "object")
 	case name == "validator":
-		return checkValidatorOn(m.coll.NS, doc)
+		return checkValidatorOn(m.r.Server, m.coll.NS, doc)
 	case e.Type != bson.TypeString:
 		return dispatch.WrongType("collMod", name, e.Type, "string")
 	case name == "validationLevel" && !oneOf(e.Raw(), "off", "strict", "moderate"),

@@ -20,13 +20,13 @@ var createFields = []string{
 	"capped", "autoIndexId", "idIndex", "size", "max", "storageEngine", "validator", "validationLevel",
 	"validationAction", "indexOptionDefaults", "viewOn", "pipeline", "collation", "recordPreImages",
 	"changeStreamPreAndPostImages", "temp", "timeseries", "clusteredIndex", "expireAfterSeconds", "flags",
-	"encryptedFields",
+	"encryptedFields", "recordIdsReplicated",
 }
 
 // createSince are the versions that brought arguments which 4.4 does not have.
 var createSince = map[string][2]int{
 	"timeseries": {5, 0}, "clusteredIndex": {5, 0}, "expireAfterSeconds": {5, 0},
-	"changeStreamPreAndPostImages": {6, 0}, "encryptedFields": {6, 0},
+	"changeStreamPreAndPostImages": {6, 0}, "encryptedFields": {6, 0}, "recordIdsReplicated": {8, 0},
 }
 
 // optionTypes are the types of the arguments that are neither flags nor numbers.
@@ -127,7 +127,7 @@ func (a *createOptions) checkTypes(*dispatch.Request) error {
 			if !v.IsNumber() {
 				return dispatch.WrongType("create", name, v.Type, "long", "int", "decimal", "double")
 			}
-		case "capped", "autoIndexId", "recordPreImages", "temp":
+		case "capped", "autoIndexId", "recordPreImages", "recordIdsReplicated", "temp":
 			if _, ok := arg.Flag(v); !ok {
 				return dispatch.WrongType("create", name, v.Type, "bool", "long", "int", "decimal", "double")
 			}
@@ -204,6 +204,9 @@ func (a *createOptions) checkRest(r *dispatch.Request) error {
 	switch {
 	case a.has("encryptedFields"):
 		return servererr.New(servererr.NotImplemented, "create with the option encryptedFields is not implemented here")
+	case a.flag("recordIdsReplicated"): // no version here has the feature on
+		return servererr.New(servererr.CommandNotSupported,
+			"'recordIdsReplicated' option may not be run without featureFlagRecordIdsReplicated enabled")
 	case a.flag("temp") && !r.Conn.Internal:
 		return servererr.New(servererr.InvalidOptions, "the 'temp' field is an invalid option")
 	case a.has("autoIndexId") && !a.flag("autoIndexId") && a.ns.DB() != "local":

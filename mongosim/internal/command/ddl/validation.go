@@ -1,6 +1,7 @@
 package ddl
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,7 +23,7 @@ func (a *createOptions) checkValidation(r *dispatch.Request) error {
 		return notInEnum("create.validationAction", action)
 	}
 	if doc := a.doc("validator"); len(doc) > rawbson.MinSize {
-		return checkValidatorOn(a.ns, doc)
+		return checkValidatorOn(r.Server, a.ns, doc)
 	}
 	return nil
 }
@@ -39,7 +40,7 @@ func notInEnum(field string, v bson.RawValue) error {
 
 // checkValidatorOn refuses a validator that is invalid or not permitted on the
 // collection.
-func checkValidatorOn(ns oplog.Namespace, doc bson.Raw) error {
+func checkValidatorOn(s *dispatch.Server, ns oplog.Namespace, doc bson.Raw) error {
 	switch ns.DB() {
 	case "admin", "config", "local":
 		return servererr.New(servererr.InvalidOptions,
@@ -48,7 +49,10 @@ func checkValidatorOn(ns oplog.Namespace, doc bson.Raw) error {
 	if strings.HasPrefix(ns.Collection(), "system.") {
 		return servererr.New(servererr.InvalidOptions, "Document validators not allowed on system collection %s", ns)
 	}
-	return checkValidator(doc)
+	if err := checkValidator(doc); err != nil || !s.AtLeast(6, 1) {
+		return err
+	}
+	return checkClasses(doc)
 }
 
 func (a *createOptions) checkImages(r *dispatch.Request) error {
@@ -97,4 +101,38 @@ func oneOf(v bson.RawValue, words ...string) bool {
 func checkValidator(filter bson.Raw) error {
 	_, err := serverquery.CompileValidator(filter, serverquery.Options{})
 	return err
+}
+
+// codeInvalidRegex refuses an invalid regular expression.
+const codeInvalidRegex = servererr.Code(51091)
+
+// badRange is a range in a class of characters that begins or ends with a class, as [\w-.]: the hyphen stood for itself in PCRE, which servers
+// used before 6.1, and is an error in PCRE2.
+var badRange = regexp.MustCompile(`\[[^\]]*\\[dDwWsSvVhH]-[^\]]`)
+
+// checkClasses refuses a validator with a regular expression that PCRE2 does not accept. It looks at no other faults.
+func checkClasses(doc bson.Raw) error {
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		text := ""
+		if it.Is("$regex") || it.Is("pattern") {
+			text, _ = it.Text()
+		}
+		if pattern, _, ok := it.Raw().RegexOK(); ok {
+			text = pattern
+		}
+		if badRange.MatchString(text) {
+			return servererr.New(codeInvalidRegex, "Regular expression is invalid: invalid range in character class")
+		}
+		inner, ok := it.Document()
+		if !ok {
+			inner, ok = it.Array()
+		}
+		if ok {
+			if err := checkClasses(inner); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
