@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -149,4 +152,21 @@ func TestRefusedName(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestOtherCase: the log may drop a database, and make one whose name differs in case only. The target's is only emptied, as it may have other
+// collections, so its server refuses the new one until that is dropped.
+func TestOtherCase(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+	for _, line := range []string{`c Shop.$cmd {"create": "a"}`, `c Shop.$cmd {"drop": "a"}`, `c Shop.$cmd {"dropDatabase": 1}`} {
+		must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, line), ddl.Once))
+	}
+	next := `c shop.$cmd {"create": "a"}`
+	if err := b.exec.Apply(t.Context(), b.operation(t, next), ddl.Once); !errors.As(err, new(*ddl.NameError)) {
+		t.Errorf("%T %v", err, err)
+	}
+	body := bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("dropDatabase", 1).Build())
+	must.Get(b.Call(t.Context(), mongo.Command{DB: "Shop", Body: body}))(t)
+	must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, next), ddl.Once))
 }

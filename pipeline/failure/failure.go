@@ -159,7 +159,7 @@ var rules = []struct {
 	{"unique index cannot be created", as[*ddl.UniqueError], Class{Action: Exit, Code: ExitDiverged, Hint: "Remove the documents that only the target has, or start a new link with --unique-indexes=relaxed."}},
 	{"index that cannot be built", as[*ddl.IndexError], Class{Action: Exit, Code: ExitDiverged, Hint: "Remove what prevents the target from building that index, or drop the index at the source."}},
 	{"options of a collection that the target does not accept", as[*ddl.OptionError], Class{Action: Exit, Code: ExitUnsupported, Hint: "Upgrade the target, or raise its feature compatibility version, and start again: the link resumes there. Otherwise change them at the source, or exclude the collection, in a new link with a new copy."}},
-	{"name that the target does not accept", as[*ddl.NameError], Class{Action: Exit, Code: ExitUnsupported, Hint: "If the target has a database whose name differs in case only, drop that if it is not needed, and start again: the link resumes there. Otherwise give it another, or a shorter, name with --map, in a new link with a new copy."}},
+	{"name that the target does not accept", as[*ddl.NameError], Class{Action: Exit, Code: ExitUnsupported, Hint: "If the target has a database whose name differs in case only, drop that if it is not needed, also if it is empty and not listed, and start again: the link resumes there. Otherwise give it another, or a shorter, name with --map, in a new link with a new copy."}},
 	{"I/O error in the spill directory", as[*txn.SpillError], Class{Action: Exit, Code: ExitUnexpected, Hint: "Give --spill-dir a disk with room; nothing is lost."}},
 
 	{"member without a configuration of its set", is(replset.ErrNoConfig), Class{Action: Retry}},

@@ -55,6 +55,20 @@ func TestViewGraph(t *testing.T) {
 	}
 }
 
+// TestDatabaseCase: a database is refused whose name differs in case only from that of one which is there, or which was emptied, but not dropped.
+func TestDatabaseCase(t *testing.T) {
+	newMember(t, "7.0").steps(t, []step{
+		{`{create: "c", $db: "Shop"}`, 0, ""},
+		{`{create: "c", $db: "shop"}`, 13297, "db already exists with different case already have: [Shop] trying to create [shop]"},
+		{`{renameCollection: "Shop.c", to: "shop.c", $db: "admin"}`, 13297, "…different case"},
+		{`{drop: "c", $db: "Shop"}`, 0, ""},
+		{`{create: "c", $db: "shop"}`, 13297, "…different case"},
+		{`{dropDatabase: 1, $db: "Shop"}`, 0, ""},
+		{`{create: "c", $db: "shop"}`, 0, ""},
+		{`{create: "c", $db: "Shop"}`, 13297, "…different case"},
+	})
+}
+
 func TestDropAndRename(t *testing.T) {
 	m := newMember(t, "5.0.7")
 	m.steps(t, []step{

@@ -25,7 +25,12 @@ func (b *Batch) Create(ns oplog.Namespace, options, idIndex bson.Raw) (*storage.
 func (b *Batch) createAs(id oplog.UUID, ns oplog.Namespace, options, idIndex bson.Raw) (*storage.Collection, error) {
 	options, idIndex = creation(options, idIndex)
 	e := entry{op: "c", ns: commands(ns), ui: id, o: createCommand(ns, options, idIndex)}
-	err := b.write(&e, func(u *storage.Unit) error { return u.Create(ns, id, options, idIndex) })
+	err := b.write(&e, func(u *storage.Unit) error {
+		if err := u.CheckCase(ns.DB()); err != nil {
+			return err
+		}
+		return u.Create(ns, id, options, idIndex)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +180,10 @@ func (b *Batch) DropDatabase(db string) error {
 	start, o := bsoncore.AppendDocumentStart(nil)
 	o = bsoncore.AppendInt32Element(o, "dropDatabase", 1)
 	o, _ = bsoncore.AppendDocumentEnd(o, start)
-	return b.write(&entry{op: "c", ns: oplog.NewNamespace(db, "$cmd"), o: o}, nil)
+	return b.write(&entry{op: "c", ns: oplog.NewNamespace(db, "$cmd"), o: o}, func(u *storage.Unit) error {
+		u.CloseDatabase(db)
+		return nil
+	})
 }
 
 // CollMod changes options and at most one index. o is the command as logged (its

@@ -157,6 +157,9 @@ func (t *Txn) Create(ns oplog.Namespace, options, idIndex bson.Raw) (*storage.Co
 	if err := t.allowed(ns); err != nil {
 		return nil, err
 	}
+	if err := t.unit.CheckCase(ns.DB()); err != nil {
+		return nil, err
+	}
 	id := t.p.cfg.NewUUID()
 	options, idIndex = creation(options, idIndex)
 	e := entry{op: "c", ns: commands(ns), ui: id, o: createCommand(ns, options, idIndex)}

@@ -71,6 +71,7 @@ func (a *Applier) run(u *storage.Unit, op *oplog.Op) error {
 				return err
 			}
 		}
+		u.CloseDatabase(op.NS.DB())
 		return nil
 	case oplog.CommandRenameCollection:
 		return a.rename(u, op)

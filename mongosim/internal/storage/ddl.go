@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -100,8 +101,26 @@ func (u *Unit) Create(ns oplog.Namespace, id oplog.UUID, options, idIndex bson.R
 	t := &table{uuid: id, local: ns.DB() == localDB, lastID: u.s.opts.Records}
 	u.setMeta(t, m)
 	u.s.uuids[id] = append(slices.Clone(u.s.uuids[id]), t)
+	u.s.databases[ns.Clone().DB()] = struct{}{}
 	return nil
 }
+
+// CheckCase refuses a database while another one is open whose name differs in case only, also if that is empty (DatabaseHolderImpl::openDb in
+// database_holder_impl.cpp). A member that applies the log does not ask.
+func (u *Unit) CheckCase(db string) error {
+	for open := range u.s.databases {
+		if open != db && strings.EqualFold(open, db) {
+			return servererr.New(differCase, "db already exists with different case already have: [%s] trying to create [%s]", open, db)
+		}
+	}
+	return nil
+}
+
+// differCase is DatabaseDifferCase.
+const differCase servererr.Code = 13297
+
+// CloseDatabase closes a database that is dropped.
+func (u *Unit) CloseDatabase(db string) { delete(u.s.databases, db) }
 
 // Drop removes a collection with its documents and indexes.
 func (u *Unit) Drop(coll oplog.UUID) error {

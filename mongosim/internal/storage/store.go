@@ -59,6 +59,8 @@ type Store struct {
 	// can still be read.
 	names btree.Map[string, []*table]
 	uuids map[oplog.UUID][]*table
+	// databases are those that are open: each that has had a collection, until it is dropped itself.
+	databases map[string]struct{}
 	// seq counts commits. newest is the highest commit timestamp.
 	seq, newest, stable uint64
 	open                []*Unit
@@ -82,10 +84,11 @@ type Store struct {
 func New(opts Options) *Store {
 	opts.setDefaults()
 	return &Store{
-		opts:    opts,
-		uuids:   map[oplog.UUID][]*table{},
-		pins:    map[uint64]int{},
-		changed: make(chan struct{}),
+		opts:      opts,
+		uuids:     map[oplog.UUID][]*table{},
+		databases: map[string]struct{}{},
+		pins:      map[uint64]int{},
+		changed:   make(chan struct{}),
 	}
 }
 
