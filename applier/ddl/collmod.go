@@ -80,14 +80,14 @@ func (m *modification) change(ctx context.Context) error {
 	name := coll.NS
 	d := change{db: name.DB(), name: "collMod", first: name.Collection(), rest: m.send, coll: coll}
 	_, err := m.step.send(ctx, d)
-	if option, is := unknownOption(m.send, err); is {
+	if names := optionalOf(m.send, err); len(names) > 0 { // of those, collMod has the ones about change streams
 		refused := err
-		m.send, err = m.send.without(option), nil
+		m.send, err = m.send.without(names...), nil
 		if d.rest = m.send; len(m.send) > 0 {
 			_, err = m.step.send(ctx, d)
 		}
-		if err == nil {
-			m.logRemoved(name, option, refused)
+		for i := 0; i < len(names) && err == nil; i++ {
+			m.logRemoved(name, names[i], refused)
 		}
 	}
 	if _, coarser := m.send.get("timeseries"); !coarser || m.mode != Copied || !says(err, servererr.IsOptionRefused) {

@@ -30,6 +30,9 @@ const (
 	// optionRecordIDs is about how servers since 8.3 store documents. Where its feature is off, servers since 8.0 refuse it
 	// (_performCollectionCreationChecks in create_collection.cpp).
 	optionRecordIDs = "recordIdsReplicated"
+	// optionEngine and optionIndexEngine are for the source's storage engine: a server refuses those of an engine that it
+	// was built without (validateStorageEngineOptions in collection_options_validation.cpp).
+	optionEngine, optionIndexEngine = "storageEngine", "indexOptionDefaults"
 	// optionIDIndex, if false, is of a collection that a server before 4.0 has made without an index on _id. Later
 	// ones keep such a collection, which may have got the index since, but make none (create_command.cpp).
 	optionIDIndex = "autoIndexId"
@@ -119,15 +122,18 @@ func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields
 	options = options.without(optionIDIndex)
 	refused := s.createWith(ctx, ns, options, plain)
 	err := refused
-	option, has := unknownOption(options, refused)
-	if has {
-		err = s.createWith(ctx, ns, options.without(option), plain)
+	var removed []string
+	for _, names := range omissions(optionalOf(options, refused)) {
+		removed = names
+		if err = s.createWith(ctx, ns, options.without(names...), plain); !says(err, servererr.IsFeatureOff) {
+			break
+		}
 	}
 	if err != nil {
 		return err
 	}
-	if has {
-		s.logRemoved(ns, option, refused)
+	for _, name := range removed {
+		s.logRemoved(ns, name, refused)
 	}
 	if bare {
 		s.logRemoved(ns, optionIDIndex, errIDIndex)
@@ -135,14 +141,26 @@ func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields
 	return nil
 }
 
-// unknownOption returns the option that a command was refused for, if only one that not all servers have may be at fault.
-func unknownOption(options fields, err error) (name string, is bool) {
-	for _, name := range []string{optionPreImages, optionImages, optionRecordIDs} {
-		if _, given := options.get(name); given {
-			return name, says(err, servererr.IsFeatureOff)
-		}
+// optional are the options that a collection need not have on the target.
+var optional = []string{optionPreImages, optionImages, optionRecordIDs, optionEngine, optionIndexEngine}
+
+// optionalOf returns the options that a command may have been refused for and that the target's collection need not have.
+func optionalOf(options fields, err error) []string {
+	if !says(err, servererr.IsFeatureOff) {
+		return nil
 	}
-	return "", false
+	return options.only(optional...).names()
+}
+
+// omissions returns lists of options to leave out of a command, in this order: each of them alone, then all.
+func omissions(names []string) (list [][]string) {
+	for _, name := range names {
+		list = append(list, []string{name})
+	}
+	if len(names) > 1 {
+		list = append(list, names)
+	}
+	return list
 }
 
 func (s *step) logRemoved(ns oplog.Namespace, option string, why error) {

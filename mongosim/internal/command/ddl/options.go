@@ -193,8 +193,12 @@ func (a *createOptions) checkRest(r *dispatch.Request) error {
 			if !it.Is("storageEngine") {
 				return dispatch.UnknownField("create.indexOptionDefaults", it.Name())
 			}
-			if _, ok := it.Document(); !ok {
+			engines, ok := it.Document()
+			if !ok {
 				return dispatch.WrongType("create.indexOptionDefaults", "storageEngine", it.Type, "object")
+			}
+			if err := checkEngines(engines); err != nil {
+				return err
 			}
 		}
 	}
