@@ -46,6 +46,9 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 		return "", err
 	}
 	ns, _ := s.target(entry.NS)
+	if ns.IsPrivileges() {
+		return ns, s.createPrivileges(ctx, ns)
+	}
 	options := split(entry.Options)
 	if _, isView := options.get("viewOn"); isView { // as servers before 3.6 logged it
 		def, err := s.whole(entry.NS, options.without("idIndex"))
@@ -95,8 +98,19 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 		s.made[coll.UUID] = true
 	}
 	deferred := deferredOptions(options)
-	h := DeferredSpec{NS: ns, UUID: coll.UUID, Fields: deferred.names(), Spec: deferred.document()}
-	return name, s.keep(ctx, &h, there)
+	return name, s.keep(ctx, &DeferredSpec{NS: ns, UUID: coll.UUID, Fields: deferred.names(), Spec: deferred.document()}, there)
+}
+
+// createPrivileges creates the collection of users or of roles with the source's first one, if the target has none of its own.
+func (s *step) createPrivileges(ctx context.Context, ns oplog.Namespace) error {
+	_, there, err := s.cfg.Catalog.Get(ctx, ns)
+	if err != nil || there {
+		return err
+	}
+	if _, err := s.send(ctx, change{db: ns.DB(), name: "create", first: ns.Collection()}); err != nil {
+		return err
+	}
+	return s.cfg.Catalog.Refresh(ctx, ns)
 }
 
 // dropSupport drops the index that servers since 6.3 give a new time-series

@@ -192,7 +192,9 @@ func (e *Executor) InScope(op *oplog.Op) (bool, error) {
 	}
 	switch {
 	case ns.DB() == "admin":
-		return false, nil // the target has created the mirrored ones itself
+		// The collections of users and roles are the server's: it makes their indexes, and drops and renames none of them.
+		_, in := e.target(ns)
+		return in && op.Command == oplog.CommandCreate, nil
 	case op.Command == oplog.CommandCreate && ns.IsSystemViews():
 		return false, nil // the target creates its own with the first view
 	}

@@ -118,6 +118,41 @@ func TestRolesOnPage(t *testing.T) {
 	})
 }
 
+// TestFirstRole follows a source that had no users and roles of its own when the link began: with its first ones the target gets the collections that they
+// are in, by the roles that docs/privileges.md gives; those that it has already stay.
+func TestFirstRole(t *testing.T) {
+	onSource, onTarget := rolesOnPage(t)
+	for _, dialect := range dialects("5.0", "8.0") { // a real server has at least its administrator
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			source := openEmbedded(t, dialect, clusterOptions{name: "source", members: 1, users: []mongotest.User{{Name: mirrorUser, Password: "p", Roles: onSource}}})
+			target := openEmbedded(t, dialect, clusterOptions{name: "target", members: 1, users: []mongotest.User{{Name: intoUser, Password: "p", Roles: onTarget}}})
+			from, to := connect(t, source.uriFor(admin)), connect(t, target.uriFor(admin))
+			grantOnPage(t, to, intoUser)
+			put := func(c mongo.Caller, coll, id string) bson.Raw {
+				return command(t, c, "admin", bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A{
+					bson.D{{Key: "_id", Value: "app." + id}, {Key: "db", Value: "app"}, {Key: "roles", Value: bson.A{}}},
+				}}})
+			}
+			put(to, "system.users", "own")
+			m := &mirror{t: t, source: source.uriFor(mirrorUser), target: target.uriFor(intoUser), cfg: pipeline.Config{
+				Link: "roles", Scope: must.Get(scope.New(scope.Config{UsersAndRoles: true}))(t), Await: 200 * time.Millisecond,
+			}}
+			m.begin()
+			defer m.end(errEnd)
+			m.await(time.Minute, "it is steady", func(s monitor.Snapshot) bool { return s.State == monitor.Steady })
+			put(from, "system.roles", "first")
+			reply := put(from, "system.users", "first")
+			seconds, i, _ := reply.Lookup("operationTime").TimestampOK()
+			m.drain(time.Minute, bson.Timestamp{T: seconds, I: i})
+			got := strings.Join(idsOf(t, to, "system.roles"), " ") + "; " + strings.Join(idsOf(t, to, "system.users"), " ")
+			if want := "app.first[]; app.first[] app.own[]"; got != want {
+				t.Errorf("the target has %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
 // idsOf returns the users or roles of the database app, with the number of the roles
 // of each.
 func idsOf(t *testing.T, c mongo.Caller, coll string) []string {
