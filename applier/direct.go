@@ -74,6 +74,7 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 			break
 		}
 		s.uncertain = true // a part of it is applied
+		t = tally{}        // and is counted when it is applied again
 	}
 	if err := w.keepMet(ctx, t.diverged...); err != nil {
 		return err
