@@ -262,7 +262,8 @@ func (o *office) settle() {
 
 // TestRequestsAtRandom: requests of operators are carried out one after the other, each is answered with what it has done, and nothing is applied after a
 // pause was acknowledged, whatever the leaders and operators do between each other's commands, whichever of them die, whose replies are
-// lost, and after elections of the target. CONTROL_RANDOM is how many times.
+// lost, and after elections of the target. CONTROL_RANDOM is how many times,
+// CONTROL_FIRST the first seed.
 func TestRequestsAtRandom(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, Moods: mongosim.NoMoods("it has faults of its own"), TTLInterval: -1})
@@ -270,11 +271,12 @@ func TestRequestsAtRandom(t *testing.T) {
 	times, _ := strconv.Atoi(os.Getenv("CONTROL_RANDOM"))
 	var all sync.WaitGroup
 	few := make(chan struct{}, 8)
-	for seed := range uint64(cmp.Or(times, 20)) {
+	first, _ := strconv.ParseUint(os.Getenv("CONTROL_FIRST"), 10, 64)
+	for seed := first; seed < first+uint64(cmp.Or(times, 20)); seed++ {
 		few <- struct{}{}
 		o := &office{t: t, Chances: client.Chances{Rand: rand.New(rand.NewPCG(2, seed))}, link: fmt.Sprintf("r%d", seed), target: &client.Elected{Caller: conn}}
-		first := oplog.NewOpTime(100, 1, 1)
-		must.Succeed(t, must.Get(checkpoint.New(checkpoint.Config{Target: conn, Link: o.link}))(t).Create(t.Context(), checkpoint.State{Writers: 1, Applied: first, FetchFrom: first}))
+		at := oplog.NewOpTime(100, 1, 1)
+		must.Succeed(t, must.Get(checkpoint.New(checkpoint.Config{Target: conn, Link: o.link}))(t).Create(t.Context(), checkpoint.State{Writers: 1, Applied: at, FetchFrom: at}))
 		all.Go(func() {
 			defer func() { <-few }()
 			o.Note("seed %d", seed)

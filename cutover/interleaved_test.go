@@ -342,14 +342,15 @@ func (s *stage) settle() {
 
 // TestInterleaved: processes that begin, resume and cancel a cutover at the same time, without the lock, and die, leave nothing behind
 // without a word, and no link that has ended while its source takes writes. Each command is sent in a random order. CUTOVER_INTERLEAVED
-// is how many times.
+// is how many times, CUTOVER_FIRST the first seed.
 func TestInterleaved(t *testing.T) {
 	t.Parallel()
 	target := open(t, "7.0")
 	seeds, _ := strconv.Atoi(os.Getenv("CUTOVER_INTERLEAVED"))
 	var all sync.WaitGroup
 	few := make(chan struct{}, 8)
-	for seed := range uint64(cmp.Or(seeds, 30)) {
+	first, _ := strconv.ParseUint(os.Getenv("CUTOVER_FIRST"), 10, 64)
+	for seed := first; seed < first+uint64(cmp.Or(seeds, 30)); seed++ {
 		few <- struct{}{}
 		s := &stage{moved: newMoved(t, target, fmt.Sprintf("i%d", seed)), rand: rand.New(rand.NewPCG(1, seed)), seed: seed, at: make(chan turn)}
 		all.Go(func() {

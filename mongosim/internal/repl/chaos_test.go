@@ -34,7 +34,8 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	if v, err := strconv.Atoi(os.Getenv("REPL_TEST_SEEDS")); err == nil {
 		seeds = v
 	}
-	for seed := range seeds {
+	first, _ := strconv.Atoi(os.Getenv("REPL_TEST_FIRST"))
+	for seed := first; seed < first+seeds; seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { chaos(t, uint64(seed)) })
 		})
