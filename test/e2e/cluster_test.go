@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -46,6 +47,8 @@ type clusterOptions struct {
 	history time.Duration
 	// elects is the election timeout of an embedded set.
 	elects time.Duration
+	// expires is how often an embedded set deletes documents that have expired; by default it does not.
+	expires time.Duration
 	// moods are those of an embedded set, by default all.
 	moods mongosim.Moods
 }
@@ -139,7 +142,7 @@ type embedded struct {
 }
 
 func openEmbedded(t *testing.T, dialect string, o clusterOptions) cluster {
-	opts := mongosim.Options{SetName: o.name, Members: o.members, Dialect: dialect, Seed: o.seed, TTLInterval: -1, OplogBytes: 1 << 30, Moods: o.moods, SnapshotHistory: o.history, ElectionTimeout: o.elects}
+	opts := mongosim.Options{SetName: o.name, Members: o.members, Dialect: dialect, Seed: o.seed, TTLInterval: cmp.Or(o.expires, -1), OplogBytes: 1 << 30, Moods: o.moods, SnapshotHistory: o.history, ElectionTimeout: o.elects}
 	users := slices.Clone(o.users)
 	if len(users) > 0 {
 		users = append(users, mongotest.User{Name: admin, Password: admin, Roles: []string{"root", "__system"}})

@@ -34,7 +34,7 @@ func TestCopyLive(t *testing.T) {
 	seed := number(t, envLiveSeed, time.Now().UnixNano()&0xffffff)
 	eachProvider(t, liveDialects("5.0", "7.0"), func(t *testing.T, p provider) {
 		t.Logf("%s=%d", envLiveSeed, seed)
-		l := &copyLive{live: openLive(t, p, seed)}
+		l := &copyLive{live: openLive(t, p, seed, expiry)}
 		// Servers up to 4.4 log updates in a form that, applied to a newer document, may
 		// leave fields in another order; their own initial sync has it so.
 		l.anyFieldOrder = l.major < 5
@@ -66,7 +66,7 @@ const (
 
 func (l *copyLive) run(t *testing.T) {
 	l.fill(t)
-	end := l.write(t, traffic.Config{Pause: -1, KeeperPause: 20 * time.Millisecond, NoCappedKeys: true})
+	end := l.write(t, traffic.Config{Pause: -1, KeeperPause: 20 * time.Millisecond, OnceOnly: true})
 	head := time.NewTimer(min(time.Second, l.total/4))
 	defer head.Stop()
 	<-head.C
@@ -92,6 +92,7 @@ func (l *copyLive) run(t *testing.T) {
 		t.Logf("copy %d is consistent as of %s", n, l.consistent)
 	}
 	l.same(t)
+	l.rarities(t)
 }
 
 // fill gives the source something to copy, with _ids of several types.
@@ -213,40 +214,38 @@ func (l *copyLive) check(t *testing.T) {
 	}
 }
 
-// trims is how many deletes the source has logged for capped collections after a
-// time: for the one that clients write to, and for those of the database that
-// nobody deletes from, which come and go.
+// trims is how many deletes the source has logged for capped collections after a time. Each is made capped, by create or a conversion, or
+// renamed, with the UUID that the deletes have.
 func (l *copyLive) trims(t *testing.T, after bson.Timestamp) (n int) {
 	t.Helper()
 	conn := connect(t, l.source.uriFor(admin))
+	logged := func(filter bson.D) []bson.Raw {
+		return batch(t, command(t, conn, "local", bson.D{
+			{Key: "find", Value: "oplog.rs"},
+			{Key: "batchSize", Value: 1_000_000},
+			{Key: "singleBatch", Value: true},
+			{Key: "filter", Value: filter},
+			{Key: "projection", Value: bson.D{{Key: "op", Value: 1}, {Key: "ui", Value: 1}, {Key: "o.applyOps.op", Value: 1}, {Key: "o.applyOps.ui", Value: 1}}},
+		}))
+	}
+	exists := bson.D{{Key: "$exists", Value: true}}
+	capped := map[string]bool{}
+	for _, entry := range logged(bson.D{{Key: "o.create", Value: exists}, {Key: "o.capped", Value: true}}) {
+		capped[entry.Lookup("ui").String()] = true
+	}
 	count := func(op bson.Raw) {
-		kind, _ := op.Lookup("op").StringValueOK()
-		ns, _ := op.Lookup("ns").StringValueOK()
-		if kind == "d" && (ns == "live.log" || strings.HasPrefix(ns, "live_scratch.")) {
+		if kind, _ := op.Lookup("op").StringValueOK(); kind == "d" && capped[op.Lookup("ui").String()] {
 			n++
 		}
 	}
-	reply := command(t, conn, "local", bson.D{
-		{Key: "find", Value: "oplog.rs"},
-		{Key: "batchSize", Value: 1_000_000},
-		{Key: "singleBatch", Value: true},
-		{Key: "filter", Value: bson.D{
-			{Key: "ts", Value: bson.D{{Key: "$gt", Value: after}}},
-			{Key: "$or", Value: bson.A{
-				bson.D{{Key: "op", Value: "d"}},
-				// Newer servers group what one command does.
-				bson.D{{Key: "o.applyOps.op", Value: "d"}},
-			}},
-		}},
-		{Key: "projection", Value: bson.D{
-			{Key: "op", Value: 1}, {Key: "ns", Value: 1}, {Key: "o.applyOps.op", Value: 1}, {Key: "o.applyOps.ns", Value: 1},
-		}},
-	})
-	for _, entry := range batch(t, reply) {
+	for _, entry := range logged(bson.D{
+		{Key: "ts", Value: bson.D{{Key: "$gt", Value: after}}},
+		// Newer servers group what one command does.
+		{Key: "$or", Value: bson.A{bson.D{{Key: "op", Value: "d"}}, bson.D{{Key: "o.applyOps.op", Value: "d"}}}},
+	}) {
 		count(entry)
 		if group, ok := entry.Lookup("o", "applyOps").ArrayOK(); ok {
-			ops := must.Get(group.Values())(t)
-			for _, op := range ops {
+			for _, op := range must.Get(group.Values())(t) {
 				count(op.Document())
 			}
 		}

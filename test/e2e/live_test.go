@@ -74,7 +74,7 @@ func TestLive(t *testing.T) {
 	seed := number(t, envLiveSeed, time.Now().UnixNano()&0xffffff)
 	eachProvider(t, liveDialects("7.0", "5.0"), func(t *testing.T, p provider) {
 		t.Logf("%s=%d", envLiveSeed, seed)
-		l := openLive(t, p, seed)
+		l := openLive(t, p, seed, expiry)
 		l.run(t)
 	})
 }
@@ -96,23 +96,32 @@ type live struct {
 	mirror         *mirror
 	// anyFieldOrder says that documents may have their fields in another order.
 	anyFieldOrder bool
+	// users says that users and roles are mirrored too.
+	users bool
 }
 
-func openLive(t *testing.T, p provider, seed int64) *live {
+// expiry is how often the embedded sets delete expired documents.
+const expiry = 300 * time.Millisecond
+
+// openLive opens both sets. They delete expired documents every expires, or not at all.
+func openLive(t *testing.T, p provider, seed int64, expires time.Duration) *live {
 	l := &live{provider: p, liveTimes: timesOf(t, p), rnd: rand.New(rand.NewPCG(uint64(seed), 1))}
 	onSource, onTarget := rolesOnPage(t)
 	user := func(name string, roles ...string) mongotest.User {
 		return mongotest.User{Name: name, Password: "pass:word/" + name, Roles: roles}
 	}
 	l.source = p.open(t, clusterOptions{
-		name: "source", members: 3, seed: seed,
-		users: []mongotest.User{user(mirrorUser, onSource...), user(writerUser, "root")},
+		name: "source", members: 3, seed: seed, expires: expires,
+		users: []mongotest.User{user(mirrorUser, onSource...), user(writerUser, "root", "__system")},
 	})
-	l.target = p.open(t, clusterOptions{name: "target", members: 3, seed: seed + 1, users: []mongotest.User{user(mirrorUser, onTarget...)}})
+	l.target = p.open(t, clusterOptions{name: "target", members: 3, seed: seed + 1, expires: expires, users: []mongotest.User{user(mirrorUser, onTarget...)}})
 	if p.real {
 		l.major = majorOf(t, l.source)
 	}
-	everything := must.Get(scope.New(scope.Config{}))(t)
+	if l.users = !p.real && seed%5 < 2; l.users { // on real servers there are those that the sets are reached by
+		grantOnPage(t, connect(t, l.target.uriFor(admin)), mirrorUser)
+	}
+	everything := must.Get(scope.New(scope.Config{UsersAndRoles: l.users}))(t)
 	unique := ddl.Relaxed
 	if seed%2 == 0 {
 		unique = ddl.Serialized
@@ -145,6 +154,7 @@ func (l *live) run(t *testing.T) {
 	l.whole(t)
 	l.mirror.drain(l.limit, l.last(t))
 	l.same(t)
+	l.rarities(t)
 }
 
 // write has many clients write to the source until end is called, which waits for
@@ -155,6 +165,7 @@ func (l *live) write(t *testing.T, cfg traffic.Config) (end func()) {
 	cfg.Keys, cfg.ChainBytes = 200, 20<<20
 	// The embedded set has no time series as 8.0 writes them.
 	cfg.NoTimeSeries = l.major < 5 || !l.real && l.major >= 8
+	cfg.Rare, cfg.Embedded = true, !l.real
 	load, err := traffic.New(cfg)
 	if err != nil {
 		t.Fatal(err)

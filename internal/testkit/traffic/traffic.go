@@ -39,6 +39,10 @@ type Config struct {
 	NoCappedKeys bool
 	// NoTimeSeries leaves time series out: servers before 5.0 have none.
 	NoTimeSeries bool
+	// Rare adds a client for operations that are rare elsewhere: see Check. Embedded says that the cluster is an embedded set, which has not all commands for that.
+	Rare, Embedded bool
+	// OnceOnly leaves out deletes of buckets, users and roles, which transactions refuse: a link may repeat them after a crash, and they find nothing then.
+	OnceOnly bool
 }
 
 func (c *Config) setDefaults() {
@@ -85,6 +89,8 @@ type Stats struct {
 	Transactions, Large, Aborted int64
 	// Commands changed collections, indexes or views.
 	Commands int64
+	// Rare is how many commands the client for rare writes has had carried out.
+	Rare int64
 	// Refused are commands and statements that the server refused, as such a
 	// mixture brings.
 	Refused int64
@@ -93,7 +99,7 @@ type Stats struct {
 }
 
 type stats struct {
-	writes, transactions, large, aborted, commands, refused, lost atomic.Int64
+	writes, transactions, large, aborted, commands, rare, refused, lost atomic.Int64
 }
 
 // Traffic is a load. Make one with New.
@@ -116,7 +122,7 @@ func (w *Traffic) Stats() Stats {
 	s := &w.stats
 	return Stats{
 		Writes: s.writes.Load(), Transactions: s.transactions.Load(), Large: s.large.Load(), Aborted: s.aborted.Load(),
-		Commands: s.commands.Load(), Refused: s.refused.Load(), Lost: s.lost.Load(),
+		Commands: s.commands.Load(), Rare: s.rare.Load(), Refused: s.refused.Load(), Lost: s.lost.Load(),
 	}
 }
 
@@ -136,7 +142,21 @@ func (w *Traffic) Run(ctx, soft context.Context) error {
 		}
 		return k.loop(ctx, soft, w.cfg.KeeperPause, k.step)
 	})
+	if w.cfg.Rare {
+		g.Go(func() error { return w.rare(ctx, soft) })
+	}
 	return g.Wait()
+}
+
+func (w *Traffic) rare(ctx, soft context.Context) error {
+	o := &rare{client: w.client(-2)}
+	if err := o.prepare(ctx); err != nil {
+		return err
+	}
+	if err := o.loop(ctx, soft, w.cfg.KeeperPause, o.step); err != nil {
+		return err
+	}
+	return o.finish(ctx)
 }
 
 func (w *Traffic) client(number int) *client {
