@@ -44,14 +44,19 @@ type harness struct {
 	lead []string
 	// noCappedKeys is that of traffic.Config.
 	noCappedKeys bool
+	// rare says that traffic.Config.Rare is written too, by sets that delete expired documents every expiry.
+	rare bool
 	// changes are the step-downs under way.
 	changes sync.WaitGroup
 }
 
+// expiry is how often sets delete expired documents where some are written.
+const expiry = 300 * time.Millisecond
+
 // write has clients write to a database of the source until end is called, which
 // waits for them.
 func (h *harness) write(db string, seed uint64) (end func()) {
-	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: db, Seed: seed, Pause: 5 * time.Millisecond, NoCappedKeys: h.noCappedKeys})
+	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: db, Seed: seed, Pause: 5 * time.Millisecond, NoCappedKeys: h.noCappedKeys, Rare: h.rare, Embedded: true})
 	if err != nil {
 		h.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -26,9 +28,9 @@ func TestKill(t *testing.T) {
 	kills, seed := number(t, "REPLICATOR_KILLS", usual), number(t, "REPLICATOR_SEED", 1)
 	t.Logf("%d kills, seed %d", kills, seed)
 	h := &harness{
-		TB: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 9)),
-		source: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed)}),
-		target: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed) + 1}),
+		TB: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 9)), rare: true,
+		source: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed), TTLInterval: expiry}),
+		target: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed) + 1, TTLInterval: expiry}),
 	}
 	h.from, h.to = connect(t, h.source), connect(t, h.target)
 
@@ -56,6 +58,7 @@ func TestKill(t *testing.T) {
 	end()
 	h.changes.Wait()
 	h.last()
+	must.Succeed(t, traffic.Check(t.Context(), h.to, "shop"))
 }
 
 func number(t testing.TB, name string, def int) int {
