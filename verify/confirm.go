@@ -18,12 +18,15 @@ const (
 	confirmDocs, confirmBytes = 100, 4 << 20
 	// confirmTries is how often a document is read again that the source changes meanwhile.
 	confirmTries = 10
+	// confirmTimes is how often a document has to differ in turn, if not more than confirmFew of them do.
+	confirmTimes, confirmFew = 4, 20
 )
 
 // confirm returns the differences that remain when their documents are read again, for
 // collections that cannot be read as of a cut. The source's documents are read before and
 // after the target's, and a cut in between: what the source has not changed meanwhile, the
-// target must have. Differences of order are confirmed by displacedStill.
+// target must have. It may have changed a document to and fro, or deleted it and inserted it again, so
+// few documents must differ several times in turn. Differences of order are confirmed by displacedStill.
 func (v *Verifier) confirm(ctx context.Context, p *pair, found []Difference) ([]Difference, error) {
 	var sure, open []Difference
 	for i := range found {
@@ -33,6 +36,17 @@ func (v *Verifier) confirm(ctx context.Context, p *pair, found []Difference) ([]
 			open = append(open, found[i])
 		}
 	}
+	for n := 0; n < confirmTimes && len(open) > 0 && (n == 0 || len(open) <= confirmFew); n++ {
+		var err error
+		if open, err = v.confirmOnce(ctx, p, open); err != nil {
+			return nil, err
+		}
+	}
+	return append(sure, open...), nil
+}
+
+// confirmOnce returns those differences that remain when documents are read again, until the source has not changed them meanwhile.
+func (v *Verifier) confirmOnce(ctx context.Context, p *pair, open []Difference) (sure []Difference, err error) {
 	for try := 0; len(open) > 0; try++ {
 		if try == confirmTries {
 			return nil, fmt.Errorf("%d documents differ, and the source changed them each time that they were read: %w", len(open), errUnsettled)
@@ -61,46 +75,54 @@ func atOnce(open []Difference) (n int) {
 	return n
 }
 
-// confirmPart reads documents again. Moving are those that the source has changed meanwhile.
+// confirmPart reads documents again. Moving are those that the source has changed meanwhile. A primary that was just elected may not
+// know yet that a majority has the last writes, so both sides are read as of the cut at least.
 func (v *Verifier) confirmPart(ctx context.Context, p *pair, part []Difference) (sure, moving []Difference, err error) {
-	before, err := v.source.byIDs(ctx, p.want, part)
+	before, err := v.source.byIDs(ctx, p.want, part, bson.Timestamp{})
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := v.cuts.reach(ctx, v.source.heard.Time()); err != nil {
-		return nil, nil, err
-	}
-	target, err := v.target.byIDs(ctx, p.got, part)
+	cut, err := v.cuts.reach(ctx, v.source.heard.Time())
 	if err != nil {
 		return nil, nil, err
 	}
-	after, err := v.source.byIDs(ctx, p.want, part)
+	target, err := v.target.byIDs(ctx, p.got, part, cut.Target)
+	if err != nil {
+		return nil, nil, err
+	}
+	after, err := v.source.byIDs(ctx, p.want, part, cut.Source)
 	if err != nil {
 		return nil, nil, err
 	}
 	for i := range part {
 		key := bsonorder.AppendKey(nil, part[i].id(), nil)
 		a, b, again := before[string(key)], target[string(key)], after[string(key)]
+		var d Difference
+		differs := true
 		switch {
 		case !bytes.Equal(a, again):
 			moving = append(moving, part[i])
+			continue
 		case a == nil && b == nil:
+			continue
 		case b == nil:
-			sure = append(sure, ofDocument(p, Missing, idOf(a)))
+			d = ofDocument(p, Missing, idOf(a))
 		case a == nil:
-			sure = append(sure, ofDocument(p, Extra, idOf(b)))
+			d = ofDocument(p, Extra, idOf(b))
 		default:
-			if d, differs := v.compare(p, a, b); differs {
-				sure = append(sure, d)
-			}
+			d, differs = v.compare(p, a, b)
+		}
+		if differs {
+			d.size = max(len(a), len(b))
+			sure = append(sure, d)
 		}
 	}
 	return sure, moving, nil
 }
 
-// byIDs reads the documents of differences, by the keys of their _ids. They are copies of
-// nothing: views into replies that nothing else keeps.
-func (s *side) byIDs(ctx context.Context, coll *listed, part []Difference) (map[string]bson.Raw, error) {
+// byIDs reads the documents of differences, by the keys of their _ids, as of a time or later. They are
+// copies of nothing: views into replies that nothing else keeps.
+func (s *side) byIDs(ctx context.Context, coll *listed, part []Difference, since bson.Timestamp) (map[string]bson.Raw, error) {
 	list := bsoncore.NewArrayBuilder()
 	for i := range part {
 		list.AppendValue(coreValue(part[i].id()))
@@ -109,7 +131,7 @@ func (s *side) byIDs(ctx context.Context, coll *listed, part []Difference) (map[
 	docs, err := s.all(ctx, coll.ns.DB(), func() *builder {
 		return s.find(coll).
 			AppendDocument("filter", document().AppendDocument("_id", document().AppendArray("$in", in).Build()).Build()).
-			AppendDocument("readConcern", document().AppendString("level", "majority").Build())
+			AppendDocument("readConcern", committed(since))
 	})
 	if err != nil {
 		return nil, s.wrap(err, "read documents of %s again", coll.ns)

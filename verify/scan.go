@@ -217,6 +217,8 @@ func (s *scan) streams(ctx context.Context, how reading) (source, target *stream
 	onSource, onTarget := how, how
 	if s.cut != nil {
 		onSource.at, onTarget.at = &s.cut.Source, &s.cut.Target
+	} else if s.since != nil {
+		onSource.since, onTarget.since = s.since.Source, s.since.Target
 	}
 	return newStream(ctx, s.v.source, s.p.want, onSource, &s.v.pace), newStream(ctx, s.v.target, s.p.got, onTarget, &s.v.pace)
 }

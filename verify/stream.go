@@ -41,8 +41,9 @@ type reading struct {
 	// Type.
 	piece *idrange.Piece
 	last  bson.RawValue
-	// at is the time to read at; nil for the newest majority-committed data.
-	at *bson.Timestamp
+	// at is the time to read at; nil for the newest majority-committed data, which is not older than since.
+	at    *bson.Timestamp
+	since bson.Timestamp
 	// limit is how many documents to read at most; 0 for all.
 	limit int64
 	// resumes: it can be read on after last, so a transaction is not kept for long.
@@ -135,11 +136,21 @@ func (st *stream) find() *builder {
 	if st.txn == nil { // whose cursors live as long as it does
 		cmd.AppendBoolean("noCursorTimeout", true)
 	}
-	concern := document().AppendString("level", "majority")
+	concern := committed(st.how.since)
 	if at := st.how.at; at != nil {
-		concern = document().AppendString("level", "snapshot").AppendTimestamp("atClusterTime", at.T, at.I)
+		concern = document().AppendString("level", "snapshot").AppendTimestamp("atClusterTime", at.T, at.I).Build()
 	}
-	return cmd.AppendDocument("readConcern", concern.Build())
+	return cmd.AppendDocument("readConcern", concern)
+}
+
+// committed is the read concern for majority-committed data that are not older than a time, zero for any: a primary that was just elected
+// may not know yet that a majority has the last writes.
+func committed(since bson.Timestamp) bsoncore.Document {
+	concern := document().AppendString("level", "majority")
+	if !since.IsZero() {
+		concern.AppendTimestamp("afterClusterTime", since.T, since.I)
+	}
+	return concern.Build()
 }
 
 // batchSize is how many documents fit a reply.

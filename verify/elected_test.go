@@ -1,0 +1,155 @@
+package verify
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/client"
+)
+
+// learning returns a side whose primary learns what a majority has while a read waits for that, once it was elected.
+func learning(e *client.Elected) mongo.Caller {
+	return callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+		if _, _, waits := cmd.Body.Lookup("readConcern", "afterClusterTime").TimestampOK(); waits {
+			time.AfterFunc(20*time.Millisecond, e.Learn)
+		}
+		return e.Call(ctx, cmd)
+	})
+}
+
+// justElected returns a side whose primary was just elected.
+func justElected(t *testing.T, c mongo.Caller) mongo.Caller {
+	t.Helper()
+	e := &client.Elected{Caller: c}
+	e.Elect(t)
+	return learning(e)
+}
+
+// refuseCuts refuses reads as of a time.
+func refuseCuts(cmd mongo.Command) error {
+	if _, ok := at(cmd); ok {
+		return servererr.New(servererr.SnapshotUnavailable, "planted")
+	}
+	return nil
+}
+
+// TestElected: a primary that was just elected, and does not know yet that a majority has the last writes, makes nothing differ that is
+// the same, and nothing the same that differs, where documents cannot be read as of a time.
+func TestElected(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"source", "target"} {
+		for _, differs := range []bool{false, true} {
+			source, target := cluster(t), cluster(t)
+			for _, c := range []mongo.Caller{source, target} {
+				insertRaw(t, c, "d.c", neighbours(t, 0, 10)...)
+			}
+			cfg := Config{Source: source, Target: target, Cuts: &rest{source: source, target: target}}
+			if side == "source" {
+				cfg.Source = justElected(t, source)
+			} else {
+				cfg.Target = justElected(t, target)
+			}
+			cfg.Target = &hook{Caller: cfg.Target, ns: "d.c", before: refuseCuts}
+			want := 0
+			if differs {
+				want = 2
+				insertRaw(t, cfg.Source, "d.c", neighbours(t, 10, 12)...)
+				if side == "target" {
+					run(t, target, "d", bson.D{{Key: "delete", Value: "c"}, {Key: "deletes", Value: bson.A{
+						bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 1}},
+					}}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
+					want = 3
+				}
+			} else {
+				insertRaw(t, source, "d.c", neighbours(t, 10, 12)...)
+				insertRaw(t, target, "d.c", neighbours(t, 10, 12)...)
+			}
+			summary, found := check(t, cfg)
+			if len(found) != want || summary.Unchecked() > 0 {
+				t.Errorf("elected at the %s: %d differences, want %d: %+v %+v", side, len(found), want, found, summary.Collections)
+			}
+		}
+	}
+}
+
+// TestElectedMeanwhile: nor does a primary that is elected once the documents were read, before those that differ are read again.
+func TestElectedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, side := range []string{"source", "target"} {
+		source, target := cluster(t), cluster(t)
+		for _, c := range []mongo.Caller{source, target} {
+			insertRaw(t, c, "d.c", neighbours(t, 0, 10)...)
+		}
+		e := &client.Elected{Caller: target}
+		if side == "source" {
+			e.Caller = source
+		}
+		elected := false
+		elect := func(mongo.Command) error {
+			if elected {
+				return nil
+			}
+			elected = true
+			e.Elect(t)
+			if side == "target" {
+				insertRaw(t, target, "d.c", neighbours(t, 10, 11)...)
+				return nil
+			}
+			run(t, source, "d", bson.D{{Key: "delete", Value: "c"}, {Key: "deletes", Value: bson.A{
+				bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 10}}}, {Key: "limit", Value: 1}},
+			}}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
+			return nil
+		}
+		written := sync.OnceFunc(func() { insertRaw(t, source, "d.c", neighbours(t, 10, 11)...) })
+		write := func(cmd mongo.Command) error {
+			if _, ok := at(cmd); !ok {
+				written() // since the last cut: the link is behind
+			}
+			return refuseCuts(cmd)
+		}
+		cfg := Config{Source: source, Target: target, Cuts: &rest{source: source, target: target}}
+		if side == "source" {
+			cfg.Source = &hook{Caller: learning(e), ns: "d.c", after: elect}
+		} else {
+			cfg.Target = &hook{Caller: learning(e), ns: "d.c", after: elect}
+		}
+		cfg.Source = &hook{Caller: cfg.Source, ns: "d.c", before: write}
+		cfg.Target = &hook{Caller: cfg.Target, ns: "d.c", before: refuseCuts}
+		summary, found := check(t, cfg)
+		if len(found) > 0 || summary.Unchecked() > 0 || !elected {
+			t.Errorf("elected at the %s: %+v %+v", side, found, summary.Collections)
+		}
+	}
+}
+
+// TestConfirmToggled: a document that the source changes to and fro is the same each time that the source is read, whatever the target has in
+// between. It does not differ if the target has the same at another time.
+func TestConfirmToggled(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for _, c := range []mongo.Caller{source, target} {
+		run(t, c, "d", bson.D{{Key: "create", Value: "c"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+		insertRaw(t, c, "d.c", doc(element(t, "_id", int32(1)), element(t, "on", true)), doc(element(t, "_id", int32(2)), element(t, "n", int32(1))))
+	}
+	run(t, target, "d", bson.D{{Key: "update", Value: "c"}, {Key: "updates", Value: bson.A{
+		bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 2}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int32(2)}}}}}},
+	}}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
+	read := 0
+	toggle := func(mongo.Command) error {
+		read++
+		run(t, target, "d", bson.D{{Key: "update", Value: "c"}, {Key: "updates", Value: bson.A{
+			bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "on", Value: read > confirmTimes}}}}}},
+		}}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
+		return nil
+	}
+	summary, found := check(t, Config{Source: source, Target: &hook{Caller: target, ns: "d.c", before: toggle}, Cuts: &rest{source: source, target: target}})
+	if len(found) != 1 || string(found[0].ID) != number(2) || summary.Unchecked() > 0 {
+		t.Errorf("%+v %+v", found, summary.Collections)
+	}
+}
