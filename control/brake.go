@@ -138,13 +138,8 @@ func (b *Brake) changes() <-chan struct{} {
 // pause is complete after it. It is for the workers of a copy.
 func (b *Brake) Enter(ctx context.Context) (leave func(), err error) {
 	for {
-		b.mu.Lock()
-		changed, paused := b.changed, b.paused
-		if !paused {
-			b.busy++
-		}
-		b.mu.Unlock()
-		if !paused {
+		changed, entered := b.tryEnter()
+		if entered {
 			return func() { b.count(-1) }, nil
 		}
 		select {
@@ -153,6 +148,16 @@ func (b *Brake) Enter(ctx context.Context) (leave func(), err error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// tryEnter counts one more that writes, unless the link is paused. Changed is closed with the next change.
+func (b *Brake) tryEnter() (changed <-chan struct{}, entered bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.paused {
+		b.busy++
+	}
+	return b.changed, !b.paused
 }
 
 // Handle is a Brake for one attempt: an applier.Brake. It has to be released.
@@ -188,12 +193,16 @@ func (h *Handle) Changed() <-chan struct{} { return h.b.changes() }
 func (h *Handle) Paused() bool { return h.b.Paused() }
 
 // Hold implements applier.Brake.
-func (h *Handle) Hold(ctx context.Context) error {
+func (h *Handle) Hold(ctx context.Context) (err error) {
 	h.b.count(-1)
-	defer h.b.count(1)
+	defer func() {
+		if err != nil {
+			h.b.count(1)
+		}
+	}()
 	for {
-		changed := h.b.changes()
-		if !h.b.Paused() {
+		changed, entered := h.b.tryEnter()
+		if entered {
 			return nil
 		}
 		select {

@@ -262,10 +262,19 @@ func (c *Controller) setThrottle(ctx context.Context, l *request.Limits) {
 	}
 	factor, took := 1.0, (func(time.Duration, int, int64))(nil)
 	if pacer != nil {
-		factor = pacer.Status().Factor
-		took = func(d time.Duration, ops int, bytes int64) { pacer.Took(clone.Target, d, ops, int(bytes)) }
+		factor, took = pacer.Status().Factor, c.took
 	}
 	c.brake.setLimits(part(l.OpsPerSecond, factor), part(l.BytesPerSecond, factor), took)
+}
+
+// took tells the present pacer of a flush: the brake keeps this function from one leadership to the next.
+func (c *Controller) took(d time.Duration, ops int, bytes int64) {
+	c.mu.Lock()
+	pacer := c.pacer
+	c.mu.Unlock()
+	if pacer != nil {
+		pacer.Took(clone.Target, d, ops, int(bytes))
+	}
 }
 
 // part returns a part of a limit, at least 1, and 0 for none.
