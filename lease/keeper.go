@@ -346,8 +346,9 @@ func (k *Keeper) asks(term int64) {
 
 // Release gives the lease back, so that another process can acquire it at once. Nothing may
 // use it any more. That includes a lease that was granted although Acquire has failed, as the
-// reply was lost. It tries again after transient errors, until ctx is done. A try that the server executes later than that
-// does not give back a later lease of this process, which has another Keeper.
+// reply was lost, but not one that another Keeper of this process has asked for, earlier or
+// later: the server may execute a try after that. It tries again after transient errors, until
+// ctx is done.
 func (k *Keeper) Release(ctx context.Context) error {
 	k.mu.Lock()
 	number, lost, asked := k.changes, errors.Is(k.lost, ErrFenced), k.asked
@@ -358,9 +359,6 @@ func (k *Keeper) Release(ctx context.Context) error {
 	}
 	ours := func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "holder", k.cfg.Holder)
-		if asked == 0 { // an earlier Keeper has perhaps not given it back
-			return dst
-		}
 		return metadata.AppendDoc(dst, "term", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$lte", asked) })
 	}
 	for {

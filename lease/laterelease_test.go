@@ -73,3 +73,21 @@ func TestLateReleaseWithParts(t *testing.T) {
 		must.Succeed(t, next.keeper.Release(t.Context()))
 	})
 }
+
+// TestLateReleaseOfNone: a Keeper that has never asked for a lease gives none back: a process may end before that, and the agent runs its
+// link again.
+func TestLateReleaseOfNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &defaulting{memory: newMemory(t)}
+		first, next := d.processOn("agent"), d.processOn("agent")
+		first.end()
+		must.Succeed(t, first.keeper.Release(t.Context()))
+		must.Succeed(t, d.acquire(next))
+		must.Succeed(t, first.keeper.Release(t.Context())) // as if the server had stalled, and executes it now
+		if d.record().Grant.Released {
+			t.Error("the next lease was given back")
+		}
+		next.end()
+		must.Succeed(t, next.keeper.Release(t.Context()))
+	})
+}
