@@ -36,7 +36,7 @@ type answer struct {
 // Run watches both sides until ctx is done, and returns its cause. It is called once.
 // After it has returned, only the limits slow the copy down.
 func (p *Pacer) Run(ctx context.Context) error {
-	defer p.setFactor(1, sign{})
+	defer p.watchesNoMore()
 	tick := time.NewTicker(p.cfg.Every)
 	defer tick.Stop()
 	for {
@@ -114,7 +114,9 @@ func (p *Pacer) judge(answers []answer) event.Event {
 			}
 			a.silent = true
 		}
-		p.metrics.pressure(a.side.name, a.sign.kind != "")
+		if a.sign.kind != "" || !a.silent {
+			p.metrics.pressure(a.side.name, a.sign.kind != "")
+		}
 		if first.kind == "" {
 			first = a.sign
 		}
@@ -149,6 +151,14 @@ func working(side clone.Side) string {
 		return "reading"
 	}
 	return "writing"
+}
+
+// watchesNoMore forgets all pressure.
+func (p *Pacer) watchesNoMore() {
+	p.setFactor(1, sign{})
+	for side := range p.sides {
+		p.metrics.pressure(side, false)
+	}
 }
 
 func (p *Pacer) setFactor(factor float64, why sign) {

@@ -43,10 +43,15 @@ func watch(t *testing.T, f func(t *testing.T, w *watched)) {
 		if err := <-done; !errors.Is(err, ended) {
 			t.Errorf("Run returned %v", err)
 		}
-		if s := w.Status(); s.Factor != 1 || s.Why != "" {
+		if s := w.Status(); s.Factor != 1 || s.Why != "" || w.shown(clone.Source)+w.shown(clone.Target) != 0 {
 			t.Errorf("after the end: %+v", s)
 		}
 	})
+}
+
+// shown is the metric of a side's pressure.
+func (w *watched) shown(side clone.Side) float64 {
+	return testutil.ToFloat64(w.metrics.signs.WithLabelValues(string(side)))
 }
 
 // rounds lets the sides be asked n times.
@@ -76,7 +81,7 @@ func TestSlowedAndRecovered(t *testing.T) {
 			events != "copy is slowed down [side=source why=40 operations are queued factor=0.5]" {
 			t.Errorf("%+v %s", s, events)
 		}
-		if n := testutil.ToFloat64(w.metrics.signs.WithLabelValues("source")); n != 1 {
+		if n := w.shown(clone.Source); n != 1 {
 			t.Errorf("pressure of the source: %v", n)
 		}
 		// The target goes first where both have enough.
@@ -157,12 +162,12 @@ func TestSilent(t *testing.T) {
 			w.rounds(2)
 			fall(&w.target)
 			w.rounds(silences)
-			if s := w.Status(); s.Factor != 0.25 {
-				t.Errorf("%s: %+v", name, s)
+			if s := w.Status(); s.Factor != 0.25 || w.shown(clone.Target) != 1 {
+				t.Errorf("%s: %+v, shown %v", name, s, w.shown(clone.Target))
 			}
 			w.rounds(30)
-			if s := w.Status(); s.Factor != 1 {
-				t.Errorf("%s, later: %+v", name, s)
+			if s := w.Status(); s.Factor != 1 || w.shown(clone.Target) != 0 {
+				t.Errorf("%s, later: %+v, shown %v", name, s, w.shown(clone.Target))
 			}
 			if events := w.events(); strings.Count(events, "slowed") != 2 || strings.Count(events, "full speed") != 1 {
 				t.Errorf("%s: %s", name, events)

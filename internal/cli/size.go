@@ -23,7 +23,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 			continue
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if n *= u.bytes; err != nil || !(n >= 0 && n < math.MaxInt64) {
+		if n *= u.bytes; err != nil || !(n == 0 || n >= 1 && n < math.MaxInt64) {
 			break
 		}
 		*s = Size(n)

@@ -14,7 +14,8 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%s: printed as %s, read back as %d, %v", text, s, again, err)
 		}
 	}
-	for _, text := range []string{"", "x", "-1", "1TB", "1e30GiB", "MiB", "NaN", "Inf"} {
+	// A part of a byte would be 0, which means no limit.
+	for _, text := range []string{"", "x", "-1", "1TB", "1e30GiB", "MiB", "NaN", "Inf", "0.5", "0.0001KiB"} {
 		if s := Size(0); s.UnmarshalText([]byte(text)) == nil {
 			t.Errorf("%q was read as %d", text, s)
 		}
