@@ -263,9 +263,20 @@ func (m *Manager) SweepSpools(dir string) {
 	found, _ := os.ReadDir(dir) // the folder may not exist
 	for _, f := range found {
 		if IsPart(f.Name()) && !keep[f.Name()] {
+			clearSpools(filepath.Join(dir, f.Name()))
+		}
+	}
+}
+
+// clearSpools removes the spools of a part, and its folder: each instance of its link has had a folder of its own in that.
+func clearSpools(dir string) {
+	found, _ := os.ReadDir(dir)
+	for _, f := range found {
+		if f.IsDir() {
 			_ = spool.Clear(filepath.Join(dir, f.Name()))
 		}
 	}
+	_ = spool.Clear(dir)
 }
 
 // remove removes the metadata of a part.
