@@ -37,8 +37,12 @@ func Salvage(cfg Config, lock bool) (*Spool, *Damage, error) {
 		broken: errSalvaged,
 	}
 	there, err := Found(cfg.Dir)
-	if err == nil && there && lock {
-		s.lock, err = takeLock(filepath.Join(cfg.Dir, lockName), os.OpenFile)
+	path := filepath.Join(cfg.Dir, lockName)
+	if err == nil && lock {
+		// A spool that has stored nothing yet may be about to.
+		if _, absent := os.Stat(path); there || absent == nil {
+			s.lock, err = takeLock(path, os.OpenFile)
+		}
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("spool: open %s: %w", cfg.Dir, err)

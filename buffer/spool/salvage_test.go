@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"testing"
@@ -84,4 +85,22 @@ func readToEnd(t *testing.T, s *Spool) (got []int) {
 		}
 	}
 	return got
+}
+
+// TestSalvageInUse: a folder that another process uses is not read with lock, though nothing is stored in it yet: that may come.
+func TestSalvageInUse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cfg := Config{Dir: dir, ID: "link/1"}
+	s := must.Get(Open(cfg))(t)
+	if _, _, err := Salvage(cfg, true); !errors.Is(err, ErrInUse) {
+		t.Errorf("it is read: %v", err)
+	}
+	free, _, err := Salvage(cfg, false)
+	must.Succeed(t, err)
+	must.Succeed(t, free.Close())
+	must.Succeed(t, s.Close())
+	left, _, err := Salvage(cfg, true) // with the lock file that the other one has left
+	must.Succeed(t, err)
+	must.Succeed(t, left.Close())
 }
