@@ -164,3 +164,23 @@ func TestHold(t *testing.T) {
 		}
 	})
 }
+
+// TestLoweredLimit: what a higher limit has left to be used is no burst under a lower one.
+func TestLoweredLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBrake()
+		b.setPaused(false)
+		h := b.For(t.Context())
+		defer h.Release()
+		b.setLimits(100_000, 0, nil)
+		time.Sleep(time.Minute)
+		if h.Delay() != 0 {
+			t.Error("it waits with all of its limit left")
+		}
+		b.setLimits(100, 0, nil)
+		if took := through(h, 1000, 1, 1); took < 9*time.Second {
+			t.Errorf("1000 operations at 100 a second took %s", took)
+		}
+	})
+}

@@ -390,3 +390,22 @@ func TestKill(t *testing.T) {
 	}
 	t.Logf("%d entries were written", taken)
 }
+
+// TestTornPreamble: a last file whose preamble was not written, though the file has its size, holds no entry: the spool continues without it.
+func TestTornPreamble(t *testing.T) {
+	t.Parallel()
+	m, replies := sample(t, false)
+	names := m.names()
+	last := names[len(names)-1]
+	for _, size := range []int64{0, preambleSize("link/1") - 1, preambleSize("link/1")} {
+		dir := t.TempDir()
+		_, n, lost, err := found(t, dir, m.with(last, make([]byte, size)), replies)
+		if err != nil || n == 0 || len(lost) != 1 || lost[0] != (lostEnd{0, size, 0}) {
+			t.Errorf("%d bytes: %d entries, lost %v, %v", size, n, lost, err)
+		}
+	}
+	var damaged *DamagedError
+	if _, _, _, err := found(t, t.TempDir(), m.with(last, make([]byte, preambleSize("link/1")+1)), replies); !errors.As(err, &damaged) {
+		t.Errorf("what was written after it is lost: %v", err)
+	}
+}

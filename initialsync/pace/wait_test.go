@@ -269,3 +269,26 @@ func TestConfig(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestGivenBack: a worker that gives up while it waits for the limits leaves its turn to the others.
+func TestGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPacer(t, Config{OpsPerSecond: 100})
+		wait := func(ctx context.Context, docs int) error { return p.Wait(ctx, docs, 0) }
+		if err := wait(t.Context(), 25); err != nil { // a quarter of a second's at once
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gave := make(chan error, 1)
+		go func() { gave <- wait(ctx, 25) }()
+		time.Sleep(50 * time.Millisecond)
+		cancel(errors.New("gives up"))
+		if err := <-gave; err == nil {
+			t.Error("it was granted")
+		}
+		began := time.Now()
+		if err := wait(t.Context(), 25); err != nil || time.Since(began) > 200*time.Millisecond {
+			t.Errorf("the next one waited %s, %v", time.Since(began), err)
+		}
+	})
+}

@@ -142,3 +142,18 @@ func TestFair(t *testing.T) {
 		}
 	})
 }
+
+// TestGivesWayInTime: a process that wants a lock again that it has just unlocked gives way for no more than half of the time for which it
+// waits.
+func TestGivesWayInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := start(t, lockstest.NewMemory(), "a")
+		must.Get(m.Lock(t.Context(), "shop", "", locks.Wants{}))(t).Unlock(t.Context())
+		began := time.Now()
+		l := must.Get(m.Lock(t.Context(), "shop", "", locks.Wants{Wait: 400 * time.Millisecond}))(t)
+		if took := time.Since(began); took < 100*time.Millisecond || took > 250*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+		l.Unlock(t.Context())
+	})
+}
