@@ -20,7 +20,7 @@ func AsideDir(dir string) string { return filepath.Join(dir, "damaged") }
 func SetAside(dir string) error {
 	lock, err := takeFolder(dir, os.OpenFile)
 	if err == nil {
-		err = errors.Join(setAside(dir), lock.Close())
+		err = errors.Join(setAside(dir, os.Rename), lock.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("spool: set the files in %s aside: %w", dir, err)
@@ -28,7 +28,7 @@ func SetAside(dir string) error {
 	return nil
 }
 
-func setAside(dir string) error {
+func setAside(dir string, rename func(from, to string) error) error {
 	list, err := listFiles(dir)
 	if err != nil || len(list) == 0 {
 		return err
@@ -41,16 +41,17 @@ func setAside(dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, g := range there {
-		// Files that a crash has left of the same move stay.
-		if g.number <= list[len(list)-1].number {
+	// Files that a crash has left of the same move stay. Of those from before the newest are removed first, so that what a crash leaves of
+	// them is not taken for such.
+	if len(there) > 0 && there[0].number != list[len(list)-1].number+1 {
+		for _, g := range slices.Backward(there) {
 			if err := remove(g.path); err != nil {
 				return err
 			}
 		}
 	}
 	for _, g := range slices.Backward(list) {
-		if err := os.Rename(g.path, filepath.Join(to, filepath.Base(g.path))); err != nil {
+		if err := rename(g.path, filepath.Join(to, filepath.Base(g.path))); err != nil {
 			return err
 		}
 	}
