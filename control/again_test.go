@@ -94,3 +94,30 @@ func TestSettledHolds(t *testing.T) {
 	stop(nil)
 	<-ended
 }
+
+// TestOpenAmongMany: a request that is open is followed, and shown, however many newer ones there are.
+func TestOpenAmongMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		p := newDesked(d, 1)
+		becomes := d.becoming(t)
+		d.ask(request.Again, `{"namespace": "d.c"}`)
+		pass(listEvery)
+		becomes(0, "working d.c waits to be copied")
+		for range shown + 10 {
+			d.ask(request.Resume, `{}`)
+		}
+		pass(listEvery)
+		if s := p.Status(); len(s.Records) != shown+1 || s.Records[shown].ID != "0" || !s.Records[shown].Open() {
+			t.Errorf("%d records are shown, the last one %+v", len(s.Records), s.Records[len(s.Records)-1])
+		}
+		d.set(func() { d.all.Resync[0].State = request.Done })
+		becomes(0, "done 1 of 1 collections are the same as the source's again")
+		pass(listEvery)
+		if s := p.Status(); len(s.Records) != shown {
+			t.Errorf("%d records are shown", len(s.Records))
+		}
+		p.end()
+	})
+}

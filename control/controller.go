@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,7 +67,7 @@ const (
 	attentive = 30 * time.Second
 	// listEvery is how often the records are read although nothing has been asked.
 	listEvery = 30 * time.Second
-	// shown is how many records a Status has.
+	// shown is how many records a Status has, besides those that are open.
 	shown = 50
 )
 
@@ -101,7 +102,7 @@ type Controller struct {
 	known    bool
 	unread   time.Time
 	why      string
-	// records are the newest ones, the newest first. Limits are those of the copy, -1 for those
+	// records are the newest ones, and those that are open, the newest first. Limits are those of the copy, -1 for those
 	// that the process was started with.
 	records []request.Record
 	limits  request.Requests
@@ -340,10 +341,21 @@ func (c *Controller) serve(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.records = list[:min(len(list), shown)]; unread == nil {
+	if c.records = toShow(list); unread == nil {
 		c.limits = limits
 	}
 	return err
+}
+
+// toShow returns the newest records of a list, and the older ones that are open.
+func toShow(list []request.Record) []request.Record {
+	records := slices.Clip(list[:min(len(list), shown)])
+	for i := len(records); i < len(list); i++ {
+		if list[i].Open() {
+			records = append(records, list[i])
+		}
+	}
+	return records
 }
 
 // Status has the settings, and the requests.
@@ -363,7 +375,7 @@ type Status struct {
 	// UnreadSince is since when it cannot be read, zero if it can; UnreadWhy is why not.
 	UnreadSince time.Time
 	UnreadWhy   string
-	// Records are the newest 50, the newest first.
+	// Records are the newest 50, and older ones that are open, the newest first.
 	Records []request.Record
 }
 
