@@ -74,7 +74,7 @@ func TestLive(t *testing.T) {
 	seed := number(t, envLiveSeed, time.Now().UnixNano()&0xffffff)
 	eachProvider(t, liveDialects("7.0", "5.0"), func(t *testing.T, p provider) {
 		t.Logf("%s=%d", envLiveSeed, seed)
-		l := openLive(t, p, seed, expiry)
+		l := openLive(t, p, seed, clusterOptions{expires: expiry})
 		l.run(t)
 	})
 }
@@ -103,18 +103,18 @@ type live struct {
 // expiry is how often the embedded sets delete expired documents.
 const expiry = 300 * time.Millisecond
 
-// openLive opens both sets. They delete expired documents every expires, or not at all.
-func openLive(t *testing.T, p provider, seed int64, expires time.Duration) *live {
+// openLive opens both sets. Both have the expiry of the options, and the source the moods.
+func openLive(t *testing.T, p provider, seed int64, of clusterOptions) *live {
 	l := &live{provider: p, liveTimes: timesOf(t, p), rnd: rand.New(rand.NewPCG(uint64(seed), 1))}
 	onSource, onTarget := rolesOnPage(t)
 	user := func(name string, roles ...string) mongotest.User {
 		return mongotest.User{Name: name, Password: "pass:word/" + name, Roles: roles}
 	}
 	l.source = p.open(t, clusterOptions{
-		name: "source", members: 3, seed: seed, expires: expires,
+		name: "source", members: 3, seed: seed, expires: of.expires, moods: of.moods,
 		users: []mongotest.User{user(mirrorUser, onSource...), user(writerUser, "root", "__system")},
 	})
-	l.target = p.open(t, clusterOptions{name: "target", members: 3, seed: seed + 1, expires: expires, users: []mongotest.User{user(mirrorUser, onTarget...)}})
+	l.target = p.open(t, clusterOptions{name: "target", members: 3, seed: seed + 1, expires: of.expires, users: []mongotest.User{user(mirrorUser, onTarget...)}})
 	if p.real {
 		l.major = majorOf(t, l.source)
 	}

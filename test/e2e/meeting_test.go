@@ -22,7 +22,7 @@ import (
 // that come again, _ids that a collation holds to be equal.
 func TestUnusual(t *testing.T) {
 	eachProvider(t, dialects("5.0", "7.0"), func(t *testing.T, p provider) {
-		l := openLive(t, p, 2, 0)
+		l := openLive(t, p, 2, clusterOptions{})
 		if l.major < 5 {
 			t.Skipf("a server of %d.x logs no deltas", l.major)
 		}
@@ -115,7 +115,7 @@ func written(t *testing.T, reply bson.Raw) {
 // others: no attempt ends for want of a ticket.
 func TestFewTickets(t *testing.T) {
 	eachProvider(t, dialects("5.0"), func(t *testing.T, p provider) {
-		l := openLive(t, p, 3, 0)
+		l := openLive(t, p, 3, clusterOptions{})
 		if !p.real {
 			l.target = p.open(t, clusterOptions{name: "target", members: 1, moods: mongosim.NoMoods("tickets are what this is about")})
 			l.mirror.target = l.target.uriFor(admin)
