@@ -57,7 +57,7 @@ func TestRare(t *testing.T) {
 				}
 				return list
 			}
-			soft, stop := context.WithTimeout(t.Context(), time.Minute)
+			soft, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer stop()
 			var watch sync.WaitGroup
 			watch.Go(func() {
