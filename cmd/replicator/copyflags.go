@@ -81,25 +81,33 @@ func (f *runFlags) spoolDir() string {
 	return filepath.Join(dir, f.Link)
 }
 
-// leastSpeed is the lowest limit of a copy, in bytes per second: a lower one is
-// likely to lack its unit.
+// leastSpeed is the lowest limit, in bytes per second: a lower one is likely to lack its
+// unit.
 const leastSpeed = 1 << 10
 
 // leastRelay is the smallest size of a relay log.
 const leastRelay = 16 << 20
 
-// checkSpeed refuses a limit with which the copy would never end.
-func checkSpeed(n int64) error {
-	if n > 0 && n < leastSpeed {
-		return fmt.Errorf("--max-bytes-per-second: %d bytes is less than %s: add a unit, as in %[1]dMiB; 0 means no limit", n, cli.Size(leastSpeed))
+// checkSpeed refuses the value of a flag with which what it limits would never end.
+func checkSpeed(flag string, n int64) error {
+	if why := tooSlow(n); why != "" {
+		return fmt.Errorf("--%s: %s; 0 means no limit", flag, why)
 	}
 	return nil
+}
+
+// tooSlow says why a limit is not one, empty if it is.
+func tooSlow(n int64) string {
+	if n <= 0 || n >= leastSpeed {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes is less than %s: add a unit, as in %[1]dMiB", n, cli.Size(leastSpeed))
 }
 
 // checkCopy checks the settings of a link's initial copy.
 func (f *runFlags) checkCopy() error {
 	var faults []error
-	if err := checkSpeed(int64(f.MaxBytesPerSecond)); err != nil {
+	if err := checkSpeed("max-bytes-per-second", int64(f.MaxBytesPerSecond)); err != nil {
 		faults = append(faults, err)
 	}
 	switch {

@@ -311,6 +311,7 @@ func TestWrongSettings(t *testing.T) {
 		{"disk", nil, []string{"--spool-free=0"}, "--spool-free: 0 is not from 16MiB"},
 		{"operations", nil, []string{"--max-ops-per-second=-1"}, "--max-ops-per-second: -1 is not from 0"},
 		{"a forgotten unit", nil, []string{"--max-bytes-per-second=20"}, "add a unit, as in 20MiB"},
+		{"a forgotten unit of the verification", nil, []string{"--verify=continuous", "--verify-budget=20/s"}, "--verify-budget: 20 bytes is less than 1KiB: add a unit, as in 20MiB"},
 		{"bytes", nil, []string{"--max-bytes-per-second=fast"}, "write a number of bytes"},
 		{"wait", nil, []string{"--source-wait=1ms"}, "--source-wait: 1ms is less than 1s"},
 		{"indexes", nil, []string{"--indexes=never"}, "--indexes must be one of"},

@@ -162,7 +162,7 @@ func requestedBytes(flag, text string) (int64, error) {
 	if err := s.UnmarshalText([]byte(text)); err != nil {
 		return -1, fmt.Errorf("--%s: %w", flag, err)
 	}
-	return int64(s), checkSpeed(int64(s))
+	return int64(s), checkSpeed(flag, int64(s))
 }
 
 func requestedOps(flag, text string) (int64, error) {

@@ -168,7 +168,7 @@ func (c *verifyCommand) check() (source, target *driver.Options, names *scope.Sc
 	if c.Resume && (c.Link == "" || c.Sample > 0 || c.IgnoreFieldOrder) {
 		keep(errors.New("--resume: only with --link, whose metadata have the progress, and without --sample and --ignore-field-order"))
 	}
-	if err := checkSpeed(int64(c.Speed)); err != nil {
+	if err := checkSpeed("max-bytes-per-second", int64(c.Speed)); err != nil {
 		keep(err)
 	}
 	if c.Link != "" && !checkpoint.ValidLink(c.Link) {

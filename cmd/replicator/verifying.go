@@ -52,18 +52,19 @@ func (f *runFlags) leastMemory() int64 {
 	return memory.MinLink
 }
 
-// budget returns the memory that verification may use.
+// budget returns how much verification may read.
 func (f *runFlags) budget() (continuous.Budget, error) {
 	b, err := continuous.ParseBudget(f.VerifyBudget, func(text string) (int64, error) {
 		var n cli.Size
 		err := n.UnmarshalText([]byte(text))
 		return int64(n), err
 	})
-	if err == nil && b.Share == 0 {
-		err = checkSpeed(b.BytesPerSecond)
-		if b.BytesPerSecond == 0 {
-			err = fmt.Errorf("%q would verify nothing", f.VerifyBudget)
-		}
+	switch why := tooSlow(b.BytesPerSecond); {
+	case err != nil:
+	case why != "":
+		err = errors.New(why)
+	case b.Share == 0 && b.BytesPerSecond == 0:
+		err = fmt.Errorf("%q would verify nothing", f.VerifyBudget)
 	}
 	if err != nil {
 		return b, fmt.Errorf("--verify-budget: %w", err)
