@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/oplogrep/replicator/status"
 	"github.com/oplogrep/replicator/web"
@@ -68,16 +69,38 @@ func (a *asker) ask(ctx context.Context, at place, link, process string) (status
 
 // find asks the process that runs a link wherever it may be, and returns where it was.
 func (a *asker) find(ctx context.Context, link, leader string) (status.Snapshot, string, error) {
-	var faults []error
-	for _, at := range placesOf(leader) {
-		s, err := a.ask(ctx, at, link, leader)
-		if err == nil {
-			return s, at.address, nil
-		}
-		faults = append(faults, err)
+	places := placesOf(leader)
+	if len(places) == 0 {
+		return status.Snapshot{}, "", fmt.Errorf("the process %s serves no status (--listen)", leader)
 	}
-	if len(faults) == 0 {
-		faults = append(faults, fmt.Errorf("the process %s serves no status (--listen)", leader))
+	return a.first(ctx, places, link, leader)
+}
+
+// first asks a process at several places concurrently, as one where nobody is may take its time, and returns the first answer.
+func (a *asker) first(ctx context.Context, places []place, link, process string) (status.Snapshot, string, error) {
+	type answer struct {
+		place int
+		s     status.Snapshot
+		err   error
+	}
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	ctx, enough := context.WithCancelCause(ctx)
+	defer enough(nil)
+	answers := make(chan answer, len(places))
+	for i, at := range places {
+		asking.Go(func() {
+			s, err := a.ask(ctx, at, link, process)
+			answers <- answer{i, s, err}
+		})
+	}
+	faults := make([]error, len(places))
+	for range places {
+		got := <-answers
+		if got.err == nil {
+			return got.s, places[got.place].address, nil
+		}
+		faults[got.place] = got.err
 	}
 	return status.Snapshot{}, "", errors.Join(faults...)
 }

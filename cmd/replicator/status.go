@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
@@ -32,6 +35,9 @@ type statusCommand struct {
 
 // watchEvery is the pause between two looks of --watch.
 const watchEvery = 2 * time.Second
+
+// mostAsked is of how many links the processes are asked concurrently: one that is not there may take its time.
+const mostAsked = 16
 
 // statusLine is the status of one link.
 type statusLine struct {
@@ -111,17 +117,20 @@ func (c *statusCommand) look(ctx context.Context, set *driver.Set) ([]statusLine
 	if err != nil {
 		return nil, err
 	}
-	lines := []statusLine{}
+	links = slices.DeleteFunc(links, func(l checkpoint.Listed) bool {
+		return resync.IsPart(l.Link) && l.Link != c.Link || c.Link != "" && l.Link != c.Link
+	})
+	lines := make([]statusLine, len(links))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(mostAsked)
 	for i := range links {
-		l := &links[i]
-		if resync.IsPart(l.Link) && l.Link != c.Link || c.Link != "" && l.Link != c.Link {
-			continue
-		}
-		line, err := c.lookAt(ctx, set, l)
-		if err != nil {
-			return nil, err
-		}
-		lines = append(lines, line)
+		g.Go(func() (err error) {
+			lines[i], err = c.lookAt(ctx, set, &links[i])
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err //nolint:wrapcheck // it is of lookAt
 	}
 	return lines, nil
 }
