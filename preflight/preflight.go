@@ -59,6 +59,9 @@ type Config struct {
 	Fingerprint string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
+	// Waits, if not nil, is called with the name of a check, as "target", that takes longer than waitsAfter. It may be called
+	// concurrently with observe.
+	Waits func(what string)
 }
 
 // Members is a replica set whose members can be addressed one by one: a
@@ -120,6 +123,9 @@ func Run(ctx context.Context, cfg Config, observe func(Finding)) (Report, error)
 	return c.report, err
 }
 
+// waitsAfter is how long a check may take before it is told that it waits: a server that does not answer is waited for.
+const waitsAfter = 5 * time.Second
+
 // checker makes the checks, one after the other.
 type checker struct {
 	cfg     Config
@@ -170,7 +176,14 @@ func (c *checker) run(ctx context.Context) error {
 		if !step.on.usable() {
 			continue
 		}
-		if err := step.run(ctx, step.on); err != nil {
+		told := time.AfterFunc(waitsAfter, func() {
+			if c.cfg.Waits != nil {
+				c.cfg.Waits(step.what)
+			}
+		})
+		err := step.run(ctx, step.on)
+		told.Stop()
+		if err != nil {
 			return fmt.Errorf("check the %s: %w", step.what, err)
 		}
 	}

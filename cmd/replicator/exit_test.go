@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"testing"
 
 	"github.com/oplogrep/replicator/applier"
@@ -73,5 +75,24 @@ func TestErrorsAreExplained(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStoppedChecking: a check that is told to end has not stopped before everything was applied, as it applies nothing; a link has.
+func TestStoppedChecking(t *testing.T) {
+	t.Parallel()
+	done, stop := context.WithCancelCause(t.Context())
+	stop(nil)
+	for check, want := range map[bool]int{true: cli.ExitUnexpected, false: failure.ExitNotDrained} {
+		c := &runCommand{Check: check}
+		err := c.stoppedChecking(done)
+		if code, _ := explain(err); code != want || strings.Contains(err.Error(), "applied") == check || !strings.Contains(err.Error(), "during the startup checks") {
+			t.Errorf("--check %t: code %d, %v", check, code, err)
+		}
+		var said bytes.Buffer
+		c.waits(t.Context(), &voice{out: cli.Output{Results: new(bytes.Buffer), Complaints: &said}}, "target")
+		if said.String() != "checking the target: waiting for a reply\n" {
+			t.Errorf("--check %t: %q", check, said.String())
+		}
 	}
 }

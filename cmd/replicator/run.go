@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -121,10 +122,12 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, m processMemory) error {
 	if err != nil {
 		return cli.Stopped(e.Soft, notBack(err))
 	}
-	report, err := preflight.Run(e.Soft, c.preflight(p, source, target), c.tell(e.Hard, v))
+	checks := c.preflight(p, source, target)
+	checks.Waits = func(what string) { c.waits(e.Hard, v, what) }
+	report, err := preflight.Run(e.Soft, checks, c.tell(e.Hard, v))
 	switch {
 	case e.Soft.Err() != nil:
-		return fmt.Errorf("%w: during the startup checks", failure.ErrStopped)
+		return c.stoppedChecking(e.Soft)
 	case err != nil:
 		return err
 	}
@@ -177,6 +180,23 @@ func (c *runCommand) preflight(p *plan, source, target *driver.Set) preflight.Co
 		AllowExisting: c.AllowExisting, Copied: c.CopiedUntil.given(), Feedback: mode,
 		Fingerprint: p.pipeline.Fingerprint(), Back: p.back, Guard: p.pipeline.Guard,
 	}
+}
+
+// stoppedChecking is the error of startup checks that were told to end. A check alone applies nothing.
+func (c *runCommand) stoppedChecking(ctx context.Context) error {
+	if c.Check {
+		return cli.Stopped(ctx, errors.New("stopped during the startup checks"))
+	}
+	return fmt.Errorf("%w: during the startup checks", failure.ErrStopped)
+}
+
+// waits says that a startup check takes its time, on standard error or in the log.
+func (c *runCommand) waits(ctx context.Context, v *voice, what string) {
+	if v.asJSON && !c.Check {
+		v.log.LogAttrs(ctx, slog.LevelInfo, "a startup check waits for a reply", slog.String(keyCheck, what))
+		return
+	}
+	v.out.Complain("checking the %s: waiting for a reply", what)
 }
 
 // tell returns a function that shows the result of each startup check: a line of
