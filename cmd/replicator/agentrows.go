@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,16 +33,36 @@ func (p *agentProcess) rows(set *driver.Set, store locks.Store) func(context.Con
 		}
 		for i := range state.Partitions {
 			at := &state.Partitions[i]
-			all.add(sharedRow(at, failures[at.Partition]))
+			all.share(sharedRow(at, failures[at.Partition]))
 		}
 		return all.worst(), nil
+	}
+}
+
+// nameShared is the verdict on a link of which only the assignment is known, nameEnded that on one that has ended on its member.
+const (
+	nameShared = "shared"
+	nameEnded  = "ended"
+)
+
+// share adds the row of a link that another member has. Where the metadata of the link say only that no process runs it, they do not
+// know how it has ended on that member.
+func (all *linkRows) share(r linkRow) {
+	i := slices.IndexFunc(all.Links, func(s linkRow) bool { return s.Link == r.Link })
+	if i < 0 {
+		all.Links = append(all.Links, r)
+		return
+	}
+	if known := &all.Links[i]; r.Verdict.Name == nameEnded && known.From == r.From && known.Leader == "" && known.Verdict.Level == status.Broken {
+		r.Verdict.Also = append([]string{known.Verdict.Sentence}, known.Verdict.Also...)
+		known.Verdict, known.Leader = r.Verdict, r.Leader
 	}
 }
 
 // sharedRow is the row of a link that another member has. Told is what a member has told last of how the link has ended there, or of what it
 // waits for; it counts if it is of the present assignment.
 func sharedRow(at *share.PartitionStatus, told memberFailure) linkRow {
-	r := linkRow{Link: at.Partition, From: "metadata", At: time.Now().UTC(), Verdict: status.Verdict{Name: "shared", Level: status.Unknown, Since: at.Since.UTC(), Also: []string{}}}
+	r := linkRow{Link: at.Partition, From: "metadata", At: time.Now().UTC(), Verdict: status.Verdict{Name: nameShared, Level: status.Unknown, Since: at.Since.UTC(), Also: []string{}}}
 	is := at.Holder != nil && told.Member != "" && told.Term == at.Holder.Term
 	if is {
 		r.Verdict.Since = told.At.UTC()
@@ -51,7 +72,7 @@ func sharedRow(at *share.PartitionStatus, told memberFailure) linkRow {
 		r.Leader = at.Holder.Member
 		r.Verdict.Level, r.Verdict.Sentence = status.Working, at.Holder.Member+" has the link, which waits: "+told.Waits+"."
 	case is:
-		r.Leader = at.Holder.Member
+		r.Leader, r.Verdict.Name = at.Holder.Member, nameEnded
 		r.Verdict.Level, r.Verdict.Sentence, r.Verdict.Next = status.Broken, fmt.Sprintf("The link has ended on %s with exit code %d: %s.", at.Holder.Member, told.Code, told.Error), told.Do
 		if told.Helps {
 			r.Verdict.Level, r.Verdict.Sentence = status.Attention, r.Verdict.Sentence+" It is started again there."

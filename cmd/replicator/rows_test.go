@@ -287,6 +287,38 @@ func TestSharedRowOfEnded(t *testing.T) {
 	}
 }
 
+// TestSharedRowHasExitCode: a link whose metadata are here, and which has ended on the member that has it, is shown with its exit code, not
+// only as one that no process runs. One that a process runs by now, or that was cut over, is not.
+func TestSharedRowHasExitCode(t *testing.T) {
+	t.Parallel()
+	at := share.PartitionStatus{Partition: "l", Member: "m1", Holder: &share.Holder{Member: "m1", Term: 7}}
+	ended := memberFailure{Member: "m1", Term: 7, Failure: agent.Failure{Code: 6, Error: "too old", Do: "Copy it again."}}
+	const stored = "No process runs the link. As of the metadata, all is there."
+	for name, tt := range map[string]struct {
+		known linkRow
+		told  memberFailure
+		want  string
+	}{
+		"ended":          {linkRow{From: "metadata", Verdict: status.Verdict{Level: status.Broken, Sentence: stored}}, ended, "The link has ended on m1 with exit code 6: too old. Copy it again."},
+		"told nothing":   {linkRow{From: "metadata", Verdict: status.Verdict{Level: status.Broken, Sentence: stored}}, memberFailure{}, stored + " "},
+		"runs elsewhere": {linkRow{From: "metadata", Leader: "p", Verdict: status.Verdict{Level: status.Good, Sentence: "runs"}}, ended, "runs "},
+		"cut over":       {linkRow{From: "metadata", Verdict: status.Verdict{Level: status.Good, Sentence: "Cut over"}}, ended, "Cut over "},
+		"of this member": {linkRow{From: "process", Verdict: status.Verdict{Level: status.Broken, Sentence: "here"}}, ended, "here "},
+	} {
+		tt.known.Link = "l"
+		all := linkRows{Links: []linkRow{tt.known}}
+		all.share(sharedRow(&at, tt.told))
+		r := &all.Links[0]
+		if got := r.Verdict.Sentence + " " + r.Verdict.Next; got != tt.want || len(all.Links) != 1 || (name == "ended") != slices.Contains(r.Verdict.Also, stored) {
+			t.Errorf("%s: %q, want %q: %+v", name, got, tt.want, all.Links)
+		}
+	}
+	all := linkRows{}
+	if all.share(sharedRow(&at, ended)); len(all.Links) != 1 || all.Links[0].Leader != "m1" {
+		t.Errorf("its metadata are elsewhere: %+v", all.Links)
+	}
+}
+
 // TestStreamed: an event has its place in the stream as its id there.
 func TestStreamed(t *testing.T) {
 	t.Parallel()
