@@ -69,6 +69,9 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		refused, _ := errors.AsType[ddl.RefusedErrors](err)
 		return c.unmoved(ctx, r, errors.Join(err, c.listRefused(ctx, out, store.Target(), c.MetadataDB, c.Link, refused)))
 	}
+	if r.State == record.Cancelled && staysIdle(ctx, store) {
+		out.Complain("No process runs link %s: nothing of the source is applied until replicator run --link %s … does.", c.Link, c.Link)
+	}
 	return c.printMoved(out, r, state.Back)
 }
 

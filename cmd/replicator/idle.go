@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
 )
 
@@ -31,6 +33,22 @@ func isIdle(ctx context.Context, store *checkpoint.Store) bool {
 	}
 	grant := &seen.Lease.Record.Grant
 	return seen.Lease.Record.Holder == "" || !grant.ID.IsZero() && (seen.Lease.Free || grant.Released)
+}
+
+// acquiredWithin is how long a process that stands by may take to acquire a lease that was given back.
+const acquiredWithin = 5 * time.Second
+
+// staysIdle reports whether no process has begun to run a link for that long.
+func staysIdle(ctx context.Context, store *checkpoint.Store) bool {
+	for begun := time.Now(); isIdle(ctx, store); {
+		if time.Since(begun) > acquiredWithin {
+			return true
+		}
+		if mongo.Pause(ctx, acquiredWithin/20) != nil {
+			return false
+		}
+	}
+	return false
 }
 
 // look tells it if it is so.

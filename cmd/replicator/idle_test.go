@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -16,7 +18,9 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/request"
+	"github.com/oplogrep/replicator/status"
 )
 
 // TestIdle: a command that waits for a link which no process runs says so at once, and once.
@@ -129,5 +133,29 @@ func TestCommandsSayIdle(t *testing.T) {
 			t.Errorf("%s: code %d, %s", args[0], code, text)
 		}
 		end()
+	}
+}
+
+// TestCancelledIdle: a cancelled cutover of a link that no process runs does not say just that the link goes on.
+func TestCancelledIdle(t *testing.T) {
+	c := startCutoverLink(t)
+	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: 9}, {Key: "email", Value: "x"}})
+	waive := "--waive=verified,deferred-indexes,foreign-writes"
+	c.check(map[string]status.Standing{"verified": status.Waived, "deferred-indexes": status.Waived, "foreign-writes": status.Waived}, waive)
+	const idle = "No process runs link test: nothing of the source is applied until replicator run --link test … does."
+	for _, runs := range []bool{true, false} {
+		c.moves(cli.ExitFailed, `cannot become unique`, waive)
+		if !runs {
+			c.kill(failure.ErrStopped)
+			c.end()
+		}
+		code, stdout, stderr := invoke(t, nil, c.move("--cancel")...)
+		if code != cli.ExitOK || strings.Contains(stderr, idle) == runs {
+			t.Errorf("it runs: %t: code %d, %s%s", runs, code, stdout, stderr)
+		}
+		if runs {
+			c.cut()
+			c.check(map[string]status.Standing{"verified": status.Waived, "deferred-indexes": status.Waived, "foreign-writes": status.Waived}, waive)
+		}
 	}
 }
