@@ -14,6 +14,9 @@ import (
 // AsideDir returns the folder for files that were set aside, in the folder of a spool.
 func AsideDir(dir string) string { return filepath.Join(dir, "damaged") }
 
+// begunName is the name of an empty file in AsideDir while files are moved there.
+const begunName = "begun"
+
 // SetAside moves the files of a spool that is not open and that Open cannot use into AsideDir, in
 // place of those that are there: what can be read of them may be all that is left of a source.
 // Salvage reads them. The newest are moved first, so that a crash leaves the beginning in one place.
@@ -41,13 +44,15 @@ func setAside(dir string, rename func(from, to string) error) error {
 	if err != nil {
 		return err
 	}
-	// Files that a crash has left of the same move stay. Of those from before the newest are removed first, so that what a crash leaves of
-	// them is not taken for such.
-	if len(there) > 0 && there[0].number != list[len(list)-1].number+1 {
-		for _, g := range slices.Backward(there) {
-			if err := remove(g.path); err != nil {
-				return err
-			}
+	// Files that a crash has left of the same move stay: they follow those that are not moved yet. So may those from before, whose move has
+	// ended.
+	begun := filepath.Join(to, begunName)
+	if _, err := os.Stat(begun); err != nil || len(there) > 0 && there[0].number != list[len(list)-1].number+1 {
+		if err := errors.Join(remove(begun), clearFiles(to)); err != nil {
+			return err
+		}
+		if err := errors.Join(os.WriteFile(begun, nil, 0o600), syncDir(to, (*os.File).Sync)); err != nil {
+			return err
 		}
 	}
 	for _, g := range slices.Backward(list) {
@@ -55,7 +60,10 @@ func setAside(dir string, rename func(from, to string) error) error {
 			return err
 		}
 	}
-	return errors.Join(syncDir(to, (*os.File).Sync), syncDir(dir, (*os.File).Sync))
+	if err := errors.Join(syncDir(to, (*os.File).Sync), syncDir(dir, (*os.File).Sync)); err != nil {
+		return err
+	}
+	return remove(begun)
 }
 
 // ForgetAside removes the files that were set aside if no entry after from can be read of them. It
@@ -73,7 +81,7 @@ func ForgetAside(cfg Config, from oplog.OpTime) (none bool, err error) {
 	if err := s.Close(); err != nil || ok && last.After(from) {
 		return false, err
 	}
-	if err := clearFiles(cfg.Dir); err != nil {
+	if err := errors.Join(clearFiles(cfg.Dir), remove(filepath.Join(cfg.Dir, begunName))); err != nil {
 		return false, fmt.Errorf("spool: remove the files set aside in %s: %w", cfg.Dir, err)
 	}
 	if err := os.Remove(cfg.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {

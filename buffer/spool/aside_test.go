@@ -15,7 +15,7 @@ import (
 // in one place, and the next time all are set aside.
 func TestSetAside(t *testing.T) {
 	t.Parallel()
-	for name, before := range map[string][]uint64{"none": nil, "more": {1, 2, 3, 4, 5, 6, 7}, "later ones": {8, 9}, "earlier ones": {1}} {
+	for name, before := range map[string][]uint64{"none": nil, "more": {1, 2, 3, 4, 5, 6, 7}, "later ones": {8, 9}, "those that would follow": {6, 7}, "earlier ones": {1}} {
 		for crash := range 5 {
 			dir := t.TempDir()
 			put := func(in, what string, numbers ...uint64) {
@@ -51,6 +51,9 @@ func TestSetAside(t *testing.T) {
 			must.Succeed(t, SetAside(dir))
 			if got := numbers(AsideDir(dir)); !slices.Equal(got, []uint64{2, 3, 4, 5}) || len(numbers(dir)) > 0 {
 				t.Errorf("%s, killed after %d: %v are set aside", name, crash, got)
+			}
+			if all := must.Get(os.ReadDir(AsideDir(dir)))(t); len(all) != 4 {
+				t.Errorf("%s, killed after %d: %v", name, crash, all)
 			}
 			for _, g := range must.Get(listFiles(AsideDir(dir)))(t) {
 				if text := must.Get(os.ReadFile(g.path))(t); string(text) != fmt.Sprint("new ", g.number) {
