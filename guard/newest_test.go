@@ -82,6 +82,12 @@ func TestRenameCountsOnceForever(t *testing.T) {
 		{"the first, which is not mirrored any more", func(own func(string, string, string, bson.D)) {
 			own("renameCollection", "shop.a", "shop.mine", renamed("a", "mine"))
 		}, 2},
+		{"the first, which the second replaces", func(own func(string, string, string, bson.D)) {
+			own("renameCollection", "shop.b", "shop.a", renamed("b", "a"))
+		}, 2},
+		{"the second, which the first replaces", func(own func(string, string, string, bson.D)) {
+			own("renameCollection", "shop.a", "shop.b", renamed("a", "b"))
+		}, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -254,12 +254,12 @@ func (s *State) dropped(ns oplog.Namespace) {
 // renamed gives a namespace that was renamed at an entry its new name, in place of one that had it, whose documents are gone. It is mirrored
 // from source, or not at all if that is empty.
 func (s *State) renamed(from, to, source oplog.Namespace, at bson.Timestamp, copied Copy) {
+	s.settle(func(t *Touched) bool { return t.NS == to }) // first: from may count writes that this one counts, too
 	was, touched := Touched{}, false
 	if i, found := s.find(from); found {
 		was, touched = s.Touched[i], true
 		s.Touched = slices.Delete(s.Touched, i, i+1)
 	}
-	s.settle(func(t *Touched) bool { return t.NS == to })
 	if source == "" || !touched && s.More == 0 {
 		s.deal(from)
 		return
