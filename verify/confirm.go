@@ -37,32 +37,38 @@ func (v *Verifier) confirm(ctx context.Context, p *pair, found []Difference) ([]
 		}
 	}
 	for n := 0; n < confirmTimes && len(open) > 0 && (n == 0 || len(open) <= confirmFew); n++ {
-		var err error
-		if open, err = v.confirmOnce(ctx, p, open); err != nil {
+		still, unsettled, err := v.confirmOnce(ctx, p, open)
+		if err != nil {
 			return nil, err
 		}
+		if n == 0 && len(unsettled) > 0 {
+			return nil, fmt.Errorf("%d documents differ, and the source changed them each time that they were read: %w", len(unsettled), errUnsettled)
+		}
+		// One that has differed before, and never has what it had, is not changed to and fro.
+		sure, open = append(sure, unsettled...), still
 	}
 	return append(sure, open...), nil
 }
 
 // confirmOnce returns those differences that remain when documents are read again, until the source has not changed them meanwhile.
-func (v *Verifier) confirmOnce(ctx context.Context, p *pair, open []Difference) (sure []Difference, err error) {
+// Unsettled are those that the source has changed each time.
+func (v *Verifier) confirmOnce(ctx context.Context, p *pair, open []Difference) (sure, unsettled []Difference, err error) {
 	for try := 0; len(open) > 0; try++ {
 		if try == confirmTries {
-			return nil, fmt.Errorf("%d documents differ, and the source changed them each time that they were read: %w", len(open), errUnsettled)
+			return sure, open, nil
 		}
 		var moving []Difference
 		for len(open) > 0 {
 			n := atOnce(open)
 			s, m, err := v.confirmPart(ctx, p, open[:n])
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			sure, moving, open = append(sure, s...), append(moving, m...), open[n:]
 		}
 		open = moving
 	}
-	return sure, nil
+	return sure, nil, nil
 }
 
 // atOnce returns how many documents are read again at once, of those that come first.

@@ -153,3 +153,27 @@ func TestConfirmToggled(t *testing.T) {
 		t.Errorf("%+v %+v", found, summary.Collections)
 	}
 }
+
+// TestConfirmThenMoving: a document that differed while the source did not change it differs, though the source changes it each time that it is read
+// after that, and so do the others.
+func TestConfirmThenMoving(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for i, c := range []mongo.Caller{source, target} {
+		run(t, c, "d", bson.D{{Key: "create", Value: "c"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+		insertRaw(t, c, "d.c", doc(element(t, "_id", int32(1)), element(t, "n", int32(i))), doc(element(t, "_id", int32(2)), element(t, "n", int32(i))))
+	}
+	read := 0
+	change := func(mongo.Command) error {
+		if read++; read > 3 { // the scan, and twice to confirm
+			run(t, source, "d", bson.D{{Key: "update", Value: "c"}, {Key: "updates", Value: bson.A{
+				bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int32(read)}}}}}},
+			}}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
+		}
+		return nil
+	}
+	summary, found := check(t, Config{Source: &hook{Caller: source, ns: "d.c", before: change}, Target: target, Cuts: &rest{source: source, target: target}})
+	if len(found) != 2 || summary.Unchecked() > 0 || read < 5 {
+		t.Errorf("%+v %+v, after %d reads", found, summary.Collections, read)
+	}
+}
