@@ -346,9 +346,9 @@ func (k *Keeper) asks(term int64) {
 
 // Release gives the lease back, so that another process can acquire it at once. Nothing may
 // use it any more. That includes a lease that was granted although Acquire has failed, as the
-// reply was lost, but not one that another Keeper of this process has asked for, earlier or
-// later: the server may execute a try after that. It tries again after transient errors, until
-// ctx is done.
+// reply was lost, but not one that a later Keeper of this process has asked for: the server may
+// execute a try after that. A Keeper that has asked for none gives none back. It tries again after
+// transient errors, until ctx is done.
 func (k *Keeper) Release(ctx context.Context) error {
 	k.mu.Lock()
 	number, lost, asked := k.changes, errors.Is(k.lost, ErrFenced), k.asked
