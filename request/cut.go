@@ -22,9 +22,9 @@ const (
 	cutWait = time.Minute
 	// cutPoll is the mean time between two looks for a cut that was asked for.
 	cutPoll = 50 * time.Millisecond
-	// cutUnheard is how long no process may have begun a cut that was asked for without that being said: one that leads
-	// reads requests every second.
-	cutUnheard = 5 * time.Second
+	// cutBeginsWithin is how long the process that leads may take to begin a cut that was asked for before it is said that
+	// none has: it reads requests every second.
+	cutBeginsWithin = 5 * time.Second
 )
 
 var (
@@ -76,7 +76,7 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 		switch {
 		case made != nil:
 			return *made, nil
-		case said != nil && r.Outcome == "" && !asked.IsZero() && time.Since(asked) > cutUnheard:
+		case said != nil && r.Outcome == "" && !asked.IsZero() && time.Since(asked) > cutBeginsWithin:
 			said("the request is " + ErrNotBegun.Error())
 			asked = time.Time{}
 		}

@@ -144,8 +144,8 @@ func TestNoNextCut(t *testing.T) {
 	}
 }
 
-// TestNextCutUnheard: whoever waits for a cut that no process begins to make is told so long before the wait is over, once.
-func TestNextCutUnheard(t *testing.T) {
+// TestNextCutNotBegun: whoever waits for a cut that no process begins to make is told so long before the wait is over, once.
+func TestNextCutNotBegun(t *testing.T) {
 	t.Parallel()
 	l, h := create(t, newTarget(t))
 	s := New(l)
