@@ -70,15 +70,23 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 	// An earlier outcome of the same command must not answer this one, so the time is that
 	// after the request is majority-committed.
 	r, after, err := s.askForCut(limited, Ask{Kind: Cut, By: by, Why: why, Args: args})
-	for asked := time.Now(); err == nil; {
+	var unread error // of the last look
+	for since, told := time.Now(), said == nil; err == nil; {
 		var made *checkpoint.Cut
-		made, r, err = s.lookForCut(limited, r, after, said)
+		var failed error
+		made, r, failed, err = s.lookForCut(limited, r, after, said)
 		switch {
 		case made != nil:
 			return *made, nil
-		case said != nil && r.Outcome == "" && !asked.IsZero() && time.Since(asked) > cutBeginsWithin:
-			said("the request is " + ErrNotBegun.Error())
-			asked = time.Time{}
+		case err != nil: // it may be that the time is over
+		case failed != nil:
+			unread, since = failed, time.Now()
+		default:
+			unread = nil
+			if !told && r.Outcome == "" && time.Since(since) > cutBeginsWithin {
+				said("the request is " + ErrNotBegun.Error())
+				told = true
+			}
 		}
 	}
 	switch {
@@ -86,6 +94,8 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 		err = context.Cause(ctx)
 	case limited.Err() != nil && r.ID == "":
 		err = fmt.Errorf("%w: waited %s, and the target has not taken the request: %w", ErrNoCut, within.Round(time.Millisecond), err)
+	case limited.Err() != nil && r.Outcome == "" && unread != nil:
+		err = fmt.Errorf("%w: waited %s, and the request cannot be read: %w", ErrNoCut, within.Round(time.Millisecond), unread)
 	case limited.Err() != nil && r.Outcome == "":
 		err = fmt.Errorf("%w: waited %s, and the request is %w", ErrNoCut, within.Round(time.Millisecond), ErrNotBegun)
 	case limited.Err() != nil:
@@ -113,9 +123,9 @@ func (s *Store) askForCut(ctx context.Context, a Ask) (r Record, after bson.Time
 }
 
 // lookForCut looks once whether a request has been answered, or a later cut than after is there,
-// and pauses if not.
-func (s *Store) lookForCut(ctx context.Context, was Record, after bson.Timestamp, said func(string)) (*checkpoint.Cut, Record, error) {
-	now, err := s.going(ctx, was.ID)
+// and pauses if not. Failed is an error that passes, with the record as it was.
+func (s *Store) lookForCut(ctx context.Context, was Record, after bson.Timestamp, said func(string)) (made *checkpoint.Cut, now Record, failed, err error) {
+	now, err = s.going(ctx, was.ID)
 	if err != nil {
 		now = was
 	}
@@ -125,14 +135,15 @@ func (s *Store) lookForCut(ctx context.Context, was Record, after bson.Timestamp
 	}
 	switch {
 	case err != nil && (ctx.Err() != nil || !passes(err)):
-		return nil, now, err
+		return nil, now, nil, err
 	case err != nil: // the target fails over
+		failed = err
 	case len(list) > 0 && (now.State == Done || oplog.CompareTimestamps(list[0].Target, after) > 0):
-		return &list[0], now, nil
+		return &list[0], now, nil, nil
 	case !now.Open():
-		return nil, now, fmt.Errorf("%w: %s", ErrNoCut, now.Outcome)
+		return nil, now, nil, fmt.Errorf("%w: %s", ErrNoCut, now.Outcome)
 	case now.Outcome != was.Outcome && said != nil:
 		said(now.Outcome)
 	}
-	return nil, now, mongo.Pause(ctx, cutPoll)
+	return nil, now, failed, mongo.Pause(ctx, cutPoll)
 }

@@ -172,6 +172,34 @@ func TestNextCutNotBegun(t *testing.T) {
 	must.Fail(t, n.err, enough)
 }
 
+// TestNextCutUnread: while the target does not answer, nobody knows whether a cut was begun, and nothing is said of that.
+func TestNextCutUnread(t *testing.T) {
+	t.Parallel()
+	g := newTarget(t)
+	l, h := create(t, g)
+	s, through := New(l), &away{Caller: g}
+	n := nextCut(t.Context(), New(links(t, through, "a")), cutBeginsWithin+time.Minute)
+	r := asked(t, s, 1)
+	must.Succeed(t, mongo.Pause(t.Context(), cutBeginsWithin/5)) // until it looks for the cut
+	through.left.Store(math.MaxInt64)
+	must.Succeed(t, mongo.Pause(t.Context(), cutBeginsWithin+time.Second))
+	must.Succeed(t, s.Answered(t.Context(), h, r.ID, Working, "the link is paused"))
+	through.left.Store(0)
+	if got := <-n.said; got != "the link is paused" {
+		t.Error(got)
+	}
+	must.Succeed(t, s.Answered(t.Context(), h, r.ID, Refused, "no"))
+	n.ends(t)
+	next := nextCut(t.Context(), New(links(t, through, "a")), 3*time.Second)
+	asked(t, s, 2)
+	must.Succeed(t, mongo.Pause(t.Context(), cutBeginsWithin/5))
+	through.left.Store(math.MaxInt64)
+	next.ends(t)
+	if !errors.Is(next.err, ErrNoCut) || errors.Is(next.err, ErrNotBegun) || !strings.Contains(next.err.Error(), "not primary") {
+		t.Error(next.err)
+	}
+}
+
 // away is a target without a primary for some commands.
 type away struct {
 	mongo.Caller
