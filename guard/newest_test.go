@@ -52,6 +52,11 @@ func TestForeignErrorOfUnlisted(t *testing.T) {
 	if newest, now := st.NewestOpen(); newest == nil || now != "shop.n051" {
 		t.Errorf("the newest that is open is %v, of %q", newest, now)
 	}
+	w.Clear(st.UpTo())
+	st = w.State()
+	if newest, now := st.NewestOpen(); newest != nil || st.OpenWrites() != 0 {
+		t.Errorf("all are cleared, and the newest that is open is %v, of %q", newest, now)
+	}
 	only := guard.State{More: 3}
 	if err := only.Err(); err == nil || !strings.HasSuffix(err.Error(), "writes to namespaces that are not listed") {
 		t.Error(err)

@@ -3,6 +3,7 @@ package initialsync_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,5 +125,51 @@ func TestMemberSince(t *testing.T) {
 	<-time.After(50 * time.Millisecond)
 	if c, _, err := briefly.Begin(t.Context()); err != nil || c.Host == set.Primary().Host() {
 		t.Errorf("it has waited, and begins on %q: %v", c.Host, err)
+	}
+	if c, _, err := briefly.Begin(t.Context()); !errors.Is(err, syncsource.ErrNoSource) {
+		t.Errorf("another copy has not waited, and begins on %q: %v", c.Host, err)
+	}
+}
+
+// TestMemberSinceFails: nor does a copy begin on a member that lacks the entry because the one that has it cannot be copied.
+func TestMemberSinceFails(t *testing.T) {
+	t.Parallel()
+	set, conn, _ := membersOf(t, mongosim.MemberOptions{}, mongosim.MemberOptions{}, mongosim.MemberOptions{})
+	far := set.Primary().Host()
+	dial := ahead(far, conn)
+	w := watch(t, conn.Hosts(), dial)
+	cfg := initialsync.MembersConfig{Watcher: w, Wait: time.Hour, Dialer: dialFunc(func(host string) mongo.Caller {
+		if host != far {
+			return conn.Member(host)
+		}
+		return callerFunc(func(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+			if isRead(cmd) {
+				return nil, errNoMajorityReads
+			}
+			return dial.Member(host).Call(ctx, cmd)
+		})
+	})}
+	for _, m := range w.View().Members {
+		if m.Host == far {
+			cfg.Since = m.Applied
+		}
+	}
+	begin := func(rules syncsource.Rules) error {
+		cfg.Resolver = must.Get(syncsource.NewResolver(syncsource.ResolverConfig{Rules: rules}, w, cfg.Dialer))(t).Another()
+		members := initialsync.NewMembers(cfg)
+		_, _, first := members.Begin(t.Context())
+		_, _, next := members.Begin(t.Context())
+		if rules.Pinned != "" && (first == nil || !strings.Contains(first.Error(), "wait for a member")) {
+			t.Error(first)
+		}
+		return errors.Join(next, first)
+	}
+	nearest := syncsource.Rules{Mode: syncsource.ModeNearest, AcceptEqual: true}
+	if err := begin(nearest); !errors.Is(err, errNoMajorityReads) {
+		t.Errorf("only %s has %s, and it cannot be copied: %v", far, cfg.Since, err)
+	}
+	cfg.Wait = 8
+	if err := begin(syncsource.Rules{Mode: syncsource.ModeNearest, Pinned: "nowhere:1"}); err == nil || strings.Count(err.Error(), "wait for a member") != 1 {
+		t.Errorf("it waits for more than a nanosecond: %v", err)
 	}
 }

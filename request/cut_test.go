@@ -183,8 +183,9 @@ func TestNextCutUnread(t *testing.T) {
 	must.Succeed(t, mongo.Pause(t.Context(), cutBeginsWithin/5)) // until it looks for the cut
 	through.left.Store(math.MaxInt64)
 	must.Succeed(t, mongo.Pause(t.Context(), cutBeginsWithin+time.Second))
-	must.Succeed(t, s.Answered(t.Context(), h, r.ID, Working, "the link is paused"))
 	through.left.Store(0)
+	must.Succeed(t, mongo.Pause(t.Context(), cutBeginsWithin/5)) // it can be read again, and a process has time to begin it
+	must.Succeed(t, s.Answered(t.Context(), h, r.ID, Working, "the link is paused"))
 	if got := <-n.said; got != "the link is paused" {
 		t.Error(got)
 	}

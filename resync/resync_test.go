@@ -388,6 +388,13 @@ func TestSince(t *testing.T) {
 	if at, known := p.since["shop.a"]; known {
 		t.Errorf("done, and %s is kept", at)
 	}
+	if _, err := p.Request(t.Context(), "shop.a", at(141), errors.New("renamed into place")); err != nil {
+		t.Fatal(err)
+	}
+	p.Reset()
+	if at, known := p.since["shop.a"]; known {
+		t.Errorf("it does not lead any more, and %s is kept", at)
+	}
 }
 
 // TestUnable: a request waits, with a reason, while a process that cannot copy runs the

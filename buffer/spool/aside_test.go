@@ -63,3 +63,33 @@ func TestSetAside(t *testing.T) {
 		}
 	}
 }
+
+// TestSetAsideAfterMore: what a crash has left of a move does not stay once the spool has gone on without it, and has files of the same numbers.
+func TestSetAsideAfterMore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(what string, numbers ...uint64) {
+		for _, n := range numbers {
+			must.Succeed(t, os.WriteFile(filepath.Join(dir, fileName(n)), fmt.Append(nil, what, n), 0o600))
+		}
+	}
+	put("before ", 2, 3, 4, 5)
+	killed := errors.New("the process is killed")
+	if err := setAside(dir, func(from, to string) error {
+		if filepath.Base(from) == fileName(3) {
+			return killed
+		}
+		return os.Rename(from, to)
+	}); !errors.Is(err, killed) {
+		t.Fatal(err)
+	}
+	put("after ", 4)
+	must.Succeed(t, SetAside(dir))
+	var got []string
+	for _, g := range must.Get(listFiles(AsideDir(dir)))(t) {
+		got = append(got, string(must.Get(os.ReadFile(g.path))(t)))
+	}
+	if want := []string{"before 2", "before 3", "after 4"}; !slices.Equal(got, want) {
+		t.Errorf("%q are set aside, want %q", got, want)
+	}
+}
