@@ -16,7 +16,7 @@ type Control struct {
 	Throttle Throttle `json:"throttle"`
 	// LogLevel is the one that was asked for, nil for that of the start.
 	LogLevel *string `json:"logLevel"`
-	// Requests are the newest, at most 50, the newest first.
+	// Requests are the newest 50, and older ones that are open, the newest first.
 	Requests []request.Record `json:"requests"`
 
 	// known is false if it has not been read yet: nothing is applied before that.
