@@ -191,7 +191,7 @@ func TestNextCutUnread(t *testing.T) {
 	}
 	must.Succeed(t, s.Answered(t.Context(), h, r.ID, Refused, "no"))
 	n.ends(t)
-	next := nextCut(t.Context(), New(links(t, through, "a")), 3*time.Second)
+	next := nextCut(t.Context(), New(links(t, through, "a")), 6*time.Second)
 	asked(t, s, 2)
 	must.Succeed(t, mongo.Pause(t.Context(), cutBeginsWithin/5))
 	through.left.Store(math.MaxInt64)
