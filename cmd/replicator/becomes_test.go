@@ -206,6 +206,7 @@ var noFlag = map[string]string{
 	"Preflight.Source":             "connected by run",
 	"Preflight.Target":             "connected by run",
 	"Preflight.Members":            "connected by run",
+	"Preflight.Waits":              "set by run: it prints",
 }
 
 // Each flag of run is explained in docs/configuration.md.
