@@ -1,10 +1,12 @@
 package ddl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -103,6 +105,7 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 
 // createPrivileges creates the collection of users or of roles with the source's first one, if the target has none of its own.
 func (s *step) createPrivileges(ctx context.Context, ns oplog.Namespace) error {
+	s.mode = max(s.mode, Maybe) // the server may have created it with the target's own first one since the catalog was read
 	_, there, err := s.cfg.Catalog.Get(ctx, ns)
 	if err != nil || there {
 		return err
@@ -166,15 +169,19 @@ func optionalOf(options fields, err error) []string {
 	return options.only(optional...).names()
 }
 
-// omissions returns lists of options to leave out of a command, in this order: each of them alone, then all.
-func omissions(names []string) (list [][]string) {
-	for _, name := range names {
-		list = append(list, []string{name})
+// omissions returns the sets of options to leave out of a command, those with the fewest first: none is left out that the target accepts.
+func omissions(names []string) (sets [][]string) {
+	for set := uint(1); set < 1<<len(names); set++ {
+		var omitted []string
+		for i, name := range names {
+			if set>>i&1 == 1 {
+				omitted = append(omitted, name)
+			}
+		}
+		sets = append(sets, omitted)
 	}
-	if len(names) > 1 {
-		list = append(list, names)
-	}
-	return list
+	slices.SortStableFunc(sets, func(a, b []string) int { return cmp.Compare(len(a), len(b)) })
+	return sets
 }
 
 func (s *step) logRemoved(ns oplog.Namespace, option string, why error) {
@@ -256,8 +263,8 @@ func (s *step) collectionOptions(options fields, idIndex bson.Raw) fields {
 	return send
 }
 
-// cappedLeast is the size, in bytes, of a capped collection with a size of 0: servers before 4.4 made such ones, and no server makes them any more
-// (create.idl, getRecordStoreOptions in collection_record_store_options.cpp).
+// cappedLeast is the size, in bytes, that servers take a capped collection with a size of 0 for: those before 4.4 made such ones, and
+// later ones do not (create.idl, getRecordStoreOptions in collection_record_store_options.cpp).
 var cappedLeast = bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, 4096)}
 
 // isZero reports whether an option is the number 0.

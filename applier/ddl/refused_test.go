@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -116,6 +117,8 @@ func TestOldCollection(t *testing.T) {
 			`{"create": "a", "recordIdsReplicated": true}`:                                                                                       `{}`,
 			`{"create": "a", "storageEngine": {"mmapv1": {}}, "recordIdsReplicated": true, "validationLevel": "off"}`:                            `{"validationLevel": "off"}`,
 			`{"create": "a", "storageEngine": {"wiredTiger": {"configString": "x=1"}}, "indexOptionDefaults": {"storageEngine": {"mmapv1": 1}}}`: `{"storageEngine": {"wiredTiger": {"configString": "x=1"}}}`,
+			// Only two of three options are refused.
+			`{"create": "a", "storageEngine": {"wiredTiger": {"configString": "x=1"}}, "indexOptionDefaults": {"storageEngine": {"mmapv1": 1}}, "recordIdsReplicated": true}`: `{"storageEngine": {"wiredTiger": {"configString": "x=1"}}}`,
 		} {
 			t.Run(dialect+" "+line, func(t *testing.T) {
 				t.Parallel()
@@ -171,4 +174,26 @@ func TestOtherCase(t *testing.T) {
 	body := bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("dropDatabase", 1).Build())
 	must.Get(b.Call(t.Context(), mongo.Command{DB: "Shop", Body: body}))(t)
 	must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, next), ddl.Once))
+}
+
+// TestFirstPrivileges: the target's own first user or role, with which its server has created their collection since the link has read
+// the catalog, does not end the link with the source's first one.
+func TestFirstPrivileges(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"5.0", "7.0"} {
+		for _, coll := range []string{"system.users", "system.roles"} {
+			for _, mode := range []ddl.Mode{ddl.Once, ddl.Maybe, ddl.Copied} {
+				b := newBench(t, dialect, ddl.Relaxed, scope.Config{UsersAndRoles: true})
+				ns := oplog.NewNamespace("admin", coll)
+				if _, there, err := b.cfg.Catalog.Get(t.Context(), ns); there || err != nil {
+					t.Fatal(there, err)
+				}
+				b.must(t, "admin", `{"insert": "`+coll+`", "documents": [{"_id": "app.own"}]}`)
+				must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, `c admin.$cmd {"create": "`+coll+`"}`), mode))
+				if _, there, err := b.cfg.Catalog.Get(t.Context(), ns); !there || err != nil {
+					t.Errorf("%s, %s: the catalog has it: %v, %v", coll, mode, there, err)
+				}
+			}
+		}
+	}
 }
