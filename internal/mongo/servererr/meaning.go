@@ -75,6 +75,11 @@ func IsMixedBucket(err error) bool { return refusedWith(err, MixedSchemaBuckets)
 // for its age, or the server was not primary then.
 func IsGoneTransaction(err error) bool { return refusedWith(err, NoSuchTransaction) }
 
+// IsOfUsers reports whether the user or role of a command is not there, or is there already.
+func IsOfUsers(err error) bool {
+	return refusedWith(err, UserNotFound, RoleNotFound, roleExists, userExists)
+}
+
 // IsOldNumber reports whether a session has a newer transaction number than that of a
 // command: another process uses it.
 func IsOldNumber(err error) bool { return refusedWith(err, TransactionTooOld) }
@@ -342,6 +347,8 @@ const (
 	upsertTooLarge     Code = 17420
 	noSample           Code = 28799
 	unknownField       Code = 40415 // of servers that read commands by a schema
+	roleExists         Code = 51002
+	userExists         Code = 51003
 	// An invalid regular expression: of $regex, and of an operator such as $regexMatch.
 	invalidRegex, invalidRegexArgument Code = 51091, 51111
 )

@@ -2,9 +2,7 @@ package traffic
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,9 +10,6 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
-
-// ofUsers are the refusals of commands about users and roles that are there already, or not.
-var ofUsers = []servererr.Code{servererr.UserNotFound, servererr.RoleNotFound, 51002, 51003}
 
 // exchange lets two documents exchange their values of a unique index: in a transaction or in an applyOps, by deletes and inserts or
 // by way of a third value, or by one update after the other.
@@ -130,7 +125,7 @@ func (o *rare) end(ctx context.Context, cmd bson.D) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.NoSuchTransaction {
+		if servererr.IsGoneTransaction(err) {
 			o.w.stats.refused.Add(1)
 			return nil
 		}
@@ -350,12 +345,11 @@ func (o *rare) users(ctx context.Context) error {
 // allow runs a command about users and roles, which do not survive each other.
 func (o *rare) allow(ctx context.Context, db string, cmd bson.D) error {
 	err := o.once(ctx, db, append(cmd, majority), nil)
-	e, refusal := errors.AsType[*servererr.Error](err)
 	switch {
 	case err == nil:
 		o.w.stats.rare.Add(1)
 		return nil
-	case refusal && slices.Contains(ofUsers, e.Code):
+	case servererr.IsOfUsers(err):
 		o.w.stats.refused.Add(1)
 		return nil
 	case ctx.Err() != nil:
