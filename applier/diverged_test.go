@@ -186,10 +186,31 @@ func TestDivergedAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestDivergedUnknownCommit: an operation is counted once where the attempt ends while the transaction of its record commits.
+// TestDivergedUnknownCommit: an operation is counted once where the attempt ends while the transaction of its record commits, whether that was
+// executed or not, and whether there is an earlier record of the collection or not.
 func TestDivergedUnknownCommit(t *testing.T) {
+	for name, tt := range map[string]struct {
+		earlier, executed bool
+		want              string
+	}{
+		"executed":                {false, true, "db.system.js 1"},
+		"not executed":            {false, false, "db.system.js 1"},
+		"executed, not first":     {true, true, "db.system.js 2"},
+		"not executed, not first": {true, false, "db.system.js 2"},
+	} {
+		t.Run(name, func(t *testing.T) { divergedUnknownCommit(t, tt.earlier, tt.executed, tt.want) })
+	}
+}
+
+func divergedUnknownCommit(t *testing.T, earlier, executed bool, want string) {
 	r := prepared(t, 4, doc(1, 0))
 	r.target.run(t, "db", bson.D{{Key: "create", Value: "system.js"}})
+	l, from := newLog(t), start
+	if earlier {
+		l.add(setOp("db.system.js", 6, 5))
+		r.apply(t, l.batches(), reports)
+		from = l.optime()
+	}
 	a := r.live(t, reports)
 	crash := errors.New("crash")
 	var number, lost atomic.Int64
@@ -203,18 +224,17 @@ func TestDivergedUnknownCommit(t *testing.T) {
 		}
 		lost.Add(1)
 		a.stop(crash)
-		return &mongo.LostError{Err: crash}, true
+		return &mongo.LostError{Err: crash}, executed
 	})
-	l := newLog(t)
 	l.add(setOp("db.system.js", 7, 5))
-	a.send(l, start)
+	a.send(l, from)
 	if err := a.ended(); !errors.Is(err, crash) {
 		t.Fatal(err)
 	}
 	r.target.intercept(nil)
 	r.apply(t, l.batches(), reports)
-	if is := r.recorded(t); is != "db.system.js 1" || lost.Load() == 0 {
-		t.Errorf("recorded %q, and %d replies to commits were lost", is, lost.Load())
+	if is := r.recorded(t); is != want || lost.Load() == 0 {
+		t.Errorf("recorded %q, want %q, and %d replies to commits were lost", is, want, lost.Load())
 	}
 }
 
