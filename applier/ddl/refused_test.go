@@ -114,6 +114,8 @@ func TestOldCollection(t *testing.T) {
 		for line, options := range map[string]string{
 			`{"create": "a", "idIndex": {"v": 1, "key": {"_id": 1}, "name": "_id_", "ns": "db.a", "unique": true, "background": true}}`: `{}`,
 			`{"create": "a", "capped": true, "size": 0}`:                                                                                         `{"capped": true,"size": {"$numberInt":"4096"}}`,
+			`{"create": "a", "capped": true, "size": {"$numberLong": "0"}, "max": 5}`:                                                            `{"capped": true,"size": {"$numberInt":"4096"},"max": {"$numberInt":"5"}}`,
+			`{"create": "a", "capped": true, "size": {"$numberDouble": "0.0"}}`:                                                                  `{"capped": true,"size": {"$numberInt":"4096"}}`,
 			`{"create": "a", "recordIdsReplicated": true}`:                                                                                       `{}`,
 			`{"create": "a", "storageEngine": {"mmapv1": {}}, "recordIdsReplicated": true, "validationLevel": "off"}`:                            `{"validationLevel": "off"}`,
 			`{"create": "a", "storageEngine": {"wiredTiger": {"configString": "x=1"}}, "indexOptionDefaults": {"storageEngine": {"mmapv1": 1}}}`: `{"storageEngine": {"wiredTiger": {"configString": "x=1"}}}`,

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/testkit/client"
@@ -133,6 +134,36 @@ func TestCutoverReadsVerified(t *testing.T) {
 	must.Succeed(t, json.Unmarshal([]byte(stdout), &r))
 	for _, p := range r.Preconditions {
 		if p.Name == "verified" && p.Standing != status.Met || r.From != "process" {
+			t.Errorf("asked the %s: %+v %s", r.From, p, stderr)
+		}
+	}
+	c.kill(failure.ErrStopped)
+	c.end()
+}
+
+// TestCutoverReadsDiverged: a divergence that a writer has just recorded counts, although the process reads it seconds later.
+func TestCutoverReadsDiverged(t *testing.T) {
+	c := startCutoverLink(t)
+	c.check(map[string]status.Standing{"verified": status.Unmet})
+	now := time.Now()
+	at := bson.Timestamp{T: uint32(now.Unix()), I: 1}
+	insert(t, c.target, "replicator", metadata.Diverged, bson.D{
+		{Key: "_id", Value: "test/0/shop.a"},
+		{Key: "ns", Value: "shop.a"},
+		{Key: "source", Value: "shop.a"},
+		{Key: "ops", Value: int64(1)},
+		{Key: "op", Value: int64(0)},
+		{Key: "first", Value: at},
+		{Key: "last", Value: at},
+		{Key: "since", Value: now},
+		{Key: "until", Value: now},
+		{Key: "what", Value: "the update found no document"},
+	})
+	_, stdout, stderr := invoke(t, nil, c.args...)
+	var r cutover.Report
+	must.Succeed(t, json.Unmarshal([]byte(stdout), &r))
+	for _, p := range r.Preconditions {
+		if p.Name == "divergences" && p.Standing != status.Unmet || r.From != "process" {
 			t.Errorf("asked the %s: %+v %s", r.From, p, stderr)
 		}
 	}

@@ -79,6 +79,7 @@ func TestDiskFaults(t *testing.T) {
 		{16821, "error writing to file \"/data/db/_tmp/extsort-index.1-0\": errno:28 No space left on device", servererr.Full},
 		{5642403, "Error writing to file /data/db/_tmp/extsort-index.1-0: No space left on device", servererr.Full},
 		{16818, "Error opening file /data/db/_tmp/extsort-index.1-0: Read-only file system", servererr.Full},
+		{5479100, "Error flushing file /data/db/_tmp/extsort-index.1-0: No space left on device", servererr.Full},
 		{16818, "Error opening file /data/db/_tmp/extsort-index.1-0: No such file or directory", servererr.Isolate},
 		{servererr.BadValue, "the name 28: No space left on device", servererr.Isolate},
 	} {
