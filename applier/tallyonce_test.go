@@ -9,7 +9,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// TestEasedIsCountedOnce: a part outside of transactions that an index refuses on a copy is applied again without the index. What it has done is counted once.
+// TestEasedIsCountedOnce: a part outside of transactions that an index refuses on a copy is applied again without the index. What it has
+// done is counted once.
 func TestEasedIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1, mongosim.Options{Members: 1, Dialect: "7.0"})

@@ -118,8 +118,8 @@ func TestRolesOnPage(t *testing.T) {
 	})
 }
 
-// TestFirstRole follows a source that had no users and roles of its own when the link began: with its first ones the target gets the collections that they
-// are in, by the roles that docs/privileges.md gives; those that it has already stay.
+// TestFirstRole follows a source that had no users and roles of its own when the link began: with its first ones the target gets the
+// collections that they are in, by the roles that docs/privileges.md gives; those that it has already stay.
 func TestFirstRole(t *testing.T) {
 	onSource, onTarget := rolesOnPage(t)
 	for _, dialect := range dialects("5.0", "8.0") { // a real server has at least its administrator
