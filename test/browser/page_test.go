@@ -104,6 +104,44 @@ func TestInexact(t *testing.T) {
 	b.quiet(f.URL)
 }
 
+// TestLacking: what the target lacks of the source's views and indexes is counted, and the first ones are named, also where there are many with
+// long names; without any, nothing is shown.
+func TestLacking(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("wörd😀", 40)
+	indexes := make([]any, 1044)
+	for i := range indexes {
+		indexes[i] = object{"namespace": fmt.Sprint("shop.c", i), "name": fmt.Sprint("email_", i)}
+	}
+	f := serve(t, state())
+	b := open(t, f.URL)
+	b.shown("level", "good")
+	hidden := `getComputedStyle(document.getElementById("lacking")).display === "none"`
+	b.wait(hidden)
+	is := func(want ...string) {
+		t.Helper()
+		want = append(want, "Drop or change them on the source; or waive lacking at the cutover, and create them by hand after it.")
+		b.wait(fmt.Sprintf(`[...document.querySelectorAll("#lacking h2, #lacking li, #lacking p")].map((e) => e.textContent).join("\n") === %q`, strings.Join(want, "\n")))
+	}
+	f.set(func() { f.state["lackingIndexes"] = indexes[:3] })
+	is("The target lacks 3 indexes", "email_0 of shop.c0", "email_1 of shop.c1", "email_2 of shop.c2")
+	f.set(func() {
+		f.state["lackingIndexes"] = indexes
+		f.state["lackingViews"] = []any{object{"namespace": "shop.v", "why": "its pipeline is invalid"}, object{"namespace": "shop.w", "why": ""}}
+	})
+	is("The target lacks 2 views, 1,044 indexes", "shop.v: its pipeline is invalid", "shop.w",
+		"email_0 of shop.c0", "email_1 of shop.c1", "email_2 of shop.c2", "and 1,041 more, which replicator links names")
+	f.set(func() {
+		delete(f.state, "lackingIndexes")
+		f.state["lackingViews"] = []any{object{"namespace": long, "why": long + "\n" + long}}
+	})
+	cut := strings.Repeat("wörd😀", 24)
+	is("The target lacks 1 view", cut+"…: "+cut+"…")
+	f.set(func() { f.state["lackingViews"], f.state["lackingIndexes"] = nil, []any{} })
+	b.wait(hidden)
+	b.quiet(f.URL)
+}
+
 // TestVerified: the page counts the collections that the status does not list, and says what could not be compared and what the
 // verification waits for.
 func TestVerified(t *testing.T) {
@@ -221,6 +259,7 @@ func TestHostile(t *testing.T) {
 		"link", evil, "version", evil, "verdict.sentence", evil, "verdict.also", []any{evil},
 		"source.host", evil, "source.set", evil, "source.why", evil, "target.primary", evil, "bottleneck", object{"stage": evil, "why": evil},
 		"consistent", false, "+leftOut", []any{object{"namespace": evil}}, "feedback.state", evil,
+		"+lackingViews", []any{object{"namespace": evil, "why": evil}}, "+lackingIndexes", []any{object{"namespace": evil, "name": evil}},
 		"control.paused", object{"since": ago(time.Minute), "by": evil, "why": evil, "mayLastSeconds": 9},
 	)
 	s["verdict"].(object)["next"] = evil
@@ -234,7 +273,7 @@ func TestHostile(t *testing.T) {
 	f.links = object{"at": ago(0), "links": []any{object{"link": evil, "leader": evil, "state": evil, "verdict": object{"level": evil, "sentence": evil}, "at": ago(0), "page": "javascript:window.pwned=4"}}}
 
 	b := open(t, f.URL)
-	for _, id := range []string{"link", "sentence", "command", "also", "ends", "bottleneck", "held", "namespaces", "timeline", "requests", "stages", "version"} {
+	for _, id := range []string{"link", "sentence", "command", "also", "ends", "lacking", "bottleneck", "held", "namespaces", "timeline", "requests", "stages", "version"} {
 		b.shown(id, "<img src=x")
 	}
 	clean := `window.pwned === undefined && document.querySelectorAll("img, svg, main script, iframe").length === 0`

@@ -1,6 +1,10 @@
 package browser
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // given is a state of a link to look at.
 type given struct {
@@ -39,6 +43,15 @@ func copied(ns string, phase, done, total, rate, eta any) object {
 		"namespace": ns, "phase": phase, "ops": 0, "bytes": 0, "opsPerSecond": 0, "logBytesPerSecond": 0, "docsDone": nil, "docsTotal": nil,
 		"bytesDone": done, "bytesTotal": total, "bytesPerSecond": rate, "etaSeconds": eta, "deferredIndexes": []any{}, "hotDocuments": nil,
 	}
+}
+
+// refused are indexes that the target lacks, with names as a generator makes them.
+func refused(n int) []any {
+	out := make([]any, n)
+	for i := range out {
+		out[i] = object{"namespace": fmt.Sprintf("warehouse_of_the_north.movements_by_supplier_and_day_%d", i), "name": strings.Repeat("attributes.dimension.value_1_", 4) + fmt.Sprint(i)}
+	}
+	return out
 }
 
 // cutOf is a cut of some seconds ago.
@@ -81,6 +94,7 @@ func states() []given {
 			"bottleneck", object{"stage": "applier", "side": "target", "why": "the target: update has had no reply for 12 s"},
 			"+cut", cutOf(312), "+noCut", "the lanes did not stand within 5 s",
 			"stages", stages(268e6, 0.01, 0.04, 1.0, 0.02, 1.0, 0.01), "buffer.full", true,
+			"+lackingViews", []any{object{"namespace": "crm.people_by_city", "why": "(InvalidPipelineOperator) Unrecognized expression '$sum2'"}}, "+lackingIndexes", refused(44),
 			"control.throttle", object{"copyBytesPerSecond": 20971520, "copyOpsPerSecond": nil, "applyBytesPerSecond": nil, "applyOpsPerSecond": 2000, "adaptive": true, "factor": 0.5, "reason": "flow control", "unreadSince": nil, "by": "mira", "at": ago(time.Minute), "why": "let the reports finish"},
 		)},
 		{name: "interrupted", state: state(

@@ -1,14 +1,14 @@
 // The page of one link.
 import { follow } from "./live.js";
 import { showVerdict, showLive } from "./verdict.js";
-import { showTiles, showPipeline } from "./tiles.js";
+import { showTiles, showLacking, showPipeline } from "./tiles.js";
 import { startCharts, loadCharts, showCopying } from "./charts.js";
 import { startNamespaces, showNamespaces } from "./namespaces.js";
 import { startTimeline, addEvents } from "./timeline.js";
 import { startControl, askCopyAgain, showControl } from "./control.js";
 import { $ } from "./dom.js";
 
-const views = [showVerdict, showTiles, showPipeline, showNamespaces, showControl, (s) => showCopying(s.copy?.phase === "copying")];
+const views = [showVerdict, showTiles, showLacking, showPipeline, showNamespaces, showControl, (s) => showCopying(s.copy?.phase === "copying")];
 let version = null;
 
 // An agent's link is below the list of all.

@@ -9,10 +9,14 @@ const retryAfter = 2000;
 // each second: with null, or since when the server is silent.
 export function follow(address, on) {
 	let stream = null;
-	let opened = 0; // when the stream was opened last
-	let fresh = true; // the next status is the first of its connection
-	let down = true; // no connection, or none yet
-	let at = ""; // of the last status
+	// When the stream was opened last.
+	let opened = 0;
+	// The next status is the first of its connection.
+	let fresh = true;
+	// No connection, or none yet.
+	let down = true;
+	// When the last status was made.
+	let at = "";
 	let heard = 0;
 	const began = Date.now();
 
@@ -27,7 +31,8 @@ export function follow(address, on) {
 			at = s.at;
 			heard = Date.now();
 			down = false;
-			check(); // before the status is shown, as one of a process that answers
+			// Before the status is shown, as one of a process that answers.
+			check();
 			on.status(s);
 			if (fresh) on.fresh();
 			fresh = false;

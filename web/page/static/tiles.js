@@ -1,4 +1,4 @@
-// The five figures, and the pipeline.
+// The five figures, what the target lacks, and the pipeline.
 import { $, el, parts, time, figure, text, keyed } from "./dom.js";
 import { bytes, count, date, known, percent, seconds } from "./format.js";
 
@@ -141,6 +141,27 @@ function verifiedSub(s) {
 	const open = unchecked > 0 ? "; could not be compared: " + names(v.unchecked.map((x) => x.namespace), v.moreUnchecked) : "";
 	return age + count(v.differences) + " differences" + where + open + (v.why ? "; " + v.why : "") + (v.waiting ? "; waits: " + v.waiting : "") + more;
 }
+
+// showLacking counts what the target lacks of the source's views and indexes, and names the first ones.
+export function showLacking(s) {
+	const counts = [];
+	const rows = [];
+	const add = (list, kind, many, link, of) => {
+		const n = list?.length;
+		if (!n) return;
+		counts.push(count(n) + " " + kind + (n > 1 ? many : ""));
+		for (const x of list.slice(0, 3)) rows.push(of(x).filter(Boolean).map(short).join(link));
+		if (n > 3) rows.push("and " + count(n - 3) + " more, which replicator links names");
+	};
+	add(s.lackingViews, "view", "s", ": ", (v) => [v.namespace, v.why]);
+	add(s.lackingIndexes, "index", "es", " of ", (i) => [i.name, i.namespace]);
+	const advice = "Drop or change them on the source; or waive lacking at the cutover, and create them by hand after it.";
+	const list = el("ul", "also", ...rows.map((r) => el("li", null, r)));
+	parts($("lacking"), ...(rows[0] ? [el("h2", null, "The target lacks " + counts.join(", ")), list, el("p", "dim", advice)] : []));
+}
+
+// short cuts a long text between two characters.
+const short = (x) => x.replace(/^(.{120}).+/su, "$1…");
 
 const order = ["syncsource", "fetcher", "buffer", "batcher", "applier", "feedback"];
 const shares = { syncsource: "without a member", buffer: "without room" };
