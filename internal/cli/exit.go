@@ -78,11 +78,23 @@ func Explain(err error) (code int, hint string) {
 	if v.Code != ExitUnexpected && v.Code != ExitOK {
 		return v.Code, v.Hint
 	}
+	if e, ok := errors.AsType[*driver.NoServerError](err); ok && e.Misnamed() {
+		return ExitConnect, misnamed(e)
+	}
 	// A running link retries these; elsewhere they end the work.
 	if is[connectError](err) || is[*driver.NoServerError](err) || is[*mongo.LostError](err) || is[*mongo.SilentError](err) || errors.Is(err, context.DeadlineExceeded) {
 		return ExitConnect, "Check the addresses, that the servers run and can be reached from here, and TLS. How long is waited says --selection-timeout, or serverSelectionTimeoutMS in the connection string."
 	}
 	return ExitUnexpected, "If the message makes no sense, report it."
+}
+
+// misnamed is the hint if no host belongs to the set that the connection string names.
+func misnamed(e *driver.NoServerError) string {
+	hint := "The connection string asks for the replica set " + e.Set + " (replicaSet=" + e.Set + ")"
+	if e.Other != "" {
+		return hint + ", and the hosts say that theirs is " + e.Other + ": correct the name, or the hosts."
+	}
+	return hint + ": correct the name, which rs.status().set shows, or the hosts."
 }
 
 func is[T error](err error) bool {

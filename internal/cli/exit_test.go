@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/pipeline/failure"
 )
 
@@ -38,6 +40,25 @@ func TestExitCodesAreThoseOfThePage(t *testing.T) {
 		}
 		if row := fmt.Sprintf("| %d | %s", code, meaning.says); !strings.Contains(string(page), row) {
 			t.Errorf("the page has no row that begins with %q", row)
+		}
+	}
+}
+
+// TestMisnamed: the hint for hosts of another set has its name, and that of the set that was asked for; if a host has not answered, it may be of
+// the right one.
+func TestMisnamed(t *testing.T) {
+	for _, c := range []struct {
+		err  driver.NoServerError
+		want string
+	}{
+		{driver.NoServerError{Set: "prod", Other: "rs0"}, "The connection string asks for the replica set prod (replicaSet=prod), and the hosts say that theirs is rs0: correct the name, or the hosts."},
+		{driver.NoServerError{Set: "prod"}, "The connection string asks for the replica set prod (replicaSet=prod): correct the name, which rs.status().set shows, or the hosts."},
+		{driver.NoServerError{Set: "prod", Other: "rs0", Seen: []driver.Sight{{Host: "a:1"}}}, "Check the addresses"},
+		{driver.NoServerError{}, "Check the addresses"},
+	} {
+		code, hint := Explain(fmt.Errorf("open: %w", &mongo.LostError{Err: &c.err}))
+		if code != ExitConnect || !strings.HasPrefix(hint, c.want) {
+			t.Errorf("%+v: %d, %q", c.err, code, hint)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
@@ -99,11 +100,23 @@ func hopeless(t *description.Topology) error {
 	return &AuthError{Host: t.Servers[0].Addr.String(), Err: t.Servers[0].LastError}
 }
 
+// hear records the name of a host's set, if it is not the one that the connection string asks for: the topology drops such
+// a host, and what it has said.
+func (s *Set) hear(e *event.ServerHeartbeatSucceededEvent) {
+	if name, want := e.Reply.SetName, s.opts.parsed.ReplicaSet; name != "" && want != "" && name != want {
+		s.other.Store(&name)
+	}
+}
+
 // unseen returns the error of a server selection that timed out.
 func (s *Set) unseen(t *description.Topology, waited time.Duration) error {
 	e := &NoServerError{Want: "primary", Waited: waited.Round(time.Millisecond)}
 	if set := s.opts.parsed.ReplicaSet; set != "" {
 		e.Want += " of " + set
+		e.Set = set
+		if other := s.other.Load(); other != nil {
+			e.Other = *other
+		}
 	}
 	if t.Kind == description.TopologyKindSharded {
 		e.Want = "mongos"

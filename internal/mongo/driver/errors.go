@@ -48,6 +48,10 @@ func (e *AuthError) Unwrap() error { return e.Err }
 type NoServerError struct {
 	// Want is the server that was needed, such as "primary of rs0".
 	Want string
+	// Set is the replica set that the connection string asks for, empty if it names none.
+	Set string
+	// Other is the set that a host has named last as its own, if that is another one.
+	Other string
 	// Waited is how long the call waited.
 	Waited time.Duration
 	// Seen has the last known state of each host.
@@ -69,6 +73,9 @@ func (e *NoServerError) Error() string {
 	fmt.Fprintf(&b, "no %s in %s", e.Want, e.Waited)
 	if len(e.Seen) == 0 {
 		b.WriteString(": none of the hosts belongs to it")
+		if e.Other != "" {
+			b.WriteString(", but to " + e.Other)
+		}
 	}
 	for i, s := range e.Seen {
 		b.WriteString([]string{": ", "; "}[min(i, 1)])
@@ -79,6 +86,9 @@ func (e *NoServerError) Error() string {
 	}
 	return b.String()
 }
+
+// Misnamed reports whether no host is left because all that have answered belong to another set, or to none.
+func (e *NoServerError) Misnamed() bool { return e.Set != "" && len(e.Seen) == 0 }
 
 // lost returns the error of a call to host that got no reply.
 func lost(ctx context.Context, host string, err error) error {

@@ -197,6 +197,21 @@ func TestNoPrimary(t *testing.T) {
 	}
 }
 
+// TestMisnamed: if the connection string names another set than the hosts, the error has both names.
+func TestMisnamed(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{Members: 3})
+	s := open(t, driver.Config{URI: strings.Replace(set.URI(), "replicaSet=rs0", "replicaSet=prod", 1), SelectionTimeout: 700 * time.Millisecond})
+	_, err := try(t, s, "ping", 1)
+	none, ok := errors.AsType[*driver.NoServerError](err)
+	if !ok || !none.Misnamed() || none.Set != "prod" || none.Other != "rs0" {
+		t.Fatalf("the error is %v", err)
+	}
+	if !strings.Contains(err.Error(), "no primary of prod in ") || !strings.HasSuffix(err.Error(), ": none of the hosts belongs to it, but to rs0") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 func primaryID(set *mongosim.Set) int {
 	if p := set.Primary(); p != nil {
 		return p.ID()

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo/address"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
@@ -27,6 +29,9 @@ type Set struct {
 	sender sender
 	// forever is never done: the driver needs it for closing.
 	forever context.Context
+
+	// other is the name of another set than the one asked for that a host has named last; nil if none has.
+	other atomic.Pointer[string]
 
 	mu      sync.Mutex
 	closed  bool               // under mu
@@ -54,6 +59,7 @@ func Open(ctx context.Context, o *Options) (*Set, error) {
 			compressors: client.Compressors, dialer: d, throughDriver: client.TLSConfig != nil,
 		},
 	}
+	client.SetServerMonitor(&event.ServerMonitor{ServerHeartbeatSucceeded: s.hear})
 	credentials, err := newCredentials(o, client)
 	if err != nil {
 		return nil, fmt.Errorf("mongo: open %s: %w", o, err)
