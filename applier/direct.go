@@ -74,7 +74,7 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 			break
 		}
 		s.uncertain = true // a part of it is applied
-		t = tally{}        // and is counted when it is applied again
+		t = tally{}        // and is counted when it is applied again, or found
 	}
 	if err := w.keepMet(ctx, t.diverged...); err != nil {
 		return err
@@ -109,10 +109,12 @@ func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 	c := outsideTxn{w: w, first: &s.ops[0]}
 	ops := settled(s.ops)
 	if s.uncertain {
-		var err error
-		if ops, err = w.undone(ctx, c, ops); err != nil {
+		left, err := w.undone(ctx, c, ops)
+		if err != nil {
 			return err
 		}
+		t.docs += len(ops) - len(left) // those are in the target
+		ops = left
 	}
 	err := w.directWrites(ctx, c, ops, s.uncertain, t)
 	if err != nil {

@@ -106,15 +106,15 @@ func (s sums) write(ctx context.Context, a *Applier, c mongo.Caller, writer stri
 	return metadata.Run(ctx, c, metadata.Update(a.cfg.MetaDB, metadata.Diverged, statements...), -1)
 }
 
-// keepDiverged records divergences in a transaction of the lane. Once, if not zero, is the transaction's id.
-func (w *writer) keepDiverged(ctx context.Context, txn mongo.Caller, list []*DivergenceError, once bson.ObjectID) error {
+// keepDiverged records divergences in a transaction of the lane. addedBy, if not zero, is the transaction's id.
+func (w *writer) keepDiverged(ctx context.Context, txn mongo.Caller, list []*DivergenceError, addedBy bson.ObjectID) error {
 	if len(list) == 0 {
 		return nil
 	}
 	of := sums{}
 	for _, e := range list {
 		d := e.diverged()
-		d.Once = once
+		d.AddedBy = addedBy
 		of.add(d)
 	}
 	return of.write(ctx, w.Applier, txn, w.name)
@@ -126,18 +126,18 @@ func (w *writer) keepMet(ctx context.Context, list ...*DivergenceError) error {
 	if len(list) == 0 {
 		return nil
 	}
-	once := bson.NewObjectID()
-	err := w.link.Within(ctx, func(txn mongo.Caller) error { return w.keepDiverged(ctx, txn, list, once) })
+	addedBy := bson.NewObjectID()
+	err := w.link.Within(ctx, func(txn mongo.Caller) error { return w.keepDiverged(ctx, txn, list, addedBy) })
 	if err != nil && ctx.Err() != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 		defer cancel()
 		err = w.link.Within(last, func(txn mongo.Caller) error {
 			// It may have been committed, and the reply was lost.
-			added, err := checkpoint.IsAdded(last, txn, w.cfg.MetaDB, w.cfg.Link, w.name, list[0].source.Series(), once)
+			added, err := checkpoint.IsAdded(last, txn, w.cfg.MetaDB, w.cfg.Link, w.name, list[0].source.Series(), addedBy)
 			if added || err != nil {
 				return err
 			}
-			return w.keepDiverged(last, txn, list, once)
+			return w.keepDiverged(last, txn, list, addedBy)
 		})
 	}
 	for _, d := range list {

@@ -22,7 +22,7 @@ import (
 // Diverged are the operations on one collection that met what they cannot have met at the source, and after which
 // the link has continued: the collection may differ from the source's since.
 //
-//	{_id: LINK/WRITER/SOURCE, of, ns, source, ops, first, last, op, since, until, what, renamed, once}
+//	{_id: LINK/WRITER/SOURCE, of, ns, source, ops, first, last, op, since, until, what, renamed, addedBy}
 //
 // There is one document for each writer, so that writers do not wait for each other. It is written in the
 // transaction that moves the writer past the operations, or before the checkpoint can pass them.
@@ -39,8 +39,8 @@ type Diverged struct {
 	Since, Until time.Time
 	// What describes what the newest of them met.
 	What string
-	// Once, if not zero, identifies the transaction that adds the operations, for IsAdded.
-	Once bson.ObjectID
+	// AddedBy, if not zero, identifies the transaction that adds the operations, for IsAdded.
+	AddedBy bson.ObjectID
 }
 
 // Add adds operations on the same collection that were met later.
@@ -71,7 +71,7 @@ const (
 	divergedLast   = "last"
 	// divergedRenamed is the entry of the rename that has given the document its names.
 	divergedRenamed = "renamed"
-	divergedOnce    = "once"
+	divergedAddedBy = "addedBy"
 )
 
 func divergedID(link, writer string, source oplog.Namespace) string {
@@ -91,8 +91,8 @@ func (d *Diverged) Statement(link, of, writer string) metadata.Statement {
 			}
 			dst = bsoncore.AppendStringElement(dst, "ns", string(d.NS))
 			dst = bsoncore.AppendStringElement(dst, divergedSource, string(d.Source))
-			if !d.Once.IsZero() {
-				dst = bsoncore.AppendObjectIDElement(dst, divergedOnce, d.Once)
+			if !d.AddedBy.IsZero() {
+				dst = bsoncore.AppendObjectIDElement(dst, divergedAddedBy, d.AddedBy)
 			}
 			dst = bsoncore.AppendInt64Element(dst, "op", d.Op)
 			return bsoncore.AppendStringElement(dst, "what", d.What)
@@ -109,9 +109,9 @@ func (d *Diverged) Statement(link, of, writer string) metadata.Statement {
 
 // IsAdded reports, in a transaction, whether an earlier one, whose outcome is not known, has added to the operations on a collection that a
 // writer of a link has met. That writer must not have added others since.
-func IsAdded(ctx context.Context, txn mongo.Caller, db, link, writer string, source oplog.Namespace, once bson.ObjectID) (bool, error) {
+func IsAdded(ctx context.Context, txn mongo.Caller, db, link, writer string, source oplog.Namespace, addedBy bson.ObjectID) (bool, error) {
 	doc, err := metadata.FindOne(ctx, txn, db, metadata.Diverged, func(dst []byte) []byte {
-		return bsoncore.AppendObjectIDElement(metadata.ByID(divergedID(link, writer, source))(dst), divergedOnce, once)
+		return bsoncore.AppendObjectIDElement(metadata.ByID(divergedID(link, writer, source))(dst), divergedAddedBy, addedBy)
 	}, "_id")
 	return doc != nil, err
 }

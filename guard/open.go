@@ -65,15 +65,15 @@ func (s *State) deal(ns oplog.Namespace) {
 	for i := range s.Writes {
 		w := &s.Writes[i]
 		if !w.Gone && !w.GoneTo && w.To != "" && cmp.Or(w.Now, w.NS) == ns {
-			s.once(cmp.Or(w.NowTo, w.To))
+			s.countsAlone(cmp.Or(w.NowTo, w.To))
 		}
 		w.Gone = w.Gone || cmp.Or(w.Now, w.NS) == ns
 		w.GoneTo = w.GoneTo || w.To != "" && cmp.Or(w.NowTo, w.To) == ns
 	}
 }
 
-// once records that no other namespace counts a write to this one any more.
-func (s *State) once(to oplog.Namespace) {
+// countsAlone records that no other namespace counts a write to this one any more.
+func (s *State) countsAlone(to oplog.Namespace) {
 	if i, found := s.find(to); found && s.Touched[i].Twice > 0 {
 		s.Touched[i].Twice--
 	}

@@ -50,7 +50,7 @@ func (m *Members) Begin(ctx context.Context) (checkpoint.Copy, int64, error) {
 	for {
 		member, err := choose(ctx, m.cfg.Resolver, least)
 		if err != nil {
-			err = m.lacks(since, err)
+			err = m.noteLacking(since, err)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -92,8 +92,8 @@ func (m *Members) since() oplog.OpTime {
 
 func (m *Members) sinceWait() time.Duration { return min(sinceWait, m.cfg.Wait/8) }
 
-// lacks returns the error of a choice among the members that have an entry, and observes that none has MembersConfig.Since.
-func (m *Members) lacks(since oplog.OpTime, err error) error {
+// noteLacking returns the error of a choice among the members that have an entry, and observes that none has MembersConfig.Since.
+func (m *Members) noteLacking(since oplog.OpTime, err error) error {
 	if m.cfg.Since.IsNull() || since != m.cfg.Since {
 		return err
 	}

@@ -123,7 +123,7 @@ func Run(ctx context.Context, cfg Config, observe func(Finding)) (Report, error)
 	return c.report, err
 }
 
-// waitsAfter is how long a check may take before it is told that it waits: a server that does not answer is waited for.
+// waitsAfter is how long a check may take before that is told: a server that does not answer is waited for.
 const waitsAfter = 5 * time.Second
 
 // checker makes the checks, one after the other.
@@ -176,23 +176,24 @@ func (c *checker) run(ctx context.Context) error {
 		if !step.on.usable() {
 			continue
 		}
-		told := time.AfterFunc(waitsAfter, func() {
-			if c.cfg.Waits != nil {
-				c.cfg.Waits(step.what)
-			}
-		})
-		err := step.run(ctx, step.on)
-		told.Stop()
-		if err != nil {
-			return fmt.Errorf("check the %s: %w", step.what, err)
+		if err := c.check(ctx, step.what, step.run, step.on); err != nil {
+			return err
 		}
 	}
 	if !source.usable() || !target.usable() {
 		return nil
 	}
 	c.compare(source, target)
-	if err := c.existing(ctx, target); err != nil {
-		return fmt.Errorf("check the content of the target: %w", err)
+	return c.check(ctx, "content of the target", c.existing, target)
+}
+
+// check makes one check, and tells it if that takes long.
+func (c *checker) check(ctx context.Context, what string, run func(context.Context, *server) error, on *server) error {
+	if c.cfg.Waits != nil {
+		defer time.AfterFunc(waitsAfter, func() { c.cfg.Waits(what) }).Stop()
+	}
+	if err := run(ctx, on); err != nil {
+		return fmt.Errorf("check the %s: %w", what, err)
 	}
 	return nil
 }

@@ -25,12 +25,14 @@ const (
 	// cutBeginsWithin is how long the process that leads may take to begin a cut that was asked for before it is said that
 	// none has: it reads requests every second.
 	cutBeginsWithin = 5 * time.Second
+	// cutUnseen is for how long the last look for a cut may have waited for the target that the request still counts as read.
+	cutUnseen = time.Second
 )
 
 var (
 	// ErrNoCut is wrapped by the error of a cut that was asked for and is not made.
 	ErrNoCut = errors.New("no consistent cut")
-	// ErrNotBegun is wrapped, too, if no process has begun to make it.
+	// ErrNotBegun is wrapped, too, if no process has begun to make it for a while.
 	ErrNotBegun = errors.New("not begun: no process runs the link, or an earlier release does")
 )
 
@@ -70,8 +72,10 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 	// An earlier outcome of the same command must not answer this one, so the time is that
 	// after the request is majority-committed.
 	r, after, err := s.askForCut(limited, Ask{Kind: Cut, By: by, Why: why, Args: args})
-	var unread error // of the last look
-	for since, told := time.Now(), said == nil; err == nil; {
+	unread := err // of the last look
+	// The request can be read since that time; seen is when it was last.
+	var since, seen time.Time
+	for told := said == nil; err == nil; {
 		var made *checkpoint.Cut
 		var failed error
 		made, r, failed, err = s.lookForCut(limited, r, after, said)
@@ -80,14 +84,20 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 			return *made, nil
 		case err != nil: // it may be that the time is over
 		case failed != nil:
-			unread, since = failed, time.Now()
+			unread, since = failed, time.Time{}
 		default:
-			unread = nil
-			if !told && r.Outcome == "" && time.Since(since) > cutBeginsWithin {
+			unread, seen = nil, time.Now()
+			if since.IsZero() {
+				since = seen
+			}
+			if !told && r.Outcome == "" && seen.Sub(since) > cutBeginsWithin {
 				said("the request is " + ErrNotBegun.Error())
 				told = true
 			}
 		}
+	}
+	if unread == nil && time.Since(seen) > cutUnseen {
+		unread = err
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -96,8 +106,10 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 		err = fmt.Errorf("%w: waited %s, and the target has not taken the request: %w", ErrNoCut, within.Round(time.Millisecond), err)
 	case limited.Err() != nil && r.Outcome == "" && unread != nil:
 		err = fmt.Errorf("%w: waited %s, and the request cannot be read: %w", ErrNoCut, within.Round(time.Millisecond), unread)
-	case limited.Err() != nil && r.Outcome == "":
+	case limited.Err() != nil && r.Outcome == "" && seen.Sub(since) > cutBeginsWithin:
 		err = fmt.Errorf("%w: waited %s, and the request is %w", ErrNoCut, within.Round(time.Millisecond), ErrNotBegun)
+	case limited.Err() != nil && r.Outcome == "": // a process may be about to begin
+		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within.Round(time.Millisecond), ErrNotBegun.Error()) //nolint:errorlint // only if it is certain
 	case limited.Err() != nil:
 		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within.Round(time.Millisecond), r.Outcome)
 	}

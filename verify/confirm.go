@@ -18,7 +18,8 @@ const (
 	confirmDocs, confirmBytes = 100, 4 << 20
 	// confirmTries is how often a document is read again that the source changes meanwhile.
 	confirmTries = 10
-	// confirmTimes is how often a document has to differ in turn, if not more than confirmFew of them do.
+	// confirmTimes is how often each document must differ before it is reported, if at most confirmFew differ. If more do,
+	// once is enough.
 	confirmTimes, confirmFew = 4, 20
 )
 
@@ -44,7 +45,7 @@ func (v *Verifier) confirm(ctx context.Context, p *pair, found []Difference) ([]
 		if n == 0 && len(unsettled) > 0 {
 			return nil, fmt.Errorf("%d documents differ, and the source changed them each time that they were read: %w", len(unsettled), errUnsettled)
 		}
-		// One that has differed before, and never has what it had, is not changed to and fro.
+		// One that has differed before, and that the source then changes each time, counts as different.
 		sure, open = append(sure, unsettled...), still
 	}
 	return append(sure, open...), nil

@@ -92,4 +92,12 @@ func TestSetAsideAfterMore(t *testing.T) {
 	if want := []string{"before 2", "before 3", "after 4"}; !slices.Equal(got, want) {
 		t.Errorf("%q are set aside, want %q", got, want)
 	}
+
+	// The process is killed before it says that all are moved, and the spool begins anew.
+	must.Succeed(t, os.WriteFile(filepath.Join(AsideDir(dir), begunPrefix+"2"), nil, 0o600))
+	put("new ", 1)
+	must.Succeed(t, SetAside(dir))
+	if all := must.Get(os.ReadDir(AsideDir(dir)))(t); len(all) != 1 || all[0].Name() != fileName(1) {
+		t.Errorf("%v are set aside", all)
+	}
 }

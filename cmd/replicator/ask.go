@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/oplogrep/replicator/status"
 	"github.com/oplogrep/replicator/web"
@@ -76,7 +77,11 @@ func (a *asker) find(ctx context.Context, link, leader string) (status.Snapshot,
 	return a.first(ctx, places, link, leader)
 }
 
-// first asks a process at several places concurrently, as one where nobody is may take its time, and returns the first answer.
+// nextPlaceAfter is how long a place is asked before the next one is, too.
+const nextPlaceAfter = 250 * time.Millisecond
+
+// first asks a process at several places and returns the first answer. Where nobody is, that may take its time: the next place is
+// asked after a while, or as soon as an earlier one has failed.
 func (a *asker) first(ctx context.Context, places []place, link, process string) (status.Snapshot, string, error) {
 	type answer struct {
 		place int
@@ -87,10 +92,20 @@ func (a *asker) first(ctx context.Context, places []place, link, process string)
 	defer asking.Wait()
 	ctx, enough := context.WithCancelCause(ctx)
 	defer enough(nil)
-	answers := make(chan answer, len(places))
+	answers, failed := make(chan answer, len(places)), make(chan struct{}, len(places))
 	for i, at := range places {
 		asking.Go(func() {
+			for range i {
+				select {
+				case <-failed:
+				case <-time.After(nextPlaceAfter):
+				case <-ctx.Done():
+				}
+			}
 			s, err := a.ask(ctx, at, link, process)
+			if err != nil {
+				failed <- struct{}{}
+			}
 			answers <- answer{i, s, err}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -26,6 +27,7 @@ func TestAskedAtOnce(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
 	var late atomic.Bool
+	var once sync.Once
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.Host, "127.") {
 			select {
@@ -35,7 +37,7 @@ func TestAskedAtOnce(t *testing.T) {
 			}
 			return
 		}
-		close(asked)
+		once.Do(func() { close(asked) })
 		must.Succeed(t, json.NewEncoder(w).Encode(status.Snapshot{Link: "dr", Lease: &status.Lease{Process: "p"}, Verdict: status.Verdict{Name: "steady"}}))
 	}))
 	defer srv.Close()
@@ -44,6 +46,12 @@ func TestAskedAtOnce(t *testing.T) {
 	s, at, err := new(asker).first(t.Context(), places, "dr", "p")
 	if err != nil || s.Link != "dr" || at != places[1].address || late.Load() {
 		t.Errorf("asked %s: %v; one after the other: %t", at, err, late.Load())
+	}
+	// Where both answer, the first one is preferred.
+	for range 20 {
+		if _, at, err := new(asker).first(t.Context(), []place{places[1], {"[::ffff:127.0.0.1]:" + port, ""}}, "dr", "p"); err != nil || at != places[1].address {
+			t.Fatalf("asked %s: %v", at, err)
+		}
 	}
 	if _, _, err := new(asker).first(t.Context(), []place{{"127.0.0.1:1", ""}, {"localhost:1", ""}}, "dr", "p"); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || !strings.Contains(err.Error(), "localhost:1") {
 		t.Errorf("nobody is there: %v", err)

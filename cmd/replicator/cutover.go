@@ -176,8 +176,8 @@ func (c *cutoverCommand) report(ctx context.Context, out cli.Output, source *dri
 		newest := newestOf(cuts)
 		again := func(ctx context.Context) (*checkpoint.Cut, error) {
 			cuts, err := store.Cuts(ctx)
-			if err == nil {
-				newest = newestOf(cuts)
+			if cut := newestOf(cuts); err == nil && cut != nil {
+				newest = cut
 			}
 			return newest, err
 		}

@@ -70,7 +70,7 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		return c.unmoved(ctx, r, errors.Join(err, c.listRefused(ctx, out, store.Target(), c.MetadataDB, c.Link, refused)))
 	}
 	if r.State == record.Cancelled && staysIdle(ctx, store) {
-		out.Complain("No process runs link %s: nothing of the source is applied until replicator run --link %s … does.", c.Link, c.Link)
+		out.Complain("No process has begun to run link %s within %s: nothing of the source is applied until one does, as replicator run --link %s ….", c.Link, acquiredWithin, c.Link)
 	}
 	return c.printMoved(out, r, state.Back)
 }

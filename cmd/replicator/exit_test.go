@@ -91,7 +91,7 @@ func TestStoppedChecking(t *testing.T) {
 		}
 		var said bytes.Buffer
 		c.waits(t.Context(), &voice{out: cli.Output{Results: new(bytes.Buffer), Complaints: &said}}, "target")
-		if said.String() != "checking the target: waiting for a reply\n" {
+		if said.String() != "still checking the target\n" {
 			t.Errorf("--check %t: %q", check, said.String())
 		}
 	}

@@ -36,7 +36,7 @@ func isIdle(ctx context.Context, store *checkpoint.Store) bool {
 }
 
 // acquiredWithin is how long a process that stands by may take to acquire a lease that was given back.
-const acquiredWithin = 5 * time.Second
+const acquiredWithin = 10 * time.Second
 
 // staysIdle reports whether no process has begun to run a link for that long.
 func staysIdle(ctx context.Context, store *checkpoint.Store) bool {

@@ -142,7 +142,7 @@ func TestCancelledIdle(t *testing.T) {
 	insert(t, c.target, "shop", "a", bson.D{{Key: "_id", Value: 9}, {Key: "email", Value: "x"}})
 	waive := "--waive=verified,deferred-indexes,foreign-writes"
 	c.check(map[string]status.Standing{"verified": status.Waived, "deferred-indexes": status.Waived, "foreign-writes": status.Waived}, waive)
-	const idle = "No process runs link test: nothing of the source is applied until replicator run --link test … does."
+	const idle = "No process has begun to run link test within 10s: nothing of the source is applied until one does, as replicator run --link test …."
 	for _, runs := range []bool{true, false} {
 		c.moves(cli.ExitFailed, `cannot become unique`, waive)
 		if !runs {

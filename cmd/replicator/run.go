@@ -193,10 +193,10 @@ func (c *runCommand) stoppedChecking(ctx context.Context) error {
 // waits says that a startup check takes its time, on standard error or in the log.
 func (c *runCommand) waits(ctx context.Context, v *voice, what string) {
 	if v.asJSON && !c.Check {
-		v.log.LogAttrs(ctx, slog.LevelInfo, "a startup check waits for a reply", slog.String(keyCheck, what))
+		v.log.LogAttrs(ctx, slog.LevelInfo, "a startup check takes its time", slog.String(keyCheck, what))
 		return
 	}
-	v.out.Complain("checking the %s: waiting for a reply", what)
+	v.out.Complain("still checking the %s", what)
 }
 
 // tell returns a function that shows the result of each startup check: a line of

@@ -55,7 +55,7 @@ func figures(s *status.Snapshot) []string {
 // lackingNames counts what the target lacks of the source's views and indexes, and names the first ones.
 func lackingNames(s *status.Snapshot) (parts []string) {
 	const shown = 3
-	add := func(n int, kind string, name func(i int) string) {
+	add := func(n int, one, many string, name func(i int) string) {
 		if n == 0 {
 			return
 		}
@@ -66,10 +66,14 @@ func lackingNames(s *status.Snapshot) (parts []string) {
 		if n > shown {
 			names = append(names, fmt.Sprintf("and %d more, which replicator links names", n-shown))
 		}
+		kind := many
+		if n == 1 {
+			kind = one
+		}
 		parts = append(parts, fmt.Sprintf("%d %s (%s)", n, kind, strings.Join(names, "; ")))
 	}
-	add(len(s.LackingViews), "views", func(i int) string { return s.LackingViews[i].Namespace })
-	add(len(s.LackingIndexes), "indexes", func(i int) string { return s.LackingIndexes[i].Name + " of " + s.LackingIndexes[i].Namespace })
+	add(len(s.LackingViews), "view", "views", func(i int) string { return s.LackingViews[i].Namespace })
+	add(len(s.LackingIndexes), "index", "indexes", func(i int) string { return s.LackingIndexes[i].Name + " of " + s.LackingIndexes[i].Namespace })
 	return parts
 }
 

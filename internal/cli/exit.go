@@ -94,7 +94,7 @@ func misnamed(e *driver.NoServerError) string {
 	if e.Other != "" {
 		return hint + ", and the hosts say that theirs is " + e.Other + ": correct the name, or the hosts."
 	}
-	return hint + ": correct the name, which rs.status().set shows, or the hosts."
+	return hint + ": correct the name, which rs.status().set shows, or the hosts. A mongos, or a standalone server, has none: leave replicaSet out."
 }
 
 func is[T error](err error) bool {

@@ -120,7 +120,7 @@ func TestLacking(t *testing.T) {
 	b.wait(hidden)
 	is := func(want ...string) {
 		t.Helper()
-		want = append(want, "Drop or change them on the source; or waive lacking at the cutover, and create them by hand after it.")
+		want = append(want, "Drop or change them on the source; or --waive lacking at the cutover, and create them by hand after it.")
 		b.wait(fmt.Sprintf(`[...document.querySelectorAll("#lacking h2, #lacking li, #lacking p")].map((e) => e.textContent).join("\n") === %q`, strings.Join(want, "\n")))
 	}
 	f.set(func() { f.state["lackingIndexes"] = indexes[:3] })

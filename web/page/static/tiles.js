@@ -155,7 +155,7 @@ export function showLacking(s) {
 	};
 	add(s.lackingViews, "view", "s", ": ", (v) => [v.namespace, v.why]);
 	add(s.lackingIndexes, "index", "es", " of ", (i) => [i.name, i.namespace]);
-	const advice = "Drop or change them on the source; or waive lacking at the cutover, and create them by hand after it.";
+	const advice = "Drop or change them on the source; or --waive lacking at the cutover, and create them by hand after it.";
 	const list = el("ul", "also", ...rows.map((r) => el("li", null, r)));
 	parts($("lacking"), ...(rows[0] ? [el("h2", null, "The target lacks " + counts.join(", ")), list, el("p", "dim", advice)] : []));
 }
