@@ -109,7 +109,7 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 	case limited.Err() != nil && r.Outcome == "" && seen.Sub(since) > cutBeginsWithin:
 		err = fmt.Errorf("%w: waited %s, and the request is %w", ErrNoCut, within.Round(time.Millisecond), ErrNotBegun)
 	case limited.Err() != nil && r.Outcome == "": // a process may be about to begin
-		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within.Round(time.Millisecond), ErrNotBegun.Error()) //nolint:errorlint // only if it is certain
+		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within.Round(time.Millisecond), ErrNotBegun.Error())
 	case limited.Err() != nil:
 		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within.Round(time.Millisecond), r.Outcome)
 	}
