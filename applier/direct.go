@@ -113,7 +113,7 @@ func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 		if err != nil {
 			return err
 		}
-		t.docs += len(ops) - len(left) // those are in the target
+		t.docs += len(ops) - len(left) // found there, or overtaken by a later one that is
 		ops = left
 	}
 	err := w.directWrites(ctx, c, ops, s.uncertain, t)

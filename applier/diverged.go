@@ -2,6 +2,7 @@ package applier
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -22,11 +24,12 @@ import (
 //	writes outside of transactions  before the span is recorded as done, also if the attempt ends meanwhile
 //	no collection                   before the barrier, or the watermark, passes the operation
 //
-// Each is counted once, although an operation without a collection is met again after a restart. Only a process that is killed between
-// a write outside of transactions and the record loses it: the next one cannot tell what the write has met.
+// Each is counted once, although an operation without a collection is met again after a restart. One is lost if the process is killed
+// between a write outside of transactions and the record, or if the target has no primary for keepTimeout then: the next attempt cannot
+// tell what the write has met.
 
-// keepTimeout is how long an attempt that has ended waits until the divergences are recorded that no other can meet.
-const keepTimeout = 2 * time.Second
+// keepTimeout is how long a lane tries to record divergences that no other attempt can meet: longer than an election.
+const keepTimeout = 15 * time.Second
 
 // lostWriter is the writer of the records of operations without a collection, which go to no lane.
 const lostWriter = "none"
@@ -120,30 +123,40 @@ func (w *writer) keepDiverged(ctx context.Context, txn mongo.Caller, list []*Div
 	return of.write(ctx, w.Applier, txn, w.name)
 }
 
-// keepMet records and reports divergences outside of the lane's transactions. An attempt that ends meanwhile records them first: the next
-// one would not meet them again. They are reported even if they could not be recorded.
+// keepMet records and reports divergences outside of the lane's transactions. No other attempt would meet them again: a failover of the
+// target, and the end of this attempt, are outlasted for keepTimeout. They are reported even if they could not be recorded.
 func (w *writer) keepMet(ctx context.Context, list ...*DivergenceError) error {
 	if len(list) == 0 {
 		return nil
 	}
-	addedBy := bson.NewObjectID()
-	err := w.link.Within(ctx, func(txn mongo.Caller) error { return w.keepDiverged(ctx, txn, list, addedBy) })
-	if err != nil && ctx.Err() != nil {
+	addedBy, tried := bson.NewObjectID(), false
+	keep := func(ctx context.Context) error {
+		return w.link.Within(ctx, func(txn mongo.Caller) error {
+			if tried { // It may have been committed, and the reply was lost.
+				added, err := checkpoint.IsAdded(ctx, txn, w.cfg.MetaDB, w.cfg.Link, w.name, list[0].source.Series(), addedBy)
+				if added || err != nil {
+					return err
+				}
+			}
+			tried = true
+			return w.keepDiverged(ctx, txn, list, addedBy)
+		})
+	}
+	err := keep(ctx)
+	if err != nil && (ctx.Err() != nil || isOutlasted(err)) {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 		defer cancel()
-		err = w.link.Within(last, func(txn mongo.Caller) error {
-			// It may have been committed, and the reply was lost.
-			added, err := checkpoint.IsAdded(last, txn, w.cfg.MetaDB, w.cfg.Link, w.name, list[0].source.Series(), addedBy)
-			if added || err != nil {
-				return err
-			}
-			return w.keepDiverged(last, txn, list, addedBy)
-		})
+		err = mongo.Retry{For: mongo.Forever, Again: isOutlasted}.Do(last, func() error { return keep(last) })
 	}
 	for _, d := range list {
 		w.diverged(d)
 	}
 	return err
+}
+
+// isOutlasted reports whether a write under the lease that failed may succeed once the target has a primary again.
+func isOutlasted(err error) bool {
+	return !errors.Is(err, lease.ErrFenced) && !errors.Is(err, lease.ErrRewound) && (isPassing(err) || mongo.Passes(err))
 }
 
 // lost are operations without a collection that are not recorded yet, and the last one of each collection that this attempt has met. They

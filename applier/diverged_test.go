@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/oplog"
@@ -144,6 +145,7 @@ func TestDivergedOnceInATransaction(t *testing.T) {
 func TestDivergedAtTheEnd(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		t.Run(fmt.Sprint("target gone ", gone), func(t *testing.T) {
+			t.Parallel()
 			r := prepared(t, 4, doc(1, 0))
 			r.target.run(t, "db", bson.D{{Key: "create", Value: "system.js"}})
 			var logged atomic.Int64
@@ -181,6 +183,45 @@ func TestDivergedAtTheEnd(t *testing.T) {
 			}
 			if n := logged.Load(); n != 1 {
 				t.Errorf("logged %d times", n)
+			}
+		})
+	}
+}
+
+// TestDivergedInAFailover: a divergence outside of transactions is recorded once, also if the target has a failover, or loses the
+// connection, while its record is written or committed.
+func TestDivergedInAFailover(t *testing.T) {
+	for name, tt := range map[string]struct {
+		command string
+		err     error
+		after   bool
+	}{
+		"stepped down":       {"update", servererr.New(servererr.NotWritablePrimary, "stepped down"), false},
+		"lost":               {"update", &mongo.LostError{Err: errors.New("reset")}, false},
+		"commit not arrived": {"commitTransaction", &mongo.LostError{Err: errors.New("reset")}, false},
+		"commit done":        {"commitTransaction", &mongo.LostError{Err: errors.New("reset")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := prepared(t, 4, doc(1, 0))
+			r.target.run(t, "db", bson.D{{Key: "create", Value: "system.js"}})
+			var number, failed atomic.Int64
+			r.target.intercept(func(cmd mongo.Command) (error, bool) {
+				txn, _ := cmd.Body.Lookup("txnNumber").Int64OK()
+				recorded := simcaller.Name(cmd) == "update" && cmd.Body.Lookup("update").StringValue() == metadata.Diverged
+				if recorded {
+					number.Store(txn)
+				}
+				if simcaller.Name(cmd) != tt.command || !recorded && txn != number.Load() || failed.Add(1) > 3 {
+					return nil, false
+				}
+				return tt.err, tt.after
+			})
+			l := newLog(t)
+			l.add(setOp("db.system.js", 7, 5))
+			r.apply(t, l.batches(), reports)
+			if is := r.recorded(t); is != "db.system.js 1" || failed.Load() == 0 {
+				t.Errorf("recorded %q after %d failures", is, failed.Load())
 			}
 		})
 	}

@@ -190,7 +190,13 @@ func (c *checker) run(ctx context.Context) error {
 // check makes one check, and tells it if that takes long.
 func (c *checker) check(ctx context.Context, what string, run func(context.Context, *server) error, on *server) error {
 	if c.cfg.Waits != nil {
-		defer time.AfterFunc(waitsAfter, func() { c.cfg.Waits(what) }).Stop()
+		told := make(chan struct{})
+		timer := time.AfterFunc(waitsAfter, func() { defer close(told); c.cfg.Waits(what) })
+		defer func() {
+			if !timer.Stop() {
+				<-told
+			}
+		}()
 	}
 	if err := run(ctx, on); err != nil {
 		return fmt.Errorf("check the %s: %w", what, err)

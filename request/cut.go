@@ -25,7 +25,7 @@ const (
 	// cutBeginsWithin is how long the process that leads may take to begin a cut that was asked for before it is said that
 	// none has: it reads requests every second.
 	cutBeginsWithin = 5 * time.Second
-	// cutUnseen is for how long the last look for a cut may have waited for the target that the request still counts as read.
+	// cutUnseen is how long the last look for a cut may wait for the target while the request still counts as read.
 	cutUnseen = time.Second
 )
 
@@ -75,7 +75,8 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 	unread := err // of the last look
 	// The request can be read since that time; seen is when it was last.
 	var since, seen time.Time
-	for told := said == nil; err == nil; {
+	notBegun := false // for a while
+	for err == nil {
 		var made *checkpoint.Cut
 		var failed error
 		made, r, failed, err = s.lookForCut(limited, r, after, said)
@@ -90,9 +91,11 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 			if since.IsZero() {
 				since = seen
 			}
-			if !told && r.Outcome == "" && seen.Sub(since) > cutBeginsWithin {
-				said("the request is " + ErrNotBegun.Error())
-				told = true
+			if !notBegun && r.Outcome == "" && seen.Sub(since) > cutBeginsWithin {
+				notBegun = true
+				if said != nil {
+					said("the request is " + ErrNotBegun.Error())
+				}
 			}
 		}
 	}
@@ -106,10 +109,10 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 		err = fmt.Errorf("%w: waited %s, and the target has not taken the request: %w", ErrNoCut, within.Round(time.Millisecond), err)
 	case limited.Err() != nil && r.Outcome == "" && unread != nil:
 		err = fmt.Errorf("%w: waited %s, and the request cannot be read: %w", ErrNoCut, within.Round(time.Millisecond), unread)
-	case limited.Err() != nil && r.Outcome == "" && seen.Sub(since) > cutBeginsWithin:
+	case limited.Err() != nil && r.Outcome == "" && notBegun:
 		err = fmt.Errorf("%w: waited %s, and the request is %w", ErrNoCut, within.Round(time.Millisecond), ErrNotBegun)
-	case limited.Err() != nil && r.Outcome == "": // a process may be about to begin
-		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within.Round(time.Millisecond), ErrNotBegun.Error())
+	case limited.Err() != nil && r.Outcome == "": // one may be about to
+		err = fmt.Errorf("%w: waited %s, and no process has begun to make it yet", ErrNoCut, within.Round(time.Millisecond))
 	case limited.Err() != nil:
 		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within.Round(time.Millisecond), r.Outcome)
 	}

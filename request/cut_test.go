@@ -135,7 +135,7 @@ func TestNoNextCut(t *testing.T) {
 	must.Fail(t, n.err, over)
 	n = nextCut(t.Context(), s, time.Second)
 	n.ends(t)
-	want := "waited 1s, and the request is not begun: no process runs the link"
+	want := "waited 1s, and no process has begun to make it yet"
 	if len(must.Get(s.List(t.Context()))(t)) == 3 {
 		want = "waited 1s, and the target has not taken the request" // on a machine that is too slow
 	}
@@ -174,7 +174,9 @@ func TestNextCutNotBegun(t *testing.T) {
 	n = nextCut(t.Context(), s, cutBeginsWithin+5*time.Second)
 	asked(t, s, 2)
 	n.ends(t)
-	must.Fail(t, n.err, ErrNotBegun)
+	if !errors.Is(n.err, ErrNotBegun) && !strings.Contains(n.err.Error(), "cannot be read") { // on a machine that is too slow
+		t.Error(n.err)
+	}
 }
 
 // TestNextCutUnread: while the target does not answer, nobody knows whether a cut was begun, and nothing is said of that.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,7 +20,11 @@ import (
 )
 
 // asker asks the processes that run links for their status.
-type asker struct{ client web.Client }
+type asker struct {
+	client web.Client
+	// next is how long a place is asked before the next one is, too. Default nextPlaceAfter.
+	next time.Duration
+}
 
 // newAsker trusts the authorities in a PEM file, or those of the system if it is empty.
 func newAsker(authorities string) (*asker, error) {
@@ -34,7 +39,7 @@ func newAsker(authorities string) (*asker, error) {
 	if !pool.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("--tls-ca: there is no certificate in %s", authorities)
 	}
-	return &asker{web.Client{TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}}}, nil
+	return &asker{client: web.Client{TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}}}, nil
 }
 
 // place is where a process may serve its status, and the name that its certificate has to have.
@@ -77,7 +82,7 @@ func (a *asker) find(ctx context.Context, link, leader string) (status.Snapshot,
 	return a.first(ctx, places, link, leader)
 }
 
-// nextPlaceAfter is how long a place is asked before the next one is, too.
+// nextPlaceAfter is much longer than a process on this host takes to answer.
 const nextPlaceAfter = 250 * time.Millisecond
 
 // first asks a process at several places and returns the first answer. Where nobody is, that may take its time: the next place is
@@ -98,7 +103,7 @@ func (a *asker) first(ctx context.Context, places []place, link, process string)
 			for range i {
 				select {
 				case <-failed:
-				case <-time.After(nextPlaceAfter):
+				case <-time.After(cmp.Or(a.next, nextPlaceAfter)):
 				case <-ctx.Done():
 				}
 			}

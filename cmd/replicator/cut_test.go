@@ -43,7 +43,7 @@ func TestCut(t *testing.T) {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 	said(t, cli.ExitOK, want, environ, "cut")
-	said(t, cli.ExitUnexpected, `no consistent cut: waited 1s, and the (request is not begun: no process runs the link|target has not taken)`, environ, "cut", "--wait", "--timeout=1s")
+	said(t, cli.ExitUnexpected, `no consistent cut: waited 1s, and (no process has begun to make it yet|the target has not taken)`, environ, "cut", "--wait", "--timeout=1s")
 	said(t, cli.ExitUsage, `--timeout: 0s is not between 1s and 24h`, environ, "cut", "--timeout=0s")
 }
 

@@ -69,10 +69,11 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		refused, _ := errors.AsType[ddl.RefusedErrors](err)
 		return c.unmoved(ctx, r, errors.Join(err, c.listRefused(ctx, out, store.Target(), c.MetadataDB, c.Link, refused)))
 	}
-	if r.State == record.Cancelled && staysIdle(ctx, store) {
+	err = c.printMoved(out, r, state.Back)
+	if err == nil && r.State == record.Cancelled && staysIdle(ctx, store) {
 		out.Complain("No process has begun to run link %s within %s: nothing of the source is applied until one does, as replicator run --link %s ….", c.Link, acquiredWithin, c.Link)
 	}
-	return c.printMoved(out, r, state.Back)
+	return err
 }
 
 // sourceGone reports whether the source cannot be reached and is not needed, because the link has ended and the remaining

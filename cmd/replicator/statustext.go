@@ -64,7 +64,7 @@ func lackingNames(s *status.Snapshot) (parts []string) {
 			names = append(names, name(i))
 		}
 		if n > shown {
-			names = append(names, fmt.Sprintf("and %d more, which replicator links names", n-shown))
+			names = append(names, fmt.Sprintf("and %d more: see replicator links", n-shown))
 		}
 		kind := many
 		if n == 1 {

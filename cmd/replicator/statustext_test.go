@@ -42,7 +42,7 @@ func TestStatusFigures(t *testing.T) {
   rates: 10 inserts/s, 2 updates/s, 0 deletes/s, 3.0 MiB/s
   slowest: the target: the 16 writers wait for it 80 % of the time
   cut: 12.3 s old
-  lacking: 1 view (shop.v), 4 indexes (x_1 of shop.a; y_1 of shop.b; z_1 of shop.b; and 1 more, which replicator links names)
+  lacking: 1 view (shop.v), 4 indexes (x_1 of shop.a; y_1 of shop.b; z_1 of shop.b; and 1 more: see replicator links)
   set: paused since 2026-01-02 03:04:05 UTC by me@vm, applied operations at most 5000 per second, adaptive, 50 % of that now, log level debug
   namespace shop.\x1bmost: following, 9 operations/s, 2.0 KiB/s
   namespace shop.some: 1 operations/s, 2 indexes deferred until cutover

@@ -130,7 +130,7 @@ func TestLacking(t *testing.T) {
 		f.state["lackingViews"] = []any{object{"namespace": "shop.v", "why": "its pipeline is invalid"}, object{"namespace": "shop.w", "why": ""}}
 	})
 	is("The target lacks 2 views, 1,044 indexes", "shop.v: its pipeline is invalid", "shop.w",
-		"email_0 of shop.c0", "email_1 of shop.c1", "email_2 of shop.c2", "and 1,041 more, which replicator links names")
+		"email_0 of shop.c0", "email_1 of shop.c1", "email_2 of shop.c2", "and 1,041 more: see replicator links")
 	f.set(func() {
 		delete(f.state, "lackingIndexes")
 		f.state["lackingViews"] = []any{object{"namespace": long, "why": long + "\n" + long}}

@@ -169,7 +169,7 @@ func (o *rare) group(ctx context.Context) error {
 	return err
 }
 
-// cluster writes to a clustered collection, or makes it anew.
+// rewrite writes to the clustered collection, or makes it anew.
 func (o *rare) rewrite(ctx context.Context) error {
 	db := o.cfg.DB
 	if o.rnd.IntN(6) == 0 {

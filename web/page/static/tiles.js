@@ -151,7 +151,7 @@ export function showLacking(s) {
 		if (!n) return;
 		counts.push(count(n) + " " + kind + (n > 1 ? many : ""));
 		for (const x of list.slice(0, 3)) rows.push(of(x).filter(Boolean).map(short).join(link));
-		if (n > 3) rows.push("and " + count(n - 3) + " more, which replicator links names");
+		if (n > 3) rows.push("and " + count(n - 3) + " more: see replicator links");
 	};
 	add(s.lackingViews, "view", "s", ": ", (v) => [v.namespace, v.why]);
 	add(s.lackingIndexes, "index", "es", " of ", (i) => [i.name, i.namespace]);

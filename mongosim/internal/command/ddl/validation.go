@@ -106,7 +106,7 @@ func checkValidator(filter bson.Raw) error {
 // codeInvalidRegex refuses an invalid regular expression.
 const codeInvalidRegex = servererr.Code(51091)
 
-// badRange is a range in a class of characters that begins or ends with a class, as [\w-.]: the hyphen stood for itself in PCRE, which servers
+// badRange is a range in a class of characters that begins with a class, as [\w-.]: the hyphen stood for itself in PCRE, which servers
 // used before 6.1, and is an error in PCRE2.
 var badRange = regexp.MustCompile(`\[[^\]]*\\[dDwWsSvVhH]-[^\]]`)
 
