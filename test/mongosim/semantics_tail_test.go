@@ -275,6 +275,8 @@ func TestCausal(t *testing.T) {
 	for k, level := range []string{"local", "majority"} {
 		a, b := dial(t, set.Member((n+1)%3)), dial(t, set.Member((n+2-2*k)%3))
 		last := []bson.E{arg("sort", idDoc(-1)), arg("limit", 1), nearest}
+		// A majority has the first document, and this member perhaps not yet.
+		a.ok("app", find("c", append(last, readConcern(level, "afterClusterTime", at), arg("$clusterTime", d{arg("clusterTime", at)}))...))
 		until(func() {
 			r := a.ok("app", find("c", append(last, readConcern(level, "", bson.Timestamp{}))...))
 			seen, time := docs(t, r)[0].Lookup("_id").Int32(), stamp(r, "operationTime")
