@@ -212,10 +212,12 @@ func TestRetry(t *testing.T) {
 		}
 		for range 3 { // the cause is still there
 			_, before := b.started()
+			b.mu.Lock() // until then none of them has ended again
 			if !b.Retry("a") || !b.Retry("b") {
 				t.Error("they have not ended")
 			}
 			b.Retry("a") // by a second operator: it counts once
+			b.mu.Unlock()
 			synctest.Wait()
 			if _, now := b.started(); now != before+2 {
 				t.Errorf("%d starts, want 2", now-before)
