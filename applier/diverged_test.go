@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -224,6 +225,27 @@ func TestDivergedInAFailover(t *testing.T) {
 				t.Errorf("recorded %q after %d failures", is, failed.Load())
 			}
 		})
+	}
+}
+
+// TestOutlasted: a failover is outlasted, the loss of the lease is not, whatever it was seen by.
+func TestOutlasted(t *testing.T) {
+	t.Parallel()
+	down := servererr.New(servererr.NotWritablePrimary, "stepped down")
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{down, true},
+		{&mongo.LostError{Err: errors.New("reset")}, true},
+		{servererr.New(servererr.WriteConflict, "conflict"), true},
+		{fmt.Errorf("%w: %w", lease.ErrFenced, down), false},
+		{fmt.Errorf("%w: %w", lease.ErrRewound, down), false},
+		{servererr.New(servererr.Unauthorized, "no"), false},
+	} {
+		if is := isOutlasted(tt.err); is != tt.want {
+			t.Errorf("%v: %t", tt.err, is)
+		}
 	}
 }
 

@@ -32,6 +32,31 @@ func (silent) Call(ctx context.Context, _ mongo.Command) (bson.Raw, error) {
 	}
 }
 
+// slow is a server that takes long to list its databases.
+type slow struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (s slow) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if cmd.Body.Index(0).Key() == "listDatabases" {
+		time.Sleep(6 * time.Second)
+	}
+	return s.Caller.Call(ctx, cmd)
+}
+
+// TestSlowChecksAreTold: the check of the target's content is told, too, if it takes long.
+func TestSlowChecksAreTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		cfg := preflight.Config{Source: newServer(t, "source"), Target: slow{newServer(t, "target")}, Scope: must.Get(scope.New(scope.Config{}))(t), Link: "l"}
+		cfg.Waits = func(what string) { told = append(told, what) }
+		must.Get(preflight.Run(t.Context(), cfg, nil))(t)
+		if want := []string{"content of the target"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+	})
+}
+
 // TestWaitsAreTold: while a server does not answer, it is told once what the checks wait for; not if all answer.
 func TestWaitsAreTold(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -57,6 +58,12 @@ func TestAskedAtOnce(t *testing.T) {
 		if _, at, err := (&asker{next: time.Minute}).first(t.Context(), []place{places[1], {"[::ffff:127.0.0.1]:" + port, ""}}, "dr", "p"); err != nil || at != places[1].address {
 			t.Fatalf("asked %s: %v", at, err)
 		}
+	}
+	// Where nobody is at one of them, the next one is asked at once.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, at, err := (&asker{next: time.Hour}).first(ctx, []place{{"127.0.0.1:1", ""}, places[1]}, "dr", "p"); err != nil || at != places[1].address {
+		t.Errorf("asked %s: %v", at, err)
 	}
 	if _, _, err := new(asker).first(t.Context(), []place{{"127.0.0.1:1", ""}, {"localhost:1", ""}}, "dr", "p"); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || !strings.Contains(err.Error(), "localhost:1") {
 		t.Errorf("nobody is there: %v", err)

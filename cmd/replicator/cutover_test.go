@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,20 +124,25 @@ func TestCutoverDryRun(t *testing.T) {
 	}
 }
 
+// has asks once for a precondition, which the process that leads answers.
+func (c *cutoverLink) has(name string, want status.Standing) {
+	c.t.Helper()
+	_, stdout, stderr := invoke(c.t, nil, c.args...)
+	var r cutover.Report
+	must.Succeed(c.t, json.Unmarshal([]byte(stdout), &r))
+	i := slices.IndexFunc(r.Preconditions, func(p status.Precondition) bool { return p.Name == name })
+	if i < 0 || r.Preconditions[i].Standing != want || r.From != "process" {
+		c.t.Errorf("%s is not %s: %s%s", name, want, stdout, stderr)
+	}
+}
+
 // TestCutoverReadsVerified: a comparison that has just ended counts, although the process that leads reads its result seconds later: the
 // command is what an operator runs next, and would be told to compare everything once more.
 func TestCutoverReadsVerified(t *testing.T) {
 	c := startCutoverLink(t)
 	c.check(map[string]status.Standing{"verified": status.Unmet})
 	said(t, cli.ExitOK, "equal: 0 differences", nil, "verify", "--link=test", "--source="+c.source.URI(), "--target="+c.target.URI())
-	_, stdout, stderr := invoke(t, nil, c.args...)
-	var r cutover.Report
-	must.Succeed(t, json.Unmarshal([]byte(stdout), &r))
-	for _, p := range r.Preconditions {
-		if p.Name == "verified" && p.Standing != status.Met || r.From != "process" {
-			t.Errorf("asked the %s: %+v %s", r.From, p, stderr)
-		}
-	}
+	c.has("verified", status.Met)
 	c.kill(failure.ErrStopped)
 	c.end()
 }
@@ -159,14 +165,7 @@ func TestCutoverReadsDiverged(t *testing.T) {
 		{Key: "until", Value: now},
 		{Key: "what", Value: "the update found no document"},
 	})
-	_, stdout, stderr := invoke(t, nil, c.args...)
-	var r cutover.Report
-	must.Succeed(t, json.Unmarshal([]byte(stdout), &r))
-	for _, p := range r.Preconditions {
-		if p.Name == "divergences" && p.Standing != status.Unmet || r.From != "process" {
-			t.Errorf("asked the %s: %+v %s", r.From, p, stderr)
-		}
-	}
+	c.has("divergences", status.Unmet)
 	c.kill(failure.ErrStopped)
 	c.end()
 }

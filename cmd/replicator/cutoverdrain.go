@@ -85,7 +85,7 @@ func (c *cutoverCommand) undrained(ctx context.Context, err error) error {
 	case errors.Is(err, request.ErrNoCut), errors.Is(err, context.DeadlineExceeded):
 		hint := unblockHint
 		if errors.Is(err, request.ErrNotBegun) {
-			hint = "Start a process that runs the link first, replicator run --link " + c.Link + " …. " + hint
+			hint = c.startFirst() + ". " + hint
 		}
 		return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: cli.ExitFailed, Hint: hint}
 	}

@@ -215,11 +215,16 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 	return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: code, Hint: hint + next}
 }
 
+// startFirst says that a process has to run the link.
+func (c *cutoverCommand) startFirst() string {
+	return "Start a process that runs the link first, replicator run --link " + c.Link + " …"
+}
+
 // firstHint says what to do first about a link that no process runs, or documents that violate an index; empty for nothing.
 func (c *cutoverCommand) firstHint(r *record.Record, err error) (hint string) {
 	switch {
 	case errors.Is(err, request.ErrNotBegun):
-		return "Start a process that runs the link first, replicator run --link " + c.Link + " …; then "
+		return c.startFirst() + "; then "
 	case !is[ddl.RefusedErrors](err):
 		return ""
 	}
