@@ -189,19 +189,26 @@ func (c *checker) run(ctx context.Context) error {
 
 // check makes one check, and tells it if that takes long.
 func (c *checker) check(ctx context.Context, what string, run func(context.Context, *server) error, on *server) error {
-	if c.cfg.Waits != nil {
-		told := make(chan struct{})
-		timer := time.AfterFunc(waitsAfter, func() { defer close(told); c.cfg.Waits(what) })
-		defer func() {
-			if !timer.Stop() {
-				<-told
-			}
-		}()
-	}
+	defer TellSlow(what, c.cfg.Waits)()
 	if err := run(ctx, on); err != nil {
 		return fmt.Errorf("check the %s: %w", what, err)
 	}
 	return nil
+}
+
+// TellSlow calls waits, if not nil, with the name of something that takes longer than waitsAfter. It ends with stop, after which
+// waits is not running.
+func TellSlow(what string, waits func(string)) (stop func()) {
+	if waits == nil {
+		return func() {}
+	}
+	told := make(chan struct{})
+	timer := time.AfterFunc(waitsAfter, func() { defer close(told); waits(what) })
+	return func() {
+		if !timer.Stop() {
+			<-told
+		}
+	}
 }
 
 func (c *checker) found(f Finding) {

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/preflight"
@@ -94,5 +95,15 @@ func TestStoppedChecking(t *testing.T) {
 		if said.String() != "still checking the target\n" {
 			t.Errorf("--check %t: %q", check, said.String())
 		}
+	}
+}
+
+// TestCheckOfTargetThatIsAway: while the target does not answer, the operator is told that it is waited for, long before that is given up.
+func TestCheckOfTargetThatIsAway(t *testing.T) {
+	t.Parallel()
+	source := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, Moods: oneRun})
+	code, stdout, stderr := invoke(t, nil, "run", "--check", "--link=l", "--selection-timeout=8s", "--source="+source.URI(), "--target=mongodb://127.0.0.1:1/?replicaSet=dr0")
+	if code != cli.ExitConnect || strings.Count(stderr, "still checking the target\n") != 1 {
+		t.Errorf("code %d, %s%s", code, stdout, stderr)
 	}
 }

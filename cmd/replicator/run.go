@@ -118,12 +118,15 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, m processMemory) error {
 		return err
 	}
 	defer closeAll()
+	waits := func(what string) { c.waits(e.Hard, v, what) }
+	told := preflight.TellSlow("target", waits)
 	back, err := c.wayBack(e.Soft, p, source, target)
+	told()
 	if err != nil {
 		return cli.Stopped(e.Soft, notBack(err))
 	}
 	checks := c.preflight(p, source, target)
-	checks.Waits = func(what string) { c.waits(e.Hard, v, what) }
+	checks.Waits = waits
 	report, err := preflight.Run(e.Soft, checks, c.tell(e.Hard, v))
 	switch {
 	case e.Soft.Err() != nil:
