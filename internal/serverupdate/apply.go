@@ -41,6 +41,10 @@ type Options struct {
 	Multi bool
 	// Log chooses the form in which a Result has the changes of modifiers.
 	Log LogForm
+	// NoDollars says that the server refuses what a replacement or a pipeline makes, and what modifiers write, if a name in
+	// it, at any depth, starts with a dollar, but for references: before the feature compatibility version 5.0. Inserts may
+	// have such names below the top level. (update/storage_validation.cpp, ops/insert.cpp)
+	NoDollars bool
 }
 
 // Matcher reports whether a document matches a filter.
@@ -256,6 +260,9 @@ func (s *Statement) run(doc bson.Raw, matched int, insert bool) (Result, error) 
 		err = r.replace(s.replacement, false)
 	case Modifiers:
 		err = s.runModifiers(&r, matched, insert)
+	}
+	if err == nil && s.kind != Modifiers && s.opts.NoDollars && !r.NoOp {
+		err = checkNoDollars(r.Doc, "")
 	}
 	return r, err
 }

@@ -223,3 +223,46 @@ func FuzzApply(f *testing.F) {
 		}
 	})
 }
+
+// TestNoDollars: a server before 5.0 refuses names with a dollar in what replacements and pipelines make, at any depth but in
+// references; modifiers of other fields, and inserts, leave them as they are.
+func TestNoDollars(t *testing.T) {
+	const doc = `{"_id": 1, "q": {"$gt": 5}}`
+	for _, tt := range []struct {
+		name, u string
+		refused bool
+	}{
+		{"replacement", `{"q": [{"$gt": 6}]}`, true},
+		{"pipeline that changes another field", `[{"$set": {"x": 1}}]`, true},
+		{"pipeline that removes it", `[{"$unset": ["q"]}]`, false},
+		{"modifiers of another field", `{"$set": {"x": 1}}`, false},
+		{"modifiers that write one", `{"$set": {"x": {"y": [{"$lt": 1}]}}}`, true},
+		{"modifiers that write one in a new field", `{"$set": {"x.y": {"$lt": 1}}}`, true},
+		{"modifiers that change it", `{"$set": {"q.$gt": 6}}`, true},
+		{"modifiers that append it", `{"$push": {"l": {"$lt": 1}}}`, true},
+		{"modifiers that append elsewhere", `{"$push": {"l": {"lt": 1}}}`, false},
+		{"modifiers that write a reference", `{"$set": {"x": {"$ref": "c", "$id": 1}}}`, false},
+		{"modifiers that remove it", `{"$unset": {"q": 1}}`, false},
+		{"reference", `{"r": {"$ref": "c", "$id": 1, "$db": "d"}}`, false},
+		{"the same", `{"_id": 1, "q": {"$gt": 5}}`, false},
+	} {
+		_, err := Options{NoDollars: true}.Apply(parseDoc(t, doc), parse(t, tt.u))
+		if fault, _ := errors.AsType[*Error](err); (fault != nil && int(fault.Code) == codeDollarPrefixedFieldName) != tt.refused || err != nil && !tt.refused {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if _, err := (Options{}).Apply(parseDoc(t, doc), parse(t, tt.u)); err != nil {
+			t.Errorf("%s, from 5.0 on: %v", tt.name, err)
+		}
+	}
+	if _, err := (Options{NoDollars: true}).CheckInsert(parseDoc(t, doc)); err != nil {
+		t.Errorf("insert: %v", err)
+	}
+	top := parseDoc(t, `{"_id": 1, "$ref": 5}`)
+	if _, err := (Options{}).CheckInsert(top); err != nil {
+		t.Errorf("insert of a name at the top level, from 5.0 on: %v", err)
+	}
+	_, err := (Options{NoDollars: true}).CheckInsert(top)
+	if fault, _ := errors.AsType[*Error](err); fault == nil || int(fault.Code) != codeBadValue {
+		t.Errorf("insert of a name at the top level: %v", err)
+	}
+}

@@ -328,7 +328,7 @@ func (w *walk) rename(l *leaf, at *node) error {
 		if err := w.checkImmutable(l.op, at); err != nil {
 			return err
 		}
-		if err := checkStored(at, len(w.taken)); err != nil {
+		if err := w.checkStored(at, len(w.taken)); err != nil {
 			return err
 		}
 		if w.log != nil {

@@ -58,6 +58,7 @@
 // In pipelines: collations other than the simple one, subtraction beyond int64. Work
 // is bounded there: a pipeline that takes more than about two million steps is refused
 // as ExceededMemoryLimit. Everywhere: arithmetic on decimals, the rules of servers of a
-// feature compatibility version before 5.0 for names with dollars and dots, shard keys
-// as further immutable fields, and time-series collections.
+// feature compatibility version before 5.0 for names with dots, and for those with
+// dollars in modifiers and inserts, shard keys as further immutable fields, and
+// time-series collections.
 package serverupdate

@@ -136,6 +136,31 @@ func checkIDNames(doc []byte) error {
 	return nil
 }
 
+// checkNoDollars refuses names with a dollar anywhere in a document, but for references. The path is that of the document.
+func checkNoDollars(doc []byte, path string) error {
+	list := elems(doc)
+	for i, e := range list {
+		name := path + e.Name()
+		if strings.HasPrefix(e.Name(), "$") && !inReference(list, i) {
+			return refuse(codeDollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not valid for storage.", e.Name(), name)
+		}
+		if e.Type == bson.TypeEmbeddedDocument || e.Type == bson.TypeArray {
+			if err := checkNoDollars(e.Value, name+"."); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkNoDollarAt refuses the name at a place of list if it starts with a dollar, but in a reference.
+func checkNoDollarAt(list []rawbson.Elem, at int) error {
+	if name := list[at].Name(); strings.HasPrefix(name, "$") && !inReference(list, at) {
+		return refuse(codeDollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not valid for storage.", name, name)
+	}
+	return nil
+}
+
 func inReference(list []rawbson.Elem, at int) bool {
 	if len(list) < 2 || !list[0].Is("$ref") || list[0].Type != bson.TypeString || !list[1].Is("$id") {
 		return false

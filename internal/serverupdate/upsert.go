@@ -51,7 +51,7 @@ const codeNotExactValueField = 111
 func (s *Statement) fromQuery(equalities []Equality) (bson.Raw, error) {
 	list := slices.Clone(equalities)
 	slices.SortStableFunc(list, func(a, b Equality) int { return cmp.Compare(a.Path, b.Path) })
-	w := &walk{root: rootNode(emptyDocument)}
+	w := &walk{s: s, root: rootNode(emptyDocument)}
 	for i, e := range list {
 		if err := e.Value.Validate(); err != nil {
 			return nil, fmt.Errorf("serverupdate: read the equality of %q: %w", e.Path, err)
@@ -128,6 +128,9 @@ func (o Options) CheckInsert(doc bson.Raw) (bson.Raw, error) {
 	}
 	ids := 0
 	for it := rawbson.NewIter(doc); it.Next(); {
+		if o.NoDollars && strings.HasPrefix(it.Name(), "$") {
+			return nil, refuse(codeBadValue, "Document can't have $ prefixed field names: %s", it.Name())
+		}
 		if !it.Is("_id") {
 			continue
 		}

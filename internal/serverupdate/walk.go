@@ -306,7 +306,7 @@ func (w *walk) update(l *leaf, at *node) error {
 	switch l.op {
 	case opUnset, opPop, opPull, opPullAll:
 	default:
-		if err := checkStored(at, len(w.taken)); err != nil {
+		if err := w.checkStored(at, len(w.taken)); err != nil {
 			return err
 		}
 	}
@@ -395,7 +395,7 @@ func (w *walk) attach(at, leaf *node) error {
 		under.add(next)
 		under = next
 	}
-	if err := checkStored(first, len(w.taken)+1); err != nil {
+	if err := w.checkStored(first, len(w.taken)+1); err != nil {
 		return err
 	}
 	if len(w.taken) > 0 && w.taken[0].name == "_id" {
@@ -409,8 +409,18 @@ func notViable(name string, at *node) error {
 }
 
 // checkStored checks a value written at a level of the document, the top one
-// being 1. Only there are names with a dollar refused.
-func checkStored(n *node, level int) error {
+// being 1. Only there are names with a dollar refused, or at every level: see Options.NoDollars.
+func (w *walk) checkStored(n *node, level int) error {
+	if w.s.opts.NoDollars && n.parent != nil && n.parent.typ != bson.TypeArray {
+		if err := checkNoDollarAt(n.parent.siblings(n)); err != nil {
+			return err
+		}
+	}
+	if w.s.opts.NoDollars && n.container() {
+		if err := checkNoDollars(n.bytes(), n.name+"."); err != nil {
+			return err
+		}
+	}
 	if level == 1 && strings.HasPrefix(n.name, "$") {
 		if err := checkDBRef(n.parent.siblings(n)); err != nil {
 			return err

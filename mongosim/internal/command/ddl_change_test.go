@@ -169,6 +169,11 @@ func TestCollMod(t *testing.T) {
 		{`{collMod: "c", index: {name: "x_1", prepareUnique: true, hidden: true}, $db: "d"}`, 72, "prepareUnique cannot be combined with any other modification."},
 		{`{collMod: "c", index: {name: "x_1", prepareUnique: true}, $db: "d"}`, 0, ""},
 		{`{collMod: "c", index: {name: "x_1", unique: true}, $db: "d"}`, 359, "…Cannot convert the index to unique."},
+		{`{createIndexes: "c", indexes: [{key: {u: 1, _id: 1}, name: "u_1", unique: true}], $db: "d"}`, 0, ""},
+		{`{collMod: "c", index: {name: "u_1", prepareUnique: true}, $db: "d"}`, 0, ""},
+		{`{collMod: "c", index: {name: "u_1", prepareUnique: true, hidden: false}, $db: "d"}`, 0, ""},
+		{`{collMod: "c", index: {name: "_id_", prepareUnique: true}, $db: "d"}`, 0, ""},
+		{`{collMod: "c", index: {name: "_id_", unique: true}, $db: "d"}`, 0, ""},
 		{`{collMod: "c", validationLevel: "x", $db: "d"}`, 2, "Enumeration value 'x' for field 'collMod.validationLevel' is not a valid value."},
 		{`{collMod: "c", validator: {$bogus: 1}, $db: "d"}`, 2, "…$bogus"},
 		{`{collMod: "c", expireAfterSeconds: 1, $db: "d"}`, 72, "'expireAfterSeconds' option is only supported on collections clustered by _id"},
@@ -181,7 +186,8 @@ func TestCollMod(t *testing.T) {
 	n := len(m.entries(t))
 	m.want(t, `{collMod: "c", index: {name: "x_1", hidden: false}, $db: "d"}`, ok)
 	m.want(t, `{collMod: "c", $db: "d"}`, ok)
-	if diff := cmp.Diff([]string{`{"collMod": "c"}`, `{"collMod": "c"}`}, m.payloads(t, n)); diff != "" {
+	m.want(t, `{collMod: "c", index: {name: "u_1", prepareUnique: true}, $db: "d"}`, ok)
+	if diff := cmp.Diff([]string{`{"collMod": "c"}`, `{"collMod": "c"}`, `{"collMod": "c"}`}, m.payloads(t, n)); diff != "" {
 		t.Error(diff)
 	}
 	newMember(t, "5.0.7").steps(t, []step{
@@ -237,4 +243,21 @@ func TestTimeseriesDDL(t *testing.T) {
 		{`{create: "ts", timeseries: {timeField: "u"}, $db: "d"}`, 48, "…Bucket Collection already exists. NS: d.system.buckets.ts. UUID: "},
 		{`{create: "ts", timeseries: {timeField: "t"}, $db: "d"}`, 0, ""},
 	})
+}
+
+// TestCollModBefore6: 4.4 ignores the fields of an index that it does not know, 5.0 refuses them.
+func TestCollModBefore6(t *testing.T) {
+	for version, steps := range map[string][]step{
+		"4.4.29": {
+			{`{collMod: "c", index: {name: "x_1", unique: true}, $db: "d"}`, 72, "no expireAfterSeconds or hidden field"},
+			{`{collMod: "c", index: {name: "x_1", prepareUnique: true, hidden: true, bogus: 1}, $db: "d"}`, 0, ""},
+		},
+		"5.0.7": {
+			{`{collMod: "c", index: {name: "x_1", unique: true, hidden: true}, $db: "d"}`, 40415, "BSON field 'collMod.index.unique' is an unknown field."},
+		},
+	} {
+		m := newMember(t, version)
+		m.steps(t, []step{{`{createIndexes: "c", indexes: [{key: {x: 1}, name: "x_1"}], $db: "d"}`, 0, ""}})
+		m.steps(t, steps)
+	}
 }

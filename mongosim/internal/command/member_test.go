@@ -60,7 +60,7 @@ func newMember(t testing.TB, version string, change ...func(c *dispatch.Config))
 	node := &scriptedNode{soleNode: &soleNode{store: store, moved: make(chan struct{})}}
 	node.view = repl.View{
 		State: oplog.MemberPrimary, Term: 3, Writable: true, SetName: "rs", ConfigVersion: 1, ConfigTerm: 3,
-		Members: []repl.Member{{Host: "h:1", Votes: 1, Priority: 1}}, ConfigDoc: dispatch.EmptyDocument,
+		Members: []repl.Member{{Host: "h:1", Votes: 1, Priority: 1, BuildIndexes: true}}, ConfigDoc: dispatch.EmptyDocument,
 		ElectionID: bson.ObjectID{0x7f, 0xff, 0xff, 0xff, 11: 3}, ProcessID: bson.ObjectID{1}, TopologyCounter: 6,
 	}
 	var ids atomic.Uint64

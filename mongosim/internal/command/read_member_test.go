@@ -56,9 +56,9 @@ func (n *soleNode) AwaitWriteConcern(context.Context, oplog.OpTime, repl.WriteCo
 func (n *soleNode) AwaitApplied(context.Context, bson.Timestamp) error   { return nil }
 func (n *soleNode) AwaitCommitted(context.Context, bson.Timestamp) error { return nil }
 
-func (n *soleNode) wrote(at oplog.OpTime, wall time.Time) {
+func (n *soleNode) wrote(at oplog.OpTime, _ time.Time) {
 	n.mu.Lock()
-	n.view.Applied, n.view.AppliedWall = at, wall
+	n.view.Applied = at
 	held := n.held
 	n.mu.Unlock()
 	if !held {
@@ -103,7 +103,7 @@ func newReadMember(t testing.TB, opts storage.Options) *readMember {
 	node := &soleNode{store: store, moved: make(chan struct{})}
 	node.view = repl.View{
 		State: oplog.MemberPrimary, Term: 1, Writable: true, Self: 0, Primary: 0, SetName: "rs", ConfigVersion: 1, ConfigTerm: 1,
-		Members: []repl.Member{{Host: "h:1", Votes: 1, Priority: 1}}, ConfigDoc: dispatch.EmptyDocument,
+		Members: []repl.Member{{Host: "h:1", Votes: 1, Priority: 1, BuildIndexes: true}}, ConfigDoc: dispatch.EmptyDocument,
 	}
 	ids := uint64(0)
 	var idMu sync.Mutex

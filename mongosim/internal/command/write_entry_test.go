@@ -49,6 +49,8 @@ func TestApplyOplogUpdate(t *testing.T) {
 			}{
 				{`[{$_internalApplyOplogUpdate: {oplogUpdate: {$v: 2, diff: {bogus: 1}}}}]`, 9},
 				{`[{$_internalApplyOplogUpdate: 1}]`, 9},
+				{`[{$_internalApplyOplogUpdate: {oplogUpdate: {$v: 1, $set: {a: 3}}}}]`, 4772600},
+				{`[{$_internalApplyOplogUpdate: {oplogUpdate: {$set: {a: 3}}}}]`, 4772600},
 				{`[{$_internalApplyOplogUpdate: {x: 1}}]`, 9},
 				{`[{$_internalApplyOplogUpdate: {oplogUpdate: {_id: 7}}}]`, 66},
 				{`[{$set: {a: 1}}, {$_internalApplyOplogUpdate: {oplogUpdate: {$v: 2, diff: {u: {a: 1}}}}}]`, 238},

@@ -20,7 +20,6 @@ type Txn struct {
 	p       *Path
 	session Session
 	unit    *storage.Unit
-	readAt  bson.Timestamp
 	ops     [][]byte
 	// created are the collections that the transaction has made.
 	created map[oplog.UUID]bool
@@ -52,7 +51,7 @@ func (b *Batch) Begin(s *Session, at bson.Timestamp) *Txn {
 			at = last.At.TS
 		}
 	}
-	t := &Txn{p: b.p, session: Session{LSID: clone(s.LSID), TxnNumber: s.TxnNumber}, readAt: at, unit: b.w.Begin(at)}
+	t := &Txn{p: b.p, session: Session{LSID: clone(s.LSID), TxnNumber: s.TxnNumber}, unit: b.w.Begin(at)}
 	t.unit.Keep()
 	return t
 }
@@ -60,7 +59,7 @@ func (b *Batch) Begin(s *Session, at bson.Timestamp) *Txn {
 // Adopt makes a transaction out of one that a former primary prepared, as replay
 // left it in the store, after this member was elected.
 func (p *Path) Adopt(prepared Prepared) *Txn {
-	return &Txn{p: p, session: prepared.Session, unit: prepared.Unit, prepared: prepared.At, readAt: prepared.At.TS}
+	return &Txn{p: p, session: prepared.Session, unit: prepared.Unit, prepared: prepared.At}
 }
 
 // Prepared is a prepared transaction that replay holds.

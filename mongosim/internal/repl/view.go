@@ -44,11 +44,10 @@ type View struct {
 	// TopologyCounter increases with each change that hello must report.
 	TopologyCounter int64
 	ProcessID       bson.ObjectID
-	// Applied, Durable and Committed are optimes with their wall times. Committed
-	// is never beyond Applied.
-	Applied, Durable, Committed             oplog.OpTime
-	AppliedWall, DurableWall, CommittedWall time.Time
-	RBID                                    int
+	// Committed is never beyond Applied.
+	Applied, Durable, Committed oplog.OpTime
+	CommittedWall               time.Time
+	RBID                        int
 	// Source is the host that the oplog is pulled from, "" if none.
 	Source string
 	// ReplicaSetID is settings.replicaSetId.
@@ -69,8 +68,7 @@ func (n *Node) view() View {
 		Self:     n.self, Primary: n.primary,
 		SetName:         n.cfg.SetName,
 		TopologyCounter: n.topology, ProcessID: n.process,
-		Applied: n.applied.at, AppliedWall: n.applied.wall,
-		Durable: n.durable.at, DurableWall: n.durable.wall,
+		Applied: n.applied.at, Durable: n.durable.at,
 		Committed: n.committed.at, CommittedWall: n.committed.wall,
 		RBID: n.rbid, Source: n.source,
 	}

@@ -41,8 +41,24 @@ func (w *Writer) RollbackTo(at bson.Timestamp) error {
 	}
 	s.newest = min(s.newest, ts)
 	s.log.rollBack(ts)
+	s.reopen()
 	s.dirty = true
 	return nil
+}
+
+// reopen opens the databases that hold a collection, and closes all others: a rollback ends by opening the catalog again (openCatalog in
+// catalog_control.cpp).
+func (s *Store) reopen() {
+	clear(s.databases)
+	for _, tables := range s.uuids {
+		for _, t := range tables {
+			for _, m := range []*version[*tableMeta]{t.meta, committed(t.meta)} { // units that are prepared stay
+				if m != nil && !m.gone {
+					s.databases[m.val.NS.DB()] = struct{}{}
+				}
+			}
+		}
+	}
 }
 
 // AbortAll aborts every open unit, prepared ones too, as the end of a process
@@ -150,6 +166,7 @@ func (s *Store) copyTable(from *table, m *version[*tableMeta], v *view, shift Re
 		t.lastTS = max(t.lastTS, x.ts)
 	}
 	s.file(t)
+	s.databases[meta.NS.DB()] = struct{}{}
 	newest := &view{s: s, ts: none, seq: none}
 	for i, c := range meta.constraints {
 		if c == nil {
@@ -188,6 +205,10 @@ func (s *Store) Become(other *Store) {
 		}
 	}
 	s.names.Clear()
+	_, local := s.databases[localDB]
+	if s.databases = other.databases; local {
+		s.databases[localDB] = struct{}{}
+	}
 	s.uuids = map[oplog.UUID][]*table{}
 	for _, tables := range other.uuids {
 		for _, t := range tables {

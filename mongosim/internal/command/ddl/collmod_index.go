@@ -81,7 +81,7 @@ func (m *modification) checkIndex(c *indexChange) error {
 		switch {
 		case !*c.unique:
 			return servererr.New(servererr.BadValue, "Cannot make index non-unique")
-		case c.oldFlag("unique"):
+		case isID || c.oldFlag("unique"):
 			c.unique = nil
 		case !c.oldFlag("prepareUnique"):
 			return servererr.New(servererr.InvalidOptions, "Cannot make index unique with collMod without first setting prepareUnique")
@@ -100,12 +100,8 @@ func (m *modification) checkIndex(c *indexChange) error {
 	}
 	if c.prepare != nil {
 		m.count++
-		switch {
-		case *c.prepare && c.oldFlag("unique"):
-			return servererr.New(servererr.InvalidOptions, "Cannot set prepareUnique on a unique index")
-		case isID:
-			return servererr.New(servererr.InvalidOptions, "Cannot set prepareUnique on the _id index")
-		case *c.prepare == c.oldFlag("prepareUnique"):
+		// On an index that is unique, as that on _id is, it changes nothing (parseCollModRequest in coll_mod.cpp).
+		if isID || c.oldFlag("unique") || *c.prepare == c.oldFlag("prepareUnique") {
 			c.prepare = nil
 		}
 	}
@@ -141,7 +137,10 @@ func (c *indexChange) parse(s *dispatch.Server, doc bson.Raw) (name string, key 
 			c.hidden = &flag
 		case "unique", "prepareUnique":
 			if !s.AtLeast(6, 0) {
-				return "", nil, dispatch.UnknownField(structName, field)
+				if s.AtLeast(5, 0) {
+					return "", nil, dispatch.UnknownField(structName, field)
+				}
+				continue
 			}
 			if flag, ok = arg.Flag(it.Raw()); field == "unique" {
 				c.unique = &flag
@@ -149,6 +148,9 @@ func (c *indexChange) parse(s *dispatch.Server, doc bson.Raw) (name string, key 
 				c.prepare = &flag
 			}
 		default:
+			if !s.AtLeast(5, 0) {
+				continue // 4.4 looks only for the fields that it knows (parseCollModRequest in coll_mod.cpp)
+			}
 			return "", nil, dispatch.UnknownField(structName, field)
 		}
 		if !ok {
@@ -160,6 +162,8 @@ func (c *indexChange) parse(s *dispatch.Server, doc bson.Raw) (name string, key 
 		return "", nil, servererr.New(servererr.InvalidOptions, "Cannot specify both key pattern and name.")
 	case !named && key == nil:
 		return "", nil, servererr.New(servererr.InvalidOptions, "Must specify either index name or key pattern.")
+	case (c.unique != nil || c.prepare != nil) && s.FCV[0] < 6:
+		return "", nil, servererr.New(servererr.InvalidOptions, "collMod does not support converting an index to 'unique' or to 'prepareUnique' mode")
 	case c.expire != nil || c.hidden != nil || c.unique != nil || c.prepare != nil:
 		return name, key, nil
 	case s.AtLeast(6, 0):

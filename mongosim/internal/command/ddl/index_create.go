@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/indexspec"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
@@ -303,18 +304,37 @@ func indexOptions(r *dispatch.Request) (ignore bool, quorum bsoncore.Value, err 
 	}
 	v := e.Raw()
 	n := arg.Int64(v)
-	_, isText := e.Text()
+	text, isText := e.Text()
+	majority, building := quorumOf(r.Self.Members)
 	switch {
 	case !isText && !v.IsNumber():
 		return false, quorum, servererr.New(servererr.TypeMismatch, "The field 'commitQuorum' must be a string or a number, but got %s", bsontext.TypeName(e.Type))
 	case !isText && n < 0:
 		return false, quorum, servererr.New(servererr.FailedToParse, "commitQuorum has to be a non-negative number")
-	case !isText && n > int64(len(r.Self.Members)):
+	case !isText && n > building || text == "majority" && majority > building:
 		return false, quorum, servererr.New(servererr.UnsatisfiableCommitQuorum, "Commit quorum cannot be satisfied with the current replica set configuration")
 	case isText && !oneOf(v, "votingMembers", "majority"):
 		return false, quorum, servererr.New(servererr.NotImplemented, "commitQuorum %s is not implemented here", v)
 	}
 	return ignore, bsoncore.Value{Type: bsoncore.Type(e.Type), Data: e.Value}, nil
+}
+
+// quorumOf returns how many members a commit quorum of a majority asks for, and how many can be ready at all: neither arbiters nor
+// members with buildIndexes: false, but those without a vote (checkIfCommitQuorumCanBeSatisfied).
+func quorumOf(members []repl.Member) (majority, building int64) {
+	var voters, data int64
+	for i := range members {
+		m := &members[i]
+		voters += int64(m.Votes)
+		if m.Arbiter {
+			continue
+		}
+		data += int64(m.Votes)
+		if m.BuildIndexes {
+			building++
+		}
+	}
+	return min(voters/2+1, data), building
 }
 
 // checkTogether refuses indexes that conflict with the collection's other ones.

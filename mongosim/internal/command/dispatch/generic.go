@@ -174,8 +174,7 @@ func (r *Request) parseGeneric(e *rawbson.Elem) (generic bool, err error) {
 		r.replData = e.Truth()
 	case "$oplogQueryData":
 		r.oplogQuery = e.Truth()
-	case "comment":
-		r.comment = e.Raw()
+	case "comment": // It is for logs and currentOp.
 	case "apiVersion":
 		err = r.parseAPIVersion(e)
 	case "apiStrict":

@@ -62,7 +62,6 @@ type Generic struct {
 	readPref   string
 	replData   bool
 	oplogQuery bool
-	comment    bson.RawValue
 }
 
 // LSID is a logical session id as sent, and as it is logged.

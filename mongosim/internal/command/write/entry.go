@@ -51,7 +51,23 @@ func entryToApply(u bson.RawValue) (bson.Raw, error) {
 	if entry != nil && stages > 1 {
 		return nil, servererr.New(servererr.NotImplemented, "%s together with other stages is not implemented here", applyStage)
 	}
-	return entry, nil
+	return entry, checkForm(entry)
+}
+
+// checkForm refuses update entries of the older form, {$v: 1, $set: …}. Servers that have the stage apply deltas and
+// replacements only.
+func checkForm(entry bson.Raw) error {
+	if entry == nil {
+		return nil
+	}
+	if _, err := entry.LookupErr("_id"); err == nil {
+		return nil
+	}
+	v := entry.Lookup("$v")
+	if n, ok := v.AsInt64OK(); ok && n == 2 {
+		return nil
+	}
+	return servererr.New(4772600, "Expected _id field or $v:2, but got: %s", v)
 }
 
 // apply makes the new document of an update.

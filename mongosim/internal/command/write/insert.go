@@ -37,7 +37,7 @@ type insertion struct {
 // insert stores documents in order, in sections of the store's lock.
 func (w *writer) insert(ctx context.Context, docs []bson.Raw) error {
 	in := &insertion{docs: make([]bson.Raw, len(docs))}
-	opts := serverupdate.Options{Tick: w.r.Server.Tick}
+	opts := serverupdate.Options{Tick: w.r.Server.Tick, NoDollars: w.r.Server.FCV[0] < 5}
 	for i, doc := range docs {
 		stored, err := opts.CheckInsert(doc)
 		if err != nil {

@@ -14,8 +14,6 @@ import (
 type logged struct {
 	op    string
 	o, o2 bson.Raw
-	// pre and post say that the entry refers to an image.
-	pre, post bool
 }
 
 // parseLogged reads the entry of a statement. A no-op stands for the entry that
@@ -32,13 +30,6 @@ func parseLogged(raw bson.Raw, stmt int32) logged {
 			l.o, _ = it.Document()
 		case "o2":
 			l.o2, _ = it.Document()
-		case "preImageOpTime":
-			l.pre = true
-		case "postImageOpTime":
-			l.post = true
-		case "needsRetryImage":
-			kind, _ := it.Text()
-			l.pre, l.post = kind == "preImage", kind == "postImage"
 		}
 	}
 	if l.op == "n" && len(l.o2) > rawbson.MinSize {

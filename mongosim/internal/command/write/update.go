@@ -174,7 +174,7 @@ func (s *updateStatement) compile(w *writer, coll *storage.Collection) error {
 		return servererr.New(servererr.InvalidPipelineOperator, "Unrecognized expression '%s'", name)
 	}
 	if srv.FCV[0] < 5 {
-		opts.Log = serverupdate.LogModifiers
+		opts.Log, opts.NoDollars = serverupdate.LogModifiers, true
 	}
 	u := s.u
 	if s.entry != nil {
