@@ -210,7 +210,7 @@ func (j *job) offer(ctx context.Context, ids []bson.RawValue, left *patience) (a
 	switch {
 	case errors.Is(err, errGone):
 		return applier.Repaired{}, false, &impossible{"the source does not have the collection: replicator verify shows how the catalogs differ"}
-	case err != nil && again(err):
+	case err != nil && mongo.RepeatsRead(err):
 		return applier.Repaired{Why: err.Error()}, false, nil
 	case err != nil:
 		return applier.Repaired{}, false, err

@@ -61,12 +61,12 @@ func (j *job) prove(ctx context.Context, ids []bson.RawValue) error {
 
 // isAway reports whether a server does not answer at present, whatever the cut.
 func isAway(err error) bool {
-	return again(err) && !servererr.IsSnapshotTooOld(err) && !servererr.IsSnapshotUnavailable(err) && !servererr.IsGoneTransaction(err)
+	return mongo.RepeatsRead(err) && !servererr.IsSnapshotTooOld(err) && !servererr.IsSnapshotUnavailable(err) && !servererr.IsGoneTransaction(err)
 }
 
 // isStale reports whether a comparison may succeed at a newer cut.
 func isStale(err error) bool {
-	return again(err) || errors.Is(err, errChanged) || servererr.IsSnapshotTooOld(err) || servererr.IsSnapshotUnavailable(err)
+	return mongo.RepeatsRead(err) || errors.Is(err, errChanged) || servererr.IsSnapshotTooOld(err) || servererr.IsSnapshotUnavailable(err)
 }
 
 // proved returns the outcome of the comparison.

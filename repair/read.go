@@ -32,16 +32,6 @@ const endTimeout = time.Second
 
 func document() *bsoncore.DocumentBuilder { return bsoncore.NewDocumentBuilder() }
 
-// again reports whether a read may succeed if it is repeated.
-func again(err error) bool {
-	switch servererr.Classify(err) {
-	case servererr.Lost, servererr.NotPrimary, servererr.Leaving:
-		return true
-	default:
-		return mongo.PassesRead(err)
-	}
-}
-
 // uuidOf returns the UUID of the collection that has a name, and the server's time then. It is
 // errGone if there is none.
 func uuidOf(ctx context.Context, c mongo.Caller, ns oplog.Namespace) (id oplog.UUID, at bson.Timestamp, err error) {
@@ -158,7 +148,7 @@ func inRange(ctx context.Context, c mongo.Caller, ns oplog.Namespace, from, to b
 		AppendDocument("projection", document().AppendInt32("_id", 1).Build()).
 		AppendInt64("limit", mostInRange+1).
 		AppendDocument("readConcern", document().AppendString("level", "majority").Build()).Build()
-	docs, err := mongo.Retry{For: time.Minute, Again: again}.ReadAll(ctx, c, mongo.NewSessionID(), ns.DB(), bson.Raw(body))
+	docs, err := mongo.Retry{For: time.Minute, Again: mongo.RepeatsRead}.ReadAll(ctx, c, mongo.NewSessionID(), ns.DB(), bson.Raw(body))
 	if err != nil {
 		return nil, fmt.Errorf("list the documents of %s in the range: %w", ns, err)
 	}

@@ -78,7 +78,7 @@ func Explain(err error) (code int, hint string) {
 	if v.Code != ExitUnexpected && v.Code != ExitOK {
 		return v.Code, v.Hint
 	}
-	if e, ok := errors.AsType[*driver.NoServerError](err); ok && e.Misnamed() {
+	if e, ok := errors.AsType[*driver.NoServerError](err); ok && (e.Misnamed() || e.Other != "") {
 		return ExitConnect, misnamed(e)
 	}
 	// A running link retries these; elsewhere they end the work.
@@ -88,9 +88,12 @@ func Explain(err error) (code int, hint string) {
 	return ExitUnexpected, "If the message makes no sense, report it."
 }
 
-// misnamed is the hint if no host belongs to the set that the connection string names.
+// misnamed is the hint if no host belongs to the set that the connection string names, or one of them says so while others may belong to it.
 func misnamed(e *driver.NoServerError) string {
 	hint := "The connection string asks for the replica set " + e.Set + " (replicaSet=" + e.Set + ")"
+	if !e.Misnamed() {
+		return hint + ", and a host says that its own is " + e.Other + ": correct the name, or the hosts. If the name is right, check the other hosts: that they run and can be reached from here, and TLS."
+	}
 	if e.Other != "" {
 		return hint + ", and the hosts say that theirs is " + e.Other + ": correct the name, or the hosts."
 	}

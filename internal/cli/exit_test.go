@@ -44,7 +44,7 @@ func TestExitCodesAreThoseOfThePage(t *testing.T) {
 	}
 }
 
-// TestMisnamed: the hint for hosts of another set has its name, and that of the set that was asked for; if a host has not answered, it may be of
+// TestMisnamed: the hint for hosts of another set has its name, and that of the set that was asked for; a host that has not answered may be of
 // the right one.
 func TestMisnamed(t *testing.T) {
 	for _, c := range []struct {
@@ -53,7 +53,8 @@ func TestMisnamed(t *testing.T) {
 	}{
 		{driver.NoServerError{Set: "prod", Other: "rs0"}, "The connection string asks for the replica set prod (replicaSet=prod), and the hosts say that theirs is rs0: correct the name, or the hosts."},
 		{driver.NoServerError{Set: "prod"}, "The connection string asks for the replica set prod (replicaSet=prod): correct the name, which rs.status().set shows, or the hosts."},
-		{driver.NoServerError{Set: "prod", Other: "rs0", Seen: []driver.Sight{{Host: "a:1"}}}, "Check the addresses"},
+		{driver.NoServerError{Set: "prod", Other: "rs0", Seen: []driver.Sight{{Host: "a:1"}}}, "The connection string asks for the replica set prod (replicaSet=prod), and a host says that its own is rs0: correct the name, or the hosts. If the name is right, check the other hosts"},
+		{driver.NoServerError{Set: "prod", Seen: []driver.Sight{{Host: "a:1"}}}, "Check the addresses"},
 		{driver.NoServerError{}, "Check the addresses"},
 	} {
 		code, hint := Explain(fmt.Errorf("open: %w", &mongo.LostError{Err: &c.err}))

@@ -15,6 +15,17 @@ func PassesRead(err error) bool {
 	return Passes(err) || servererr.Classify(err) == servererr.Cursor
 }
 
+// RepeatsRead reports whether a read that has its own retries, such as one in a transaction, may succeed if it is repeated from its
+// beginning: if PassesRead does, or if the server was lost, is not primary any more, or shuts down.
+func RepeatsRead(err error) bool {
+	switch servererr.Classify(err) {
+	case servererr.Lost, servererr.NotPrimary, servererr.Leaving:
+		return true
+	default:
+		return PassesRead(err)
+	}
+}
+
 // Reads returns a Caller that retries reads with a single reply after transient errors.
 // It is not for getMore, because an error closes the cursor: see ReadAll.
 func Reads(c Caller) Caller { return Patient{Caller: c, Retry: Retry{Again: PassesRead}} }

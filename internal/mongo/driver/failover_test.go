@@ -212,6 +212,20 @@ func TestMisnamed(t *testing.T) {
 	}
 }
 
+// TestMisnamedPartly: so does an error of a host that is asked directly, and where another host does not answer.
+func TestMisnamedPartly(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{Members: 1})
+	prod := strings.Replace(set.URI(), "replicaSet=rs0", "replicaSet=prod", 1)
+	for _, uri := range []string{prod + "&directConnection=true", strings.Replace(prod, "/?", ",127.0.0.1:1/?", 1)} {
+		_, err := try(t, open(t, driver.Config{URI: uri, SelectionTimeout: 700 * time.Millisecond}), "ping", 1)
+		none, ok := errors.AsType[*driver.NoServerError](err)
+		if !ok || none.Misnamed() || none.Set != "prod" || none.Other != "rs0" {
+			t.Errorf("%s: the error is %v", uri, err)
+		}
+	}
+}
+
 func primaryID(set *mongosim.Set) int {
 	if p := set.Primary(); p != nil {
 		return p.ID()

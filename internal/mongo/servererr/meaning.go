@@ -52,6 +52,10 @@ func IsTooLarge(err error) bool {
 	return refusedWith(err, updateTooLarge, upsertTooLarge, BSONObjectTooLarge)
 }
 
+// IsDollarName reports whether an update would have made a document with a name that starts with a dollar, where the server
+// accepts that in inserts only, if at all.
+func IsDollarName(err error) bool { return refusedWith(err, DollarPrefixedFieldName) }
+
 // IsTooLargeForCache reports whether the server's storage cache is too small for a transaction.
 func IsTooLargeForCache(err error) bool { return refusedWith(err, TransactionTooLargeForCache) }
 
@@ -133,6 +137,14 @@ func IsIndexRefused(err error) bool {
 	return refusedWith(err, CannotCreateIndex, InvalidOptions, InvalidIndexSpecificationOption, BadValue, TypeMismatch, FailedToParse, QueryFeatureNotAllowed)
 }
 
+// IsBuildTooLarge reports whether the index builds of a command, together, need more memory than the server allows them
+// (maxIndexBuildMemoryUsageMegabytes), for one document or for what it notes about all of them. With the same documents they do again.
+func IsBuildTooLarge(err error) bool { return refusedWith(err, ExceededMemoryLimit) }
+
+// IsQuorumUnsatisfiable reports whether the set has too few members that build indexes for a commit quorum: arbiters and members with
+// buildIndexes: false do not count (checkIfCommitQuorumCanBeSatisfied).
+func IsQuorumUnsatisfiable(err error) bool { return refusedWith(err, UnsatisfiableCommitQuorum) }
+
 // IsNameRefused reports whether a server does not accept the name of a collection, as it has a database whose name differs in case
 // only, or as the name is too long.
 func IsNameRefused(err error) bool { return refusedWith(err, databaseDifferCase, InvalidNamespace) }
@@ -146,6 +158,13 @@ func IsReservedIndex(err error) bool {
 // IsNotUnique reports whether an index cannot become unique because of existing
 // documents.
 func IsNotUnique(err error) bool { return refusedWith(err, CannotConvertIndexToUnique) }
+
+// IsIndexModified reports whether a collMod has made no index unique because the index was changed meanwhile: the server asks for the
+// command again (_collModInternal in coll_mod.cpp).
+func IsIndexModified(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == CommandFailed && strings.Contains(e.Message, "modified by another thread")
+}
 
 // IsBuildAborted reports whether an index build was aborted, because of the index or for
 // an unrelated reason.
@@ -166,7 +185,7 @@ func IsDefinitionRefused(err error) bool {
 // IsIndexUnbuildable reports whether a server does not build an index because of its definition, or of existing documents, and not
 // because of another index, its catalog or a fault.
 func IsIndexUnbuildable(err error) bool {
-	return IsDefinitionRefused(err) && !IsIndexConflict(err) && !ContradictsCatalog(err) && !isFault(err)
+	return IsBuildTooLarge(err) || IsDefinitionRefused(err) && !IsIndexConflict(err) && !ContradictsCatalog(err) && !isFault(err)
 }
 
 // isFault reports whether a server failed without saying at what.
@@ -308,6 +327,10 @@ const (
 func (f KeyFault) String() string {
 	return [...]string{"any", "parallel", "numbered", "2dsphere", "2d", "text", "hashed"}[f]
 }
+
+// DependsOnVersion reports whether servers of different versions index different documents. No version has ever indexed parallel
+// arrays, an ambiguous numeric path, or the hash of an array: refused with these, a document is not the source's.
+func (f KeyFault) DependsOnVersion() bool { return f == SphereKey || f == FlatKey || f == TextKey }
 
 // keyFaults are the codes of the server's key generators (expression_keys_private.cpp,
 // btree_key_generator.cpp, fts_spec.cpp).
