@@ -1,6 +1,10 @@
 package fetcher
 
-import "time"
+import (
+	"time"
+
+	"github.com/oplogrep/replicator/syncsource"
+)
 
 // leastBehind is by how much a member has to be behind others to count as that: it replies, and the watcher asks the
 // others, at different times.
@@ -29,4 +33,9 @@ func (f *Fetcher) behind(m *Metadata, now time.Time) time.Duration {
 		return 0
 	}
 	return by
+}
+
+// sourceState returns what decides whether the member is left.
+func (m *Metadata) sourceState() syncsource.SourceState {
+	return syncsource.SourceState{Primary: m.IsPrimary, Applied: m.Applied, HasSource: m.HasSource, Behind: m.Behind}
 }

@@ -137,9 +137,7 @@ func (f *Fetcher) onReply(m Metadata) decision {
 		s.Replies++
 	})
 	f.since = time.Time{}
-	v := f.cfg.Resolver.OnReply(m.LastFetched, syncsource.SourceState{
-		Primary: m.IsPrimary, Applied: m.Applied, HasSource: m.HasSource,
-	})
+	v := f.cfg.Resolver.OnReply(m.LastFetched, m.sourceState())
 	switch {
 	case v.Change && v.Drop:
 		return stopBefore

@@ -40,3 +40,13 @@ func TestBehind(t *testing.T) {
 	look("ahead", -5, time.Hour, 0)
 	look("level until then", 3600, time.Hour+time.Second, 0)
 }
+
+// TestSourceState: a member is judged by what it says, and by how long it is behind others.
+func TestSourceState(t *testing.T) {
+	t.Parallel()
+	m := Metadata{IsPrimary: true, HasSource: true, Applied: oplog.NewOpTime(9, 1, 2), Committed: oplog.NewOpTime(5, 1, 2), Behind: time.Minute}
+	want := syncsource.SourceState{Primary: true, HasSource: true, Applied: m.Applied, Behind: time.Minute}
+	if got := m.sourceState(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

@@ -16,6 +16,8 @@ type SourceState struct {
 	// HasSource reports whether it syncs from a member: its syncSourceIndex is not
 	// -1.
 	HasSource bool
+	// Behind is by how much, and for how long at least, its commit point lags that of another member, as far as is known.
+	Behind time.Duration
 }
 
 // Verdict reports whether to leave the source.
@@ -56,6 +58,9 @@ func shouldChange(v View, q Query, said SourceState) Verdict {
 		lag := lagSeconds(newest.TS, m.Applied.TS)
 		if lag > int64(q.Rules.MaxLag/time.Second) && c.candidate(m) {
 			return change("%s is %d s behind %s, %s are allowed", q.Current, lag, m.Host, inSeconds(q.Rules.MaxLag))
+		}
+		if reason := c.olderCommitPoint(current, m); reason != "" && said.Behind > c.commitPointLag() && c.lastResort(m) {
+			return change("%s %s", q.Current, reason)
 		}
 	}
 	return c.better(current)
@@ -173,6 +178,14 @@ func (c *chooser) candidate(m *Member) bool {
 		return ok && primary == m && c.refuse(m, 1) == ""
 	}
 	return c.refuse(m, 1) == "" && c.anyTags(m)
+}
+
+// lastResort reports whether a member could be chosen in the second pass, where its commit point is new enough.
+func (c *chooser) lastResort(m *Member) bool {
+	if c.mode == ModePrimary {
+		return c.candidate(m)
+	}
+	return c.refuse(m, 2) == "" && c.anyTags(m)
 }
 
 // anyTags reports whether a member has one of the wanted tag sets.

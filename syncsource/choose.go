@@ -40,6 +40,9 @@ type Choice struct {
 	Reason string
 	// Equal reports whether it has nothing newer than the last fetched entry.
 	Equal bool
+	// Behind means that there is no Host only because the members that would do are behind the last fetched entry, as of when they were asked
+	// last: they may have it meanwhile.
+	Behind bool
 	// Candidates is the number of members that could have been chosen.
 	Candidates int
 	// Refused has every other member once, in the order of the View.
@@ -143,6 +146,7 @@ func (c *chooser) primary() Choice {
 		choice := Choice{Reason: "there is no primary"}
 		if known {
 			choice.Reason = "the primary " + primary.Host + " " + why
+			choice.Behind = primary.Applied.Before(c.q.LastFetched)
 		}
 		for i := range c.view.Members {
 			m := &c.view.Members[i]
@@ -192,6 +196,9 @@ func (c *chooser) nearby() Choice {
 				left = append(left, i)
 			}
 		}
+		if pass == 2 {
+			left = c.withoutCutOff(left, reasons)
+		}
 		left = c.tagged(left, reasons)
 		if len(left) > 0 {
 			return c.nearest(left, pass, reasons)
@@ -199,7 +206,9 @@ func (c *chooser) nearby() Choice {
 	}
 	choice := Choice{Reason: "no member is suitable"}
 	for i := range c.view.Members {
-		choice.Refused = append(choice.Refused, Refusal{c.view.Members[i].Host, 2, reasons[i]})
+		m := &c.view.Members[i]
+		choice.Refused = append(choice.Refused, Refusal{m.Host, 2, reasons[i]})
+		choice.Behind = choice.Behind || c.unfit(m, 2) == "" && c.hasAnyTags(m)
 	}
 	return choice
 }

@@ -125,12 +125,61 @@ func (c *chooser) stale(m *Member, pass int) string {
 	}
 	primary, known := c.view.primary()
 	if !known || !m.Applied.Before(c.oldestAllowed(primary.Applied)) {
-		return ""
+		return c.cutOff(m)
 	}
 	if lag := lagSeconds(m.Applied.TS, primary.Applied.TS); lag > int64(c.q.Rules.MaxLag/time.Second) {
 		return fmt.Sprintf("is %d s behind the primary, %s are allowed", lag, inSeconds(c.q.Rules.MaxLag))
 	}
 	return fmt.Sprintf("has nothing of the primary's term yet: %s, not t%d", m.Applied, primary.Applied.Term)
+}
+
+// cutOff returns why a member does not know of what its set commits, empty if it does, as far as is known. The server has no
+// such rule: a secondary fetches what its source has applied, a reader only what that knows as committed. A member that
+// is cut off from its set, as a former primary with entries of its own, stays ahead of its own commit point for good.
+func (c *chooser) cutOff(m *Member) string {
+	if m.Committed.IsNull() {
+		return ""
+	}
+	newest := m
+	for i := range c.view.Members {
+		if o := &c.view.Members[i]; o.Up() && !o.Stranger && o.State.Readable() && o.Committed.After(newest.Committed) {
+			newest = o
+		}
+	}
+	return c.olderCommitPoint(m, newest)
+}
+
+// withoutCutOff drops, of the members that the second pass leaves, those that do not know of what another one of them knows as committed:
+// that one is a reader's last resort.
+func (c *chooser) withoutCutOff(left []int, reasons []string) []int {
+	newest := -1
+	for _, i := range left {
+		if m := &c.view.Members[i]; c.anyTags(m) && (newest < 0 || m.Committed.After(c.view.Members[newest].Committed)) {
+			newest = i
+		}
+	}
+	return slices.DeleteFunc(left, func(i int) bool {
+		if newest >= 0 {
+			reasons[i] = c.olderCommitPoint(&c.view.Members[i], &c.view.Members[newest])
+		}
+		return reasons[i] != ""
+	})
+}
+
+// leastCommitPointLag is how far a commit point may lag that of another member at least: members are asked at different times.
+const leastCommitPointLag = 10 * time.Second
+
+// commitPointLag is how far a commit point may lag that of another member.
+func (c *chooser) commitPointLag() time.Duration { return max(c.q.Rules.MaxLag, leastCommitPointLag) }
+
+// olderCommitPoint returns why a member's commit point is too old compared with that of another one, empty if it is not.
+func (c *chooser) olderCommitPoint(m, than *Member) string {
+	allowed := c.commitPointLag()
+	lag := lagSeconds(m.Committed.TS, than.Committed.TS)
+	if m.Committed.IsNull() || than.Committed.IsNull() || lag <= int64(allowed/time.Second) {
+		return ""
+	}
+	return fmt.Sprintf("has a commit point %d s older than that of %s, %s are allowed", lag, than.Host, inSeconds(allowed))
 }
 
 // oldestAllowed returns the oldest optime that a member's newest entry may have,

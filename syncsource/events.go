@@ -42,7 +42,7 @@ func (e SourceChosen) LogValue() slog.Value {
 }
 
 // NoSource announces that no source was found, and why. It is sent when the reason
-// changes, not with each try.
+// changes, not with each try, and of members that are only behind once that has lasted.
 type NoSource struct {
 	Reason  string
 	Refused []Refusal

@@ -104,7 +104,13 @@ type Resolver struct {
 	current string // empty before the first
 	// why is the reason of the last NoSource announced, empty once there is a source.
 	why string
+	// behind is since when members are only behind, zero if that is not why there is no source.
+	behind time.Time
 }
+
+// behindFor is for how long members may be behind before that is announced: a source that is written to moves on between two heartbeats, and a
+// link that resumes may have an entry that none of them had at the last one.
+const behindFor = 5 * time.Second
 
 // NewResolver checks cfg. It does no I/O.
 func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error) {
@@ -219,7 +225,7 @@ func (r *Resolver) set(choice Choice) (same bool) {
 	r.current = choice.Host
 	delete(r.failed, choice.Host)
 	r.history = r.history.add(time.Now())
-	r.why = ""
+	r.why, r.behind = "", time.Time{}
 	r.mu.Unlock()
 	if from != choice.Host {
 		r.metrics.changes.Inc()
@@ -248,13 +254,28 @@ func (r *Resolver) none(choice Choice, lastFetched oplog.OpTime, asked []error, 
 		err = &TooStaleError{LastFetched: lastFetched, Earliest: earliest, Refused: choice.Refused, Untold: untold}
 		reason = "the oplog has rolled over"
 	}
-	announce := reason != r.why
-	r.why = reason
+	brief := r.brief(choice.Behind && earliest.IsNull() && len(asked) == 0, now)
+	announce := reason != r.why && !brief
+	if announce {
+		r.why = reason
+	}
 	r.mu.Unlock()
 	if announce {
 		r.cfg.Observer.Tell(NoSource{Reason: reason, Refused: choice.Refused})
 	}
 	return err
+}
+
+// brief reports whether members are only behind, and have not been for long: the next heartbeats are waited for without a word. The caller
+// holds mu.
+func (r *Resolver) brief(behind bool, now time.Time) bool {
+	switch {
+	case !behind:
+		r.behind = time.Time{}
+	case r.behind.IsZero():
+		r.behind = now
+	}
+	return behind && now.Sub(r.behind) < behindFor
 }
 
 // Deny excludes a member from the choice for a while (see the Deny constants). It

@@ -83,6 +83,8 @@ func parseMember(t testing.TB, line string) Member {
 			m.Delay = duration(t, value)
 		case "ping":
 			m.Ping = duration(t, value)
+		case "committed":
+			m.Committed = optime(t, value)
 		case "term":
 			n := must.Get(strconv.ParseInt(value, 10, 64))(t)
 			m.Term = n
@@ -168,6 +170,8 @@ func (s *scenario) set(t testing.TB, arg datadriven.CmdArg, now time.Time) bool 
 		s.said.Primary = true
 	case "says":
 		s.said.Applied = optime(t, value)
+	case "behind":
+		s.said.Behind = duration(t, value)
 	case "nosource":
 		s.said.HasSource = false
 	default:
