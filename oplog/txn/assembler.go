@@ -271,7 +271,7 @@ func (a *Assembler) applyOps(e *oplog.Entry) (Result, error) {
 		return a.single(e, &s, &group)
 	}
 	var c *chain
-	if !s.PrevOpTime.IsNull() {
+	if !s.PrevOpTime.IsNull() && (!appliesAlone(e, &s, &group) || a.byLast[s.PrevOpTime.TS] != nil) {
 		if c, err = a.find(e, &s); err != nil {
 			return Result{}, err
 		}
@@ -290,6 +290,13 @@ func (a *Assembler) applyOps(e *oplog.Entry) (Result, error) {
 	default:
 		return a.finish(c, e, &group)
 	}
+}
+
+// appliesAlone reports whether a group that links to another one is not the end of its chain. Grouped writes without a
+// session, such as one insert of many documents (since 8.0), that do not fit into one entry are logged as several that
+// link to each other: none of them is partial, and the last one has no count, which the end of a chain always has.
+func appliesAlone(e *oplog.Entry, s *oplog.Session, group *oplog.ApplyOps) bool {
+	return !group.Prepare && !group.PartialTxn && !group.HasCount && s.LSID == nil && !e.HasTxnNumber()
 }
 
 // single processes a group that is one entry.

@@ -77,6 +77,15 @@ func TestAdd(t *testing.T) {
 		},
 		want: []string{"partial", "partial", "committed applyOps d1 u1+ d3", "committed applyOps d2 d4"},
 	}, {
+		name: "grouped writes without a session that link to each other, and are no chain",
+		log: []line{
+			{at: 1, prev: null, cmd: list(ops("i1 u1"))},
+			{at: 2, prev: none, op: "i9"},
+			{at: 3, prev: 1, cmd: list(ops("i2"))},
+			{at: 4, prev: 3, cmd: list(ops("i3"))},
+		},
+		want: []string{"committed applyOps i1 u1+", "pass", "committed applyOps i2", "committed applyOps i3"},
+	}, {
 		name: "chains of one session at once are told apart by their links",
 		log: []line{
 			part(1, null, 1, 1, list(ops("i1"), partial)), part(2, null, 1, 1, list(ops("i2"), partial)),
@@ -215,6 +224,10 @@ func TestAddErrors(t *testing.T) {
 		{"no count", open, part(3, 2, 1, 1, list(ops("i3"))), is(oplog.ErrMissingField), "1000:3 t1: o.count: missing"},
 		{"no count of a prepared transaction", open, part(3, 2, 1, 1, list(nil, prepare)), is(oplog.ErrMissingField), "o.count"},
 		{"no count without a session", []line{{at: 1, prev: null, cmd: list(nil, partial)}}, line{at: 2, prev: 1, cmd: list(nil)}, is(oplog.ErrMissingField), "o.count"},
+		{"end of an unknown chain without a session", nil, line{at: 3, prev: 2, cmd: list(ops("i3"), count(2))}, broken, "continues"},
+		{"part of an unknown chain without a session", nil, line{at: 3, prev: 2, cmd: list(ops("i3"), partial)}, broken, "continues"},
+		{"prepare of an unknown chain without a session", nil, line{at: 3, prev: 2, cmd: list(ops("i3"), prepare)}, broken, "continues"},
+		{"group of a session with an unknown link", nil, line{at: 3, prev: 2, session: 1, noTxn: true, cmd: list(ops("i3"))}, broken, "continues"},
 		{"count twice", open, part(3, 2, 1, 1, list(ops("i3"), count(3), count(9))), badField, "o.count"},
 		{"count of a single prepared entry", nil, part(3, null, 1, 1, list(ops("i3"), prepare, count(2))), badField, "o.count"},
 		{"count of a single entry", nil, part(3, null, 1, 1, list(ops("i3"), count(2))), badField, "o.count"},

@@ -31,7 +31,8 @@
 // # Guarantees
 //
 // Nothing is skipped or guessed. An entry that links to one that was not added
-// is a [*BrokenChainError], unless it is an abort, which has no effect. Entries
+// is a [*BrokenChainError], unless it is an abort, which has no effect, or a group
+// of writes without a session that is no part of a chain (see appliesAlone). Entries
 // out of order are [ErrOutOfOrder]; anything else that a server does not write
 // is an [*oplog.EntryError]. Each part is parsed completely when it is added, so
 // an error names the right entry, and reading a transaction later fails only if

@@ -101,6 +101,16 @@ func TestApplyAfter(t *testing.T) {
 		log:  []line{part(10, 1, 1, 1, list(nil, partial)), part(11, null, 1, 2, list(nil, partial))},
 		want: []string{"past", "past"},
 	}, {
+		name: "linked groups without a session that are no chain",
+		log: []line{
+			{at: 10, prev: 1, cmd: list(ops("i1"))},
+			{at: 20, prev: none, op: "i1"},
+			{at: 21, prev: 1, cmd: list(ops("i2"))},
+			{at: 22, prev: 10, cmd: list(ops("i3"))},
+			{at: 23, prev: 22, cmd: list(ops("i4"))},
+		},
+		want: []string{"past", "past", "committed applyOps i2", "committed applyOps i3", "committed applyOps i4"},
+	}, {
 		name: "the next term",
 		log: []line{
 			part(10, null, 1, 1, list(ops("i1"), partial)),
