@@ -54,9 +54,9 @@ type Commands interface {
 	// (*ddl.IndexError).
 	DeferBuild(ctx context.Context, op *oplog.Op, index string) error
 	// DeferIndexes drops those indexes of a collection of the target for which refuses
-	// returns true, because they may refuse the document that op makes of a copy's, and
-	// returns their names. EndCopy builds them again. Several lanes may call it, one at a
-	// time.
+	// returns true, because they may refuse the document that op makes of a copy's, or have
+	// refused one that the source has, and returns their names. EndCopy builds them again.
+	// Several lanes may call it, one at a time, and concurrently with the other methods.
 	DeferIndexes(ctx context.Context, op *oplog.Op, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error)
 	// EndCopy builds the deferred indexes of a copy that is consistent as of at.
 	EndCopy(ctx context.Context, at oplog.OpTime) error
@@ -290,6 +290,7 @@ func (a *Applier) Run(ctx context.Context, in <-chan batch.Batch, out chan<- che
 
 func (a *Applier) run(ctx context.Context, in <-chan batch.Batch, out chan<- checkpoint.Applied) error {
 	defer close(out)
+	defer a.metrics.window.Set(0) // also of lanes that have stopped where they were
 	defer a.tracker.abandon()
 	if err := a.loadOversized(ctx); err != nil {
 		return err

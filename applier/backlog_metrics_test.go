@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
@@ -50,7 +51,11 @@ func TestBacklogMetricsAfterCrash(t *testing.T) {
 	l.inserts(10)
 	a.send(l, start)
 	a.awaitDocuments("db.b", 10)
+	a.metrics.window.Set(1) // as of lanes that stop where they are
 	a.crash()
+	if window := testutil.ToFloat64(a.metrics.window); window != 0 {
+		t.Errorf("after the attempt: %v bytes in the lanes", window)
+	}
 	if ops, bytes := keptBack(t, reg); ops != 0 || bytes != 0 {
 		t.Errorf("after the attempt: %v operations, %v bytes", ops, bytes)
 	}

@@ -10,8 +10,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -176,7 +178,9 @@ func isStored(inserted, doc bson.Raw) bool {
 	return at >= 4 && bytes.Equal(inserted[4:at], doc[4+len(first):len(first)+at]) && bytes.Equal(inserted[at+len(first):], doc[at+len(first):])
 }
 
-// remove deletes the document that is in the way of an insert.
+// remove deletes the document that is in the way of an insert. A capped collection of which the target refuses that has to be
+// copied again: to replace the document would give the new one the place of the old one in the order of insertion, so that it would be
+// trimmed too early.
 func (w *writer) remove(ctx context.Context, c conn, op *plan.Op) error {
 	del := *op
 	del.Kind, del.Mode = oplog.KindDelete, plan.ModeCopied
@@ -185,6 +189,12 @@ func (w *writer) remove(ctx context.Context, c conn, op *plan.Op) error {
 		return err
 	}
 	if _, err := w.statements(ctx, c, &pw); err != nil {
+		if op.Collection.Capped && servererr.KeepsCapped(err) {
+			return &ddl.ResyncError{
+				OpTime: op.At.OpTime, Name: op.Kind.String(), NS: op.NS.Clone(),
+				Why: fmt.Sprintf("a document of the _id %s is in the way, and the target deletes none from a capped collection: %v", showID(op.ID), err),
+			}
+		}
 		return w.refused(ctx, op, fmt.Errorf("delete the document of that _id first: %w", err))
 	}
 	return nil

@@ -1,10 +1,13 @@
 package applier
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -40,4 +43,35 @@ func TestCappedRefusedTwice(t *testing.T) {
 	})
 	wantDocs(t, r.target, "db.a", doc(3, 0), doc(1, 1))
 	wantDocs(t, r.target, "db.b", doc(6, 0), doc(7, 0), doc(8, 0))
+}
+
+// TestCappedInTheWay: a source from 5.3 on deletes a document of a capped collection, and inserts one of that _id again. A target that
+// deletes none has the older one of the copy, or that which the log inserts now: the collection has to be copied again. The document
+// stays: a new one in its place would be trimmed too early.
+func TestCappedInTheWay(t *testing.T) {
+	t.Parallel()
+	for _, o := range []mongosim.Options{{Dialect: "4.4"}, {Dialect: "5.0"}, {Dialect: "5.0", FCV: "4.4"}, {Dialect: "6.0"}} {
+		t.Run(o.Dialect+" "+o.FCV, func(t *testing.T) {
+			t.Parallel()
+			o.Members = 1
+			r := newRig(t, 1, o)
+			r.target.run(t, "db", bson.D{{Key: "create", Value: "a"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+			r.target.run(t, "db", bson.D{{Key: "insert", Value: "a"}, {Key: "documents", Value: bson.A{doc(1, 0), doc(2, 0)}}})
+			l := newLog(t)
+			l.add(deleteOp("db.a", 1))
+			l.add(insertOp("db.a", doc(1, 1)))
+			set := func(c *Config) { c.CopiedUntil = l.optime() }
+			if o.Dialect == "6.0" {
+				r.apply(t, l.batches(), set)
+				wantDocs(t, r.target, "db.a", doc(2, 0), doc(1, 1))
+				return
+			}
+			err := r.fails(t, l, set)
+			again, ok := errors.AsType[*ddl.ResyncError](err)
+			if !ok || again.NS != "db.a" || again.OpTime != optimeOf(1) || !strings.Contains(err.Error(), "_id 1 is in the way") {
+				t.Fatal(err)
+			}
+			wantDocs(t, r.target, "db.a", doc(1, 0), doc(2, 0))
+		})
+	}
 }

@@ -230,24 +230,28 @@ func (w *writer) checkUpdates(
 	made := upserted(reply)
 	for i, of := range pw.Ops {
 		op := &ops[of[0]]
-		switch {
-		case op.Kind == oplog.KindInsert:
-			if !uncertain && op.Mode == plan.ModeExact && !op.Grouped && !made[int64(i)] {
-				if err := w.divergence(divergence(op, "the insert met another document of that _id, which it has replaced"), t); err != nil {
-					return err
-				}
+		if op.Kind == oplog.KindInsert {
+			if uncertain || op.Mode != plan.ModeExact || op.Grouped || made[int64(i)] {
+				continue
 			}
-		case op.Kind == oplog.KindUpdate && short > 0:
-			_, found, err := look(ctx, c, op.Target, op.ID)
-			if err != nil {
+			if err := w.divergence(divergence(op, "the insert met another document of that _id, which it has replaced"), t); err != nil {
 				return err
 			}
-			if !found {
-				short--
-				if err := w.missing(op, uncertain, t); err != nil {
-					return err
-				}
-			}
+			continue
+		}
+		if op.Kind != oplog.KindUpdate || short <= 0 {
+			continue
+		}
+		_, found, err := look(ctx, c, op.Target, op.ID)
+		if err != nil {
+			return err
+		}
+		if found {
+			continue
+		}
+		short--
+		if err := w.missing(op, uncertain, t); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -495,6 +495,6 @@ func texts(docs []bson.Raw) []string {
 // Messages of events.
 const (
 	notAtomic     = "a transaction is applied in several"
-	indexDeferred = "index deferred until the copy is consistent"
+	indexDeferred = "index that may refuse a document is deferred"
 	indexBuilt    = "index built that had been left out"
 )

@@ -3,6 +3,7 @@ package applier
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,9 +30,12 @@ type copied struct {
 	// marked are the documents that may be set aside: operations on them are applied one by
 	// one, after a check.
 	marked map[oversizedKey]struct{}
+	// anew: the target has refused a name with a dollar in an update; see dollars.go.
+	anew atomic.Bool
 }
 
-// copiedError is the refusal of an operation on a copy, final if ease cannot help.
+// copiedError is the refusal of an operation on a copy, or, at any time, by an index that cannot contain the document, or of a
+// name with a dollar. It is final if ease cannot help.
 type copiedError struct {
 	op  *plan.Op
 	err error
@@ -46,9 +50,9 @@ func (e *copiedError) Unwrap() error { return e.err }
 // documents.
 var errOversized = errors.New("a document is set aside")
 
-// ease removes the cause of a refusal on a copy. It returns true if the operations are to
+// ease removes the cause of a refusal. It returns true if the operations are to
 // be retried; otherwise the error is to be returned. Each true leaves one index less, or
-// one more document set aside, so the retries end.
+// one more document set aside, or is for a later operation than the one before, so the retries end.
 func (w *writer) ease(ctx context.Context, err error) (bool, error) {
 	refused, ok := errors.AsType[*copiedError](err)
 	if !ok {
@@ -58,12 +62,18 @@ func (w *writer) ease(ctx context.Context, err error) (bool, error) {
 		return false, refused.err
 	}
 	op := refused.op
-	if servererr.IsTooLarge(refused.err) && !isDirect(op) {
+	if op.Mode == plan.ModeCopied && servererr.IsTooLarge(refused.err) && !isDirect(op) {
 		if marked, err := w.mark(ctx, op); marked || err != nil {
 			return marked, err
 		}
 	}
-	deferred, err := w.deferIndexes(ctx, op, servererr.KeyFaultOf(refused.err))
+	if servererr.IsDollarName(refused.err) { // no index is the cause
+		if w.insertsAnew(op) {
+			return true, nil
+		}
+		return false, refused.err
+	}
+	deferred, err := w.deferIndexes(ctx, op, refused.err)
 	switch {
 	case err != nil:
 		return false, err
@@ -75,14 +85,31 @@ func (w *writer) ease(ctx context.Context, err error) (bool, error) {
 }
 
 // deferIndexes drops the indexes that may have refused an operation: those of the kind
-// that the fault names, or, if there are none (any more), all that can refuse documents.
-func (w *writer) deferIndexes(ctx context.Context, op *plan.Op, fault servererr.KeyFault) (bool, error) {
+// that the fault names, or, on a copy, if there are none (any more), all that can refuse documents.
+// After a copy, the source has such a document in its index, as it is of another version: the target's index is left out
+// until cutover.
+func (w *writer) deferIndexes(ctx context.Context, op *plan.Op, refused error) (bool, error) {
+	fault := servererr.KeyFaultOf(refused)
 	w.copied.indexes.Lock()
 	defer w.copied.indexes.Unlock()
-	for _, fault := range []servererr.KeyFault{fault, servererr.AnyKey} {
+	faults := []servererr.KeyFault{fault, servererr.AnyKey}
+	if op.Mode != plan.ModeCopied {
+		faults = faults[:1]
+	}
+	for i, fault := range faults {
 		names, err := w.cfg.Commands.DeferIndexes(ctx, &op.Op, op.Target, func(spec bson.Raw) bool { return ddl.MayRefuse(fault, spec) })
+		for _, name := range names {
+			if op.Mode != plan.ModeCopied {
+				w.cfg.Observer.Log(slog.LevelWarn, "index that refuses a document of the source is left out", slog.String(keyOpTime, op.At.OpTime.String()),
+					slog.String(keyNS, string(op.Target)), slog.String(keyIndex, name), slog.String(keyCause, refused.Error()))
+			}
+		}
 		if len(names) > 0 || err != nil {
 			return err == nil, err
+		}
+		if i == 0 && w.refusedKey != op.At { // another lane may have dropped it since
+			w.refusedKey = op.At
+			return true, nil
 		}
 	}
 	return false, nil
@@ -133,8 +160,11 @@ func itemTime(item *batch.Item) oplog.OpTime {
 	return item.Entry.OpTime
 }
 
-// isMarked reports whether a document may be set aside.
+// isMarked reports whether a document may be set aside, or has to be inserted.
 func (c *copied) isMarked(op *plan.Op) bool {
+	if op.Mode == plan.ModeCopied && c.isAnew(op, op.O) && isWhole(op) {
+		return true
+	}
 	if !c.any.Load() || op.Mode != plan.ModeCopied || isDirect(op) {
 		return false
 	}
@@ -146,5 +176,5 @@ func (c *copied) isMarked(op *plan.Op) bool {
 
 // meets reports whether one of the operations is on a marked document.
 func (c *copied) meets(ops []plan.Op) bool {
-	return c.any.Load() && slices.ContainsFunc(ops, func(op plan.Op) bool { return c.isMarked(&op) })
+	return (c.any.Load() || c.anew.Load()) && slices.ContainsFunc(ops, func(op plan.Op) bool { return c.isMarked(&op) })
 }

@@ -158,6 +158,9 @@ func (w *writer) modify(ctx context.Context, c conn, op *plan.Op) (found bool, e
 
 // replace makes doc the document of op, exactly.
 func (w *writer) replace(ctx context.Context, c conn, op *plan.Op, doc bson.Raw, upsert bool) error {
+	if w.copied.isAnew(op, doc) {
+		return w.insertAnew(ctx, c, op, doc)
+	}
 	n, err := w.statements(ctx, c, &plan.Write{
 		Kind: plan.Update, NS: op.Target, Ordered: true, Docs: []bson.Raw{plan.Replace(op.ID, doc, upsert)},
 	})
@@ -187,16 +190,8 @@ func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 		return err
 	}
 	t.docs++
-	var n int64
-	if pw.Kind == plan.Modify {
-		found, err := w.modify(ctx, c, op)
-		if err != nil {
-			return w.refused(ctx, op, err)
-		}
-		if found {
-			n = 1
-		}
-	} else if n, err = w.statements(ctx, c, &pw); err != nil {
+	n, err := w.writeOne(ctx, c, op, &pw)
+	if err != nil {
 		return w.refused(ctx, op, err)
 	}
 	return w.met(op, &pw, n, t)
@@ -215,7 +210,7 @@ func (w *writer) meets(ctx context.Context, c conn, op *plan.Op, exactInsert boo
 		if spelledAs(have, op.ID) {
 			return false, nil
 		}
-		return w.respelled(ctx, c, op, t)
+		return w.respelled(ctx, c, op, have, t)
 	case bytes.Equal(have, op.O):
 		return true, nil
 	}
@@ -259,7 +254,7 @@ func (w *writer) refused(ctx context.Context, op *plan.Op, err error) error {
 	if e, ok := asServerError(err); ok && servererr.IsDuplicateKey(e) {
 		return w.uniqueError(ctx, op, e)
 	}
-	if op.Mode == plan.ModeCopied {
+	if op.Mode == plan.ModeCopied || servererr.KeyFaultOf(err).DependsOnVersion() || servererr.IsDollarName(err) {
 		return &copiedError{op: op, err: opError(op, err)}
 	}
 	return opError(op, err)

@@ -60,6 +60,10 @@ type writer struct {
 	patience int
 	// kept are the capped collections for which refused deletes were logged.
 	kept map[oplog.Namespace]bool
+	// refusedName is the operation for which the target has last refused a name with a dollar.
+	refusedName checkpoint.Position
+	// refusedKey is the one that an index has last refused which was not there any more.
+	refusedKey checkpoint.Position
 	// cmds and bodies are memory for the commands of a flush.
 	cmds   []mongo.Command
 	bodies []byte
@@ -158,7 +162,11 @@ func (w *writer) transact(ctx context.Context, s span) error {
 		w.adapt(time.Since(start), len(s.ops))
 		return nil
 	}
-	switch judge(err) {
+	verdict := judge(err)
+	if _, mayEase := errors.AsType[*copiedError](err); mayEase { // of a Modify, which names its operation
+		verdict = single
+	}
+	switch verdict {
 	case smaller:
 		w.limit = max(1, min(w.limit, len(s.ops))/2)
 		return w.halves(ctx, s, err, w.transact)

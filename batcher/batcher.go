@@ -121,6 +121,7 @@ func New(cfg Config) (*Batcher, error) {
 // were not received. It is called once.
 func (b *Batcher) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- batch.Batch) (err error) {
 	defer close(out)
+	defer b.metrics.ended()
 	defer func() {
 		if fault := errors.Join(b.current.discard(), b.assembler.Close()); fault != nil {
 			err = errors.Join(err, fault)

@@ -105,3 +105,32 @@ replicator_batcher_operations_total 12
 		t.Error(err)
 	}
 }
+
+// TestMetricsEnded: the metrics of a Batcher that has ended show no open transaction: another process may continue.
+func TestMetricsEnded(t *testing.T) {
+	b, err := New(Config{MaxOps: 2, Registry: prometheus.NewPedanticRegistry(), SpillDir: t.TempDir()})
+	must.Succeed(t, err)
+	l := newLog()
+	var r oplog.Reply
+	for token := range strings.FieldsSeq("i1 p1(i3) n1 i2 i3 i4") {
+		r.Entries = append(r.Entries, l.entry(t, 100+l.n, token))
+	}
+	in, out := make(chan oplog.Reply), make(chan batch.Batch, 100)
+	ctx, stop := context.WithCancelCause(t.Context())
+	ended := make(chan error)
+	go func() { ended <- b.Run(ctx, in, out) }()
+	in <- r
+	in <- oplog.Reply{}
+	in <- oplog.Reply{} // all of the first one has been sent
+	if age, bytes := testutil.ToFloat64(b.metrics.oldestAge), testutil.ToFloat64(b.metrics.chainBytes); age == 0 || bytes == 0 {
+		t.Errorf("a transaction is open: %v s, %v bytes", age, bytes)
+	}
+	errOther := errors.New("another process leads")
+	stop(errOther)
+	if err := <-ended; !errors.Is(err, errOther) {
+		t.Errorf("ended with %v", err)
+	}
+	if age, bytes := testutil.ToFloat64(b.metrics.oldestAge), testutil.ToFloat64(b.metrics.chainBytes); age != 0 || bytes != 0 {
+		t.Errorf("after the end: %v s, %v bytes", age, bytes)
+	}
+}

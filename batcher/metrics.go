@@ -85,3 +85,9 @@ func (m *metrics) sent(d *draft, chainBytes int64, isFull bool) {
 	m.chainBytes.Set(float64(chainBytes))
 	m.oldestAge.Set(float64(d.Last.TS.T) - float64(d.FetchFrom.TS.T))
 }
+
+// ended clears what describes a Run that goes on: the next one may be that of another process.
+func (m *metrics) ended() {
+	m.chainBytes.Set(0)
+	m.oldestAge.Set(0)
+}

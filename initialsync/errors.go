@@ -17,3 +17,7 @@ func isRefusal(err error) bool {
 	// before the index is left out.
 	return servererr.IsDefinitionRefused(err) || servererr.IsBuildAborted(err)
 }
+
+// isUnbuilt reports whether the target refused an index because of its definition or the copied documents, or of how many
+// they are.
+func isUnbuilt(err error) bool { return isRefusal(err) || servererr.IsBuildTooLarge(err) }

@@ -55,7 +55,7 @@ func (c *Copier) buildIndexes(ctx context.Context, cmds Commands, lane *turns, c
 		err := c.build(ctx, cmds, coll, wanted)
 		switch {
 		case err == nil:
-		case !isRefusal(err):
+		case !isUnbuilt(err):
 			return fmt.Errorf("build %d indexes of %s: %w", len(wanted), coll.to, err)
 		case len(wanted) == 1 && !servererr.IsBuildAborted(err):
 			if err := c.giveUp(ctx, cmds, lane, coll, wanted[0], err); err != nil {
@@ -85,7 +85,7 @@ func (c *Copier) oneByOne(ctx context.Context, cmds Commands, lane *turns, coll 
 		err := c.build(ctx, cmds, coll, []bson.Raw{spec})
 		switch {
 		case err == nil:
-		case isRefusal(err):
+		case isUnbuilt(err):
 			if err := c.giveUp(ctx, cmds, lane, coll, spec, err); err != nil {
 				return err
 			}

@@ -34,7 +34,12 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 		}
 	}
 	if len(m.send) > 0 {
-		if err := m.change(ctx); err != nil {
+		err := m.change(ctx)
+		if m.converts && refusesConversion(err) {
+			*s.gate.converts = false
+			return s.collMod(ctx)
+		}
+		if err != nil {
 			return ns, m.refused(err)
 		}
 	}
@@ -61,6 +66,8 @@ type modification struct {
 	keepers []DeferredSpec
 	// index is the name of the index that changes.
 	index string
+	// converts is set if send makes an index unique, or prepares it for that.
+	converts bool
 }
 
 // change sends the changes to the target. The granularity of a time series only ever gets
@@ -172,6 +179,9 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 	case !wasDeferred:
 		h = DeferredSpec{NS: m.coll.NS, UUID: m.coll.UUID, Index: name, Spec: present[at]}
 	}
+	if err := m.deferConversion(ctx, &h, change); err != nil {
+		return err
+	}
 	spec := split(h.Spec)
 	send := fields{{"name", stringValue(name)}}
 	for _, f := range split(change).without("name") {
@@ -191,6 +201,7 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 		}
 		if deferred := m.deferredFields(&h); !slices.Contains(deferred, f.name) && (f.name != notUnique || !slices.Contains(deferred, "unique")) {
 			send = append(send, f)
+			m.converts = m.converts || slices.Contains(conversion, f.name)
 		}
 	}
 	h.Spec, h.Fields = spec.document(), m.deferredOf(&h, spec)
@@ -201,6 +212,34 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 		m.send = append(m.send, field{"index", documentValue(send.document())})
 	}
 	return nil
+}
+
+// conversion are the fields by which an index becomes unique, which servers have since 6.0, under that feature compatibility
+// version.
+var conversion = []string{"unique", "prepareUnique"}
+
+// deferConversion defers the uniqueness of an index that the target cannot convert: it gets that at cutover, where it is dropped and
+// built again if need be. A server before 5.0 ignores such a field next to another one, so it must not be sent to find that out.
+func (m *modification) deferConversion(ctx context.Context, h *DeferredSpec, change bson.Raw) error {
+	if h.isRelaxed() || m.cfg.UniqueIndexes != Serialized || m.mode == Copied {
+		return nil // it is deferred anyway
+	}
+	asked := split(change).only(conversion...).names()
+	if len(asked) == 0 {
+		return nil
+	}
+	can, err := m.gate.takesConversion(ctx)
+	if err != nil || can {
+		return err
+	}
+	h.Fields = append(slices.Clone(h.Fields), asked...)
+	return nil
+}
+
+// refusesConversion reports whether the target refuses to convert an index, under an older feature compatibility version
+// (gCollModIndexUnique in coll_mod.cpp).
+func refusesConversion(err error) bool {
+	return says(err, servererr.IsOptionRefused) && strings.Contains(err.Error(), "does not support converting an index")
 }
 
 // notUnique makes a unique index one that is not (coll_mod.idl).
@@ -224,4 +263,12 @@ func (m *modification) refused(err error) error {
 		return &UniqueError{OpTime: m.op.OpTime, NS: m.coll.NS, Index: m.index, Err: err}
 	}
 	return err
+}
+
+// collModOf changes an index, without a time limit.
+func collModOf(coll *catalog.Collection, index bson.Raw) change {
+	return change{
+		db: coll.NS.DB(), name: "collMod", first: coll.NS.Collection(), coll: coll, builds: true,
+		rest: fields{{"index", documentValue(index)}},
+	}
 }

@@ -358,7 +358,12 @@ func (c *Converter) convert(ctx context.Context, coll *catalog.Collection, h *De
 	case unique:
 		return c.makeUnique(ctx, coll, h)
 	case prepare:
-		return "prepared to become unique", c.modify(ctx, coll, h, field{"prepareUnique", boolValue(true)})
+		err := c.modify(ctx, coll, h, field{"prepareUnique", boolValue(true)})
+		if says(err, servererr.IsNotUnderstood) {
+			// Before 6.0, or under its feature compatibility version. To make it unique would be more than the source has.
+			return fmt.Sprintf("accepts duplicates, as the target cannot prepare an index to become unique: %v", err), nil
+		}
+		return "prepared to become unique", err
 	}
 	return "", nil
 }
@@ -488,12 +493,4 @@ func (c *Converter) modify(ctx context.Context, coll *catalog.Collection, h *Def
 	doc := fields{change}.appendTo(bsoncore.NewDocumentBuilder().AppendString("name", h.Index))
 	_, err := c.step.send(ctx, collModOf(coll, bson.Raw(doc.Build())))
 	return err
-}
-
-// collModOf changes an index, without a time limit.
-func collModOf(coll *catalog.Collection, index bson.Raw) change {
-	return change{
-		db: coll.NS.DB(), name: "collMod", first: coll.NS.Collection(), coll: coll, builds: true,
-		rest: fields{{"index", documentValue(index)}},
-	}
 }

@@ -18,12 +18,15 @@ import (
 
 // DeferIndexes drops those indexes of a collection of the target for which refuses
 // returns true, until EndCopy: they may refuse a document that results from applying op to
-// a newer document of the copy, and that the source never had. It returns their names, none where there is no such index (any
+// a newer document of the copy, and that the source never had. After a copy they stay absent until cutover: the target, of
+// another version, refuses a document that the source's index contains. It returns their names, none where there is no such index (any
 // more). Each is recorded as absent before it is dropped, so it is never lost; the call
 // is idempotent. The index on _id and unique indexes stay, because operations are routed
-// by them. Calls must not be concurrent with any other of the Executor.
+// by them. Other methods of the Executor may be called concurrently, but for DeferIndexes itself: a build of another collection may
+// last for hours.
 func (e *Executor) DeferIndexes(ctx context.Context, op *oplog.Op, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error) {
-	s := e.step(op, Copied)
+	s := e.separate(op)
+	s.mode = Copied
 	names, err := s.deferIndexes(ctx, ns, refuses)
 	if err != nil {
 		return names, fmt.Errorf("ddl: defer indexes of %s for the entry %s: %w", ns, op.OpTime, err)
@@ -62,7 +65,7 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 		if err := s.dropIndex(ctx, coll, name); err != nil && !says(err, servererr.IsNoIndex) {
 			return names, err
 		}
-		s.log(slog.LevelInfo, "index deferred until the copy is consistent", slog.String(keyNS, string(ns)), slog.String(keyIndex, name))
+		s.log(slog.LevelInfo, "index that may refuse a document is deferred", slog.String(keyNS, string(ns)), slog.String(keyIndex, name))
 		names = append(names, name)
 	}
 	return names, nil

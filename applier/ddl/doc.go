@@ -108,7 +108,8 @@
 // never the reason: under Copied no index is unique.
 //
 // An index whose definition the target refuses is absent, too, at any time: no attempt could
-// pass its command.
+// pass its command. So is one that cannot contain a document, as the target's version refuses
+// what the source's accepts, or that needs more memory than the target allows for a build.
 //
 // # Index builds
 //

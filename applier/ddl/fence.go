@@ -47,6 +47,8 @@ const (
 	reportWithin = 30 * time.Second
 	// uuidWire is the wire version of the first server that takes collectionUUID: 6.0.
 	uuidWire = 17
+	// convertWire is that of the first server whose collMod makes an index unique: 6.0.
+	convertWire = 17
 )
 
 // LateError reports a command that was executed, or may have been, although another
@@ -168,8 +170,9 @@ func (d *change) final() bool { return d.name == "drop" || d.replaces != nil }
 type gate struct {
 	target mongo.Caller
 	fence  Fence
-	// uuids says whether the target supports collectionUUID; nil until it was asked.
-	uuids *bool
+	// uuids says whether the target supports collectionUUID, converts whether collMod can make an index unique there; nil until
+	// it was asked.
+	uuids, converts *bool
 }
 
 // readOnly is a target that cannot be changed.
@@ -188,17 +191,27 @@ func (r readOnly) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 
 // takesUUID reports whether the target supports collectionUUID.
 func (g *gate) takesUUID(ctx context.Context) (bool, error) {
-	if g.uuids == nil {
+	return g.isSince(ctx, uuidWire, &g.uuids)
+}
+
+// takesConversion reports whether collMod can make an index unique on the target.
+func (g *gate) takesConversion(ctx context.Context) (bool, error) {
+	return g.isSince(ctx, convertWire, &g.converts)
+}
+
+// isSince reports whether the target has a wire version, or a later one. It asks once for each answer.
+func (g *gate) isSince(ctx context.Context, wire int64, answer **bool) (bool, error) {
+	if *answer == nil {
 		reply, err := mongo.Hello(ctx, g.target)
 		if err != nil {
 			return false, fmt.Errorf("ask the target for its version: %w", err)
 		}
 		e, _ := rawbson.Lookup(reply, "maxWireVersion")
 		version, _ := e.Int64()
-		takes := version >= uuidWire
-		g.uuids = &takes
+		since := version >= wire
+		*answer = &since
 	}
-	return *g.uuids, nil
+	return **answer, nil
 }
 
 // refusesUUID reports whether a refusal is about that argument: another server, or an

@@ -117,6 +117,7 @@ func (h *HeadStart) Run(ctx, stopped context.Context) error {
 	}
 	d := h.step.creation(h.coll, h.specs)
 	d.session = h.step.buildSession(h.Build)
+	alone := false
 	for tries := h.step.retry(mayContinue).Start(); ; {
 		if stopped.Err() != nil {
 			return context.Cause(stopped)
@@ -124,6 +125,11 @@ func (h *HeadStart) Run(ctx, stopped context.Context) error {
 		_, err := h.step.run(ctx, &d)
 		if err == nil {
 			return nil
+		}
+		if says(err, servererr.IsQuorumUnsatisfiable) && !alone {
+			alone = true
+			d.readyAlone()
+			continue
 		}
 		if err := tries.Wait(stopped, err); err != nil {
 			return err
@@ -135,7 +141,7 @@ func (h *HeadStart) Run(ctx, stopped context.Context) error {
 // if something has ended the build, as an operator may.
 func mayContinue(err error) bool {
 	k := servererr.Classify(err)
-	return busy(err) || k == servererr.NotPrimary || k == servererr.Leaving || k == servererr.Lost
+	return mayBuild(err) || k == servererr.NotPrimary || k == servererr.Leaving || k == servererr.Lost
 }
 
 // Interrupt ends the command of Run on the target, where it may be waiting for other builds.

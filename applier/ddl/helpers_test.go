@@ -40,10 +40,12 @@ type server struct {
 	sent          int
 }
 
+// connect starts a target. A dialect may be followed by a feature compatibility version: "6.0/5.0".
 func connect(t testing.TB, dialect string) *server {
 	t.Helper()
+	dialect, fcv, _ := strings.Cut(dialect, "/")
 	set := mongosim.StartTest(t, mongosim.Options{
-		Dialect: dialect, Seed: 1, HeartbeatInterval: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
+		Dialect: dialect, FCV: fcv, Seed: 1, HeartbeatInterval: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
 		TTLInterval: -1,
 	})
 	var dialer net.Dialer

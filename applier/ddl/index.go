@@ -249,21 +249,7 @@ func (b *build) run(ctx context.Context) error {
 
 // isOfOne reports whether a refusal of several indexes may be due to one of them.
 func isOfOne(mode Mode, err error) bool {
-	return conflicts(err) || says(err, servererr.IsDuplicateKey) || says(err, servererr.IsIndexRefused) || mode == Copied && unbuildable(err)
-}
-
-// creation is the command that builds indexes.
-func (s *step) creation(coll *catalog.Collection, specs []*DeferredSpec) change {
-	list := bsoncore.NewArrayBuilder()
-	for _, h := range specs {
-		list.AppendDocument(bsoncore.Document(asked(coll, h).document()))
-	}
-	ns := coll.NS
-	// By default the build would wait for every voting member, even one that is down.
-	return change{
-		db: ns.DB(), name: "createIndexes", first: ns.Collection(), coll: coll, builds: true,
-		rest: fields{{"indexes", bson.RawValue{Type: bson.TypeArray, Value: list.Build()}}, {"commitQuorum", stringValue("majority")}},
-	}
+	return conflicts(err) || says(err, servererr.IsDuplicateKey) || isLeftOut(err) || mode == Copied && unbuildable(err)
 }
 
 // asked returns an index as a client must request it. An index that is logged, or listed,
@@ -316,9 +302,8 @@ func (b *build) made(h *DeferredSpec, err error) error {
 		return nil
 	case says(err, servererr.IsDuplicateKey) && b.mode != Copied:
 		return &UniqueError{OpTime: b.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
-	case says(err, servererr.IsIndexRefused) && b.mode != Copied && !isReserved(h):
-		// A target of another version, for example, does not have such indexes, and every attempt would meet this one. One that
-		// only the server makes is refused where the target has no such time series, which is another state than the source's.
+	case isLeftOut(err) && b.mode != Copied && (!isReserved(h) || !says(err, servererr.IsIndexRefused)):
+		// One that only the server makes is refused where the target has no such time series, which is another state than the source's.
 		b.log(slog.LevelWarn, "index that the target refuses is left out",
 			slog.String(keyNS, string(h.NS)), slog.String(keyIndex, h.Index), slog.Any(keyError, err))
 		h.Absent = true
@@ -337,7 +322,9 @@ func (s *step) unbuilt(h *DeferredSpec, err error) error {
 
 // unbuildable reports whether the index or the documents, not the state of the target,
 // caused a refusal.
-func unbuildable(err error) bool { return says(err, servererr.IsDefinitionRefused) }
+func unbuildable(err error) bool {
+	return says(err, servererr.IsDefinitionRefused) || says(err, servererr.IsBuildTooLarge)
+}
 
 // DeferBuild defers an index of a createIndexes or commitIndexBuild that cannot be built
 // on the target: it is absent until cutover, and later commands of the log still find it.

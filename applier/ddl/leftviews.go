@@ -243,7 +243,7 @@ func refusesView(err error) bool {
 	if _, ok := errors.AsType[*oplog.EntryError](err); ok {
 		return true
 	}
-	return !isTyped(err) && !contradicts(err) && unbuildable(err)
+	return !isTyped(err) && !contradicts(err) && says(err, servererr.IsDefinitionRefused)
 }
 
 // sourceWords returns the source's definition for one of the target, with the source's

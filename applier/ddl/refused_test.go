@@ -35,6 +35,8 @@ func TestRefusedIndex(t *testing.T) {
 	for code, left := range map[servererr.Code]bool{
 		servererr.CannotCreateIndex: true, servererr.InvalidOptions: true, servererr.InvalidIndexSpecificationOption: true,
 		servererr.BadValue: true, servererr.TypeMismatch: true, servererr.FailedToParse: true, servererr.QueryFeatureNotAllowed: true,
+		// Documents that the index cannot contain, of a 2dsphere, hashed and text index, or too many of them for its memory.
+		servererr.CannotIndexParallelArrays: true, 16755: true, 16766: true, 17261: true, servererr.ExceededMemoryLimit: true,
 		servererr.InternalError: false, servererr.Unauthorized: false, servererr.IndexOptionsConflict: false,
 		servererr.OutOfDiskSpace: false, servererr.NotWritablePrimary: false, 40999: false,
 	} {

@@ -43,7 +43,7 @@ func (s *step) makeReserved(ctx context.Context, coll *catalog.Collection, specs
 			return err
 		}
 	}
-	if _, err = s.send(ctx, s.creation(series, reserved)); err != nil {
+	if err := s.sendBuild(ctx, series, reserved); err != nil {
 		return err
 	}
 	return s.hideReserved(ctx, coll, specs)

@@ -17,7 +17,7 @@ import (
 // of other work, send retries, until ctx is done or the lease is lost.
 func (s *step) send(ctx context.Context, d change) (bson.Raw, error) {
 	eased := false
-	for tries := s.retry(busy).Start(); ; {
+	for tries := s.retry(d.again).Start(); ; {
 		reply, err := s.run(ctx, &d)
 		if err == nil {
 			return reply, nil

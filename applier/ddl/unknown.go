@@ -14,7 +14,7 @@ import (
 // knows. Servers before 3.4 stored any; later ones keep and list those of their indexes, and refuse them in a command
 // (validateIndexSpecFieldNames in index_key_validate.cpp). An unknown option of version 2 is a new one: such an index is left out.
 func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*DeferredSpec) error {
-	_, refused := s.send(ctx, s.creation(coll, specs))
+	refused := s.sendBuild(ctx, coll, specs)
 	if says(refused, servererr.IsReservedIndex) {
 		return s.makeReserved(ctx, coll, specs, refused)
 	}
@@ -38,7 +38,7 @@ func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*Defe
 	if len(unknown) == 0 {
 		return refused
 	}
-	if _, err := s.send(ctx, s.creation(coll, known)); err != nil {
+	if err := s.sendBuild(ctx, coll, known); err != nil {
 		return err
 	}
 	for _, attrs := range unknown {

@@ -256,12 +256,8 @@ func (p *Planner) sendModifiers(n *node) error {
 	if err != nil {
 		return p.ops[n.first].Fault("o", err)
 	}
-	typ := bson.TypeEmbeddedDocument
-	if p.buf = buf; !ok && p.opt.InternalApply {
-		typ = bson.TypeArray
-		ok = p.appendInternal(n, nil)
-	}
-	if ok && p.closeUpdate(u, from, typ, n.orMake) {
+	// $_internalApplyOplogUpdate takes deltas only: servers that have it do not apply this form any more.
+	if p.buf = buf; ok && p.closeUpdate(u, from, bson.TypeEmbeddedDocument, n.orMake) {
 		p.placeUpdate(n, from, false)
 		return nil
 	}

@@ -217,8 +217,8 @@ func (p *Planner) appendSubGuards(d *update.SubDiff) {
 	}
 }
 
-// appendInternal appends the pipeline that makes the target apply an update entry: d, or
-// that of the node's one operation. It returns false where that would be nested too deep.
+// appendInternal appends the pipeline that makes the target apply a delta: d, or the entry of
+// the node's one operation. It returns false where that would be nested too deep.
 func (p *Planner) appendInternal(n *node, d *update.ObjectDiff) bool {
 	before := len(p.buf)
 	pipeline, b := bsoncore.ReserveLength(p.buf)

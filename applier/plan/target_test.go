@@ -230,6 +230,9 @@ func (t *target) update(ns oplog.Namespace, s bson.Raw) (found int, err error) {
 		if i >= 0 {
 			doc = t.docs[ns][i]
 		}
+		if form, err := update.Classify(entry); err != nil || form == update.FormModifiers {
+			return 0, fmt.Errorf("the stage takes no %s, %w", form, err)
+		}
 		if doc, err = update.Apply(doc, entry); err == nil {
 			t.put(ns, doc)
 		}

@@ -93,7 +93,7 @@ func (w *writer) replaceAll(ctx context.Context, docs []*document) error {
 	for i := range list {
 		again, err := w.unordered(ctx, &list[i])
 		if spelled, ok := errors.AsType[*spelledError](err); ok {
-			spelled.doc.deleteFirst = true
+			spelled.mark(docs)
 			// Replacing a document twice is idempotent.
 			return w.replaceAll(ctx, docs)
 		}

@@ -1,6 +1,7 @@
 package clone
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -26,15 +27,27 @@ const (
 // errThere reports a document that the target already has.
 var errThere = errors.New("the target has a document of that _id already")
 
-// spelledError reports that the target has a document with another spelling of its _id,
-// which is equal by the collection's collation and which no update changes.
+// spelledError reports that no update makes the target's document the one of the source, but a delete and an insert do: it has
+// another spelling of its _id, which is equal by the collection's collation; or names below the top level start with a dollar,
+// which a server before 5.0 accepts in inserts only.
 type spelledError struct {
 	doc *document
 	err error
 }
 
 func (e *spelledError) Error() string {
-	return "the target has a document of that _id in another spelling: " + e.err.Error()
+	return "the target's document of that _id has to be deleted first: " + e.err.Error()
+}
+
+// mark marks the document of the refusal; if it is about names with a dollar, all that may have one, so that a flush is refused
+// once.
+func (e *spelledError) mark(docs []*document) {
+	e.doc.deleteFirst = true
+	for _, d := range docs {
+		if d.insert && servererr.IsDollarName(e.err) && bytes.IndexByte(d.raw, '$') >= 0 {
+			d.deleteFirst = true
+		}
+	}
 }
 
 func (e *spelledError) Unwrap() error { return e.err }
@@ -67,7 +80,7 @@ func judge(err error) verdict {
 // refusal classifies a refused statement: errThere, a *spelledError, a *UniqueError, or
 // an error that judge knows.
 func refusal(ns oplog.Namespace, e *mongo.WriteError, doc *document) error {
-	if servererr.IsImmutableField(&e.Error) && doc != nil && !doc.deleteFirst {
+	if doc != nil && !doc.deleteFirst && (servererr.IsImmutableField(&e.Error) || servererr.IsDollarName(&e.Error) && doc.insert) {
 		return &spelledError{doc, &e.Error}
 	}
 	if !servererr.IsDuplicateKey(&e.Error) {

@@ -31,8 +31,7 @@ type document struct {
 	record int64
 	// insert: an insert stores it unchanged; replace: a replacement does.
 	insert, replace bool
-	// deleteFirst means that the target's document of this _id must be deleted first, as its
-	// _id is spelled differently.
+	// deleteFirst means that the target's document of this _id must be deleted first: see spelledError.
 	deleteFirst bool
 }
 

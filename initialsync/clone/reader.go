@@ -291,7 +291,6 @@ func (r *reader) most(at int64) int32 {
 // readPage reads the documents of a reply, and moves the reader after them.
 func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 	p := &page{order: r.order, piece: r.piece}
-	ended := c.id == 0
 	it := rawbson.NewIter(c.batch)
 	for it.Next() {
 		raw, ok := it.Document()
@@ -321,6 +320,12 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 		return nil, fmt.Errorf("read a reply: %w", it.Err())
 	}
 	p.reserved = min(int64(size+cap(p.docs)*documentBytes), replyBytes)
+	r.finish(p, c.id == 0)
+	return p, nil
+}
+
+// finish records in a page where the reader is after it, and moves the reader to the next piece if it has ended this one.
+func (r *reader) finish(p *page, ended bool) {
 	// The reply's memory must not outlive the page.
 	r.last.Value = slices.Clone(r.last.Value)
 	p.last = p.last || r.order == natural && r.spec.to != 0 && r.record >= r.spec.to
@@ -336,7 +341,6 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 	default:
 		p.last = true
 	}
-	return p, nil
 }
 
 // pass moves the reader after a document. It reports whether the document was not read

@@ -68,6 +68,34 @@ func TestCopyOverOtherSpelling(t *testing.T) {
 	}
 }
 
+// TestCopyOverDollarNames: a target before 5.0 has documents of an earlier read, and refuses to replace them by documents with a
+// name below the top level that starts with a dollar, in transactions and outside of them.
+func TestCopyOverDollarNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"c", "system.js"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorldOf(t, "4.4")
+			ns := oplog.NewNamespace("d", name)
+			queries := func(v int) (docs []bson.Raw) {
+				for i := range 7 {
+					docs = append(docs, must.Marshal(t, bson.D{{Key: "_id", Value: i}, {Key: "q", Value: bson.D{{Key: "$gt", Value: v}}}}),
+						must.Marshal(t, bson.D{{Key: "_id", Value: 100 + i}, {Key: "v", Value: v}}))
+				}
+				return docs
+			}
+			insertRaw(t, w.source, ns, queries(2)...)
+			insertRaw(t, w.target, ns, queries(1)[:9]...)
+			coll := w.listed(ns)
+			ctx := within(t)
+			w.begin(ctx)
+			w.plan(ctx, coll)
+			must.Succeed(t, w.copyAll(ctx, coll))
+			w.check(ns)
+		})
+	}
+}
+
 // TestCopyBothSpellings: a read during which an _id changes its spelling finds the
 // document twice. The later one stays.
 func TestCopyBothSpellings(t *testing.T) {

@@ -60,6 +60,10 @@ func commands(to oplog.Namespace, docs []*document, upsert, ordered bool) []comm
 		if d.deleteFirst {
 			add("delete", "deletes", d, deleteOf(d))
 		}
+		if d.deleteFirst && d.insert {
+			add("insert", "documents", d, d.raw)
+			continue
+		}
 		add("update", "updates", d, upsertOf(d))
 	}
 	return list

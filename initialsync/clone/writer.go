@@ -171,7 +171,7 @@ func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
 		return w.transact(ctx, f, true)
 	case deleteFirst:
 		spelled, _ := errors.AsType[*spelledError](err)
-		spelled.doc.deleteFirst = true
+		spelled.mark(f.docs)
 		return w.transact(ctx, f, true)
 	case smaller:
 		switch len(f.docs) {

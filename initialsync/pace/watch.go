@@ -96,14 +96,9 @@ func (p *Pacer) askSide(ctx context.Context, a *answer) {
 // isRefusal reports whether a server will not answer the next request either.
 func isRefusal(err error) bool { return servererr.IsNotOffered(err) }
 
-// judge adjusts the factor to the answers and samples. It returns the event to
-// announce, nil for none.
-func (p *Pacer) judge(answers []answer) event.Event {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	var first sign
-	silent := false
+// read returns the first sign of pressure in the answers and in the latency of each side, and whether a side says
+// nothing: it did not answer, or its latency has no new sample.
+func (p *Pacer) read(answers []answer, now time.Time) (first sign, silent bool) {
 	for i := range answers {
 		a := &answers[i]
 		fresh := a.side.latency.sample(now)
@@ -122,6 +117,16 @@ func (p *Pacer) judge(answers []answer) event.Event {
 		}
 		silent = silent || a.silent
 	}
+	return first, silent
+}
+
+// judge adjusts the factor to the answers and samples. It returns the event to
+// announce, nil for none.
+func (p *Pacer) judge(answers []answer) event.Event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	first, silent := p.read(answers, now)
 	was, before := p.factor, p.why
 	switch {
 	case first.kind != "":

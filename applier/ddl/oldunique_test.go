@@ -1,0 +1,47 @@
+package ddl_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// TestConvertBefore6: a target that cannot make an index unique has one that is after the cutover, under both policies. One that is only
+// prepared for that keeps no cutover from its end, which says that it accepts duplicates.
+func TestConvertBefore6(t *testing.T) {
+	t.Parallel()
+	for name, unique := range map[string]ddl.UniqueIndexes{"relaxed": ddl.Relaxed, "serialized": ddl.Serialized} {
+		for _, dialect := range []string{"4.4", "5.0", "6.0/5.0"} {
+			t.Run(name+" "+dialect, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, dialect, unique, scope.Config{})
+				for _, line := range []string{
+					`{"create": "a"}`,
+					`{"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x_1"}`,
+					`{"createIndexes": "a", "v": 2, "key": {"y": 1}, "name": "y_1"}`,
+					`{"collMod": "a", "index": {"name": "x_1", "prepareUnique": true}}`,
+					`{"collMod": "a", "index": {"name": "y_1", "prepareUnique": true}}`,
+					`{"collMod": "a", "index": {"name": "x_1", "unique": true}}`,
+				} {
+					must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, "c db.$cmd "+line), ddl.Once))
+				}
+				c := must.Get(ddl.NewConverter(t.Context(), b, open{b.server}, "replicator", "link"))(t)
+				told := map[string]string{}
+				must.Succeed(t, c.Convert(t.Context(), func(done ddl.Converted) { told[done.Index] = done.What }))
+				if told["x_1"] != "dropped, and built unique" || !strings.HasPrefix(told["y_1"], "accepts duplicates, as the target cannot") {
+					t.Errorf("told %q", told)
+				}
+				for _, spec := range must.Get(catalog.Indexes(t.Context(), b, "db.a"))(t) {
+					is, _ := spec.Lookup("unique").BooleanOK()
+					if is != (spec.Lookup("name").StringValue() == "x_1") {
+						t.Errorf("index %s", spec)
+					}
+				}
+			})
+		}
+	}
+}
