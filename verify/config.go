@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
-	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -81,8 +80,6 @@ type Config struct {
 	// Waits is called with the error when a side has been asked again for 10 s, and at most every
 	// 30 s, whatever is read; it may be nil.
 	Waits func(err error)
-	// Observer receives events.
-	Observer event.Observer
 	// Found is called with each difference, one at a time. An error of it ends the
 	// verification.
 	Found func(d *Difference) error

@@ -18,17 +18,17 @@ const (
 	confirmDocs, confirmBytes = 100, 4 << 20
 	// confirmTries is how often a document is read again that the source changes meanwhile.
 	confirmTries = 10
-	// confirmTimes is how often each document must differ before it is reported, if at most confirmFew differ. If more do,
-	// once is enough.
-	confirmTimes, confirmFew = 4, 20
+	// confirmTimes is how often each document must differ before it is reported, until confirmMost of a range have. Of those after
+	// them, once is enough: what they are does not decide whether the collection is the same.
+	confirmTimes, confirmMost = 4, 1000
 )
 
 // confirm returns the differences that remain when their documents are read again, for
 // collections that cannot be read as of a cut. The source's documents are read before and
 // after the target's, and a cut in between: what the source has not changed meanwhile, the
 // target must have. It may have changed a document to and fro, or deleted it and inserted it again, so
-// few documents must differ several times in turn. Differences of order are confirmed by displacedStill.
-func (v *Verifier) confirm(ctx context.Context, p *pair, found []Difference) ([]Difference, error) {
+// documents must differ several times in turn. Differences of order are confirmed by displacedStill.
+func (s *scan) confirm(ctx context.Context, found []Difference) ([]Difference, error) {
 	var sure, open []Difference
 	for i := range found {
 		if found[i].Kind == Order || len(found[i].IDBSON) == 0 {
@@ -37,17 +37,30 @@ func (v *Verifier) confirm(ctx context.Context, p *pair, found []Difference) ([]
 			open = append(open, found[i])
 		}
 	}
-	for n := 0; n < confirmTimes && len(open) > 0 && (n == 0 || len(open) <= confirmFew); n++ {
-		still, unsettled, err := v.confirmOnce(ctx, p, open)
-		if err != nil {
-			return nil, err
-		}
-		if n == 0 && len(unsettled) > 0 {
-			return nil, fmt.Errorf("%d documents differ, and the source changed them each time that they were read: %w", len(unsettled), errUnsettled)
-		}
-		// One that has differed before, and that the source then changes each time, counts as different.
-		sure, open = append(sure, unsettled...), still
+	open, unsettled, err := s.v.confirmOnce(ctx, s.p, open)
+	if err != nil {
+		return nil, err
 	}
+	if len(unsettled) > 0 {
+		return nil, fmt.Errorf("%d documents differ, and the source changed them each time that they were read: %w", len(unsettled), errUnsettled)
+	}
+	confirmed := s.confirmed
+	for len(open) > 0 && confirmed < confirmMost {
+		n := atOnce(open)
+		part := open[:n]
+		open = open[n:]
+		for times := 1; times < confirmTimes && len(part) > 0; times++ {
+			if part, unsettled, err = s.v.confirmOnce(ctx, s.p, part); err != nil {
+				return nil, err
+			}
+			// One that has differed before, and that the source then changes each time, counts as different.
+			sure = append(sure, unsettled...)
+			confirmed += len(unsettled)
+		}
+		sure = append(sure, part...)
+		confirmed += len(part)
+	}
+	s.confirmed = confirmed // not of a try that failed
 	return append(sure, open...), nil
 }
 

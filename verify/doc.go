@@ -16,8 +16,8 @@
 // Catalogs and capped collections cannot be read as of an earlier time, nor can collections
 // that were created again since. There, what differs is read again: from the source, from the
 // target after a later cut, and from the source once more. If the source has not changed in
-// between, the target must be equal. It may have changed to and fro, so this is done several times where little
-// differs. A primary that was just elected may not know yet what a majority has: such reads name the time of a cut.
+// between, the target must be equal. It may have changed to and fro, so this is done several times.
+// A primary that was just elected may not know yet what a majority has: such reads name the time of a cut.
 //
 // Without a link nothing may write to either side.
 //

@@ -44,7 +44,7 @@ func (r reader) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 func TestNextOfEnded(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	to := client.Open(t, driver.Config{URI: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1}).URI()})
+	to := client.Open(t, driver.Config{URI: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1}).URI(), AppName: mongosim.Stage})
 	store := must.Get(checkpoint.New(checkpoint.Config{Target: to, Link: "a"}))(t)
 	at := oplog.NewOpTime(100, 1, 1)
 	must.Succeed(t, store.Create(ctx, checkpoint.State{Writers: 1, Applied: at, AppliedWall: 100_000, FetchFrom: at, Source: checkpoint.Source{SetName: "rs0"}}))

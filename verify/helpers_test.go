@@ -42,7 +42,7 @@ func send(t *testing.T, c mongo.Caller, cmd mongo.Command) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	err := mongo.Retry{For: patience, Again: again}.Do(ctx, func() error {
+	err := mongo.Retry{For: patience, Again: mongo.RepeatsRead}.Do(ctx, func() error {
 		reply, err := c.Call(ctx, cmd)
 		if err != nil {
 			return err

@@ -191,12 +191,7 @@ func TestInterleaved(t *testing.T) {
 	source := &simcaller.Caller{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, TTLInterval: -1})}
 	target := &simcaller.Caller{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, TTLInterval: -1})}
 	for seed := range uint64(60) {
-		n := &nest{
-			t: t, rand: rand.New(rand.NewPCG(2, seed)), source: source, target: target, db: fmt.Sprintf("i%d", seed), link: fmt.Sprintf("i%d", seed),
-			lives: map[string]int{}, differs: map[string]int{}, found: map[string]bool{},
-		}
-		n.create("a")
-		n.create("b")
+		n := newNest(t, source, target, "i", rand.NewPCG(2, seed), seed)
 		n.interleave()
 		if n.fault == "" {
 			n.settle()

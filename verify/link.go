@@ -51,7 +51,7 @@ func (l *LinkCuts) Newest(ctx context.Context) (Cut, bool, error) {
 }
 
 func (l *LinkCuts) retry() mongo.Retry {
-	return mongo.Retry{For: cmp.Or(l.Patience, defaultPatience), Again: again}
+	return mongo.Retry{For: cmp.Or(l.Patience, defaultPatience), Again: mongo.RepeatsRead}
 }
 
 func ofLink(c *checkpoint.Cut) Cut {

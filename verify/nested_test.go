@@ -265,6 +265,19 @@ func (n *nest) settle() {
 	}
 }
 
+// newNest returns a nest whose database and link have names of their own, with two collections.
+func newNest(t *testing.T, source, target *simcaller.Caller, prefix string, of rand.Source, seed uint64) *nest {
+	t.Helper()
+	name := fmt.Sprint(prefix, seed)
+	n := &nest{
+		t: t, rand: rand.New(of), source: source, target: target, db: name, link: name,
+		lives: map[string]int{}, differs: map[string]int{}, found: map[string]bool{},
+	}
+	n.create("a")
+	n.create("b")
+	return n
+}
+
 // TestNested: a difference that was found stays known until it is repaired, or its collection is gone, however verifications of a link
 // are suspended, killed and continued, and whatever happens to its collections meanwhile.
 func TestNested(t *testing.T) {
@@ -272,12 +285,7 @@ func TestNested(t *testing.T) {
 	source := &simcaller.Caller{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, TTLInterval: -1})}
 	target := &simcaller.Caller{Set: mongosim.StartTest(t, mongosim.Options{Members: 1, TTLInterval: -1})}
 	for seed := range uint64(100) {
-		n := &nest{
-			t: t, rand: rand.New(rand.NewPCG(1, seed)), source: source, target: target, db: fmt.Sprintf("d%d", seed), link: fmt.Sprintf("l%d", seed),
-			lives: map[string]int{}, differs: map[string]int{}, found: map[string]bool{},
-		}
-		n.create("a")
-		n.create("b")
+		n := newNest(t, source, target, "d", rand.NewPCG(1, seed), seed)
 		for range 2 + n.rand.IntN(5) {
 			if n.begun < mostNested && n.rand.IntN(2) == 0 {
 				n.verify(0)

@@ -25,7 +25,7 @@ type retrier struct {
 // retry returns how a read is retried that begins now.
 func (r *retrier) retry() mongo.Retry {
 	began := time.Now()
-	return mongo.Retry{For: r.limit, Again: again, Failed: func(err error) {
+	return mongo.Retry{For: r.limit, Again: mongo.RepeatsRead, Failed: func(err error) {
 		if time.Since(began) > waitsAfter {
 			r.tell(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -345,8 +344,7 @@ func (v *Verifier) plan(ctx context.Context, p *pair, how order) (plan, error) {
 		s.Ranges = append(s.Ranges, bson.RawValue{Type: bson.TypeArray, Value: array})
 	}
 	if size > mostPlanBytes {
-		v.cfg.Observer.Log(slog.LevelInfo, "the progress of a collection is not stored: its ranges are too large", slog.String(keyNS, string(p.ns)))
-		return plan{ranges: ranges}, nil
+		return plan{ranges: ranges}, nil // too large to be stored
 	}
 	return plan{ranges: ranges, stored: true, made: s.Made}, progress.store.SavePass(ctx, p.sourceNS, &s)
 }

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
+	"github.com/oplogrep/replicator/internal/idrange"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -166,5 +167,49 @@ func TestSample(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		}
+	}
+}
+
+// TestReportedAndCounted: differences of the pieces of a collection are reported and counted before a piece that cannot be resumed, and stay
+// so though that one is read from its beginning again.
+func TestReportedAndCounted(t *testing.T) {
+	t.Parallel()
+	source, target := cluster(t), cluster(t)
+	for i, c := range []mongo.Caller{source, target} {
+		insertRaw(t, c, "d.c", doc(element(t, "_id", "of a piece before"), element(t, "n", int32(i))))
+	}
+	insertRaw(t, source, "d.c", doc(element(t, "_id", bson.JavaScript("f()"))))
+	fails := false
+	fail := func(mongo.Command) error {
+		if fails {
+			return errPlanted
+		}
+		return nil
+	}
+	var found []Difference
+	v := must.Get(New(Config{Source: &hook{Caller: source, ns: "d.c", before: fail}, Target: target, Scope: everything(t), Found: func(d *Difference) error {
+		found = append(found, *d)
+		return nil
+	}}))(t)
+	all := must.Get(v.settle(t.Context()))(t)
+	s := &scan{v: v, p: &all[0].pair, pieces: idrange.All(), order: byID}
+	last := len(s.pieces) - 1
+	for i := range last {
+		must.Succeed(t, s.onePiece(t.Context(), &s.pieces[i]))
+	}
+	s.piece, s.last = last, bson.RawValue{}
+	for fails = true; len(found) < 2; fails = false {
+		if err := s.onePiece(t.Context(), &s.pieces[last]); (err != nil) != fails {
+			t.Fatal(err)
+		}
+		if s.tally.Differs != 1 || len(found) == 0 {
+			t.Errorf("reported are %+v, counted %+v", found, s.tally)
+		}
+		if !fails {
+			must.Succeed(t, s.flush(t.Context()))
+		}
+	}
+	if s.tally.Missing != 1 || s.tally.Differs != 1 || len(found) != 2 {
+		t.Errorf("reported are %+v, counted %+v", found, s.tally)
 	}
 }

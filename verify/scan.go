@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/idrange"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
@@ -68,11 +69,13 @@ type scan struct {
 	lost bool
 	// cut is the one at which it reads, nil for none; used includes all cuts so far. since is one that is not newer than what it
 	// has read without a cut, until one that is not older than the differences that it has confirmed, if any.
-	cut       *Cut
-	used      span
-	since     *Cut
-	until     *Cut
-	confirmed bool
+	cut   *Cut
+	used  span
+	since *Cut
+	until *Cut
+	// confirmed is how many documents it has confirmed several times that they differ; differs, whether it has confirmed any difference.
+	confirmed int
+	differs   bool
 }
 
 // span is the time at which the range was compared, nil for both without cuts.
@@ -103,7 +106,7 @@ func (s *scan) run(ctx context.Context) error {
 	if err := s.read(ctx); err != nil {
 		return err
 	}
-	if err := s.flush(ctx); err != nil || !s.confirmed || !s.v.stores() {
+	if err := s.flush(ctx); err != nil || !s.differs || !s.v.stores() {
 		return err
 	}
 	// Documents that a repair has found the same at an earlier cut differ again.
@@ -135,7 +138,7 @@ func (s *scan) read(ctx context.Context) error {
 				return fmt.Errorf("%w: %w", errStale, err)
 			}
 			s.v.cuts.leave(s.cut)
-		case !again(err) || servererr.IsSnapshotUnavailable(err):
+		case !mongo.RepeatsRead(err) || servererr.IsSnapshotUnavailable(err):
 			return err
 		default:
 			overwritten := servererr.IsPositionLost(err)
@@ -190,7 +193,13 @@ func (s *scan) attempt(ctx context.Context) error {
 // onePiece compares a piece, from the place on. After an error the place is that of the last
 // document that was compared, if the piece can be resumed, and otherwise its start.
 func (s *scan) onePiece(ctx context.Context, piece *idrange.Piece) (err error) {
-	tally, found := s.tally, len(s.found)
+	resumes := piece != nil && piece.Resumable() && s.order == byID
+	if !resumes && len(s.found) > 0 { // An error in this piece does not take back those of earlier pieces.
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
+	}
+	tally := s.tally
 	source, target := s.streams(ctx, reading{
 		order: s.order, piece: piece, last: s.last, limit: s.most, resumes: s.order == byID && (piece == nil || piece.Resumable()),
 	})
@@ -204,9 +213,9 @@ func (s *scan) onePiece(ctx context.Context, piece *idrange.Piece) (err error) {
 	if err == nil {
 		return nil
 	}
-	if s.order != byID || piece == nil || !piece.Resumable() {
+	if !resumes {
 		s.lost = s.tally != tally
-		s.tally, s.found, s.last = tally, s.found[:min(found, len(s.found))], bson.RawValue{}
+		s.tally, s.found, s.last = tally, s.found[:0], bson.RawValue{}
 	}
 	s.last.Value = bytes.Clone(s.last.Value) // not a view of a reply any more
 	return err
@@ -311,19 +320,19 @@ func (s *scan) flush(ctx context.Context) error {
 	found := s.found
 	if s.confirms() && len(found) > 0 {
 		var err error
-		if found, err = s.v.confirm(ctx, s.p, found); err != nil {
+		if found, err = s.confirm(ctx, found); err != nil {
 			return err
 		}
 		if found, err = s.displacedStill(ctx, found); err != nil {
 			return err
 		}
-		s.confirmed = s.confirmed || len(found) > 0
-	}
-	for i := range found {
-		count(&s.tally, found[i].Kind)
+		s.differs = s.differs || len(found) > 0
 	}
 	if err := s.v.report(ctx, s.p.sourceNS, found); err != nil {
 		return err
+	}
+	for i := range found {
+		count(&s.tally, found[i].Kind)
 	}
 	s.found = s.found[:0]
 	return nil

@@ -12,7 +12,6 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // closeTimeout limits how long closing a cursor or the session may take.
@@ -73,16 +72,6 @@ func (s *side) call(ctx context.Context, db string, cmd *builder) (bson.Raw, err
 		s.heard.Reply(reply)
 	}
 	return reply, err
-}
-
-// again reports whether a read may succeed if it is repeated from its beginning.
-func again(err error) bool {
-	switch servererr.Classify(err) {
-	case servererr.Lost, servererr.NotPrimary, servererr.Leaving:
-		return true
-	default:
-		return mongo.PassesRead(err)
-	}
 }
 
 // retry repeats a read after transient errors. Make builds the command for each try.

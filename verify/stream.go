@@ -65,7 +65,6 @@ type stream struct {
 
 	docs   []bson.Raw
 	next   int
-	opened bool
 	cursor int64
 	name   string
 	// ahead has the reply that is being fetched, nil if none is.
@@ -167,7 +166,6 @@ func (st *stream) batchSize() int32 {
 
 // fetch begins to fetch a reply.
 func (st *stream) fetch(cmd *builder) {
-	st.opened = true
 	db := st.coll.ns.DB()
 	ahead := make(chan fetched, 1)
 	st.ahead = ahead

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -17,12 +16,6 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
-)
-
-// Keys of the events' attributes.
-const (
-	keyNS    = "ns"
-	keyCause = "cause"
 )
 
 // mostRestarts is how often a collection is compared again, because it was dropped, made or
@@ -176,10 +169,8 @@ func (v *Verifier) collection(ctx context.Context, s *settled) (*Collection, err
 		case !errors.Is(err, errChanged) || c.Restarts == mostRestarts:
 			c.Fault = err.Error()
 			v.arrive(s.want)
-			v.cfg.Observer.Log(slog.LevelWarn, "a collection could not be verified", slog.String(keyNS, string(c.NS)), slog.String(keyCause, c.Fault))
 			return c, v.record(ctx, s, c)
 		}
-		v.cfg.Observer.Log(slog.LevelInfo, "a collection is verified again from its start", slog.String(keyNS, string(c.NS)), slog.String(keyCause, err.Error()))
 		restarts := c.Restarts + 1
 		list, err := v.settle(ctx, s.sourceNS)
 		if err != nil {

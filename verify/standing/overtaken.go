@@ -248,21 +248,29 @@ func (s *Store) overtaken(ctx context.Context, sourceNS oplog.Namespace, source 
 			return s.write(ctx, metadata.Update(s.DB, metadata.Verified, st))
 		}
 		// One that was listed meanwhile may be of a later time than the mark.
-		docs, err := s.find(ctx, which, "source", "sourceAt", "mark", "differed")
-		if err != nil {
+		marked, at, err := s.allMarked(ctx, which)
+		if err != nil || marked {
 			return err
 		}
-		marked := true
-		for _, raw := range docs {
-			var d document
-			if bson.Unmarshal(raw, &d) == nil && !d.differed() {
-				marked, listed = false, oplog.LaterTimestamp(listed, justBefore(d.SourceAt)) // which the target need not have reached, if it was set up anew
-			}
-		}
-		if marked {
-			return nil
+		listed = oplog.LaterTimestamp(listed, at)
+	}
+}
+
+// allMarked reports whether all collections of a filter are known to differ; at is just before the last of the others was listed,
+// which the target need not have reached, if it was set up anew.
+func (s *Store) allMarked(ctx context.Context, which func([]byte) []byte) (marked bool, at bson.Timestamp, err error) {
+	docs, err := s.find(ctx, which, "source", "sourceAt", "mark", "differed")
+	if err != nil {
+		return false, at, err
+	}
+	marked = true
+	for _, raw := range docs {
+		var d document
+		if bson.Unmarshal(raw, &d) == nil && !d.differed() {
+			marked, at = false, oplog.LaterTimestamp(at, justBefore(d.SourceAt))
 		}
 	}
+	return marked, at, nil
 }
 
 // overtake marks the collections in which a comparison of an earlier round has found something new. A difference that was reported since the
