@@ -70,26 +70,11 @@ func findBack(ctx context.Context, cfg *BackConfig) (*Back, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for i := range links {
-		st := &links[i].State
-		if err := links[i].Err; err != nil && (links[i].Link == cfg.Of || cfg.Of == "" && isLater(err)) {
-			return nil, fmt.Errorf("whether link %s was cut over is not known: %w", links[i].Link, err)
-		}
-		if links[i].Err == nil && st.Over != nil && st.Over.Reverse != nil && (cfg.Of == "" || cfg.Of == links[i].Link) &&
-			!target.ReplicaSetID.IsZero() && st.Source.ReplicaSetID.Equal(target.ReplicaSetID) && st.Over.Reverse.Target.ReplicaSetID.Equal(source.ReplicaSetID) {
-			names = append(names, links[i].Link)
-		}
+	link, err := cfg.wayBackOf(links, source, target)
+	if err != nil {
+		return nil, err
 	}
-	switch {
-	case len(names) == 0 && cfg.Of != "":
-		return nil, fmt.Errorf("%w: %s of the source has no link %s from the target that was cut over with one", ErrNoWayBack, cfg.MetaDB, cfg.Of)
-	case len(names) == 0:
-		return nil, fmt.Errorf("%w: %s of the source has no link from the target that was cut over with one", ErrNoWayBack, cfg.MetaDB)
-	case len(names) > 1:
-		return nil, fmt.Errorf("%d links from the target were cut over: say which is meant by --start-at=cutover:%s", len(names), strings.Join(names, " or cutover:"))
-	}
-	store, err := checkpoint.New(checkpoint.Config{Target: cfg.Source, DB: cfg.MetaDB, Link: names[0]})
+	store, err := checkpoint.New(checkpoint.Config{Target: cfg.Source, DB: cfg.MetaDB, Link: link})
 	if err != nil {
 		return nil, err
 	}
@@ -102,12 +87,37 @@ func findBack(ctx context.Context, cfg *BackConfig) (*Back, error) {
 	case err != nil:
 		return nil, err
 	case !found || over == nil || over.Reverse == nil:
-		return nil, fmt.Errorf("%w: link %s is being changed", ErrNoWayBack, names[0])
+		return nil, fmt.Errorf("%w: link %s is being changed", ErrNoWayBack, link)
 	}
 	return &Back{
 		cfg: *cfg, set: checkpoint.Source(source), over: *over,
-		back: checkpoint.Back{Link: names[0], Instance: standing.Instance, At: over.At, Start: over.Reverse.Start},
+		back: checkpoint.Back{Link: link, Instance: standing.Instance, At: over.At, Start: over.Reverse.Start},
 	}, nil
+}
+
+// wayBackOf returns the name of the link, of those on the new source, that was cut over from target to source
+// with a way back.
+func (cfg *BackConfig) wayBackOf(links []checkpoint.Listed, source, target replset.Identity) (string, error) {
+	var names []string
+	for i := range links {
+		name, st, err := links[i].Link, &links[i].State, links[i].Err
+		switch {
+		case err != nil && (name == cfg.Of || cfg.Of == "" && isLater(err)):
+			return "", fmt.Errorf("whether link %s was cut over is not known: %w", name, err)
+		case err != nil, cfg.Of != "" && cfg.Of != name, st.Over == nil || st.Over.Reverse == nil, target.ReplicaSetID.IsZero():
+		case st.Source.ReplicaSetID.Equal(target.ReplicaSetID) && st.Over.Reverse.Target.ReplicaSetID.Equal(source.ReplicaSetID):
+			names = append(names, name)
+		}
+	}
+	switch {
+	case len(names) == 0 && cfg.Of != "":
+		return "", fmt.Errorf("%w: %s of the source has no link %s from the target that was cut over with one", ErrNoWayBack, cfg.MetaDB, cfg.Of)
+	case len(names) == 0:
+		return "", fmt.Errorf("%w: %s of the source has no link from the target that was cut over with one", ErrNoWayBack, cfg.MetaDB)
+	case len(names) > 1:
+		return "", fmt.Errorf("%d links from the target were cut over: say which is meant by --start-at=cutover:%s", len(names), strings.Join(names, " or cutover:"))
+	}
+	return names[0], nil
 }
 
 // Filters are those of the way back.
@@ -158,6 +168,10 @@ func (b *Back) begin(ctx context.Context, store *checkpoint.Store, state checkpo
 	if begun, err := b.begun(ctx, store); err != nil || begun {
 		return err // under an intent of before
 	}
+	open, err := b.open(ctx)
+	if err != nil {
+		return err
+	}
 	if _, err := b.examine(ctx, link, names); err != nil {
 		return b.refused(ctx, store, link, err)
 	}
@@ -179,6 +193,9 @@ func (b *Back) begin(ctx context.Context, store *checkpoint.Store, state checkpo
 	known := guard.Store{Target: b.cfg.Target, DB: b.cfg.MetaDB, Link: link}
 	err = store.CreateAgain(ctx, state, intent, func(txn mongo.Caller, term int64) error {
 		upTo.Term = term
+		if err := b.carry(ctx, txn, link, open); err != nil {
+			return err
+		}
 		return known.WriteWithin(ctx, txn, &upTo)
 	})
 	if err != nil {

@@ -87,7 +87,7 @@ func (w *work) commit(ctx context.Context) (*checkpoint.Over, error) {
 		}
 		if err := w.unchanged(link); err != nil {
 			if link.State().Converting == nil {
-				err = &aheadError{err} // nothing was converted
+				err = &aheadError{err, mirrorsUsers(link)} // nothing was converted
 			}
 			return &StepError{record.Convert, err}
 		}
@@ -155,11 +155,26 @@ func (w *work) still(ctx context.Context) error {
 	return err
 }
 
-// aheadError reports a link that has to be drained again.
-type aheadError struct{ error }
+// aheadError reports a link that has to be drained again, and whether it mirrors users and roles.
+type aheadError struct {
+	error
+	users bool
+}
 
 // Unwrap returns the reason.
 func (e *aheadError) Unwrap() error { return e.error }
+
+// written returns the write to the source because of which the link has to be drained again and again, and err if it is not known.
+func (w *work) written(ctx context.Context, err error) error {
+	ahead, is := errors.AsType[*aheadError](err)
+	if !is {
+		return err
+	}
+	if source, is := errors.AsType[*SourceWrittenError](w.unwritten(ctx, ahead.users)); is {
+		return &StepError{record.Convert, &aheadError{source, ahead.users}}
+	}
+	return err
+}
 
 // unchanged returns an error if the link is not as it was drained.
 func (w *work) unchanged(link *checkpoint.Link) error {
@@ -223,9 +238,7 @@ func (w *work) end(ctx context.Context, link *checkpoint.Link) error {
 			return err
 		}
 	}
-	// The filters of a link that an earlier release has created are not known.
-	users := link.State().Filters == nil || link.State().Filters.UsersAndRoles
-	if err := w.stopped(ctx, users); err != nil {
+	if err := w.stopped(ctx, mirrorsUsers(link)); err != nil {
 		return &StepError{record.Commit, err}
 	}
 	if err := w.begin(ctx, record.Commit); err != nil {
@@ -235,6 +248,11 @@ func (w *work) end(ctx context.Context, link *checkpoint.Link) error {
 		return &endError{err}
 	}
 	return nil
+}
+
+// mirrorsUsers reports whether a link mirrors users and roles. The filters of one that an earlier release has created are not known.
+func mirrorsUsers(link *checkpoint.Link) bool {
+	return link.State().Filters == nil || link.State().Filters.UsersAndRoles
 }
 
 // endError is an ErrUncertain with its reason.
@@ -256,16 +274,33 @@ func (w *work) stopped(ctx context.Context, users bool) error {
 	if err := d.frozen(ctx, ErrThawed); err != nil {
 		return err
 	}
+	return w.unwritten(ctx, users)
+}
+
+// unwritten returns a *SourceWrittenError if the source's oplog has a write after the drain. With users, changes of users and roles count.
+func (w *work) unwritten(ctx context.Context, users bool) error {
 	c := counted{users: users}
 	if w.rec.Options.Freeze != record.Block { // a server that blocks no writes continues to delete expired documents
 		c.deletes = deletesOf(ctx, w.cfg.Drain.Source)
 	}
 	ns, _, err := writesAfter(ctx, w.cfg.Drain.Source, bson.Timestamp{T: w.rec.Drained.T, I: w.rec.Drained.I}, c)
 	if err == nil && ns != "" {
-		err = fmt.Errorf("%w: the source's oplog has a write to %s after the drain", ErrWritten, ns)
+		err = &SourceWrittenError{ns}
 	}
 	return err
 }
+
+// SourceWrittenError reports that the source's oplog has a write to NS after the drain: writes to the source are not stopped.
+// It is an ErrWritten.
+type SourceWrittenError struct{ NS string }
+
+// Error implements error.
+func (e *SourceWrittenError) Error() string {
+	return fmt.Sprintf("%v: the source's oplog has a write to %s after the drain", ErrWritten, e.NS)
+}
+
+// Unwrap returns the reason.
+func (*SourceWrittenError) Unwrap() error { return ErrWritten }
 
 // over returns the end of the link, nil if it continues.
 func (cfg *Config) over(ctx context.Context) (*checkpoint.Over, error) {

@@ -35,9 +35,10 @@ func OnlyCancel(r *record.Record, err error) bool {
 }
 
 // failed records the error with which this process ends, for those who look at the cutover later, and returns it. Nothing is recorded if the
-// process was stopped, has lost the lock, or another one has changed the record.
+// process was stopped, has lost the lock, or another one has changed the record, nor of a cancellation that comes too late: nothing is in the
+// way of the cutover.
 func (w *work) failed(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() != nil || !w.rec.Open() || w.rec.ID != w.cfg.id {
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrCommitted) || !w.rec.Open() || w.rec.ID != w.cfg.id {
 		return err
 	}
 	f := &record.Failure{Step: w.rec.Last().Step, At: now(), By: w.cfg.Drain.By, Error: err.Error(), OnlyCancel: OnlyCancel(w.rec, err)}

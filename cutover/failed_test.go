@@ -2,6 +2,7 @@ package cutover_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -138,6 +139,78 @@ func TestLastErrorUntilCommit(t *testing.T) {
 	}
 	must.Get(cutover.Resume(t.Context(), cfg))(t)
 	m.isDone("dr")
+}
+
+// TestCancelTooLate: to cancel a cutover that has passed its commit point is refused, and the refusal is not recorded as its error,
+// and one that was recorded is kept.
+func TestCancelTooLate(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "late")
+	cfg := m.config(&noExpire{m.target}, m.source)
+	_, err := cutover.Run(t.Context(), cfg, byBlock)
+	was := must.Get(m.records.Get(t.Context(), m.link))(t)
+	if err == nil || !was.Has(record.Commit) || was.Failed == nil || was.Failed.Step != record.Expire {
+		t.Fatalf("%v, recorded %+v", err, was)
+	}
+	if _, err := cutover.Cancel(t.Context(), m.whole()); !errors.Is(err, cutover.ErrCommitted) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if f := must.Get(m.records.Get(t.Context(), m.link))(t).Failed; f == nil || *f != *was.Failed {
+		t.Errorf("recorded %+v", f)
+	}
+	must.Get(cutover.Resume(t.Context(), m.whole()))(t)
+	m.isDone(m.link)
+}
+
+// TestCommittedUnrecorded: a cutover whose process was killed before it recorded that the link has ended is not said to be one that can be
+// cancelled.
+func TestCommittedUnrecorded(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, open(t, "7.0"), "unrecorded")
+	shown := func() status.Cutover {
+		t.Helper()
+		c := must.Get(status.Cutovers(t.Context(), m.target, "replicator", m.link))(t)[m.link]
+		return c
+	}
+	cfg := m.config(&noExpire{m.target}, m.source)
+	cfg.Told = func(s record.Taken) {
+		if c := shown(); s.Step == record.Commit && s.Ended.IsZero() && c.Committed {
+			t.Errorf("it has not ended yet: %+v", c)
+		}
+	}
+	if _, err := cutover.Run(t.Context(), cfg, byBlock); err == nil {
+		t.Fatal("documents expire")
+	}
+	was := must.Get(m.records.Get(t.Context(), m.link))(t)
+	killed := was.Clone()
+	killed.Forget(record.Expire)
+	killed.Begin(record.Commit, "me", time.Now())
+	must.Succeed(t, m.records.Put(t.Context(), was, killed))
+	if c := shown(); !c.Committed || !c.Interrupted || !strings.HasSuffix(c.String(), " It can be resumed.") {
+		t.Errorf("shown %+v: %s", c, c.String())
+	}
+	// Whether a link of another version has ended is not known. It does not hide the cutovers of the others.
+	later := func(by int) {
+		m.run("replicator", fmt.Sprintf(`{"update": "links", "updates": [{"q": {"_id": %q}, "u": {"$inc": {"version": %d}}}]}`, m.link, by))
+	}
+	later(90)
+	if c := shown(); c.Committed || !c.Interrupted {
+		t.Errorf("shown of another version: %+v", c)
+	}
+	later(-90)
+	must.Get(cutover.Resume(t.Context(), m.whole()))(t)
+	m.isDone(m.link)
+}
+
+// noExpire is a target that does not let anything expire documents.
+type noExpire struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (n *noExpire) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if _, err := cmd.Body.LookupErr("index", "expireAfterSeconds"); err == nil {
+		return nil, servererr.New(servererr.Unauthorized, "not authorized")
+	}
+	return n.Caller.Call(ctx, cmd)
 }
 
 // unreadable is a source whose oplog cannot be read.

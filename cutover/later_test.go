@@ -44,6 +44,18 @@ func TestStateOfLaterRelease(t *testing.T) {
 	}
 }
 
+// TestFindBackOf: the way back of another link than the one that is named is not taken.
+func TestFindBackOf(t *testing.T) {
+	t.Parallel()
+	s := newSides(t)
+	for of, found := range map[string]bool{"": true, "dr": true, "other": false} {
+		_, err := cutover.FindBack(t.Context(), &cutover.BackConfig{Source: s.next, Target: s.last, MetaDB: "replicator", Of: of})
+		if (err == nil) != found || errors.Is(err, cutover.ErrNoWayBack) == found {
+			t.Errorf("of %q: %v", of, err)
+		}
+	}
+}
+
 // TestFindBackLater: a way back that only a later release can read is not taken for none.
 func TestFindBackLater(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,8 @@ const (
 	divergences     = "divergences"
 	foreignWrites   = "foreign-writes"
 	lacking         = "lacking"
+	lag             = "lag"
+	oplogWindow     = "oplog-window"
 	steady          = "steady"
 	targetDisk      = "target-disk"
 )

@@ -338,7 +338,7 @@ func (w *work) carryOut(ctx context.Context) error {
 	}
 	switch {
 	case err != nil:
-		return err
+		return w.written(ctx, err)
 	case ended.Promoted != nil:
 		return w.promoted(ctx, ended)
 	}

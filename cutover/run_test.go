@@ -397,6 +397,14 @@ func TestTooFar(t *testing.T) {
 	if _, err := cutover.Run(t.Context(), m.whole(), byBlock); !errors.Is(err, cutover.ErrWritten) {
 		t.Errorf("further than the drain: %v", err)
 	}
+	m.source.write("shop.b") // what the client that still writes has written is named
+	_, err := cutover.Resume(t.Context(), m.whole())
+	if e, is := errors.AsType[*cutover.SourceWrittenError](err); !is || e.NS != "shop.b" || !errors.Is(err, cutover.ErrWritten) {
+		t.Errorf("further than the drain, and written to: %v", err)
+	}
+	if failed := must.Get(m.records.Get(t.Context(), m.link))(t).Failed; failed == nil || failed.Step != record.Convert || failed.OnlyCancel {
+		t.Errorf("further than the drain, and written to: recorded as %+v", failed)
+	}
 	must.Get(cutover.Cancel(t.Context(), m.whole()))(t)
 	m.isBack("further")
 	m = newMoved(t, target, "thawed")

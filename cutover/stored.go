@@ -39,6 +39,8 @@ func (m *Metadata) Preconditions(limits status.ReadinessLimits) []status.Precond
 			}
 		case foreignWrites:
 			p.Standing, p.Value, p.Next = status.NotKnown, "only the process that leads knows", ask
+		case lag, oplogWindow: // nobody has asked the source: that it may not answer is not the reason
+			p.Next = ask
 		}
 	}
 	return list

@@ -171,6 +171,7 @@ func (c *checker) run(ctx context.Context) error {
 		{"source's write block", func(ctx context.Context, s *server) error { return c.blocked(ctx, s, false) }, source},
 		{"target's write block", c.mayWrite, target},
 		{"source's databases", c.uncopied, source},
+		{"source's namespaces", c.included, source},
 		{"spool", c.spool, source},
 	} {
 		if !step.on.usable() {

@@ -121,6 +121,10 @@ var conditions = []condition{
 		means: "An attempt ended with a transient error, such as an election or a lost connection. The next one has not applied anything yet.",
 	},
 	{
+		name: "cutover-interrupted", level: Attention, window: true, holds: cutoverInterrupted, next: continueCutover,
+		means: "A [cutover](cutover.md) of the link was begun, and no process works on it: it has died, or has ended with an error. Writes to the source may be stopped until the cutover is continued or cancelled; from the step `convert` on nothing is applied either. Every process of the link shows it, and without one `replicator status` and the page of all links, from the metadata.",
+	},
+	{
 		name: "foreign-writes", level: Attention, window: true, holds: foreign,
 		next:  dealWithForeign,
 		means: "The target's oplog has writes to mirrored namespaces that the link has not made. The documents that they changed differ from the source's, and stay so. [Foreign writes](foreign-writes.md) says how to find the client. The verdict remains until each collection has been copied again, or an operator has cleared it.",
@@ -157,7 +161,7 @@ var conditions = []condition{
 	},
 	{
 		name: "spool-full", level: Attention, window: true, holds: spoolFull, unwell: spoolFullForLong,
-		next:  says("Make room under --spool-dir, or start the link again with a larger --spool-bytes."),
+		next:  says("Make room under --spool-dir, or start the link again with a larger --spool-bytes or, if the disk is full, a smaller --spool-free."),
 		means: "The oplog is not read while the spool has no room. The source may delete entries that have not been read.",
 	},
 	{
@@ -198,10 +202,6 @@ var conditions = []condition{
 		name: "clocks", level: Attention, window: true, holds: clocksDiffer,
 		next:  says("Compare the clocks, here and on the source's members: timedatectl, chronyc tracking."),
 		means: "The link does not need equal clocks: leases count by the target's, lag by the source's. But \"exact as of\" and the times of the log are by this machine's clock; latencies take the difference into account.",
-	},
-	{
-		name: "cutover-interrupted", level: Attention, window: true, holds: cutoverInterrupted, next: continueCutover,
-		means: "A [cutover](cutover.md) of the link was begun, and no process works on it: it has died, or has ended with an error. Writes to the source may be stopped until the cutover is continued or cancelled; from the step `convert` on nothing is applied either. Every process of the link shows it, and without one `replicator status` and the page of all links, from the metadata.",
 	},
 	{
 		name: "source-blocked", level: Attention, window: true, holds: sourceBlocked,

@@ -2,12 +2,14 @@ package status
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover/record"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/jobs"
 	"github.com/oplogrep/replicator/lease/locks/mongostore"
@@ -58,9 +60,27 @@ func Cutovers(ctx context.Context, target mongo.Caller, db, link string) (map[st
 	}
 	for name, c := range after {
 		c.Interrupted = !worked[jobs.Link(name)] && open[name].save == c.save
+		if !c.Committed && c.Step == string(record.Commit) {
+			if c.Committed, err = hasEnded(ctx, target, db, name); err != nil {
+				return nil, err
+			}
+		}
 		after[name] = c
 	}
 	return after, nil
+}
+
+// hasEnded reports whether a link has ended: a process that was killed in the step commit may not have recorded that.
+func hasEnded(ctx context.Context, target mongo.Caller, db, link string) (bool, error) {
+	store, err := checkpoint.New(checkpoint.Config{Target: target, DB: db, Link: link})
+	if err != nil {
+		return false, err
+	}
+	over, err := store.Over(ctx)
+	if errors.Is(err, checkpoint.ErrNoLink) || errors.As(err, new(*checkpoint.VersionError)) || errors.As(err, new(*metadata.DamagedError)) {
+		return false, nil // it says so itself where it is listed
+	}
+	return over != nil, err
 }
 
 func readCutovers(ctx context.Context, store *record.Store, link string) (map[string]Cutover, error) {
@@ -126,7 +146,7 @@ func (c *Cutover) String() string {
 	}
 	text := "A cutover was interrupted " + at + ": no process works on it."
 	if c.BlocksSource {
-		text += " It has blocked writes to the source."
+		text += " Writes to the source may still be blocked by it."
 	}
 	if c.Failed != "" {
 		text += " Its last error: " + strings.TrimSuffix(c.Failed, ".") + "."

@@ -27,15 +27,15 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// metadata is a target that has the history of one link.
-type metadata struct {
+// records is a target that has the history of one link.
+type records struct {
 	mu     sync.Mutex // guards doc and away
 	doc    bson.D
 	away   bool
 	writes atomic.Int64
 }
 
-func (m *metadata) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
+func (m *records) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.away {
@@ -78,14 +78,14 @@ func (m *metadata) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
 }
 
 // term is that of the document.
-func (m *metadata) term() int64 {
+func (m *records) term() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	term, _ := m.termOf()
 	return term
 }
 
-func (m *metadata) termOf() (int64, bool) {
+func (m *records) termOf() (int64, bool) {
 	for _, e := range m.doc {
 		if term, ok := e.Value.(int64); ok && e.Key == "term" {
 			return term, true
@@ -94,7 +94,7 @@ func (m *metadata) termOf() (int64, bool) {
 	return 0, false
 }
 
-func (m *metadata) set(change func()) {
+func (m *records) set(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change()
@@ -107,7 +107,7 @@ type process struct {
 	end func() // in order
 }
 
-func (m *metadata) process(t *testing.T, told event.Observer) *process {
+func (m *records) process(t *testing.T, told event.Observer) *process {
 	t.Helper()
 	p := &process{Tracker: newTracker(t, Config{Link: "l", Target: m, MetaDB: "replicator", Observer: told})}
 	p.Follow(func() monitor.Snapshot {
@@ -158,7 +158,7 @@ func (p *process) lags(t *testing.T) map[float32]int {
 func TestHistoryOutlivesProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var m metadata
+		var m records
 		first, second := m.process(t, nil), m.process(t, nil)
 		first.leads(1, 2*time.Second)
 		second.standsBy()
@@ -212,7 +212,7 @@ func TestHistoryOutlivesProcesses(t *testing.T) {
 func TestDamagedHistory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := &metadata{doc: bson.D{{Key: "_id", Value: "l"}, {Key: "version", Value: 99}, {Key: "term", Value: "x"}}}
+		m := &records{doc: bson.D{{Key: "_id", Value: "l"}, {Key: "version", Value: 99}, {Key: "term", Value: "x"}}}
 		var said atomic.Int64
 		p := m.process(t, func(e event.Event) {
 			if strings.Contains(e.Message(), "history") && e.Level() == slog.LevelWarn && strings.Contains(e.LogValue().String(), "another release") {
@@ -243,7 +243,7 @@ func TestLaterTerm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				m := &metadata{doc: bson.D{{Key: "_id", Value: "l"}, {Key: "version", Value: version}, {Key: "term", Value: int64(50)}}}
+				m := &records{doc: bson.D{{Key: "_id", Value: "l"}, {Key: "version", Value: version}, {Key: "term", Value: int64(50)}}}
 				var unusable, lost atomic.Int64
 				p := m.process(t, func(e event.Event) {
 					switch message := e.Message(); {
@@ -272,7 +272,7 @@ func TestLaterTerm(t *testing.T) {
 func TestTargetAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var m metadata
+		var m records
 		first := m.process(t, nil)
 		first.leads(1, 2*time.Second)
 		time.Sleep(3 * time.Minute)
@@ -311,7 +311,7 @@ func TestTargetAway(t *testing.T) {
 func TestUnknownHistory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var m metadata
+		var m records
 		p := m.process(t, nil)
 		p.leads(1, 0)
 		p.set(func(s *monitor.Snapshot) { s.HeardAt = time.Time{} })
@@ -373,6 +373,7 @@ func TestKinds(t *testing.T) {
 		{line("waiting", mongo.Wait{Side: sideTarget, Command: "insert"}.String()), history.OfTarget},
 		{checkpoint.Acquired{}, history.OfLease},
 		{line("the lease is lost, standing by"), history.OfLease},
+		{line("the lease was not acquired, standing by"), history.OfLease},
 		{line("taking the link over: writes of the process that has its lease are refused from now on, and it stands by"), history.OfLease},
 		{line("target diverged"), history.OfDivergence},
 		{monitor.Consistent{}, history.OfCopy},

@@ -37,7 +37,7 @@ func TestStored(t *testing.T) {
 	committed := under
 	committed.Interrupted, committed.Committed = true, true
 	dead.Interrupted, cancelling.Interrupted, cancelling.State = true, true, "cancelling"
-	const interrupted = "A cutover was interrupted at step freeze, which ann@ops1 began at 2026-03-01 11:00:00 UTC: no process works on it. It has blocked writes to the source."
+	const interrupted = "A cutover was interrupted at step freeze, which ann@ops1 began at 2026-03-01 11:00:00 UTC: no process works on it. Writes to the source may still be blocked by it."
 	const either = " It can be resumed, or cancelled (--cancel)."
 	failed := dead
 	failed.Failed, failed.OnlyCancel = "it is so.", true

@@ -363,6 +363,20 @@ func section(page *strings.Builder, c *condition, v *Verdict) {
 	}
 }
 
+// TestInterruptedCutoverFirst: a cutover that no process works on, while applications may be unable to write, is the verdict also of a link with
+// foreign writes, differences or divergences: the cutover may have been begun with them waived.
+func TestInterruptedCutoverFirst(t *testing.T) {
+	for _, waived := range []string{"foreign-writes", "differences", "diverged"} {
+		s, _, _ := play(t, func(t *testing.T, tr *Tracker, p *fakePipeline) {
+			scenarios[waived](t, tr, p)
+			interrupt(tr, true)
+		})
+		if v := &s.Verdict; v.Name != "cutover-interrupted" || !strings.Contains(v.Next, "--resume") || len(v.Also) == 0 {
+			t.Errorf("%s: the verdict is %+v", waived, v)
+		}
+	}
+}
+
 // TestVerdictOfEachState: no state is without a verdict, also when nothing else is known.
 func TestVerdictOfEachState(t *testing.T) {
 	for _, state := range states {
@@ -464,10 +478,15 @@ func TestVerdictBlamesTheTarget(t *testing.T) {
 func cutting(interrupted bool) func(*testing.T, *Tracker, *fakePipeline) {
 	return func(_ *testing.T, tr *Tracker, p *fakePipeline) {
 		p.set(steadily)
-		tr.mu.Lock()
-		defer tr.mu.Unlock()
-		tr.cutover = cutoverSeen{at: time.Now(), is: &Cutover{
-			State: "running", Step: "freeze", Since: time.Now().Add(-3 * time.Minute), By: "ann@ops1", BlocksSource: true, Interrupted: interrupted,
-		}}
+		interrupt(tr, interrupted)
 	}
+}
+
+// interrupt has the tracker see a cutover.
+func interrupt(tr *Tracker, interrupted bool) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.cutover = cutoverSeen{at: time.Now(), is: &Cutover{
+		State: "running", Step: "freeze", Since: time.Now().Add(-3 * time.Minute), By: "ann@ops1", BlocksSource: true, Interrupted: interrupted,
+	}}
 }
