@@ -2,8 +2,8 @@ package control
 
 import (
 	"context"
-	"runtime"
-	"sync/atomic"
+	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,42 +57,63 @@ func TestAdaptiveAgain(t *testing.T) {
 	})
 }
 
-// TestSettledHolds: once a pause is settled nothing goes on before it ends, however short the time before it was.
+// stepped is a lock that counts its critical sections, and calls after with the number of each one that has ended.
+type stepped struct {
+	sync.Mutex
+	ended int
+	after func(n int)
+}
+
+// Unlock implements sync.Locker.
+func (s *stepped) Unlock() {
+	s.ended++
+	n := s.ended
+	s.Mutex.Unlock()
+	s.after(n)
+}
+
+// TestSettledHolds: once a pause is settled nothing goes on before it ends, wherever in Hold or Enter it finds a worker.
 func TestSettledHolds(t *testing.T) {
 	t.Parallel()
-	b := newBrake()
-	h := b.For(t.Context())
-	var going atomic.Bool
-	ctx, stop := context.WithCancelCause(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer h.Release()
-		for h.Hold(ctx) == nil {
-			going.Store(true)
-			runtime.Gosched()
-			going.Store(false)
-		}
-	}()
-	for n, began := 0, time.Now(); time.Since(began) < time.Second && !t.Failed(); n++ {
-		b.setPaused(false)
-		for range n % 64 {
-			runtime.Gosched()
-		}
-		b.setPaused(true)
-		for !b.settled() {
-			runtime.Gosched()
-		}
-		for range 50 {
-			runtime.Gosched()
-			if going.Load() {
-				t.Errorf("something goes on in pause %d", n)
+	errStill := errors.New("the link is paused still")
+	for name, goOn := range map[string]func(*Brake, *Handle, context.Context) error{
+		"Hold": func(_ *Brake, h *Handle, ctx context.Context) error { return h.Hold(ctx) },
+		"Enter": func(b *Brake, h *Handle, ctx context.Context) error {
+			h.Release()
+			_, err := b.Enter(ctx)
+			return err
+		},
+	} {
+		for at := 1; ; at++ { // the pause begins after that critical section
+			b := newBrake()
+			b.setPaused(false)
+			h := b.For(t.Context())
+			ctx, stop := context.WithCancelCause(t.Context())
+			paused, settled := false, false
+			b.mu = &stepped{after: func(n int) {
+				if n == at {
+					paused = true
+					b.setPaused(true)
+					settled = b.settled()
+					stop(errStill)
+				}
+			}}
+			err := goOn(b, h, ctx)
+			stop(nil)
+			switch {
+			case paused && settled && err == nil:
+				t.Errorf("%s goes on in a pause that was settled when it began, after critical section %d", name, at)
+			case paused && !settled && err != nil:
+				t.Errorf("%s stops for a pause (%v) and counts as going on when it began, after critical section %d", name, err, at)
+			}
+			if !paused {
+				if at < 3 {
+					t.Errorf("%s has %d critical sections", name, at-1)
+				}
 				break
 			}
 		}
 	}
-	stop(nil)
-	<-ended
 }
 
 // TestOpenAmongMany: a request that is open is followed, and shown, however many newer ones there are.

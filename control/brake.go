@@ -24,7 +24,7 @@ type Brake struct {
 	// free: nothing holds, limits, or is measured.
 	free atomic.Bool
 
-	mu      sync.Mutex // guards the rest
+	mu      sync.Locker // guards the rest; an interface, so that a test can act between two of its critical sections
 	changed chan struct{}
 	// paused means that nothing may be applied.
 	paused bool
@@ -35,7 +35,9 @@ type Brake struct {
 }
 
 // newBrake returns a Brake that holds everything: whether the link is paused has not been read yet.
-func newBrake() *Brake { return &Brake{changed: make(chan struct{}), paused: true} }
+func newBrake() *Brake {
+	return &Brake{mu: new(sync.Mutex), changed: make(chan struct{}), paused: true}
+}
 
 // bucket is a token bucket that may go into debt.
 type bucket struct {

@@ -28,11 +28,14 @@ var toldOnce = mongosim.GentleMoods("an attempt that has stored that a collectio
 // playOn does the same on sets with this many members.
 func playOn(t *testing.T, members int, lines string) *world {
 	t.Helper()
-	target := mongosim.Options{Members: members, Seed: 2, TTLInterval: -1}
+	source, target := mongosim.Options{Members: members, Seed: 1, TTLInterval: -1}, mongosim.Options{Members: members, Seed: 2, TTLInterval: -1}
 	if strings.Contains(lines, "told copied shop.a") {
 		target.Moods = toldOnce
 	}
-	w := newWorld(t, mongosim.Options{Members: members, Seed: 1, TTLInterval: -1}, target)
+	if strings.Contains(lines, "told copy continues: another member") {
+		source.Moods = mongosim.MoodsWithout("no-config", "the copy continues from another member")
+	}
+	w := newWorld(t, source, target)
 	w.play(lines)
 	return w
 }

@@ -247,8 +247,12 @@ func TestOverflowFull(t *testing.T) {
 	o.hang()
 	o.write(120)
 	l := o.links["b"]
-	if err := o.untilOf(l, "a full spool", func() bool { s := l.p.Snapshot().Spool; return s != nil && s.Full }); err != nil {
+	var full monitor.Snapshot
+	if err := o.untilOf(l, "a full spool", func() bool { full = l.p.Snapshot(); return full.Spool != nil && full.Spool.Full }); err != nil {
 		t.Fatal(err, l.p.Snapshot().Reason)
+	}
+	if !strings.Contains(full.Reason, "the oplog is to be spooled to disk (") || !strings.Contains(full.Reason, "), and the spool is full: the limit of 90 MiB is reached") {
+		t.Errorf("the spool is full, and the reason is: %s", full.Reason)
 	}
 	o.goOn()
 	o.same("b")

@@ -62,20 +62,13 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 		renewal.Wait()
 	}()
 	for {
-		switch err := p.candidate.Wait(ctx, soft); {
-		case errors.Is(err, standby.ErrStoodBy) && p.monitor.IsStandby():
-			return nil // It has nothing to drain.
-		case errors.Is(err, standby.ErrStoodBy):
-			if p.followed {
-				p.release(ctx) // no other process has it
-			}
-			return fmt.Errorf("%w: it does not have the lease, and is not known to have a leader", failure.ErrStopped)
-		case err != nil:
-			return err
+		if err := p.candidate.Wait(ctx, soft); err != nil {
+			return p.stoodBy(ctx, err)
 		}
 		if p.monitor.IsStandby() {
 			p.monitor.Starting("")
 		}
+		p.acquired = false
 		leading, over := p.keeper.Lead(ctx)
 		err := p.candidate.WhileReading(leading, func() error { return p.attempts(leading, soft) })
 		over()
@@ -94,8 +87,7 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 			p.release(ctx)
 			return fmt.Errorf("%w: %w", failure.ErrStopped, err)
 		}
-		p.monitor.Starting("the lease is lost: " + err.Error()) // first: who reads the log may ask for the state
-		p.cfg.Observer.Log(slog.LevelWarn, "the lease is lost, standing by", slog.String(keyError, err.Error()))
+		p.standsBy(err, superseded)
 		p.resyncs.Reset() // attempts has closed it
 		if superseded {
 			p.startOver()
@@ -106,6 +98,34 @@ func (p *Pipeline) lead(ctx, soft context.Context) error {
 		p.followed = true
 		p.oplog.Overflow().Stood(time.Now().Add(-p.cfg.Lease.TTL / 2)) // it did not answer for longer
 	}
+}
+
+// standsBy says why this process does not lead, or not any more, for an error of the lease: another process has it, or it could not be
+// acquired or renewed.
+func (p *Pipeline) standsBy(err error, superseded bool) {
+	what, level := "the lease is lost", slog.LevelWarn
+	if !p.acquired {
+		what = "the lease was not acquired"
+		if superseded { // another process was first
+			level = slog.LevelInfo
+		}
+	}
+	p.monitor.Starting(what + ": " + err.Error()) // first: who reads the log may ask for the state
+	p.cfg.Observer.Log(level, what+", standing by", slog.String(keyError, err.Error()))
+}
+
+// stoodBy returns how a run ends that has not got the lease, for the error that ended the wait.
+func (p *Pipeline) stoodBy(ctx context.Context, err error) error {
+	if !errors.Is(err, standby.ErrStoodBy) {
+		return err
+	}
+	if p.monitor.IsStandby() {
+		return nil // It has nothing to drain.
+	}
+	if p.followed {
+		p.release(ctx) // no other process has it
+	}
+	return fmt.Errorf("%w: it does not have the lease, and is not known to have a leader", failure.ErrStopped)
 }
 
 // isLost reports whether an error ended the lease, not the run: also a Keeper that no longer

@@ -177,14 +177,18 @@ func (a *attempt) resyncLoop(ctx context.Context, link *checkpoint.Link) error {
 	return err
 }
 
-// requestCopy turns an error into a request if the missing collection can only be
-// copied, and reports whether it did.
+// requestCopy turns an attempt's error into a request if the missing collection can only be
+// copied, and reports whether it did. Otherwise it returns that error, or the one of the request.
 func (p *Pipeline) requestCopy(ctx context.Context, err error) (bool, error) {
 	need, ok := errors.AsType[*ddl.ResyncError](err)
-	if !ok {
-		return false, nil
+	if !ok || ctx.Err() != nil {
+		return false, err
 	}
-	return p.resyncs.Request(ctx, need.NS, need.OpTime, need)
+	asked, failed := p.resyncs.Request(ctx, need.NS, need.OpTime, need)
+	if failed != nil {
+		return asked, failed
+	}
+	return asked, err
 }
 
 // isPartThere reports whether this is the pipeline of a part that has reached its last

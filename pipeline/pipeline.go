@@ -87,6 +87,8 @@ type Pipeline struct {
 	vacancy *checkpoint.Vacancy
 	// followed means that this process has led, and no other one is known to have led since.
 	followed bool
+	// acquired means that this process has acquired the lease since it stood by last.
+	acquired bool
 }
 
 // New checks cfg. It does no I/O and starts nothing.
@@ -248,13 +250,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		if err == nil {
 			err = p.ended(p.attempt(ctx, soft, until), before, soft.Err() != nil)
 		}
-		asked := false
-		if err != nil && ctx.Err() == nil {
-			var failed error
-			if asked, failed = p.requestCopy(ctx, err); failed != nil {
-				err = failed
-			}
-		}
+		asked, err := p.requestCopy(ctx, err)
 		switch {
 		case asked:
 			continue
@@ -272,14 +268,9 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		if broken, ok := errors.AsType[*txn.BrokenChainError](err); ok {
-			found, walk := p.oplog.ReadEarlier(ctx, broken)
-			if found {
-				continue
-			}
-			if walk != nil {
-				err = walk
-			}
+		found, err := p.readEarlier(ctx, err)
+		if found {
+			continue
 		}
 		err = p.tooLarge.lasts(err, p.cfg.TooLargeFor)
 		if !p.retries(err) && !p.oplog.Overflow().ReadsElsewhere(err) && !p.unexplained.passes(err) {
@@ -296,6 +287,20 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		}
 		pause = min(2*pause, p.cfg.RetryMax)
 	}
+}
+
+// readEarlier looks for the first entry of a transaction that an attempt has read only in part, and reports whether
+// the next attempt reads from there. Otherwise it returns the attempt's error, or why that entry could not be found.
+func (p *Pipeline) readEarlier(ctx context.Context, err error) (bool, error) {
+	broken, ok := errors.AsType[*txn.BrokenChainError](err)
+	if !ok {
+		return false, err
+	}
+	found, failed := p.oplog.ReadEarlier(ctx, broken)
+	if failed != nil {
+		return found, failed
+	}
+	return found, err
 }
 
 // retries reports whether another attempt follows one that ended with err. Where this process has
@@ -410,6 +415,7 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 		return nil, err
 	}
 	p.leads.Store(link)
+	p.acquired = true
 	if p.control != nil {
 		p.control.Leads(link)
 		p.repairs.Leads(link.Term())

@@ -220,6 +220,25 @@ func TestOnceAndHeld(t *testing.T) {
 	w.play("drain a")
 }
 
+// TestNeverLed: a process that finds the lease free, and is overtaken by another one before it has acquired it, does not say that it has lost it.
+func TestNeverLed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})
+	w.play(`
+		hold link created
+		start a lease=20s
+		await held
+		start b lease=20s
+		await running b
+		release
+		await standby a
+	`)
+	if w.heard("the lease is lost") || !w.heard("the lease was not acquired, standing by") {
+		t.Error("a process that has never led says that it has lost the lease")
+	}
+	w.play("drain a\ndrain b")
+}
+
 // TestStalledResync: the leader is suspended while it copies a collection again. The next
 // one continues that; the first one, and what copied for it, writes nothing more.
 func TestStalledResync(t *testing.T) {

@@ -11,7 +11,7 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer, s *streams) (metrics, error) {
 	m := metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "replicator_http_refused_total", Help: "Requests over HTTP that were refused, by reason.",
+			Name: "replicator_http_refused_total", Help: "Requests over HTTP that were refused, for their token, origin, host, path, type or body, for what they ask for (request, range), or as too many (busy, streams).",
 		}, []string{"why"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "replicator_http_streams_dropped_total", Help: "Streams of /events that were ended because the client had gone, or did not read them.",

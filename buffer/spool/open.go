@@ -261,17 +261,7 @@ func (s *Spool) openPreambles(list []*segment) ([]*segment, error) {
 			return list[:i], nil
 		}
 		if p.id != s.cfg.ID {
-			for _, g := range list[i+1:] {
-				if info, err := os.Stat(g.path); err == nil {
-					total += info.Size()
-				}
-			}
-			if err := clearFiles(s.cfg.Dir); err != nil {
-				return nil, err
-			}
-			s.cfg.Observer.Log(slog.LevelInfo, "files of another spool removed", slog.String(keyDir, s.cfg.Dir),
-				slog.String(keyWas, p.id), slog.String(keyID, s.cfg.ID), slog.Int64(keyBytes, total))
-			return nil, nil
+			return nil, s.removeOther(p.id, total, list[i+1:])
 		}
 		if p.number != g.number {
 			return nil, &DamagedError{g.path, 0, fmt.Errorf("its preamble says that it is file %s", fileName(p.number))}
@@ -280,6 +270,21 @@ func (s *Spool) openPreambles(list []*segment) ([]*segment, error) {
 		g.last = p.previous
 	}
 	return list, nil
+}
+
+// removeOther removes the files of another spool: those that were read, of so many bytes, and the rest.
+func (s *Spool) removeOther(id string, bytes int64, rest []*segment) error {
+	for _, g := range rest {
+		if info, err := os.Stat(g.path); err == nil {
+			bytes += info.Size()
+		}
+	}
+	if err := clearFiles(s.cfg.Dir); err != nil {
+		return err
+	}
+	s.cfg.Observer.Log(slog.LevelInfo, "files of another spool removed", slog.String(keyDir, s.cfg.Dir),
+		slog.String(keyWas, id), slog.String(keyID, s.cfg.ID), slog.Int64(keyBytes, bytes))
+	return nil
 }
 
 // foundPreamble is a preamble, or the reason why there is none.

@@ -29,7 +29,7 @@ func TestFull(t *testing.T) {
 			func(x setup) { _ = x.s.Forget(at(4)) },
 		},
 		"free": {
-			"less than 1073741824 bytes of the disk would be free",
+			"less than 1 GiB of the disk would be free",
 			func(x setup) { x.d.set(gib+500, -1); x.r.offer(reply(t, 600, 4)) },
 			func(x setup) { x.d.set(gib+5000, -1); time.Sleep(time.Second) },
 		},

@@ -225,17 +225,30 @@ func (w *writer) flush() (room bool, err error) {
 	return true, nil
 }
 
+// bytesText returns a size as an operator gives it: in the largest unit of which it is a multiple.
+func bytesText(n int64) string {
+	for _, u := range []struct {
+		name string
+		size int64
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= u.size && n%u.size == 0 {
+			return fmt.Sprintf("%d %s", n/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
 // lacks returns why there is no room for size bytes, "" if there is.
 func (w *writer) lacks(size int64, limited bool) (why string, err error) {
 	if limited && w.over(size) {
-		return fmt.Sprintf("the limit of %d bytes is reached", w.cfg.Limit), nil
+		return fmt.Sprintf("the limit of %s is reached", bytesText(w.cfg.Limit)), nil
 	}
 	free, err := w.disk.free(w.cfg.Dir)
 	if err != nil {
 		return "", err
 	}
 	if free-size < w.cfg.MinFree {
-		return fmt.Sprintf("less than %d bytes of the disk would be free", w.cfg.MinFree), nil
+		return fmt.Sprintf("less than %s of the disk would be free", bytesText(w.cfg.MinFree)), nil
 	}
 	return "", nil
 }

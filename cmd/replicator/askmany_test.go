@@ -73,7 +73,7 @@ func TestAskedAtOnce(t *testing.T) {
 // TestStatusAsksAtOnce: the processes of several links are asked concurrently, and the links keep their order.
 func TestStatusAsksAtOnce(t *testing.T) {
 	t.Parallel()
-	target := client.Open(t, driver.Config{URI: mongosim.StartTest(t, mongosim.Options{TTLInterval: -1}).URI()})
+	target := client.Open(t, driver.Config{URI: mongosim.StartTest(t, mongosim.Options{TTLInterval: -1}).URI(), AppName: mongosim.Stage})
 	names := []string{"a", "b", "c"}
 	var asked, late atomic.Int64
 	all := make(chan struct{})

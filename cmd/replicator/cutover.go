@@ -62,7 +62,7 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 	}
 	defer release()
 	if c.Status {
-		return c.printRecord(ctx, out, store)
+		return c.printRecord(ctx, out, store, state.Over)
 	}
 	source, err := driver.Open(ctx, from)
 	if err != nil {
@@ -87,32 +87,27 @@ func (c *cutoverCommand) Run(ctx context.Context, out cli.Output) error {
 
 // check returns the source, and the faults of the flags.
 func (c *cutoverCommand) check() (source *driver.Options, faults []error) {
-	if count(c.DryRun, c.Drain, c.Resume, c.Cancel, c.Status) > 1 {
-		faults = append(faults, errors.New("give one of --dry-run, --drain, --resume, --cancel and --status, or none for a cutover"))
-	}
-	if (c.Resume || c.Cancel || c.Status || c.Drain) && len(c.Waive) > 0 {
-		faults = append(faults, errors.New("--waive: only with --dry-run, or where a cutover begins"))
-	}
-	if count(c.WritesStopped, c.FreezeCommand != "", c.AwaitQuiet) > 1 {
-		faults = append(faults, errors.New("give one of --writes-stopped, --freeze-command and --await-quiet"))
-	}
-	if (c.Resume || c.Cancel || c.Status) && (c.WritesStopped || c.FreezeCommand != "" || c.ThawCommand != "" || c.AwaitQuiet || c.ThawSource) {
-		faults = append(faults, errors.New("--writes-stopped, --freeze-command, --thaw-command, --await-quiet, --thaw-source: only where a cutover begins, which goes on, and is cancelled, as it was begun"))
-	}
-	if c.Verify && (c.Resume || c.Cancel || c.Status || c.Drain) {
-		faults = append(faults, errors.New("--verify: only with --dry-run, or where a cutover begins"))
-	}
-	if c.ThawCommand != "" && c.FreezeCommand == "" {
-		faults = append(faults, errors.New("--thaw-command: only with --freeze-command"))
-	}
-	if c.Within < time.Second || c.Within > request.MostCutWait {
-		faults = append(faults, fmt.Errorf("--within: %s is not between 1s and %s", c.Within, request.MostCutWait))
-	}
-	if c.MaxLag <= 0 {
-		faults = append(faults, fmt.Errorf("--max-lag: %s is not more than 0", c.MaxLag))
-	}
-	if c.RequireVerified <= 0 {
-		faults = append(faults, fmt.Errorf("--require-verified: %s is not more than 0; --waive verified does without", c.RequireVerified))
+	begun := c.Resume || c.Cancel || c.Status // what they are about has begun
+	for _, rule := range []struct {
+		broken bool
+		fault  string
+	}{
+		{count(c.DryRun, c.Drain, c.Resume, c.Cancel, c.Status) > 1, "give one of --dry-run, --drain, --resume, --cancel and --status, or none for a cutover"},
+		{(begun || c.Drain) && len(c.Waive) > 0, "--waive: only with --dry-run, or where a cutover begins"},
+		{count(c.WritesStopped, c.FreezeCommand != "", c.AwaitQuiet) > 1, "give one of --writes-stopped, --freeze-command and --await-quiet"},
+		{
+			begun && (c.WritesStopped || c.FreezeCommand != "" || c.ThawCommand != "" || c.AwaitQuiet || c.ThawSource),
+			"--writes-stopped, --freeze-command, --thaw-command, --await-quiet, --thaw-source: only where a cutover begins, which goes on, and is cancelled, as it was begun",
+		},
+		{(begun || c.Drain) && c.Verify, "--verify: only with --dry-run, or where a cutover begins"},
+		{c.ThawCommand != "" && c.FreezeCommand == "", "--thaw-command: only with --freeze-command"},
+		{c.Within < time.Second || c.Within > request.MostCutWait, fmt.Sprintf("--within: %s is not between 1s and %s", c.Within, request.MostCutWait)},
+		{c.MaxLag <= 0, fmt.Sprintf("--max-lag: %s is not more than 0", c.MaxLag)},
+		{c.RequireVerified <= 0, fmt.Sprintf("--require-verified: %s is not more than 0; --waive verified does without", c.RequireVerified)},
+	} {
+		if rule.broken {
+			faults = append(faults, errors.New(rule.fault))
+		}
 	}
 	if err := cutover.CheckWaived(c.Waive); err != nil {
 		faults = append(faults, fmt.Errorf("--waive: %w", err))
@@ -173,21 +168,8 @@ func (c *cutoverCommand) report(ctx context.Context, out cli.Output, source *dri
 	}
 	indexes := status.Precondition{Name: cutover.DeferredIndexes, Standing: status.NotKnown, Value: fmt.Sprintf("not checked: %d deferred options", len(specs))}
 	if !slices.Contains(c.Waive, cutover.DeferredIndexes) {
-		newest := newestOf(cuts)
-		again := func(ctx context.Context) (*checkpoint.Cut, error) {
-			cuts, err := store.Cuts(ctx)
-			if cut := newestOf(cuts); err == nil && cut != nil {
-				newest = cut
-			}
-			return newest, err
-		}
-		if indexes, report.Violations, err = cutover.Indexes(ctx, target, specs, newest, again, time.Now()); err != nil {
+		if indexes, report.Violations, err = c.checkIndexes(ctx, out, store, specs, newestOf(cuts)); err != nil {
 			return nil, err
-		}
-		if len(report.Violations) > 0 {
-			if err := c.listAll(ctx, out, target, specs, newest); err != nil {
-				return nil, linkError{err}
-			}
 		}
 	}
 	waived := c.Waive
@@ -196,6 +178,25 @@ func (c *cutoverCommand) report(ctx context.Context, out cli.Output, source *dri
 	}
 	report.Sum(append(list, indexes), waived)
 	return report, nil
+}
+
+// checkIndexes checks, at the newest cut, whether documents violate deferred unique indexes, and lists them where that is asked for.
+func (c *cutoverCommand) checkIndexes(ctx context.Context, out cli.Output, store *checkpoint.Store, specs ddl.Specs, newest *checkpoint.Cut) (status.Precondition, []cutover.Violation, error) {
+	again := func(ctx context.Context) (*checkpoint.Cut, error) {
+		cuts, err := store.Cuts(ctx)
+		if cut := newestOf(cuts); err == nil && cut != nil {
+			newest = cut
+		}
+		return newest, err
+	}
+	indexes, violations, err := cutover.Indexes(ctx, store.Target(), specs, newest, again, time.Now())
+	if err != nil || len(violations) == 0 {
+		return indexes, violations, err
+	}
+	if err := c.listAll(ctx, out, store.Target(), specs, newest); err != nil {
+		return indexes, violations, linkError{err}
+	}
+	return indexes, violations, nil
 }
 
 // newestOf returns the first of a link's cuts, nil for none.

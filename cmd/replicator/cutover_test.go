@@ -239,7 +239,7 @@ func TestCutoverRun(t *testing.T) {
 	insert(t, c.source, "shop", "b", docs...)
 	awaitCount(t, c.target, "shop", "b", 300)
 	c.check(map[string]status.Standing{"verified": status.Waived}, "--waive=verified")
-	back := `The way back, without a copy: replicator run --source \S*mongodb://127\.0\.0\.1:\S*replicaSet=dst\S* --target \S*mongodb://127\.0\.0\.1:\S*replicaSet=src\S* --link test-back --start-at=cutover:test\.\n`
+	back := `The way back, without a copy: replicator run --source \S*mongodb://127\.0\.0\.1:\S*replicaSet=dst\S* --target \S*mongodb://127\.0\.0\.1:\S*replicaSet=src\S* --link test-back --start-at=cutover:test\.\nWhile the old source is blocked the way back needs a user there who may bypass that, .*lift the block first, .*setUserWriteBlockMode: 1, global: false.*\n`
 	c.moves(cli.ExitOK, `^Link test is cut over: applications can use the target\. Clients could not write for \d+\.\d\d s\.\nThe old source stays blocked; nothing of it is applied any more\.\n`+back+`(.|\n)*\ntest: shop\.a: index email_1: made unique\.\n`, "--waive=verified")
 	if code := c.end(); code != failure.ExitResync || !strings.Contains(c.log.String(), `link \"test\" was cut over at `) {
 		t.Errorf("the process that ran it: code %d\n%s", code, &c.log)
@@ -281,7 +281,7 @@ func TestCutoverCancel(t *testing.T) {
 	c.check(map[string]status.Standing{"verified": status.Waived, "deferred-indexes": status.Waived, "foreign-writes": status.Waived}, waive)
 	c.moves(cli.ExitFailed, `cutover of link test: convert: .*index email_1 of shop\.a cannot become unique(.|\n)*Do not remove them before the cutover is cancelled: .*replicator cutover --cancel --link test … takes it back`, waive)
 	said(t, cli.ExitOK, `at step convert \(begun (.|\n)*Last error: at step convert, .*cannot become unique(.|\n)*No process works on it\. replicator cutover --cancel `, nil, c.move("--status")...)
-	interrupted, on := `A cutover was interrupted at step convert, which .* began at .* UTC: no process works on it\. It has blocked writes to the source\. Its last error: index email_1 of shop\.a cannot become unique.* It can only be cancelled \(--cancel\): to resume it finds the same again\.`, "--target="+c.target.URI()
+	interrupted, on := `A cutover was interrupted at step convert, which .* began at .* UTC: no process works on it\. Writes to the source may still be blocked by it\. Its last error: index email_1 of shop\.a cannot become unique.* It can only be cancelled \(--cancel\): to resume it finds the same again\.`, "--target="+c.target.URI()
 	said(t, cli.ExitFailed, `^test  broken: `+interrupted+`\n +next: replicator cutover --link test --cancel …\n`, nil, "status", on)
 	said(t, cli.ExitOK, `; `+interrupted, nil, "links", on)
 	said(t, cli.ExitFailed, `a cutover of the link is under way`, nil, c.move(waive)...)

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease/locks"
 	"github.com/oplogrep/replicator/request"
 )
 
@@ -31,6 +34,43 @@ func TestCutoverSaysWhetherFrozen(t *testing.T) {
 	says("Writes to the source may be stopped. ")
 	r.End(record.Freeze, "writes of users are blocked", time.Now())
 	says("Writes to the source are stopped. ")
+	r.State = record.Cancelling
+	r.Begin(record.Undo, "me", time.Now())
+	says("Writes to the source may be stopped. ")
+}
+
+// blocked is a cutover that has blocked writes to the source.
+func blocked() *record.Record {
+	r := &record.Record{Link: "dr", State: record.Running, Options: record.Options{Freeze: record.Block}}
+	r.Begin(record.Freeze, "me", time.Now())
+	r.End(record.Freeze, "writes of users are blocked", time.Now())
+	return r
+}
+
+// TestCutoverSaysWhoWrites: writes to the source are not said to be stopped by a command that has just found one.
+func TestCutoverSaysWhoWrites(t *testing.T) {
+	t.Parallel()
+	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
+	r := &record.Record{Link: "dr", State: record.Running, Options: record.Options{Freeze: record.Stopped}}
+	r.Begin(record.Freeze, "me", time.Now())
+	r.End(record.Freeze, "the operator states that no client writes", time.Now())
+	code, hint := explain(c.unmoved(t.Context(), r, &cutover.StepError{Step: record.Convert, Err: &cutover.SourceWrittenError{NS: "shop.orders"}}))
+	if want := "Writes to the source are not stopped: find out what writes to shop.orders, and stop it first. "; code != cli.ExitFailed || !strings.HasPrefix(hint, want) {
+		t.Errorf("code %d, hint %s, want %s", code, hint, want)
+	}
+}
+
+// TestCutoverToldToEnd: a cutover that a signal has ended says so; the error is that of whatever it did just then.
+func TestCutoverToldToEnd(t *testing.T) {
+	t.Parallel()
+	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
+	r := blocked()
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(nil)
+	_, hint := explain(c.unmoved(ctx, r, &cutover.StepError{Step: record.Drain, Err: context.Canceled}))
+	if want := "The command was told to end before it was done. Writes to the source are stopped. replicator cutover --resume --link dr … goes on"; !strings.HasPrefix(hint, want) {
+		t.Errorf("hint %s, want %s", hint, want)
+	}
 }
 
 // TestDrainedWithoutCut: a link that is paused after its cutover has begun can be resumed by an operator: the exit code is that of
@@ -38,8 +78,7 @@ func TestCutoverSaysWhetherFrozen(t *testing.T) {
 func TestDrainedWithoutCut(t *testing.T) {
 	t.Parallel()
 	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
-	r := &record.Record{Link: "dr", State: record.Running, Options: record.Options{Freeze: record.Block}}
-	r.End(record.Freeze, "writes of users are blocked", time.Now())
+	r := blocked()
 	err := fmt.Errorf("%w: the link is paused", request.ErrNoCut)
 	code, hint := explain(c.unmoved(t.Context(), r, &cutover.StepError{Step: record.Drain, Err: err}))
 	if drained, _ := explain(c.undrained(t.Context(), err)); code != cli.ExitFailed || drained != code || !strings.Contains(hint, "replicator cutover --resume --link dr … goes on") {
@@ -52,8 +91,7 @@ func TestDrainedWithoutCut(t *testing.T) {
 func TestDrainedWithoutProcess(t *testing.T) {
 	t.Parallel()
 	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
-	r := &record.Record{Link: "dr", State: record.Running, Options: record.Options{Freeze: record.Block}}
-	r.End(record.Freeze, "writes of users are blocked", time.Now())
+	r := blocked()
 	err := fmt.Errorf("%w: waited 1m0s, and the request is %w", request.ErrNoCut, request.ErrNotBegun)
 	const start = "Start a process that runs the link first, replicator run --link dr …"
 	code, hint := explain(c.unmoved(t.Context(), r, &cutover.StepError{Step: record.Drain, Err: err}))
@@ -73,8 +111,12 @@ func TestCancelledTooLate(t *testing.T) {
 	r := &record.Record{Link: "dr", State: record.Running, Options: record.Options{Freeze: record.Block}}
 	r.Begin(record.Commit, "me", time.Now())
 	_, hint := explain(c.unmoved(t.Context(), r, fmt.Errorf("cancel: %w", cutover.ErrCommitted)))
-	if want := "replicator cutover --resume --link dr … does the rest."; hint != want {
+	want := "replicator cutover --resume --link dr … does the rest."
+	if hint != want {
 		t.Errorf("got %s, want %s", hint, want)
+	}
+	if next := nextUnless(&checkpoint.Over{}, r); next != want || nextUnless(nil, r) == want {
+		t.Errorf("--status: got %s, want %s", next, want)
 	}
 }
 
@@ -85,6 +127,33 @@ func TestStateOfLaterReleaseIsTold(t *testing.T) {
 	code, hint := explain(c.unmoved(t.Context(), nil, &record.StateError{Link: "dr", State: "paused"}))
 	if want := "Nothing was done. Use the release that has begun the cutover, or a newer one."; hint != want || code != cli.ExitCheck {
 		t.Errorf("got %d %s, want %s", code, hint, want)
+	}
+}
+
+// TestThawedIsNotStopped: once somebody has lifted the block of the source, the message does not say that writes are stopped.
+func TestThawedIsNotStopped(t *testing.T) {
+	t.Parallel()
+	c := cutoverCommand{linkFlags: linkFlags{Link: "dr"}}
+	r := &record.Record{Link: "dr", State: record.Running, Options: record.Options{Freeze: record.Block}}
+	for _, s := range []record.Step{record.Freeze, record.Drain, record.Convert} {
+		r.Begin(s, "me", time.Now())
+		r.End(s, "done", time.Now())
+	}
+	code, hint := explain(c.unmoved(t.Context(), r, &cutover.StepError{Step: record.Commit, Err: cutover.ErrThawed}))
+	if code != cli.ExitFailed || !strings.HasPrefix(hint, "Writes to the source are not blocked any more. replicator cutover --cancel ") {
+		t.Errorf("code %d, hint %s", code, hint)
+	}
+}
+
+// TestWorksText: the lock of a process says that it works on a cutover as of its last renewal: it may have been killed since.
+func TestWorksText(t *testing.T) {
+	t.Parallel()
+	r := locks.Record{Who: "ann", Process: "a:1", State: locks.Locked, TTL: 10 * time.Second, Expires: time.Date(2026, 3, 1, 12, 0, 7, 0, time.UTC)}
+	if got, want := worksText(&r), "ann (a:1) works on it, as it said last at 11:59:57 UTC; if it has died, its lock ends at 12:00:07, and the cutover can be resumed then"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if r.TTL = 0; worksText(&r) != "ann (a:1) works on it" {
+		t.Error(worksText(&r))
 	}
 }
 

@@ -104,7 +104,7 @@ func (c *cutoverCommand) ended(ctx context.Context, out cli.Output, store *check
 	if o.Promoted == nil {
 		text += ".\n" + c.backOf(o.Reverse != nil, was)
 	}
-	_, err = fmt.Fprintf(out.Results, "%s.\n", text)
+	_, err = fmt.Fprintf(out.Results, "%s.\n%s", text, whileBlocked(r, o.Reverse != nil))
 	return shown(err)
 }
 
@@ -199,11 +199,10 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		return cli.Stopped(ctx, linkError{what})
 	}
 	if r.Blocks() && !errors.Is(err, cutover.ErrUncertain) {
-		stopped := "may be"
-		if r.Has(record.Freeze) {
-			stopped = "are"
-		}
-		hint = "Writes to the source " + stopped + " stopped. " + hint
+		hint = stoppedText(r, err) + hint
+	}
+	if ctx.Err() != nil {
+		hint = "The command was told to end before it was done. " + hint
 	}
 	next := nextOf(r)
 	if errors.Is(err, cutover.ErrCommitted) { // the record may not say so yet
@@ -213,6 +212,21 @@ func (c *cutoverCommand) unmoved(ctx context.Context, r *record.Record, err erro
 		next = onlyCancel(r)
 	}
 	return &cli.Error{Err: errors.New(printable.Text(what.Error())), Code: code, Hint: hint + next}
+}
+
+// stoppedText says whether writes to the source are stopped.
+func stoppedText(r *record.Record, err error) string {
+	if e, is := errors.AsType[*cutover.SourceWrittenError](err); is {
+		return "Writes to the source are not stopped: find out what writes to " + printable.Text(e.NS) + ", and stop it first. "
+	}
+	if errors.Is(err, cutover.ErrThawed) {
+		return "Writes to the source are not blocked any more. "
+	}
+	// A cancellation lifts the block before it ends.
+	if r.Has(record.Freeze) && r.State != record.Cancelling {
+		return "Writes to the source are stopped. "
+	}
+	return "Writes to the source may be stopped. "
 }
 
 // startFirst says that a process has to run the link.
@@ -275,19 +289,27 @@ func (c *cutoverCommand) printMoved(out cli.Output, r *record.Record, was *check
 		_, err := fmt.Fprintf(out.Results, "Link %s was cut over, and link %s, the way back, since: nothing of it is left to be done, and the target stays as it is.\n", c.Link, r.GoneBack)
 		return shown(err)
 	}
-	kept := "The old source stays blocked"
+	kept, armed := "The old source stays blocked", r.Options.Reverse != record.NoReverse
 	switch {
 	case r.Options.ThawSource && r.Options.Freeze == record.Block:
 		kept = "The old source takes writes again"
 	case r.Options.Freeze != record.Block:
 		kept = "No client may write to the old source"
 	}
-	_, err := fmt.Fprintf(out.Results, "Link %s is cut over: applications can use the target. Clients could not write for %.2f s.\n%s; nothing of it is applied any more.\n%s.\n", c.Link, r.DowntimeSeconds, kept, c.backOf(r.Options.Reverse != record.NoReverse, was))
+	_, err := fmt.Fprintf(out.Results, "Link %s is cut over: applications can use the target. Clients could not write for %.2f s.\n%s; nothing of it is applied any more.\n%s.\n%s", c.Link, r.DowntimeSeconds, kept, c.backOf(armed, was), whileBlocked(r, armed))
 	return shown(err)
 }
 
-// printRecord prints the newest cutover of a link, and the process that works on it.
-func (c *cutoverCommand) printRecord(ctx context.Context, out cli.Output, store *checkpoint.Store) error {
+// nextUnless is nextOf unless the link has ended, which the record may not say yet.
+func nextUnless(over *checkpoint.Over, r *record.Record) string {
+	if over != nil {
+		return restOf(r)
+	}
+	return nextOf(r)
+}
+
+// printRecord prints the newest cutover of a link, which has ended if over is not nil, and the process that works on it.
+func (c *cutoverCommand) printRecord(ctx context.Context, out cli.Output, store *checkpoint.Store, over *checkpoint.Over) error {
 	r, err := (&record.Store{Target: store.Target(), DB: c.MetadataDB}).Get(ctx, c.Link)
 	if err != nil {
 		return cli.Stopped(ctx, err)
@@ -318,16 +340,24 @@ func (c *cutoverCommand) printRecord(ctx context.Context, out cli.Output, store 
 		case err != nil:
 			return cli.Stopped(ctx, err)
 		case busy:
-			fmt.Fprintf(&text, "%s works on it.\n", printable.Text(holderText(who)))
+			fmt.Fprintf(&text, "%s.\n", printable.Text(worksText(&who)))
 		default:
-			fmt.Fprintf(&text, "No process works on it. %s\n", nextOf(r))
+			fmt.Fprintf(&text, "No process works on it. %s\n", nextUnless(over, r))
 		}
 	}
 	_, err = fmt.Fprint(out.Results, text.String())
 	return shown(err)
 }
 
-func holderText(r locks.Record) string { return r.Who + " (" + r.Process + ")" }
+// worksText says which process works on a cutover, and as of when: one that was killed keeps the lock for a while.
+func worksText(r *locks.Record) string {
+	text := r.Who + " (" + r.Process + ") works on it"
+	if r.TTL == 0 {
+		return text
+	}
+	at := func(t time.Time) string { return t.UTC().Format("15:04:05") }
+	return fmt.Sprintf("%s, as it said last at %s UTC; if it has died, its lock ends at %s, and the cutover can be resumed then", text, at(r.Expires.Add(-r.TTL)), at(r.Expires))
+}
 
 // overText says that a link has ended.
 func overText(o *checkpoint.Over) string {

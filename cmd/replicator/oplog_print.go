@@ -20,8 +20,6 @@ type printer struct {
 	w    io.Writer
 	json bool
 	want *chooser
-	// last is the optime of the last entry that was read, printed or not.
-	last oplog.OpTime
 }
 
 // print prints an entry if it is selected, and reports whether it was. It returns
@@ -33,7 +31,6 @@ func (p *printer) print(raw bson.Raw) (bool, error) {
 		// diagnose.
 		return p.printUnknown(raw, err)
 	}
-	p.last = e.OpTime
 	if p.want.over(e.OpTime.TS) {
 		return false, errEnough
 	}

@@ -76,7 +76,9 @@ type tail struct {
 	follow bool
 	filter bson.D         // on ts; empty for all
 	last   bson.Timestamp // of the last entry passed on
-	each   func(bson.Raw) error
+	// resumed is the last when the cursor was opened, until the cursor has shown that it begins there.
+	resumed bson.Timestamp
+	each    func(bson.Raw) error
 }
 
 // fromNewest makes reading begin with the newest entry.
@@ -99,21 +101,12 @@ func (t *tail) read(ctx context.Context, member mongo.Caller) error {
 	if t.follow {
 		cmd = append(cmd, bson.E{Key: "tailable", Value: true}, bson.E{Key: "awaitData", Value: true})
 	}
-	cursor, from := int64(0), t.last
-	for {
-		reply, err := order(ctx, member, "local", cmd)
+	t.resumed = t.last
+	for cursor := int64(0); ; {
+		b, err := askBatch(ctx, member, cmd)
 		if err == nil {
-			var b mongo.Batch
-			if b, err = mongo.ReadBatch(reply); err == nil {
-				cursor = b.Cursor
-				if len(b.Docs) > 0 && from.T != 0 {
-					err = continues(b.Docs[0], from)
-					from = bson.Timestamp{}
-				}
-			}
-			if err == nil {
-				err = t.hand(b.Docs)
-			}
+			cursor = b.Cursor
+			err = t.hand(b.Docs)
 		}
 		if err != nil {
 			if _, lost := errors.AsType[*mongo.LostError](err); cursor != 0 && (!lost || ctx.Err() != nil) {
@@ -135,6 +128,15 @@ func (t *tail) read(ctx context.Context, member mongo.Caller) error {
 	}
 }
 
+// askBatch sends a command and reads the batch of the cursor's reply.
+func askBatch(ctx context.Context, member mongo.Caller, cmd bson.D) (mongo.Batch, error) {
+	reply, err := order(ctx, member, "local", cmd)
+	if err != nil {
+		return mongo.Batch{}, err
+	}
+	return mongo.ReadBatch(reply)
+}
+
 // continues returns an error if the first entry of a reply is not the last one passed on
 // before: the oplog has rolled over.
 func continues(first bson.Raw, last bson.Timestamp) error {
@@ -144,8 +146,15 @@ func continues(first bson.Raw, last bson.Timestamp) error {
 	return nil
 }
 
-// hand passes on the entries of a reply that were not passed on before.
+// hand passes on the entries of a reply that were not passed on before. The first of a cursor
+// has to be the one that it was opened at.
 func (t *tail) hand(docs []bson.Raw) error {
+	if len(docs) > 0 && t.resumed.T != 0 {
+		if err := continues(docs[0], t.resumed); err != nil {
+			return err
+		}
+		t.resumed = bson.Timestamp{}
+	}
 	for _, doc := range docs {
 		if s, i, ok := doc.Lookup("ts").TimestampOK(); ok {
 			ts := bson.Timestamp{T: s, I: i}

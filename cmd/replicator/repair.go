@@ -175,6 +175,8 @@ type repairWatch struct {
 	out       cli.Output
 	// idle tells that no process runs the link, while none has begun with a request.
 	idle idleNote
+	// shown has the outcome that was last printed of each request.
+	shown map[string]string
 	// failed counts requests that have failed, different those of them whose documents differ.
 	failed, different int
 }
@@ -183,7 +185,7 @@ type repairWatch struct {
 func (w *repairWatch) run(ctx context.Context, all []request.RepairArgs, others bool) error {
 	const most = 8 // at a time: others may ask for something, too
 	var open []request.Record
-	shown := map[string]string{}
+	w.shown = map[string]string{}
 	for len(all) > 0 || len(open) > 0 {
 		for len(all) > 0 && len(open) < most {
 			r, err := w.ask(ctx, &all[0])
@@ -192,29 +194,14 @@ func (w *repairWatch) run(ctx context.Context, all []request.RepairArgs, others 
 			}
 			open, all = append(open, r), all[1:]
 		}
-		var next []request.Record
-		for _, r := range open {
-			now, err := w.board.Get(ctx, r.ID)
-			switch {
-			case err != nil && (ctx.Err() != nil || !failure.Transient(err)):
-				return w.stopped(ctx, err)
-			case err != nil:
-				now = r
-			case !now.Open():
-				if err := w.closed(&now); err != nil {
-					return err
-				}
-				continue
-			case now.Outcome != shown[r.ID]:
-				shown[r.ID] = now.Outcome
-				w.out.Complain("%s: repair: %s.", w.link, printable.Text(now.Outcome))
-			}
-			next = append(next, now)
+		var err error
+		if open, err = w.look(ctx, open); err != nil {
+			return err
 		}
-		if open = next; len(open) == 0 {
+		if len(open) == 0 {
 			continue
 		}
-		if len(shown) == 0 {
+		if len(w.shown) == 0 {
 			w.idle.look(ctx)
 		}
 		select {
@@ -224,6 +211,29 @@ func (w *repairWatch) run(ctx context.Context, all []request.RepairArgs, others 
 		}
 	}
 	return w.verdict(others)
+}
+
+// look looks at requests once, and returns those that are still open.
+func (w *repairWatch) look(ctx context.Context, requests []request.Record) (open []request.Record, err error) {
+	for _, r := range requests {
+		now, err := w.board.Get(ctx, r.ID)
+		switch {
+		case err != nil && (ctx.Err() != nil || !failure.Transient(err)):
+			return nil, w.stopped(ctx, err)
+		case err != nil:
+			now = r
+		case !now.Open():
+			if err := w.closed(&now); err != nil {
+				return nil, err
+			}
+			continue
+		case now.Outcome != w.shown[r.ID]:
+			w.shown[r.ID] = now.Outcome
+			w.out.Complain("%s: repair: %s.", w.link, printable.Text(now.Outcome))
+		}
+		open = append(open, now)
+	}
+	return open, nil
 }
 
 func (w *repairWatch) ask(ctx context.Context, args *request.RepairArgs) (request.Record, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/cutover"
+	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
@@ -112,6 +113,16 @@ func (c *cutoverCommand) backOf(armed bool, was *checkpoint.Back) string {
 		words[i] = printable.Text(printable.ShellWord(word))
 	}
 	return "The way back, without a copy: " + strings.Join(words, " ")
+}
+
+// whileBlocked says, as a line, what a way back needs while the write block of the old source, its target, is on; it is empty if a cutover left
+// none, or armed none.
+func whileBlocked(r *record.Record, armed bool) string {
+	if !armed || r == nil || r.Options.Freeze != record.Block || r.Options.ThawSource {
+		return ""
+	}
+	return "While the old source is blocked the way back needs a user there who may bypass that, as the role restore allows. Without access control lift the block first, " +
+		"once no application can write there: db.adminCommand({setUserWriteBlockMode: 1, global: false}) on its primary. Start the way back at once then: it does not begin after its TTL indexes have deleted anything there.\n"
 }
 
 // words are the flags that say where a side is, and how to log in: its name becomes side.

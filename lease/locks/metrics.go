@@ -42,7 +42,8 @@ func newMetrics(reg prometheus.Registerer, kind string) *metrics {
 			Namespace: "replicator", Subsystem: "locks", Name: name, Help: help, ConstLabels: labels(), Buckets: buckets,
 		}))
 	}
-	const attempts, lost = "Attempts to acquire a named lock, by how they ended.", "Named locks that this process had and no longer has, though it did not unlock them."
+	const attempts = "Attempts to acquire a named lock: acquired, busy (something else has it), or failed."
+	const lost = "Named locks that this process had and no longer has, though it did not unlock them: released by hand, or expired."
 	return &metrics{
 		held: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "replicator", Subsystem: "locks", Name: "held", Help: "Named locks that this process has.", ConstLabels: labels(),

@@ -261,15 +261,10 @@ func (m *Manager) Close(ctx context.Context) error {
 	for id, l := range m.held {
 		m.unlocks[id] = l.record.Name
 	}
-	alive, pinged := m.alive, m.pinged
 	m.mu.Unlock()
-	if !pinged {
+	if !m.endAll() {
 		return nil
 	}
-	if alive != nil {
-		alive.stop()
-	}
-	m.endIf(func(*Lock) bool { return true }, ErrUnlocked)
 	for {
 		err := m.unlockAll(ctx)
 		if err == nil {
@@ -289,17 +284,25 @@ func (m *Manager) Close(ctx context.Context) error {
 // [Wants.Again]; for everybody else they are those of a process that has died. Unlocks
 // that have failed are tried once more. The locks must not be used any more, and Run must have returned.
 func (m *Manager) Leave(ctx context.Context) error {
+	if !m.endAll() {
+		return nil
+	}
+	return errors.Join(m.unlockAll(ctx), m.removePing(ctx))
+}
+
+// endAll ends the contexts of all locks, and reports whether the process has a ping to be removed. Without one it has no locks.
+func (m *Manager) endAll() (pinged bool) {
 	m.mu.Lock()
 	alive, pinged := m.alive, m.pinged
 	m.mu.Unlock()
 	if !pinged {
-		return nil
+		return false
 	}
 	if alive != nil {
 		alive.stop()
 	}
 	m.endIf(func(*Lock) bool { return true }, ErrUnlocked)
-	return errors.Join(m.unlockAll(ctx), m.removePing(ctx))
+	return true
 }
 
 func (m *Manager) removePing(ctx context.Context) error {

@@ -275,7 +275,7 @@ func kindSample(k servererr.Kind) error {
 var kindRows = map[servererr.Kind]struct{ flush, command, own string }{
 	servererr.Isolate:     {"each operation alone; the run ends if one is refused", "the run ends", "the run ends"}, // see Unexplained
 	servererr.Transient:   {"again; with fewer operations if it lasts", "again", "again"},
-	servererr.Split:       {"in halves; a single operation again, for 10 min if it is too large for the cache", "again", "again"},
+	servererr.Split:       {"in halves; a single operation again, for 10 min if it is too large for the cache", "again, but an index build is left out", "again"},
 	servererr.Expired:     {"again; with fewer operations if it lasts", "new attempt", "again"},
 	servererr.Ended:       {"new attempt", "new attempt", "again"},
 	servererr.NotPrimary:  {"new attempt", "new attempt", "new attempt"},

@@ -212,7 +212,7 @@ func (m *Monitor) Snapshot() Snapshot {
 		disk := a.Spool.Disk()
 		s.Spool = &disk
 		if spoolWhy != "" {
-			s.AddReason("the oplog is spooled to disk: " + spoolWhy)
+			s.AddReason(spooled(spoolWhy, disk.Full, disk.Why))
 		}
 	}
 	s.Copy, s.Applier = a.snapshot(c, s.Spool), a.counts(counted)
@@ -229,6 +229,14 @@ func (m *Monitor) Snapshot() Snapshot {
 		}
 	}
 	return s
+}
+
+// spooled says why the oplog is to be spooled to disk, and why it is not where the spool is full.
+func spooled(why string, full bool, whyFull string) string {
+	if full {
+		return "the oplog is to be spooled to disk (" + why + "), and the spool is full: " + whyFull
+	}
+	return "the oplog is spooled to disk: " + why
 }
 
 // describeKept lists the collections that wait for an index build.
