@@ -139,7 +139,8 @@ soak: mutate kills rounds agents ## tests too slow for check: planted bugs, kill
 	VERIFY_SEEDS=20 $(GO) test -count=1 -timeout 60m -run 'TestVerify$$' ./test/e2e
 	CONTINUOUS_SEEDS=20 $(GO) test -count=1 -timeout 60m -run 'TestVerifyContinuous$$' ./test/e2e
 	LOCKS_SECONDS=300 $(GO) test -count=1 -timeout 60m -run TestContenders -v ./lease/locks/mongostore ./lease/locks/sqlstore
-	LIVE_SECONDS=300 LIVE_DIALECTS=all $(GO) test -count=1 -timeout 60m -run TestLive -v ./test/e2e
+	LIVE_SECONDS=300 LIVE_DIALECTS=all $(GO) test -count=1 -timeout 60m -run 'TestLive$$' -v ./test/e2e
+	LIVE_SECONDS=60 LIVE_PAIRS=all $(GO) test -count=1 -timeout 60m -run 'TestLiveUpgrade|TestCopyLiveUpgrade' -v ./test/e2e
 
 .PHONY: vuln
 vuln: $(TOOLS) ## look for known vulnerabilities that the code can reach

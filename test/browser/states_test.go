@@ -98,7 +98,7 @@ func states() []given {
 			"control.throttle", object{"copyBytesPerSecond": 20971520, "copyOpsPerSecond": nil, "applyBytesPerSecond": nil, "applyOpsPerSecond": 2000, "adaptive": true, "factor": 0.5, "reason": "flow control", "unreadSince": nil, "by": "mira", "at": ago(time.Minute), "why": "let the reports finish"},
 		)},
 		{name: "interrupted", state: state(
-			"verdict", verdict("cutover-interrupted", "attention", "A cutover was interrupted at step freeze, which mira@ops1 began at 2026-11-24 13:52:02 UTC: no process works on it. It has blocked writes to the source. It can be resumed, or cancelled (--cancel).",
+			"verdict", verdict("cutover-interrupted", "attention", "A cutover was interrupted at step freeze, which mira@ops1 began at 2026-11-24 13:52:02 UTC: no process works on it. Writes to the source may still be blocked by it. It can be resumed, or cancelled (--cancel).",
 				"replicator cutover --link dr --target mongodb://dr1.backup:27017/?replicaSet=dr0 --resume --source …", 6*time.Minute),
 			"cutover", object{"state": "running", "step": "freeze", "since": ago(6 * time.Minute), "by": "mira@ops1", "committed": false, "blocksSource": true, "interrupted": true},
 			"back", object{"link": "forth", "at": ago(20 * time.Hour), "start": object{"t": 1795440000, "i": 3, "term": 2}},

@@ -59,7 +59,9 @@ type provider struct {
 	// real are those of a real server: slower, and not what we wrote.
 	real  bool
 	major int
-	open  func(t *testing.T, o clusterOptions) cluster
+	// targetMajor is that of the target where it is another one, otherwise 0.
+	targetMajor int
+	open        func(t *testing.T, o clusterOptions) cluster
 }
 
 // Environment variables of the live test.

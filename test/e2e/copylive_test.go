@@ -34,18 +34,22 @@ func TestCopyLive(t *testing.T) {
 	seed := number(t, envLiveSeed, time.Now().UnixNano()&0xffffff)
 	eachProvider(t, liveDialects("5.0", "7.0"), func(t *testing.T, p provider) {
 		t.Logf("%s=%d", envLiveSeed, seed)
-		// A copy whose member has rolled back waits for a day then: a hidden member may have its position.
-		moods := mongosim.MoodsWithout("no-config", "a copy that cannot be continued does not begin anew without the configuration")
-		l := &copyLive{live: openLive(t, p, seed, clusterOptions{expires: expiry, moods: moods})}
-		// Servers up to 4.4 log updates in a form that, applied to a newer document, may
-		// leave fields in another order; their own initial sync has it so.
-		l.anyFieldOrder = l.major < 5
-		if !p.real {
-			// There is more to be hurt, and less time.
-			l.between, l.total = 250*time.Millisecond, time.Duration(number(t, envLiveSeconds, 6))*time.Second
-		}
-		l.run(t)
+		openCopyLive(t, p, seed).run(t)
 	})
+}
+
+func openCopyLive(t *testing.T, p provider, seed int64) *copyLive {
+	// A copy whose member has rolled back waits for a day then: a hidden member may have its position.
+	moods := mongosim.MoodsWithout("no-config", "a copy that cannot be continued does not begin anew without the configuration")
+	l := &copyLive{live: openLive(t, p, seed, clusterOptions{expires: expiry, moods: moods})}
+	// Servers up to 4.4 log updates in a form that, applied to a newer document, may
+	// leave fields in another order; their own initial sync has it so.
+	l.anyFieldOrder = l.major < 5
+	if !p.real {
+		// There is more to be hurt, and less time.
+		l.between, l.total = 250*time.Millisecond, time.Duration(number(t, envLiveSeconds, 6))*time.Second
+	}
+	return l
 }
 
 // copyLive is one run of the live test that begins with a copy.

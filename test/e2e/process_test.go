@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/mirrored"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -44,8 +45,9 @@ type mirror struct {
 	conns      []*driver.Set
 	running    sync.WaitGroup
 
-	mu     sync.Mutex // guards events
+	mu     sync.Mutex // guards the rest
 	events []string   // the last ones
+	failed int        // attempts of the run
 }
 
 // keptEvents is how many events are shown where a test fails.
@@ -55,6 +57,9 @@ func (m *mirror) observe(e event.Event) {
 	m.told.Tell(e)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if _, failed := e.(pipeline.AttemptEnded); failed {
+		m.failed++
+	}
 	m.events = append(m.events, time.Now().Format("15:04:05.000 ")+e.Message()+" "+e.LogValue().String())
 	if len(m.events) > 2*keptEvents {
 		m.events = append(m.events[:0], m.events[len(m.events)-keptEvents:]...)
@@ -64,7 +69,7 @@ func (m *mirror) observe(e event.Event) {
 // begin starts a run.
 func (m *mirror) begin() {
 	m.t.Helper()
-	m.conns = nil
+	m.conns, m.failed = nil, 0
 	for _, uri := range []string{m.source, m.target} {
 		conn, err := mirrored.Connect(m.t.Context(), uri)
 		if err != nil {
@@ -176,26 +181,42 @@ func (m *mirror) await(limit time.Duration, what string, reached func(monitor.Sn
 	}
 }
 
-// drain waits until everything up to a time is applied, and ends the run in order.
+// drain waits until everything up to a time is applied, and ends the run in order. A run that stopped because an attempt failed (the
+// servers of the embedded set have moods) and its entries are on disk is begun again, as docs/exit-codes.md says of code 10.
 func (m *mirror) drain(limit time.Duration, until bson.Timestamp) {
+	m.t.Helper()
+	for runs := 1; !m.drainOnce(limit, until); runs++ {
+		if runs == patience {
+			m.fatal("%d runs in a row have stopped before they had drained", runs)
+		}
+		m.begin()
+	}
+}
+
+// drainOnce reports whether the run has ended in order.
+func (m *mirror) drainOnce(limit time.Duration, until bson.Timestamp) bool {
 	m.t.Helper()
 	m.await(limit, "everything is applied", func(s monitor.Snapshot) bool {
 		return !s.Progress.Applied.TS.Before(until)
 	})
 	m.soft(errEnd)
+	var err error
 	select {
-	case err := <-m.ended:
+	case err = <-m.ended:
 		m.ended <- nil
-		if err != nil {
-			m.fatal("drain: %v", err)
-		}
 	case <-time.After(limit):
 		m.waits()
 		m.fatal("it does not drain")
 	}
+	m.mu.Lock()
+	stopped := m.failed > 0 && errors.Is(err, failure.ErrStopped)
+	m.mu.Unlock()
+	if err != nil && !stopped {
+		m.fatal("drain: %v", err)
+	}
 	s := m.p.Load().Snapshot()
-	m.t.Logf("drained at %s; applied since the last start: %+v", s.Progress.Applied, s.Applier)
-	if s.Applier.Divergences != 0 || s.Progress.Durable != s.Progress.Applied {
+	m.t.Logf("drained at %s; applied since the last start: %+v; %v", s.Progress.Applied, s.Applier, err)
+	if s.Applier.Divergences != 0 || !stopped && s.Progress.Durable != s.Progress.Applied {
 		m.fatal("%d divergences, durable %s of %s", s.Applier.Divergences, s.Progress.Durable, s.Progress.Applied)
 	}
 	m.stop(errEnd)
@@ -204,6 +225,7 @@ func (m *mirror) drain(limit time.Duration, until bson.Timestamp) {
 		c.Close()
 	}
 	m.stop = nil
+	return !stopped
 }
 
 func (m *mirror) show() {

@@ -80,9 +80,9 @@ func dispositionOf(err error) disposition {
 	switch {
 	case servererr.IsOfOthers(err) && k != servererr.Lost && k != servererr.Unconfirmed:
 		return refused
-	// What only newer servers can do, an index that cannot become unique, and an update that would change the size of a document of a
-	// collection that has become a capped one.
-	case servererr.IsNotUnderstood(err), servererr.IsNotUnique(err), servererr.IsCappedSize(err), servererr.KeyFaultOf(err) != servererr.AnyKey:
+	// What only newer servers can do, as an update with names that start with a dollar, an index that cannot become unique, and an update
+	// that would change the size of a document of a collection that has become a capped one.
+	case servererr.IsNotUnderstood(err), servererr.IsDollarName(err), servererr.IsNotUnique(err), servererr.IsCappedSize(err), servererr.KeyFaultOf(err) != servererr.AnyKey:
 		return refused
 	case k == servererr.NotPrimary, k == servererr.Leaving, k == servererr.Lost, k == servererr.Unconfirmed:
 		return lost

@@ -79,6 +79,9 @@ func (c *client) document(key int) bson.D {
 	for range c.rnd.IntN(4) {
 		d = append(d, bson.E{Key: fmt.Sprintf("f%d", c.rnd.IntN(8)), Value: c.value()})
 	}
+	if c.rnd.IntN(12) == 0 { // a stored query
+		d = append(d, bson.E{Key: "query", Value: one("$gt", c.number())})
+	}
 	if c.rnd.IntN(3) == 0 {
 		d = append(d, bson.E{Key: "pad", Value: c.text(400)})
 	}

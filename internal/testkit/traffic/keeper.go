@@ -143,6 +143,11 @@ func (k *keeper) index(ctx context.Context) error {
 
 // change changes the options of a collection or of an index.
 func (k *keeper) change(ctx context.Context) error {
+	resize := bson.D{{Key: "collMod", Value: log}, {Key: "cappedSize", Value: int32(1<<14 + k.rnd.IntN(1<<16))}}
+	images := bson.D{{Key: "collMod", Value: orders}, {Key: "changeStreamPreAndPostImages", Value: one("enabled", k.rnd.IntN(2) == 0)}}
+	if k.cfg.Before6 {
+		resize, images = bson.D{{Key: "collMod", Value: log}}, bson.D{{Key: "collMod", Value: orders}}
+	}
 	return k.run(ctx, k.cfg.DB, pick(k.client,
 		bson.D{{Key: "collMod", Value: users}, {Key: "validator", Value: one("k", one("$gte", int32(k.rnd.IntN(3)-2)))}, {Key: "validationLevel", Value: pick(k.client, "moderate", "off")}},
 		bson.D{{Key: "collMod", Value: users}, {Key: "index", Value: bson.D{{Key: "name", Value: "k_1"}, {Key: "hidden", Value: k.rnd.IntN(2) == 0}}}},
@@ -150,8 +155,7 @@ func (k *keeper) change(ctx context.Context) error {
 		bson.D{{Key: "collMod", Value: orders}, {Key: "validator", Value: bson.D{}}},
 		bson.D{{Key: "collMod", Value: users}, {Key: "index", Value: bson.D{{Key: "name", Value: "k_1"}, {Key: "prepareUnique", Value: k.rnd.IntN(4) == 0}}}},
 		bson.D{{Key: "collMod", Value: users}, {Key: "index", Value: bson.D{{Key: "name", Value: "k_1"}, {Key: "unique", Value: true}}}},
-		bson.D{{Key: "collMod", Value: log}, {Key: "cappedSize", Value: int32(1<<14 + k.rnd.IntN(1<<16))}},
-		bson.D{{Key: "collMod", Value: orders}, {Key: "changeStreamPreAndPostImages", Value: one("enabled", k.rnd.IntN(2) == 0)}},
+		resize, images,
 	))
 }
 

@@ -71,7 +71,7 @@ func (o *rare) prepare(ctx context.Context) error {
 		fields("insert", pairs, "documents", docs(pairsKeys, func(i int) bson.D { return fields("_id", int32(i), "v", int32(i)) })),
 		fields("insert", accounts, "documents", docs(accountsKeys, func(i int) bson.D { return fields("_id", int32(i), "amount", int64(balance)) })),
 		fields("insert", groups, "documents", docs(groupsKeys*membersOf, func(i int) bson.D { return fields("_id", int32(i), "stamp", int64(0)) })),
-		fields("create", clustered, "clusteredIndex", fields("key", one("_id", int32(1)), "unique", true, "name", "clustered")),
+		o.createClustered("name", "clustered"),
 		fields("createIndexes", storm, "indexes", bson.A{index("k_1", one("k", int32(1))), index("at_1", one("at", int32(1)), bson.E{Key: "expireAfterSeconds", Value: int32(1 << 30)})}),
 		fields("createIndexes", expiring, "indexes", bson.A{index("at_1", one("at", int32(1)), bson.E{Key: "expireAfterSeconds", Value: int32(10)})}),
 	} {
@@ -80,6 +80,14 @@ func (o *rare) prepare(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// createClustered returns the command that creates the clustered collection, which is a plain one where there can be no other.
+func (o *rare) createClustered(more ...any) bson.D {
+	if o.cfg.Before6 {
+		return fields("create", clustered)
+	}
+	return fields("create", clustered, "clusteredIndex", fields(append([]any{"key", one("_id", int32(1)), "unique", true}, more...)...))
 }
 
 // all runs a command until a majority has what it did.

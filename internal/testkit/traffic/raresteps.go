@@ -77,12 +77,13 @@ func (o *rare) transfer(ctx context.Context) error {
 			err = o.once(ctx, db, inTxn(fields("insert", accounts, "documents", bson.A{fields("_id", fmt.Sprintf("%s-%d-%d", name, o.number, n), "pad", o.text(300))})), nil)
 		}
 	}
-	if err == nil {
+	written := err == nil
+	if written {
 		err = o.once(ctx, "admin", inTxn(one("prepareTransaction", int32(1)), majority), &prepared)
 	}
 	if err != nil {
 		if dispositionOf(err) == fatal {
-			if o.cfg.Embedded {
+			if o.cfg.Embedded || !written {
 				return fmt.Errorf("traffic: prepare: %w", err)
 			}
 			o.unprepared = true // outside of tests servers have it in sharded clusters only
@@ -173,8 +174,7 @@ func (o *rare) group(ctx context.Context) error {
 func (o *rare) rewrite(ctx context.Context) error {
 	db := o.cfg.DB
 	if o.rnd.IntN(6) == 0 {
-		return (&keeper{o.client}).run(ctx, db, one("drop", clustered),
-			fields("create", clustered, "clusteredIndex", fields("key", one("_id", int32(1)), "unique", true)))
+		return (&keeper{o.client}).run(ctx, db, one("drop", clustered), o.createClustered())
 	}
 	list := bson.A{}
 	for range 1 + o.rnd.IntN(20) {

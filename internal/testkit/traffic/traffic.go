@@ -39,6 +39,9 @@ type Config struct {
 	NoCappedKeys bool
 	// NoTimeSeries leaves time series out: servers before 5.0 have none.
 	NoTimeSeries bool
+	// Before6 leaves out what a target before 6.0 cannot have: clustered collections, other sizes of a capped collection, and images
+	// for change streams.
+	Before6 bool
 	// Rare adds a client for operations that are rare elsewhere: see Check. Embedded says that the cluster is an embedded set, which has not all commands for that.
 	Rare, Embedded bool
 	// OnceOnly leaves out deletes of buckets, users and roles, which transactions refuse: a link may repeat them after a crash, and they find nothing then.

@@ -107,7 +107,7 @@ func one(key string, value any) bson.D { return bson.D{{Key: key, Value: value}}
 // modifier is an update by operators.
 func (c *client) modifier(key int) bson.D {
 	f := fmt.Sprintf("f%d", c.rnd.IntN(8))
-	switch c.rnd.IntN(19) {
+	switch c.rnd.IntN(20) {
 	case 0:
 		return bson.D{
 			{Key: "$set", Value: bson.D{{Key: f, Value: c.value()}, {Key: "n.x", Value: c.number()}}},
@@ -150,6 +150,8 @@ func (c *client) modifier(key int) bson.D {
 		return one("$push", one("list", bson.D{{Key: "$each", Value: c.list()}, {Key: "$position", Value: int32(c.rnd.IntN(3))}, {Key: "$slice", Value: int32(6)}}))
 	case 17: // nulls are put in between
 		return one("$set", one(fmt.Sprintf("tags.%d", c.rnd.IntN(9)), c.value()))
+	case 18:
+		return one("$set", one("query", one(pick(c, "$gt", "$lt"), c.number())))
 	}
 	return one("$set", one("list", c.list()))
 }
