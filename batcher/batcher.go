@@ -44,9 +44,6 @@ type Config struct {
 	// Drain, once closed, ends the delay: entries not due by then are discarded, and
 	// Run returns nil when in is closed. Nil is never closed.
 	Drain <-chan struct{}
-	// Fill is how long a batch with operations, and with room for more, waits for
-	// more entries. Zero means that it does not wait.
-	Fill time.Duration
 
 	// PassOver, if not nil, is asked for each entry, in order, whether it is to be treated as a no-op.
 	PassOver func(e *oplog.Entry) (bool, error)
@@ -88,9 +85,6 @@ func (c *Config) validate() error {
 	}
 	if c.Delay < 0 {
 		faults = append(faults, fmt.Errorf("delay: %s", c.Delay))
-	}
-	if c.Fill < 0 {
-		faults = append(faults, fmt.Errorf("wait for a batch to fill: %s", c.Fill))
 	}
 	return errors.Join(faults...)
 }
@@ -277,15 +271,9 @@ func (b *Batcher) receive(ctx context.Context, in <-chan oplog.Reply, out chan<-
 		return oplog.Reply{}, false, context.Cause(ctx)
 	default:
 	}
-	var full <-chan time.Time
-	if wait := time.Until(b.current.since.Add(b.cfg.Fill)); b.cfg.Fill > 0 && len(b.current.Items) > 0 && wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		full = timer.C
-	}
 	for {
 		offer := out
-		if full != nil || b.current.isEmpty() {
+		if b.current.isEmpty() {
 			offer = nil
 		}
 		select {
@@ -293,8 +281,6 @@ func (b *Batcher) receive(ctx context.Context, in <-chan oplog.Reply, out chan<-
 			return r, ok, nil
 		case offer <- b.current.Batch:
 			b.sent()
-		case <-full:
-			full = nil
 		case <-ctx.Done():
 			return oplog.Reply{}, false, context.Cause(ctx)
 		}

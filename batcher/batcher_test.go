@@ -16,13 +16,13 @@ import (
 )
 
 func TestConfig(t *testing.T) {
-	_, err := New(Config{MaxOps: MostOps + 1, MaxBytes: -1, Delay: -time.Second, Fill: -1, MemoryBytes: -5})
+	_, err := New(Config{MaxOps: MostOps + 1, MaxBytes: -1, Delay: -time.Second, MemoryBytes: -5})
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, part := range []string{
 		"set up the batcher: ", "operations of a batch: 1000001, possible are 1 to 1000000", "bytes of a batch: -1",
-		"delay: -1s", "wait for a batch to fill: -1ns", "memory for open transactions: -5 bytes",
+		"delay: -1s", "memory for open transactions: -5 bytes",
 	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not in %v", part, err)

@@ -17,8 +17,7 @@
 //     applyOps with such an operation in it. The prepare of a transaction changes
 //     nothing before its commit, and needs no batch of its own.
 //   - When no more entries have arrived: the batch is sent at once. While the applier
-//     is busy and does not receive from out, the batch continues to grow. With
-//     Config.Fill it waits for more.
+//     is busy and does not receive from out, the batch continues to grow.
 //   - Before an entry that Config.Delay holds back. Once Config.Drain is closed,
 //     such an entry and all later ones are dropped.
 //

@@ -2,7 +2,6 @@ package batcher
 
 import (
 	"errors"
-	"time"
 
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -57,8 +56,6 @@ type draft struct {
 	batch.Batch
 	cost  int
 	bytes int64
-	// since is when the first item was added.
-	since time.Time
 }
 
 // isEmpty reports whether there is no entry yet.
@@ -90,9 +87,6 @@ func (d *draft) add(p *piece, bytes int64, room int) {
 	d.bytes += p.bytes
 	if !p.changes {
 		return
-	}
-	if len(d.Items) == 0 {
-		d.since = time.Now()
 	}
 	if d.Items == nil {
 		if p.individually {

@@ -148,8 +148,6 @@ func configured(t *testing.T, d *datadriven.TestData, start time.Time) (cfg Conf
 			cfg.MaxBytes, err = strconv.ParseInt(v, 10, 64)
 		case "delay":
 			cfg.Delay, err = time.ParseDuration(v)
-		case "fill":
-			cfg.Fill, err = time.ParseDuration(v)
 		case "out":
 			out = v
 		case "busy":
