@@ -80,7 +80,6 @@ type Queue struct {
 	account Account
 	// waiting is since when there has been no room, zero while there is.
 	waiting time.Time
-	waits   int64
 }
 
 // Stats is the state of a Queue at one moment.
@@ -95,8 +94,7 @@ type Stats struct {
 	// Oldest is when the oldest reply that is not wholly released was received, zero if
 	// there is none.
 	Oldest time.Time
-	// Waits is how often there was no room, Waiting reports whether there is none now.
-	Waits   int64
+	// Waiting reports whether there is no room now.
 	Waiting bool
 	// Limit is the maximum of Buffered, without the headroom.
 	Limit int64
@@ -176,7 +174,7 @@ func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.account.Stats()
-	s.Waits, s.Waiting, s.Limit = q.waits, !q.waiting.IsZero(), q.room
+	s.Waiting, s.Limit = !q.waiting.IsZero(), q.room
 	return s
 }
 
@@ -225,7 +223,6 @@ func (q *Queue) mayTake() bool {
 func (q *Queue) wait() {
 	if q.waiting.IsZero() {
 		q.waiting = time.Now()
-		q.waits++
 		q.metrics.waits.Inc()
 	}
 }

@@ -113,7 +113,7 @@ func (g *Guard) set(change func(*Status)) {
 // examined publishes the state. The caller has examining locked.
 func (g *Guard) examined() {
 	st := g.watch.State()
-	g.set(func(now *Status) { now.State, now.At = st, time.Now() })
+	g.set(func(now *Status) { now.State = st })
 }
 
 // blind records why the target's oplog is not read. A transient error is not logged as a warning:

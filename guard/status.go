@@ -1,7 +1,5 @@
 package guard
 
-import "time"
-
 // Status has the foreign writes, as far as the process knows them.
 type Status struct {
 	// Mode is the reaction to them.
@@ -9,8 +7,6 @@ type Status struct {
 	// Watching reports whether the target's oplog is read now. Why is why it is not.
 	Watching bool
 	Why      string
-	// State has the findings; it is empty while this process has not led. At is when it was
-	// last examined, by this process's clock.
+	// State has the findings; it is empty while this process has not led.
 	State State
-	At    time.Time
 }

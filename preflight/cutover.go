@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -22,15 +21,13 @@ type CutoverConfig struct {
 	Convert []string
 	// WritesStopped is the operator's word that applications do not write to the source.
 	WritesStopped bool
-	// Now is the clock. Default time.Now.
-	Now func() time.Time
 }
 
 // Cutover makes the checks of both servers that precede a cutover, as Run does those that
 // precede a start: whether writes to the source can be blocked, whether they are, and whether
 // the users may do what a cutover does. Nothing is written.
 func Cutover(ctx context.Context, cfg CutoverConfig, observe func(Finding)) (Report, error) {
-	c := &checker{cfg: Config{Source: cfg.Source, Target: cfg.Target, Link: cfg.Link, MetaDB: cfg.MetaDB, Now: cfg.Now}, observe: observe}
+	c := &checker{cfg: Config{Source: cfg.Source, Target: cfg.Target, Link: cfg.Link, MetaDB: cfg.MetaDB}, observe: observe}
 	c.cfg.setDefaults()
 	err := c.cutover(ctx, &cfg)
 	return c.report, err

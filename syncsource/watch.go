@@ -56,8 +56,7 @@ type seen struct {
 
 func newWatch(w *Watcher) *watch {
 	return &watch{
-		w: w, seen: map[string]*seen{}, setName: w.cfg.SetName, replicaSetID: w.cfg.ReplicaSetID,
-		term: oplog.UninitializedTerm,
+		w: w, seen: map[string]*seen{}, term: oplog.UninitializedTerm,
 	}
 }
 

@@ -28,13 +28,9 @@ type Dialer interface {
 
 // WatcherConfig configures a Watcher.
 type WatcherConfig struct {
-	// Seeds are the hosts to start with. The set's own list replaces them.
+	// Seeds are the hosts to start with. The set's own list replaces them. The first one to
+	// answer says which set it is; hosts of others are refused.
 	Seeds []string
-	// SetName is the set's name. Empty means that of the first seed to answer.
-	SetName string
-	// ReplicaSetID is the set's settings.replicaSetId, if already known: a host of
-	// another set with the same name is refused.
-	ReplicaSetID bson.RawValue
 	// Direct watches only the seeds, under these names, and ignores the set's own
 	// list.
 	Direct bool

@@ -127,7 +127,7 @@ func TestWatcherHiddenSeed(t *testing.T) {
 		f := newFakeSet("a:1", "b:1")
 		f.members["h:1"] = &fakeMember{version: 1, hosts: []string{"a:1", "b:1"}, me: "h:1", setName: "rs0", extra: bson.D{{Key: "hidden", Value: true}}}
 		f.members["alias:1"] = f.members["a:1"]
-		w := watchFake(t, f, WatcherConfig{Seeds: []string{"alias:1", "h:1"}, SetName: "rs0"})
+		w := watchFake(t, f, WatcherConfig{Seeds: []string{"alias:1", "h:1"}})
 		pass(time.Second)
 		same(t, "members", describe(w.View()), []string{"a:1 PRIMARY 100:1 t1", "b:1 SECONDARY 100:1 t1", "h:1 SECONDARY 0:0 t0 hidden"})
 		// While no member answers, the seeds are asked again: the set may have moved.
@@ -170,8 +170,8 @@ func TestWatcherRefusesOthers(t *testing.T) {
 		f.members["single:1"].setName = ""
 		f.members["moved:1"].me = "b:1"
 		f.members["broken:1"].extra = bson.D{{Key: "secondaryDelaySecs", Value: "x"}}
-		id := bson.RawValue{Type: bson.TypeObjectID, Value: append([]byte{1}, make([]byte, 11)...)}
-		w := watchFake(t, f, WatcherConfig{Seeds: []string{"a:1"}, ReplicaSetID: id})
+		f.members["a:1"].extra = bson.D{{Key: "$replData", Value: bson.D{{Key: "replicaSetId", Value: bson.ObjectID{1}}}}}
+		w := watchFake(t, f, WatcherConfig{Seeds: []string{"a:1"}})
 		pass(time.Second)
 		same(t, "members", describe(w.View()), []string{
 			"a:1 PRIMARY 100:1 t1",

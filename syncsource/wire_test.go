@@ -57,7 +57,7 @@ func startWired(t *testing.T, opts mongosim.Options, rules Rules, user string) *
 		x.events = append(x.events, eventText(e))
 	}
 	x.w, err = NewWatcher(WatcherConfig{
-		Seeds: []string{x.set.Member(0).Host()}, SetName: "rs0", HeartbeatInterval: 40 * time.Millisecond,
+		Seeds: []string{x.set.Member(0).Host()}, HeartbeatInterval: 40 * time.Millisecond,
 		HeartbeatTimeout: 3 * time.Second, configInterval: time.Second, Observer: observe,
 	}, x.mdb)
 	if err != nil {

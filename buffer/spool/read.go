@@ -222,7 +222,6 @@ func (s *Spool) noteMemory(enough bool) {
 	switch {
 	case !enough && s.waiting.IsZero():
 		s.waiting = time.Now()
-		s.waits++
 	case enough:
 		s.waiting = time.Time{}
 	}

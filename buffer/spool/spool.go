@@ -171,7 +171,6 @@ type Spool struct {
 	// waiting is since when there has been no memory to read further, zero while there
 	// is.
 	waiting time.Time
-	waits   int64
 }
 
 // segment is one file.
@@ -303,7 +302,7 @@ func (s *Spool) Stats() buffer.Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.account.Stats()
-	st.Waits, st.Waiting, st.Limit = s.waits, !s.waiting.IsZero(), s.room
+	st.Waiting, st.Limit = !s.waiting.IsZero(), s.room
 	return st
 }
 

@@ -227,7 +227,7 @@ func TestMemory(t *testing.T) {
 		want(t, "what is larger than all", r.takeNumbers(), []int{1, 2})
 		want(t, "concurrently", r.takeNumbers(), nil)
 		st := s.Stats()
-		want(t, "stats", st, buffer.Stats{Buffered: big.Bytes, Oldest: st.Oldest, Waits: 1, Waiting: true, Limit: 10_000})
+		want(t, "stats", st, buffer.Stats{Buffered: big.Bytes, Oldest: st.Oldest, Waiting: true, Limit: 10_000})
 		want(t, "oldest", st.Oldest.Equal(base.Add(1)), true)
 		if !r.offer(reply(t, 0, 7)) {
 			t.Error("storing does not go on")

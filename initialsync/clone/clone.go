@@ -195,7 +195,7 @@ func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *progress.Collec
 		return r, err
 	}
 	rd := newReader(c, coll, sp, at)
-	w := &writer{Cloner: c, lane: lane, coll: coll, to: to, r: r, at: at, direct: isDirect(coll, to), capped: isCapped(coll), limit: c.cfg.FlushDocs}
+	w := &writer{Cloner: c, lane: lane, to: to, r: r, at: at, direct: isDirect(coll, to), capped: isCapped(coll), limit: c.cfg.FlushDocs}
 	if w.capped {
 		if err := rd.align(ctx, to); err != nil {
 			return r, goneAs(err)

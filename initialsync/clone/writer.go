@@ -15,7 +15,6 @@ import (
 type writer struct {
 	*Cloner
 	lane           Lane
-	coll           *progress.Collection
 	to             oplog.Namespace
 	direct, capped bool
 	// r and at are the progress of the range in the target.

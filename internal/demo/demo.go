@@ -28,10 +28,6 @@ import (
 
 const link = "demo"
 
-// noTimeSeries are the dialects without time series: 4.4 had none, and those of 8.0
-// are not emulated.
-var noTimeSeries = map[string]bool{"4.4": true, "8.0": true}
-
 // Config configures a Demo.
 type Config struct {
 	// Seed is the seed of the written data.
@@ -52,8 +48,6 @@ type Config struct {
 	// Keep leaves both sets and the link running after the comparison, until Run's context is
 	// done.
 	Keep bool
-	// Dialect is the server version of both sets; see mongosim.Options.
-	Dialect string
 
 	// tamper, if not nil, may change the target before it is compared.
 	tamper func(ctx context.Context, target *driver.Set) error
@@ -172,7 +166,7 @@ func (d *Demo) start(ctx context.Context) error {
 	begin := func(name string, set **mongosim.Set, conn **driver.Set) func() error {
 		return func() error {
 			s, err := mongosim.Start(ctx, mongosim.Options{
-				Members: 3, SetName: name, Dialect: d.cfg.Dialect, Seed: int64(d.cfg.Seed),
+				Members: 3, SetName: name, Seed: int64(d.cfg.Seed),
 			})
 			if err != nil {
 				return fmt.Errorf("demo: start the %s set: %w", name, err)
@@ -223,10 +217,7 @@ func (d *Demo) setUp() error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	d.tracker.Follow(d.pipeline.Snapshot)
-	d.traffic, err = traffic.New(traffic.Config{
-		Cluster: d.source, Seed: d.cfg.Seed, ChainBytes: 17 << 20,
-		NoTimeSeries: noTimeSeries[d.cfg.Dialect],
-	})
+	d.traffic, err = traffic.New(traffic.Config{Cluster: d.source, Seed: d.cfg.Seed, ChainBytes: 17 << 20})
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

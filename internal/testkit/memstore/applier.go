@@ -11,8 +11,6 @@ import (
 // Group has the operations that take effect with one entry: its operation,
 // those of the transaction that it completes, or nothing.
 type Group struct {
-	// OpTime is the entry's.
-	OpTime oplog.OpTime
 	// Ops are views into the entries that brought them.
 	Ops []oplog.Op
 	// Kind is zero for a single operation.
@@ -37,7 +35,7 @@ func NewGrouper(cfg txn.Config) (*Grouper, error) {
 // Add takes the next entry, which is kept in memory for as long as the group
 // is.
 func (g *Grouper) Add(e *oplog.Entry) (Group, error) {
-	group := Group{OpTime: e.OpTime}
+	var group Group
 	result, err := g.assembler.Add(e)
 	if err != nil {
 		return group, err

@@ -28,8 +28,8 @@ type player struct {
 	olderUpdates bool
 
 	mu sync.Mutex // guards the rest, rng and the playing
-	// copying tells that not everything is copied, over that all has been played.
-	copying, over bool
+	// copying tells that not everything is copied.
+	copying bool
 	// often is the chance that something is played before a command, chunk the
 	// largest part of the remaining entries played at once.
 	often, chunk float64
@@ -101,7 +101,6 @@ func (p *player) told(e event.Event) {
 		p.fail(fmt.Errorf("a transaction of %s began before what a copy reads, at %s", e.For, e.From))
 	case monitor.Consistent:
 		p.some(p.chunk)
-		p.over = true
 		p.play(p.src.Entries())
 		return
 	}

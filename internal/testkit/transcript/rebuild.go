@@ -169,7 +169,6 @@ func (b *rebuilder) rebuild(i int) error {
 		return errRebuild
 	}
 	c.Command.Command = insert.command()
-	c.rebuilt = true
 	return nil
 }
 

@@ -29,8 +29,6 @@ type command struct {
 	corpus.Command
 	// line is its number, counted from 1.
 	line int
-	// rebuilt says that the command was put together again from the log.
-	rebuilt bool
 	// time is the recorded operationTime, zero for a refusal.
 	time bson.Timestamp
 }

@@ -16,9 +16,9 @@ type Report struct {
 	// recorded server refused, Equal how many were answered as recorded.
 	Commands, Refused, Equal int
 	// Entries is how many entries of the recorded log were looked for in the member's,
-	// EqualEntries how many of them were found. Noops are those left out: a server
-	// writes them by the clock.
-	Entries, EqualEntries, Noops int
+	// EqualEntries how many of them were found. Those that a server
+	// writes by the clock are left out.
+	Entries, EqualEntries int
 	// Differences are the deviations from the recording.
 	Differences []Difference
 	// Reordered says that the columns of buckets have another order: see ruleColumns.
