@@ -53,7 +53,7 @@ func TestMetrics(t *testing.T) {
 const head = `# Metrics
 
 Everything that ` + "`GET /metrics`" + ` may have. The [runbook](runbook.md#metrics) says which to watch; [alerts.md](alerts.md) has
-alerts and a dashboard. Unknown values are missing, never 0. An agent has the metrics of each of its links with the label ` + "`link`" + ` in addition. Go's
+alerts and a dashboard. Unknown values are missing, not 0, unless the line says so. An agent has the metrics of each of its links with the label ` + "`link`" + ` in addition. Go's
 runtime and the process have client_golang's usual ones, ` + "`go_…` and `process_…`" + `. (` + "`go test ./test/metrics -rewrite`" + ` generates this page.)
 
 | metric | type | labels | meaning |
