@@ -96,7 +96,7 @@ func (u *Unmade) Check(ctx context.Context) error { return u.store.Intended(ctx,
 
 // Within runs work in a transaction that commits, with a majority, only if the intent is the one until then. It may run work again.
 func (u *Unmade) Within(ctx context.Context, work func(txn mongo.Caller) error) error {
-	return u.session.InTxn(ctx, true, func(txn *mongo.Txn) error {
+	return u.session.InTxn(ctx, func(txn *mongo.Txn) error {
 		touch := metadata.Update(u.store.cfg.DB, metadata.Begins, metadata.Statement{Filter: u.store.intentID(u.intent), Change: func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, fieldTouched, 1) })
 		}})

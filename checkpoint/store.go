@@ -295,7 +295,7 @@ func (s *Store) createLink(ctx context.Context, first State, instead func(*mongo
 	session := mongo.NewClockSession(s.once, s.cfg.DB, s.cfg.Link, "create")
 	return s.createWithin(ctx, first, func(link *linkDoc) error {
 		return s.patience().Do(ctx, func() error {
-			return session.InTxn(ctx, true, func(txn *mongo.Txn) error {
+			return session.InTxn(ctx, func(txn *mongo.Txn) error {
 				least, err := instead(txn)
 				if err != nil {
 					return err

@@ -131,5 +131,5 @@ func (over) Check(context.Context) error { return nil }
 
 // Within implements ddl.Fence.
 func (o over) Within(ctx context.Context, work func(txn mongo.Caller) error) error {
-	return o.session.InTxn(ctx, true, func(txn *mongo.Txn) error { return work(txn) })
+	return o.session.InTxn(ctx, func(txn *mongo.Txn) error { return work(txn) })
 }

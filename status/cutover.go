@@ -96,7 +96,7 @@ func readCutovers(ctx context.Context, store *record.Store, link string) (map[st
 			Committed: r.Has(record.Commit), BlocksSource: r.Blocks() && r.Options.Freeze == record.Block, save: r.Save.Hex(),
 		}
 		if r.Failed != nil {
-			c.Failed, c.OnlyCancel = r.Failed.Error+r.Failed.Before("; "), r.Failed.OnlyCancel
+			c.Failed, c.OnlyCancel = r.Failed.Errors(), r.Failed.OnlyCancel
 		}
 		all[r.Link] = c
 	}

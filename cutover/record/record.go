@@ -64,15 +64,15 @@ type Failure struct {
 
 // String names the step, the time and the operator, then the error.
 func (f *Failure) String() string {
-	return fmt.Sprintf("at step %s, %s, by %s: %s", f.Step, when(f.At), f.By, f.Error) + f.Before("; ")
+	return fmt.Sprintf("at step %s, %s, by %s: %s", f.Step, when(f.At), f.By, f.Errors())
 }
 
-// Before returns the lasting error after a separator if it came before this one, empty otherwise.
-func (f *Failure) Before(separator string) string {
+// Errors returns the error, and after it the lasting one if that came before it.
+func (f *Failure) Errors() string {
 	if f.Lasting == "" || f.Lasting == f.Error {
-		return ""
+		return f.Error
 	}
-	return separator + "before, and to be met again: " + f.Lasting
+	return f.Error + "; before, and to be met again: " + f.Lasting
 }
 
 // Method is how writes to the source are stopped.

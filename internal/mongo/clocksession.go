@@ -20,13 +20,13 @@ func NewClockSession(caller Caller, parts ...string) *ClockSession {
 	return &ClockSession{caller, NewSession(caller, SessionID(parts...), time.Now().UnixMicro())}
 }
 
-// InTxn is that of a Session. If another process has used a larger number, because its clock was ahead or this one has
-// gone back, it continues in a session of its own.
-func (c *ClockSession) InTxn(ctx context.Context, majority bool, work func(txn *Txn) error) error {
-	err := c.session.InTxn(ctx, majority, work)
+// InTxn is that of a Session, with write concern majority. If another process has used a larger number, because
+// its clock was ahead or this one has gone back, it continues in a session of its own.
+func (c *ClockSession) InTxn(ctx context.Context, work func(txn *Txn) error) error {
+	err := c.session.InTxn(ctx, true, work)
 	if !servererr.IsOldNumber(err) {
 		return err
 	}
 	c.session = NewSession(c.caller, NewSessionID(), 1)
-	return c.session.InTxn(ctx, majority, work)
+	return c.session.InTxn(ctx, true, work)
 }
