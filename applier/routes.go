@@ -20,7 +20,7 @@ import (
 const Routing = 1
 
 // KnowsRouting reports whether an applier can continue a link with this version of the rules.
-// Version 1 with recorded few lanes is version 2: see few.go.
+// Version 1 with recorded few lanes is version 2: see fewlanes.go.
 func KnowsRouting(version int) bool { return version == Routing || version == checkpoint.RoutingFew }
 
 // routes caches the targets and lanes of namespaces, until a command changes the catalog.
