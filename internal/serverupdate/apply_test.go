@@ -244,10 +244,18 @@ func TestNoDollars(t *testing.T) {
 		{"modifiers that write a reference", `{"$set": {"x": {"$ref": "c", "$id": 1}}}`, false},
 		{"modifiers that remove it", `{"$unset": {"q": 1}}`, false},
 		{"reference", `{"r": {"$ref": "c", "$id": 1, "$db": "d"}}`, false},
+		{"reference after another field", `{"r": {"x": 1, "$ref": "c", "$id": 1}}`, false},
+		{"reference to nothing", `{"r": {"$ref": "#/definitions/r"}}`, true},
+		{"modifiers that write half of a reference", `{"$set": {"r": {"$id": 1}}}`, true},
+		{"modifiers that write the other half", `{"$set": {"q.$ref": "c"}}`, true},
 		{"the same", `{"_id": 1, "q": {"$gt": 5}}`, false},
 	} {
 		_, err := Options{NoDollars: true}.Apply(parseDoc(t, doc), parse(t, tt.u))
-		if fault, _ := errors.AsType[*Error](err); (fault != nil && int(fault.Code) == codeDollarPrefixedFieldName) != tt.refused || err != nil && !tt.refused {
+		code := codeDollarPrefixedFieldName
+		if strings.Contains(tt.u, "$ref") || strings.Contains(tt.u, "$id") {
+			code = codeInvalidDBRef
+		}
+		if fault, _ := errors.AsType[*Error](err); (fault != nil && int(fault.Code) == code) != tt.refused || err != nil && !tt.refused {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		if _, err := (Options{}).Apply(parseDoc(t, doc), parse(t, tt.u)); err != nil {

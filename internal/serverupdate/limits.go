@@ -99,7 +99,7 @@ func checkDocument(doc bson.Raw, dollars bool) error {
 			if list == nil {
 				list = elems(doc)
 			}
-			if err := checkDBRef(list, at); err != nil {
+			if err := checkDBRef(list, at, it.Name(), notReplaced); err != nil {
 				return err
 			}
 		}
@@ -141,8 +141,10 @@ func checkNoDollars(doc []byte, path string) error {
 	list := elems(doc)
 	for i, e := range list {
 		name := path + e.Name()
-		if strings.HasPrefix(e.Name(), "$") && !inReference(list, i) {
-			return refuse(codeDollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not valid for storage.", e.Name(), name)
+		if strings.HasPrefix(e.Name(), "$") {
+			if err := checkDBRef(list, i, name, notStored); err != nil {
+				return err
+			}
 		}
 		if e.Type == bson.TypeEmbeddedDocument || e.Type == bson.TypeArray {
 			if err := checkNoDollars(e.Value, name+"."); err != nil {
@@ -155,8 +157,8 @@ func checkNoDollars(doc []byte, path string) error {
 
 // checkNoDollarAt refuses the name at a place of list if it starts with a dollar, but in a reference.
 func checkNoDollarAt(list []rawbson.Elem, at int) error {
-	if name := list[at].Name(); strings.HasPrefix(name, "$") && !inReference(list, at) {
-		return refuse(codeDollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not valid for storage.", name, name)
+	if name := list[at].Name(); strings.HasPrefix(name, "$") {
+		return checkDBRef(list, at, name, notStored)
 	}
 	return nil
 }
@@ -168,9 +170,15 @@ func inReference(list []rawbson.Elem, at int) bool {
 	return at < 2 || at == 2 && list[2].Is("$db") && list[2].Type == bson.TypeString
 }
 
-// checkDBRef accepts a name with a dollar at the top level only as part of a
+// What a server says of a name with a dollar that is of no reference: one before 5.0 anywhere, and a later one at the top level.
+const (
+	notStored   = "is not valid for storage."
+	notReplaced = "is not allowed in the context of an update's replacement document. Consider using an aggregation pipeline with $replaceWith."
+)
+
+// checkDBRef accepts a name with a dollar, which is at that path, only as part of a
 // reference: $ref, a string, then $id, then maybe $db, a string.
-func checkDBRef(list []rawbson.Elem, at int) error {
+func checkDBRef(list []rawbson.Elem, at int, path, refusal string) error {
 	i := at
 	if list[i].Is("$db") {
 		if list[i].Type != bson.TypeString {
@@ -189,9 +197,7 @@ func checkDBRef(list []rawbson.Elem, at int) error {
 	}
 	switch {
 	case !list[i].Is("$ref"):
-		name := list[at].Name()
-		return refuse(codeDollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not allowed in the context of an update's "+
-			"replacement document. Consider using an aggregation pipeline with $replaceWith.", name, name)
+		return refuse(codeDollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' %s", list[at].Name(), path, refusal)
 	case list[i].Type != bson.TypeString:
 		return refuse(codeInvalidDBRef, "The DBRef $ref field must be a String, not a %s", bsontext.TypeName(list[i].Type))
 	case i+1 == len(list) || !list[i+1].Is("$id"):

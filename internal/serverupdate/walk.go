@@ -422,7 +422,8 @@ func (w *walk) checkStored(n *node, level int) error {
 		}
 	}
 	if level == 1 && strings.HasPrefix(n.name, "$") {
-		if err := checkDBRef(n.parent.siblings(n)); err != nil {
+		list, at := n.parent.siblings(n)
+		if err := checkDBRef(list, at, n.name, notReplaced); err != nil {
 			return err
 		}
 	}
