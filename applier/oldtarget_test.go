@@ -128,6 +128,7 @@ func TestDollarUpdatesOnAnOldTarget(t *testing.T) {
 	query := bson.E{Key: "q", Value: bson.D{{Key: "$gt", Value: 5}}}
 	first := bson.D{{Key: "_id", Value: 1}, query, {Key: "l", Value: bson.A{1, 2, 3}}, {Key: "n", Value: 1}}
 	written := bson.D{{Key: "_id", Value: 1}, {Key: "q", Value: bson.D{{Key: "$lt", Value: 6}}}, {Key: "l", Value: bson.A{1, 2, 3}}, {Key: "n", Value: 1}}
+	schema := bson.D{{Key: "$ref", Value: "#/definitions/q"}} // the server takes it for a reference to a document, and an invalid one
 	for _, tt := range []struct {
 		name  string
 		entry bson.D
@@ -142,6 +143,10 @@ func TestDollarUpdatesOnAnOldTarget(t *testing.T) {
 		}},
 		{"delta of an odd name", deltaOp("db.c", 1, bson.D{{Key: "i", Value: bson.D{{Key: "a.b", Value: 1}}}}), append(slices.Clone(first), bson.E{Key: "a.b", Value: 1})},
 		{"replacement", replaceOp("db.c", written), written},
+		{"delta that writes a schema", deltaOp("db.c", 1, bson.D{{Key: "u", Value: bson.D{{Key: "q", Value: schema}}}}), bson.D{
+			{Key: "_id", Value: 1}, {Key: "q", Value: schema}, {Key: "l", Value: bson.A{1, 2, 3}}, {Key: "n", Value: 1},
+		}},
+		{"replacement by a schema", replaceOp("db.c", bson.D{{Key: "_id", Value: 1}, {Key: "q", Value: schema}}), bson.D{{Key: "_id", Value: 1}, {Key: "q", Value: schema}}},
 		{"insert in an applyOps", groupOp(insertOp("db.c", written)), written},
 	} {
 		for _, copied := range []bool{false, true} {

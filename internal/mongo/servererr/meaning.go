@@ -53,8 +53,8 @@ func IsTooLarge(err error) bool {
 }
 
 // IsDollarName reports whether an update would have made a document with a name that starts with a dollar, where the server
-// accepts that in inserts only, if at all.
-func IsDollarName(err error) bool { return refusedWith(err, DollarPrefixedFieldName) }
+// accepts that in inserts only, if at all. It takes $ref, $id and $db for those of a reference to a document.
+func IsDollarName(err error) bool { return refusedWith(err, DollarPrefixedFieldName, InvalidDBRef) }
 
 // IsTooLargeForCache reports whether the server's storage cache is too small for a transaction.
 func IsTooLargeForCache(err error) bool { return refusedWith(err, TransactionTooLargeForCache) }
