@@ -49,3 +49,21 @@ func TestRefusedKey(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedByVersion: what a target of another version cannot index, or not with as many keys, leaves the index out. What no version
+// indexes is not a document of the source's.
+func TestRefusedByVersion(t *testing.T) {
+	t.Parallel()
+	for message, eased := range map[string]bool{
+		"Insert of geo object exceeded maximum number of generated keys":      true,
+		"Field 'a' of text index contains an array in document: { a: [ 1 ] }": false,
+	} {
+		w := &writer{Applier: &Applier{}}
+		w.cfg.Commands = &oneIndex{}
+		op := &plan.Op{Mode: plan.ModeExact, At: checkpoint.Position{OpTime: optimeOf(1)}}
+		err := w.refused(t.Context(), op, servererr.New(servererr.CannotBuildIndexKeys, "%s", message))
+		if again, err := w.ease(t.Context(), err); again != eased || (err == nil) != eased {
+			t.Errorf("%s: tried again %v, %v", message, again, err)
+		}
+	}
+}

@@ -28,6 +28,10 @@ func TestMayRefuse(t *testing.T) {
 		16755:                               "[3 4]",
 		16756:                               "[3 4]",
 		183934:                              "[3 4]",
+		183493:                              "[3 4]",
+		167551:                              "[3 4]",
+		167561:                              "[3 4]",
+		servererr.CannotBuildIndexKeys:      "[3 4]",
 		13026:                               "[2]",
 		13027:                               "[2]",
 		13068:                               "[2]",
@@ -40,7 +44,7 @@ func TestMayRefuse(t *testing.T) {
 	} {
 		var got []int
 		for i, key := range keys {
-			if ddl.MayRefuse(servererr.KeyFaultOf(servererr.New(code, "no")), bsongen.FromJSON(t, `{"key": `+key+`}`)) {
+			if ddl.MayRefuse(servererr.KeyFaultOf(servererr.New(code, "Insert of geo object exceeded maximum number of generated keys")), bsongen.FromJSON(t, `{"key": `+key+`}`)) {
 				got = append(got, i)
 			}
 		}

@@ -337,18 +337,26 @@ func (f KeyFault) DependsOnVersion() bool { return f == SphereKey || f == FlatKe
 var keyFaults = map[Code]KeyFault{
 	CannotIndexParallelArrays: ParallelKey,
 	16746:                     NumberedKey,
-	16755:                     SphereKey, 16756: SphereKey, 183934: SphereKey,
+	16755:                     SphereKey, 16756: SphereKey, 183934: SphereKey, 183493: SphereKey, 167551: SphereKey, 167561: SphereKey,
 	16804: FlatKey, 13026: FlatKey, 13027: FlatKey, 13068: FlatKey,
 	17261: TextKey, 17262: TextKey,
 	16766: HashedKey,
 }
 
+// tooManyKeys is in the message about a document of which a 2dsphere index has more keys than a server since 5.3 allows
+// (indexMaxNumGeneratedKeysPerDocument). Text indexes have the same code for arrays, which no version takes.
+const tooManyKeys = "maximum number of generated keys"
+
 // KeyFaultOf returns the type of index that rejected a document with err.
 func KeyFaultOf(err error) KeyFault {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return keyFaults[e.Code]
+	e, ok := errors.AsType[*Error](err)
+	switch {
+	case !ok:
+		return AnyKey
+	case e.Code == CannotBuildIndexKeys && strings.Contains(e.Message, tooManyKeys):
+		return SphereKey
 	}
-	return AnyKey
+	return keyFaults[e.Code]
 }
 
 // Brief returns a short form of an error without its message, which may have optimes, so
