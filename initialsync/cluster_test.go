@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/initialsync/inventory"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/event"
@@ -107,8 +108,10 @@ func (c commands) Apply(ctx context.Context, op *oplog.Op) error {
 // link is a link between two sets that begins with a copy.
 type link struct {
 	source, target *server
-	// caller is the caller that the copy uses for the target.
+	// caller is the caller that the copy uses for the target, member that for the source, and log the source's oplog.
 	caller mongo.Caller
+	member mongo.Caller
+	log    inventory.InsertLog
 	names  *scope.Scope
 	store  *checkpoint.Store
 	copy   checkpoint.Copy
@@ -119,7 +122,7 @@ const writers = 4
 
 func newLink(t testing.TB, source, target *server, names scope.Config) *link {
 	t.Helper()
-	l := &link{source: source, target: target, caller: target}
+	l := &link{source: source, target: target, caller: target, member: source, log: quiet{}}
 	var err error
 	if l.names, err = scope.New(names); err != nil {
 		t.Fatal(err)
@@ -175,7 +178,7 @@ func (l *link) run(ctx context.Context, t testing.TB) (*initialsync.Copier, *che
 		t.Fatal(err)
 	}
 	cfg := l.cfg
-	cfg.Source, cfg.Target, cfg.Checkpoint, cfg.Scope, cfg.Log, cfg.Link = l.source, l.caller, link, l.names, quiet{}, "link"
+	cfg.Source, cfg.Target, cfg.Checkpoint, cfg.Scope, cfg.Log, cfg.Link = l.member, l.caller, link, l.names, l.log, "link"
 	cfg.NewCommands = func(context.Context) (initialsync.Commands, error) {
 		exec, err := ddl.New(ddl.Config{Target: l.caller, Fence: link, Catalog: cat, Scope: l.names, Link: "link"})
 		return commands{exec}, err

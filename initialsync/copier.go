@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/inventory"
@@ -77,16 +79,15 @@ func New(cfg Config) (*Copier, error) {
 		lanes[i] = link.Lane(i)
 	}
 	c := newCopier(cfg, link, lanes)
-	c.take = func(ctx context.Context) (*inventory.Inventory, error) {
-		return inventory.Take(ctx, inventory.Config{
-			Source: cfg.Source, Scope: cfg.Scope, Log: cfg.Log, Begin: c.copy.Begin,
-		})
-	}
 	was := func() origin.Identity { return identityOf(&c.copy, cfg.Checkpoint.State().Source.ReplicaSetID) }
 	c.unchanged = func(ctx context.Context) error { return origin.Check(ctx, cfg.Source, was()) }
 	c.settled = func(ctx context.Context) error { return origin.Settled(ctx, cfg.Source, was()) }
+	log := settledLog{cfg.Log, c.settled}
+	c.take = func(ctx context.Context) (*inventory.Inventory, error) {
+		return inventory.Take(ctx, inventory.Config{Source: cfg.Source, Scope: cfg.Scope, Log: log, Begin: c.copy.Begin})
+	}
 	c.inserted = func(ctx context.Context, colls []oplog.UUID) (map[oplog.UUID]inventory.IDs, error) {
-		return inventory.Inserted(ctx, cfg.Source, cfg.Log, c.copy.Begin, colls)
+		return inventory.Inserted(ctx, cfg.Source, log, c.copy.Begin, colls)
 	}
 	var err error
 	c.cloner, err = clone.New(clone.Config{
@@ -95,6 +96,21 @@ func New(cfg Config) (*Copier, error) {
 		Unchanged: c.unchanged, NoHoles: cfg.NoHoles, Pacer: cfg.Pacer, Enter: cfg.Enter, Observer: cfg.Observer, Moved: c.board.moved,
 	})
 	return c, err
+}
+
+// settledLog is the log, which awaits an entry of the member only once the member knows it as majority-committed, for
+// which there is a limit of time. Others are not read: those of a member that is cut off from its set may never come.
+type settledLog struct {
+	inventory.InsertLog
+	settled func(ctx context.Context) error
+}
+
+// WaitFor implements inventory.Log.
+func (l settledLog) WaitFor(ctx context.Context, ts bson.Timestamp) error {
+	if err := l.settled(ctx); err != nil {
+		return err
+	}
+	return l.InsertLog.WaitFor(ctx, ts)
 }
 
 // newCopier creates a Copier without cloner and take.
