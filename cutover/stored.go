@@ -63,12 +63,7 @@ func (m *Metadata) snapshot() *status.Snapshot {
 	for _, kept := range m.State.KeptBack {
 		s.KeptBack = append(s.KeptBack, status.KeptBack{Namespace: string(kept.NS)})
 	}
-	for i := range m.Lacking.Views {
-		s.LackingViews = append(s.LackingViews, status.LackingView{Namespace: m.Lacking.Views[i].Name(), Why: m.Lacking.Views[i].Why})
-	}
-	for i := range m.Lacking.Indexes {
-		s.LackingIndexes = append(s.LackingIndexes, status.LackingIndex{Namespace: string(m.Lacking.Indexes[i].NS), Name: m.Lacking.Indexes[i].Index})
-	}
+	s.SetLacking(&m.Lacking)
 	if len(m.Cuts) > 0 {
 		cut := &m.Cuts[0]
 		s.Cut = &status.Cut{

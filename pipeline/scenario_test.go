@@ -263,7 +263,7 @@ func (w *world) await(args []string) error {
 	case "caught-up":
 		return w.caughtUp(l)
 	case "lacking":
-		// The views and indexes that the target lacks, as the status reports them.
+		// What the target lacks, as the status reports them.
 		want := strings.Join(args[1:], " ")
 		l := w.links["a"]
 		return w.untilOf(l, "the target to lack "+want, func() bool { return lackingNames(l.p.Snapshot().Lacking) == want })
@@ -322,6 +322,9 @@ func lackingNames(l ddl.Lacking) string {
 	}
 	for _, h := range l.Indexes {
 		names = append(names, string(h.NS)+"/"+h.Index)
+	}
+	for _, o := range l.Options {
+		names = append(names, string(o.NS)+":"+o.Name)
 	}
 	return strings.Join(names, " ")
 }

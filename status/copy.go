@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
@@ -150,17 +151,23 @@ func (t *Tracker) addCopy(s *Snapshot, p *monitor.Snapshot, now time.Time) {
 		out := &p.LeftOut[i]
 		s.LeftOut = append(s.LeftOut, LeftOut{Namespace: string(out.NS), Since: opTime(out.Since, out.Wall), Failed: out.Failed})
 	}
-	for i := range p.Lacking.Views {
-		v := &p.Lacking.Views[i]
-		s.LackingViews = append(s.LackingViews, LackingView{Namespace: v.Name(), Why: v.Why})
-	}
-	for i := range p.Lacking.Indexes {
-		h := &p.Lacking.Indexes[i]
-		s.LackingIndexes = append(s.LackingIndexes, LackingIndex{Namespace: string(h.NS), Name: h.Index})
-	}
+	s.SetLacking(&p.Lacking)
 	s.Consistent = s.Consistent && len(s.LeftOut) == 0
 	if s.Consistent {
 		s.ConsistentAt = opTime(until, 0)
+	}
+}
+
+// SetLacking sets what the target lacks of the source.
+func (s *Snapshot) SetLacking(l *ddl.Lacking) {
+	for i := range l.Views {
+		s.LackingViews = append(s.LackingViews, LackingView{Namespace: l.Views[i].Name(), Why: l.Views[i].Why})
+	}
+	for i := range l.Indexes {
+		s.LackingIndexes = append(s.LackingIndexes, LackingIndex{Namespace: string(l.Indexes[i].NS), Name: l.Indexes[i].Index})
+	}
+	for _, o := range l.Options {
+		s.LackingOptions = append(s.LackingOptions, LackingOption{Namespace: string(o.NS), Name: o.Name})
 	}
 }
 

@@ -60,6 +60,7 @@ func copying(s *monitor.Snapshot) {
 		Lacking: ddl.Lacking{
 			Views:   []ddl.LeftView{{NS: "shop2.v", Source: "shop.v", Why: "it has no viewOn"}, {NS: "shop.system.views", Source: "shop.system.views", ID: "7"}},
 			Indexes: ddl.Specs{{NS: "shop2.items", Index: "a_1", Absent: true}},
+			Options: []ddl.LeftOption{{NS: "shop2.items", Name: "validator"}},
 		},
 		Window: monitor.Window{Oldest: bson.Timestamp{T: 400, I: 1}, Position: bson.Timestamp{T: 1000, I: 1}, At: now.Add(-10 * time.Second), Left: 200 * time.Second},
 	}
@@ -81,8 +82,9 @@ func TestCopyGolden(t *testing.T) {
 			OplogRolloverSeconds   *float64
 			LackingViews           []LackingView
 			LackingIndexes         []LackingIndex
+			LackingOptions         []LackingOption
 			Copy                   *Copy
-		}{s.Consistent, s.OplogWindowLeftSeconds, s.OplogRolloverSeconds, s.LackingViews, s.LackingIndexes, s.Copy}, "", "  ")
+		}{s.Consistent, s.OplogWindowLeftSeconds, s.OplogRolloverSeconds, s.LackingViews, s.LackingIndexes, s.LackingOptions, s.Copy}, "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -70,7 +70,7 @@ func newCollector(t *Tracker) *collector {
 		indexes:       desc("copy_indexes", "Indexes built (done), and in total (total). Only while documents are copied.", "kind"),
 		failedIndexes: desc("copy_failed_indexes", "Indexes that could not be built."),
 		leftOut:       desc("left_out_collections", "Collections left out, of which the target is not consistent: being copied again (copying), or not possible to copy again (failed).", "kind"),
-		lacking:       desc("lacking", "Views and indexes of the source that the target lacks: they could not be created there, or are invalid at the source.", "kind"),
+		lacking:       desc("lacking", "Views, indexes and options of collections of the source that the target lacks: it refuses them, or they are invalid at the source.", "kind"),
 		optime:        desc("optime_seconds", "Timestamps in seconds since the epoch: of the newest entry that the source has committed (source) and of the newest one that was fetched (fetched), and up to which everything that is mirrored is applied and durable, missing while the target is not consistent; log is how far the log was applied, without collections that are left out.", "kind"),
 		ops:           desc("ops_applied_total", "Operations applied since the start."),
 		keptBack:      desc("kept_back_collections", "Collections of which operations wait for an index build of the target, while all others continue."),
@@ -215,6 +215,7 @@ func (c *collector) collectCollections(s *Snapshot, gauge func(*prometheus.Desc,
 	gauge(c.leftOut, float64(len(failed)), "failed")
 	gauge(c.lacking, float64(len(s.LackingViews)), "views")
 	gauge(c.lacking, float64(len(s.LackingIndexes)), indexes)
+	gauge(c.lacking, float64(len(s.LackingOptions)), "options")
 	gauge(c.keptBack, float64(len(s.KeptBack)))
 	if d := s.Deferred; d != nil {
 		gauge(c.deferred, float64(d.Indexes), indexes)

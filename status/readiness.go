@@ -203,12 +203,15 @@ func keptBackReady(s *Snapshot, _ *ReadinessLimits) Precondition {
 }
 
 func lackingReady(s *Snapshot, _ *ReadinessLimits) Precondition {
-	names := make([]string, 0, len(s.LackingViews)+len(s.LackingIndexes))
+	names := make([]string, 0, len(s.LackingViews)+len(s.LackingIndexes)+len(s.LackingOptions))
 	for i := range s.LackingViews {
 		names = append(names, "the view "+s.LackingViews[i].Namespace)
 	}
 	for i := range s.LackingIndexes {
 		names = append(names, "the index "+s.LackingIndexes[i].Name+" of "+s.LackingIndexes[i].Namespace)
+	}
+	for i := range s.LackingOptions {
+		names = append(names, "the "+s.LackingOptions[i].Name+" of "+s.LackingOptions[i].Namespace)
 	}
 	if len(names) == 0 {
 		return met("none")

@@ -88,6 +88,7 @@ func TestReadiness(t *testing.T) {
 		{"kept-back", "shop.b", Unmet, func(s *Snapshot) { s.KeptBack = []KeptBack{{Namespace: "shop.b"}} }},
 		{"lacking", "the view shop.v", Unmet, func(s *Snapshot) { s.LackingViews = []LackingView{{Namespace: "shop.v"}} }},
 		{"lacking", "the index i of shop.a", Unmet, func(s *Snapshot) { s.LackingIndexes = []LackingIndex{{Namespace: "shop.a", Name: "i"}} }},
+		{"lacking", "the validator of shop.a", Unmet, func(s *Snapshot) { s.LackingOptions = []LackingOption{{Namespace: "shop.a", Name: "validator"}} }},
 		{"paused", "paused by ann@db1", Unmet, func(s *Snapshot) { s.Control.Paused = &Paused{By: "ann@db1"} }},
 		{"paused", "whether the link is paused is not known", NotKnown, func(s *Snapshot) { s.Control = nil }},
 		{"paused", "whether the link is paused cannot be read since 12:00:00 UTC", NotKnown, func(s *Snapshot) { s.Control.Throttle.UnreadSince = &s.At }},

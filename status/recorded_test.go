@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/control"
 	"github.com/oplogrep/replicator/guard"
@@ -94,7 +95,7 @@ var recordings = []recording{
 	{"the link is copied", 180, func(s *monitor.Snapshot, _ time.Duration) {
 		lag := s.Window
 		copying(s)
-		s.HeardAt, s.Spool.Full, s.Window, s.Lacking.Views, s.Lacking.Indexes = time.Now(), false, lag, nil, nil
+		s.HeardAt, s.Spool.Full, s.Window, s.Lacking = time.Now(), false, lag, ddl.Lacking{}
 	}, nil},
 }
 

@@ -47,10 +47,11 @@ type Snapshot struct {
 	// KeptBack are the target's collections that wait for an index build while the others
 	// continue. The position of the link does not advance meanwhile.
 	KeptBack []KeptBack `json:"keptBack,omitempty"`
-	// LackingViews and LackingIndexes could not be created on the target, or are
+	// LackingViews, LackingIndexes and LackingOptions could not be created on the target, or are
 	// invalid on the source too. The target is consistent without them.
-	LackingViews   []LackingView  `json:"lackingViews,omitempty"`
-	LackingIndexes []LackingIndex `json:"lackingIndexes,omitempty"`
+	LackingViews   []LackingView   `json:"lackingViews,omitempty"`
+	LackingIndexes []LackingIndex  `json:"lackingIndexes,omitempty"`
+	LackingOptions []LackingOption `json:"lackingOptions,omitempty"`
 	// Deferred counts the options that the target gets at cutover only, nil if that is not known.
 	Deferred *Deferred `json:"deferred"`
 	// Attempts counts the attempts since the start, Term is the term of the
@@ -274,6 +275,13 @@ type LackingView struct {
 
 // LackingIndex is an index of the source that the target does not have.
 type LackingIndex struct {
+	// Namespace is the target's.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// LackingOption is an option of a source's collection, such as its validator, that the target's does not have.
+type LackingOption struct {
 	// Namespace is the target's.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

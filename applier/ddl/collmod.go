@@ -27,7 +27,8 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 	if err != nil || coll == nil {
 		return ns, err
 	}
-	m := modification{step: s, coll: coll, deferred: deferred}
+	own, hasOwn := deferred.find("")
+	m := modification{step: s, coll: coll, deferred: deferred, options: split(own.Spec)}
 	for _, f := range split(entry.Changes) {
 		if err := m.take(ctx, f); err != nil {
 			return ns, err
@@ -41,6 +42,11 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 		}
 		if err != nil {
 			return ns, m.refused(err)
+		}
+	}
+	if m.changed {
+		if err := s.keep(ctx, m.optionsSpec(), hasOwn); err != nil {
+			return ns, err
 		}
 	}
 	for i := range m.keepers {
@@ -61,9 +67,11 @@ type modification struct {
 	*step
 	coll     *catalog.Collection
 	deferred Specs
-	// send goes to the target, keepers is deferred from now on.
-	send    fields
-	keepers []DeferredSpec
+	// send goes to the target; options, of the collection, and keepers, of indexes, are deferred from now on.
+	send, options fields
+	keepers       []DeferredSpec
+	// changed is set if options are others than before.
+	changed bool
 	// index is the name of the index that changes.
 	index string
 	// converts is set if send makes an index unique, or prepares it for that.
@@ -86,16 +94,13 @@ func (m *modification) change(ctx context.Context) error {
 	}
 	name := coll.NS
 	d := change{db: name.DB(), name: "collMod", first: name.Collection(), rest: m.send, coll: coll}
+	if given := m.send.only(clientsOptions...).names(); len(m.options.only(given...)) > 0 {
+		m.options, m.changed = m.options.without(given...), true
+	}
 	_, err := m.step.send(ctx, d)
-	if names := optionalOf(m.send, err); len(names) > 0 { // of those, collMod has the ones about change streams
-		refused := err
-		m.send, err = m.send.without(names...), nil
-		if d.rest = m.send; len(m.send) > 0 {
-			_, err = m.step.send(ctx, d)
-		}
-		for i := 0; i < len(names) && err == nil; i++ {
-			m.logRemoved(name, names[i], refused)
-		}
+	ofIndex := m.converts && refusesConversion(err)
+	if names := omittable(m.send, err); len(names) > 0 && !ofIndex { // of the optional ones, collMod has those about change streams
+		err = m.changeWithout(ctx, d, names, err)
 	}
 	if _, coarser := m.send.get("timeseries"); !coarser || m.mode != Copied || !says(err, servererr.IsOptionRefused) {
 		return err
@@ -146,14 +151,12 @@ func ofServer(name string) bool {
 // takeExpire changes the age at which the documents of a clustered or time-series
 // collection expire; "off" ends that.
 func (m *modification) takeExpire(v bson.RawValue) {
-	h, _ := m.deferred.find("")
-	spec := split(h.Spec)
+	m.changed = true
 	if text, isText := v.StringValueOK(); isText && text == "off" {
-		spec = spec.without(optionExpire)
+		m.options = m.options.without(optionExpire)
 	} else {
-		spec = spec.set(optionExpire, v)
+		m.options = m.options.set(optionExpire, v)
 	}
-	m.keepers = append(m.keepers, DeferredSpec{NS: m.coll.NS, UUID: m.coll.UUID, Fields: spec.names(), Spec: spec.document()})
 }
 
 // takeIndex changes an index.

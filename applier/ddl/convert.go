@@ -25,6 +25,8 @@ import (
 //	unique      collMod prepareUnique, then unique: the index stays; before 6.0 it is
 //	            dropped and built again          dropped and built again
 //	absent      built                            dropped
+//	validator, validationAction (refused)
+//	            set, if the target accepts it    removed
 //	expireAfterSeconds: Expire only, once there is no way back: what the target's own
 //	            TTL monitor deletes, the source does not have deleted
 type Converter struct {
@@ -113,14 +115,14 @@ func NewConverter(ctx context.Context, target mongo.Caller, fence Fence, metaDB,
 	return &Converter{step: e.step(&oplog.Op{Kind: oplog.KindCommand}, Maybe)}, nil
 }
 
-// Convert makes indexes unique, and builds those that the target lacks; they expire nothing. It calls
+// Convert makes indexes unique, builds those that the target lacks, and sets the options that it lacks; nothing expires. It calls
 // done after each change. Indexes that documents violate do not keep it from the others: the error is
 // RefusedErrors then.
 func (c *Converter) Convert(ctx context.Context, done func(Converted)) error {
 	var refused RefusedErrors
 	err := c.each(ctx, converting, done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
 		if h.Index == "" {
-			return "", nil
+			return c.validate(ctx, coll, h)
 		}
 		what, err := c.convert(ctx, coll, h)
 		if e, is := errors.AsType[*RefusedError](err); is && e.Back == nil {
@@ -175,7 +177,7 @@ func (c *Converter) Expire(ctx context.Context, kept RefusedErrors, done func(Co
 func (c *Converter) Revert(ctx context.Context, done func(Converted)) error {
 	return c.each(ctx, "put back", done, func(ctx context.Context, coll *catalog.Collection, h *DeferredSpec) (string, error) {
 		if h.Index == "" {
-			return "", nil
+			return c.invalidate(ctx, coll, h)
 		}
 		what, err := c.revert(ctx, coll, h)
 		if err == nil {

@@ -99,7 +99,7 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 	if !there && s.mode == Copied {
 		s.made[coll.UUID] = true
 	}
-	deferred := deferredOptions(options)
+	deferred := append(deferredOptions(options), leftOut(options, coll)...)
 	return name, s.keep(ctx, &DeferredSpec{NS: ns, UUID: coll.UUID, Fields: deferred.names(), Spec: deferred.document()}, there)
 }
 
@@ -140,18 +140,16 @@ func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields
 	refused := s.createWith(ctx, ns, options, plain)
 	err := refused
 	var removed []string
-	for _, names := range omissions(optionalOf(options, refused)) {
+	for _, names := range omissions(omittable(options, refused)) {
 		removed = names
-		if err = s.createWith(ctx, ns, options.without(names...), plain); !says(err, servererr.IsFeatureOff) {
+		if err = s.createWith(ctx, ns, options.without(names...), plain); !refusesOption(err) {
 			break
 		}
 	}
 	if err != nil {
 		return err
 	}
-	for _, name := range removed {
-		s.logRemoved(ns, name, refused)
-	}
+	s.logOmitted(ns, removed, refused)
 	if bare {
 		s.logRemoved(ns, optionIDIndex, errIDIndex)
 	}
@@ -160,14 +158,6 @@ func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields
 
 // optional are the options that a collection need not have on the target.
 var optional = []string{optionPreImages, optionImages, optionRecordIDs, optionEngine, optionIndexEngine}
-
-// optionalOf returns the options that a command may have been refused for and that the target's collection need not have.
-func optionalOf(options fields, err error) []string {
-	if !says(err, servererr.IsFeatureOff) {
-		return nil
-	}
-	return options.only(optional...).names()
-}
 
 // omissions returns the sets of options to leave out of a command, those with the fewest first: none is left out that the target accepts.
 func omissions(names []string) (sets [][]string) {

@@ -90,6 +90,10 @@
 //
 //	{_id: {link, ns, index}, uuid, deferred: [names], absent, spec: binary BSON}
 //
+// A validator or a validationAction that the target refuses is deferred, too, at any time: only writes of clients depend on it. A
+// validator in its place is removed, after it was recorded that the target lacks the new one. [ReadLacking] lists them
+// ([LeftOption]), and [Converter] tries them again.
+//
 // ns is the target's name, uuid that of the target's collection, deferred the names of the
 // deferred options, and spec the whole index specification of the source, or the
 // collection's deferred options. It is binary, because servers up to 4.4 do not store

@@ -40,20 +40,24 @@ func (v *LeftView) Name() string {
 	return string(v.Source)
 }
 
-// Lacking lists mirrored views and indexes of a link's source that the target does not
-// have at all.
+// Lacking lists mirrored views and indexes of a link's source, and options of its collections, that the
+// target does not have at all.
 type Lacking struct {
 	Views   []LeftView
 	Indexes Specs
+	Options []LeftOption
 }
 
-// ReadLacking reads the views and indexes that a target lacks.
+// ReadLacking reads which views, indexes and options a target lacks.
 func ReadLacking(ctx context.Context, target mongo.Caller, metaDB, link string) (Lacking, error) {
 	docs, err := findDeferred(ctx, target, metaDB, func(dst []byte) []byte {
 		absent := bsoncore.NewDocumentBuilder().AppendBoolean("absent", true).Build()
 		view := bsoncore.NewDocumentBuilder().AppendBoolean(fieldView, true).Build()
-		return bsoncore.AppendArrayElement(ofLink(link)(dst), "$or",
-			bsoncore.NewArrayBuilder().AppendDocument(absent).AppendDocument(view).Build())
+		either := bsoncore.NewArrayBuilder().AppendDocument(absent).AppendDocument(view)
+		for _, name := range clientsOptions {
+			either.AppendDocument(bsoncore.NewDocumentBuilder().AppendString("deferred", name).Build())
+		}
+		return bsoncore.AppendArrayElement(ofLink(link)(dst), "$or", either.Build())
 	})
 	if err != nil {
 		return Lacking{}, err
@@ -72,7 +76,10 @@ func ReadLacking(ctx context.Context, target mongo.Caller, metaDB, link string) 
 		if err != nil {
 			return Lacking{}, deferredFault(metaDB, doc, err)
 		}
-		l.Indexes = append(l.Indexes, h)
+		l.Options = append(l.Options, h.leftOptions()...)
+		if h.Absent {
+			l.Indexes = append(l.Indexes, h)
+		}
 	}
 	return l, nil
 }

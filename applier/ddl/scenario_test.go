@@ -211,6 +211,9 @@ func (b *bench) show(t *testing.T, out *strings.Builder, overlay bool) {
 	for _, h := range lacking.Indexes {
 		fmt.Fprintf(out, "lacking the index %s of %s\n", h.Index, h.NS)
 	}
+	for _, o := range lacking.Options {
+		fmt.Fprintf(out, "lacking the %s of %s\n", o.Name, o.NS)
+	}
 }
 
 func relaxed(d bson.Raw) string {

@@ -60,7 +60,7 @@ func (h Specs) BySource(names Scope) map[oplog.Namespace][]string {
 
 // Unknown returns the deferred fields that this release does not restore: a later one has deferred them.
 func (h *DeferredSpec) Unknown() []string {
-	known := []string{optionExpire, optionTemp}
+	known := append([]string{optionExpire, optionTemp}, clientsOptions...)
 	if h.Index != "" {
 		known = []string{optionExpire, "unique", "prepareUnique"}
 	}

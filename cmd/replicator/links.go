@@ -139,7 +139,7 @@ func leftOutText(s *checkpoint.State) string {
 	return text.String()
 }
 
-// lackingText names the views and indexes that the target of a link lacks.
+// lackingText names the views, indexes and options of collections that the target of a link lacks.
 func lackingText(l ddl.Lacking) string {
 	var text strings.Builder
 	for i := range l.Views {
@@ -147,6 +147,9 @@ func lackingText(l ddl.Lacking) string {
 	}
 	for i := range l.Indexes {
 		_, _ = fmt.Fprintf(&text, "; without the index %s of %s", printable.Text(l.Indexes[i].Index), printable.Text(string(l.Indexes[i].NS)))
+	}
+	for i := range l.Options {
+		_, _ = fmt.Fprintf(&text, "; without the %s of %s", l.Options[i].Name, printable.Text(string(l.Options[i].NS)))
 	}
 	return text.String()
 }

@@ -142,6 +142,12 @@ func TestLinksLeftOut(t *testing.T) {
 			{Key: "spec", Value: emptyDoc},
 		},
 		{
+			{Key: "_id", Value: bson.D{{Key: "link", Value: "test"}, {Key: "ns", Value: "shop.b"}, {Key: "index", Value: ""}}},
+			{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}},
+			{Key: "deferred", Value: bson.A{"temp", "validator"}},
+			{Key: "spec", Value: emptyDoc},
+		},
+		{
 			{Key: "_id", Value: bson.D{{Key: "link", Value: "other"}, {Key: "ns", Value: "shop.a"}, {Key: "index", Value: "x_1"}}},
 			{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}},
 			{Key: "deferred", Value: bson.A{}},
@@ -159,7 +165,7 @@ func TestLinksLeftOut(t *testing.T) {
 	}
 	code, stdout, _ := invoke(t, nil, "links", "--target="+target.URI())
 	want := regexp.MustCompile(`\ntest +src +1 +5:1 t2 +1970-01-01T00:00:05Z +consistent, except collections that are copied again: shop.a, ` +
-		`but for shop.b, which could NOT be copied again and is left out: too long; the oplog was applied up to 9:1 t2; without the view shop.v: it has no viewOn; without the index x_1 of shop.a\n$`)
+		`but for shop.b, which could NOT be copied again and is left out: too long; the oplog was applied up to 9:1 t2; without the view shop.v: it has no viewOn; without the index x_1 of shop.a; without the validator of shop.b\n$`)
 	if code != cli.ExitOK || !want.MatchString(stdout) {
 		t.Errorf("code %d, %s", code, stdout)
 	}

@@ -52,7 +52,7 @@ func figures(s *status.Snapshot) []string {
 	return lines
 }
 
-// lackingNames counts what the target lacks of the source's views and indexes, and names the first ones.
+// lackingNames counts what the target lacks of the source's views, indexes and options of collections, and names the first ones.
 func lackingNames(s *status.Snapshot) (parts []string) {
 	const shown = 3
 	add := func(n int, one, many string, name func(i int) string) {
@@ -74,6 +74,7 @@ func lackingNames(s *status.Snapshot) (parts []string) {
 	}
 	add(len(s.LackingViews), "view", "views", func(i int) string { return s.LackingViews[i].Namespace })
 	add(len(s.LackingIndexes), "index", "indexes", func(i int) string { return s.LackingIndexes[i].Name + " of " + s.LackingIndexes[i].Namespace })
+	add(len(s.LackingOptions), "option", "options", func(i int) string { return s.LackingOptions[i].Name + " of " + s.LackingOptions[i].Namespace })
 	return parts
 }
 

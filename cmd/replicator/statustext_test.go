@@ -24,6 +24,7 @@ func TestStatusFigures(t *testing.T) {
 		LackingIndexes: []status.LackingIndex{
 			{Namespace: "shop.a", Name: "x_1"}, {Namespace: "shop.b", Name: "y_1"}, {Namespace: "shop.b", Name: "z_1"}, {Namespace: "shop.c", Name: "x_1"},
 		},
+		LackingOptions: []status.LackingOption{{Namespace: "shop.a", Name: "validator"}},
 		Control: &status.Control{
 			Paused:   &status.Paused{Since: now, By: "me@vm"},
 			Throttle: status.Throttle{ApplyOpsPerSecond: &ops, Adaptive: true, Factor: 0.5}, LogLevel: &level,
@@ -42,7 +43,7 @@ func TestStatusFigures(t *testing.T) {
   rates: 10 inserts/s, 2 updates/s, 0 deletes/s, 3.0 MiB/s
   slowest: the target: the 16 writers wait for it 80 % of the time
   cut: 12.3 s old
-  lacking: 1 view (shop.v), 4 indexes (x_1 of shop.a; y_1 of shop.b; z_1 of shop.b; and 1 more: see replicator links)
+  lacking: 1 view (shop.v), 4 indexes (x_1 of shop.a; y_1 of shop.b; z_1 of shop.b; and 1 more: see replicator links), 1 option (validator of shop.a)
   set: paused since 2026-01-02 03:04:05 UTC by me@vm, applied operations at most 5000 per second, adaptive, 50 % of that now, log level debug
   namespace shop.\x1bmost: following, 9 operations/s, 2.0 KiB/s
   namespace shop.some: 1 operations/s, 2 indexes deferred until cutover

@@ -61,8 +61,8 @@ type Snapshot struct {
 	RelayBytes int64
 	KeepsUp    bool
 	RelayOff   string
-	// Lacking lists the views and indexes that the target does not have at all, as read
-	// last.
+	// Lacking lists the views, indexes and options of collections that the target does not have at all, as
+	// read last.
 	Lacking ddl.Lacking
 	// Deferred are the specs of the target that are deferred until cutover, as read last; nil
 	// if they are not known. It is not modified.

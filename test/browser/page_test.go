@@ -104,7 +104,7 @@ func TestInexact(t *testing.T) {
 	b.quiet(f.URL)
 }
 
-// TestLacking: what the target lacks of the source's views and indexes is counted, and the first ones are named, also where there are many with
+// TestLacking: what the target lacks of the source's views, indexes and options is counted, and the first ones are named, also where there are many with
 // long names; without any, nothing is shown.
 func TestLacking(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,11 @@ func TestLacking(t *testing.T) {
 	})
 	cut := strings.Repeat("wörd😀", 24)
 	is("The target lacks 1 view", cut+"…: "+cut+"…")
-	f.set(func() { f.state["lackingViews"], f.state["lackingIndexes"] = nil, []any{} })
+	f.set(func() {
+		f.state["lackingViews"], f.state["lackingOptions"] = nil, []any{object{"namespace": "shop.a", "name": "validator"}}
+	})
+	is("The target lacks 1 option", "validator of shop.a")
+	f.set(func() { f.state["lackingOptions"], f.state["lackingIndexes"] = nil, []any{} })
 	b.wait(hidden)
 	b.quiet(f.URL)
 }

@@ -203,6 +203,12 @@ func IsViewRefused(err error) bool {
 		!isFault(err) && !refusedWith(err, databaseDifferCase)
 }
 
+// IsValidatorRefused reports whether a server may not accept the validator of a command, or its validation action, because of
+// what it says, and not because of the server's catalog, of documents or a fault.
+func IsValidatorRefused(err error) bool {
+	return IsViewRefused(err) && !IsNameRefused(err) && !IsNotUnique(err) && !IsNotInTransaction(err)
+}
+
 // IsInvalidView reports whether a command failed because the database has an invalid
 // view.
 func IsInvalidView(err error) bool { return refusedWith(err, InvalidViewDefinition) }

@@ -142,7 +142,7 @@ function verifiedSub(s) {
 	return age + count(v.differences) + " differences" + where + open + (v.why ? "; " + v.why : "") + (v.waiting ? "; waits: " + v.waiting : "") + more;
 }
 
-// showLacking counts what the target lacks of the source's views and indexes, and names the first ones.
+// showLacking counts what the target lacks of the source's views, indexes and options of collections, and names the first ones.
 export function showLacking(s) {
 	const counts = [];
 	const rows = [];
@@ -155,6 +155,7 @@ export function showLacking(s) {
 	};
 	add(s.lackingViews, "view", "s", ": ", (v) => [v.namespace, v.why]);
 	add(s.lackingIndexes, "index", "es", " of ", (i) => [i.name, i.namespace]);
+	add(s.lackingOptions, "option", "s", " of ", (o) => [o.name, o.namespace]);
 	const advice = "Drop or change them on the source; or --waive lacking at the cutover, and create them by hand after it.";
 	const list = el("ul", "also", ...rows.map((r) => el("li", null, r)));
 	parts($("lacking"), ...(rows[0] ? [el("h2", null, "The target lacks " + counts.join(", ")), list, el("p", "dim", advice)] : []));
