@@ -56,7 +56,7 @@ type Commands interface {
 	// DeferIndexes drops those indexes of a collection of the target for which refuses
 	// returns true, because they may refuse the document that op makes of a copy's, or have
 	// refused one that the source has, and returns their names. EndCopy builds them again.
-	// Several lanes may call it, one at a time, and concurrently with the other methods.
+	// Several lanes may call it, one at a time for a collection, and concurrently with the other methods.
 	DeferIndexes(ctx context.Context, op *oplog.Op, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error)
 	// EndCopy builds the deferred indexes of a copy that is consistent as of at.
 	EndCopy(ctx context.Context, at oplog.OpTime) error
@@ -232,9 +232,9 @@ type Applier struct {
 	writers []*laneWriter
 	barrier *writer
 	cuts    cuts
-	// copied is shared by the lanes: states that only a copy can have.
-	copied copied
-	met    met
+	// learned is shared by the lanes: what they have learned from refusals of the target.
+	learned learned
+	met     met
 }
 
 // New checks cfg. It does no I/O and starts nothing.

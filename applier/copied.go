@@ -17,13 +17,14 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// copied is shared by all lanes: states that a copy has during initial sync and the
-// source never had. An operation of the log meets a newer document, and the result may
+// learned is shared by all lanes: what they have learned from refusals of the target. Most are of states that a copy has
+// during initial sync and the source never had: an operation of the log meets a newer document, and the result may
 // violate an index or be too large. The server's own members enforce neither until they
-// are consistent.
-type copied struct {
-	// indexes serializes the lanes while they defer indexes.
-	indexes sync.Mutex
+// are consistent. The others are of a target of another version.
+type learned struct {
+	// indexes has, for each collection of the target, a *sync.Mutex of the lanes that defer its indexes. Another build may keep one of them
+	// waiting for hours.
+	indexes sync.Map
 	// any is set once marked is not empty; only then marked is read.
 	any atomic.Bool
 	mu  sync.Mutex
@@ -34,27 +35,27 @@ type copied struct {
 	anew atomic.Bool
 }
 
-// copiedError is the refusal of an operation on a copy, or, at any time, by an index that cannot contain the document, or of a
-// name with a dollar. It is final if ease cannot help.
-type copiedError struct {
+// easableError is a refusal whose cause ease may remove: of an operation on a copy, or, at any time, by an index that cannot contain the
+// document, or of a name with a dollar. It is final if ease cannot help.
+type easableError struct {
 	op  *plan.Op
 	err error
 }
 
-func (e *copiedError) Error() string { return e.err.Error() }
+func (e *easableError) Error() string { return e.err.Error() }
 
 // Unwrap returns the *OpError.
-func (e *copiedError) Unwrap() error { return e.err }
+func (e *easableError) Unwrap() error { return e.err }
 
-// errOversized makes a flush apply its operations one by one, with a check for oversized
-// documents.
-var errOversized = errors.New("a document is set aside")
+// errOneByOne makes a flush apply its operations one by one: a document of one of them may be set aside, or has to be deleted and
+// inserted.
+var errOneByOne = errors.New("the operations are applied one by one")
 
 // ease removes the cause of a refusal. It returns true if the operations are to
 // be retried; otherwise the error is to be returned. Each true leaves one index less, or
 // one more document set aside, or is for a later operation than the one before, so the retries end.
 func (w *writer) ease(ctx context.Context, err error) (bool, error) {
-	refused, ok := errors.AsType[*copiedError](err)
+	refused, ok := errors.AsType[*easableError](err)
 	if !ok {
 		return false, err
 	}
@@ -90,8 +91,10 @@ func (w *writer) ease(ctx context.Context, err error) (bool, error) {
 // until cutover.
 func (w *writer) deferIndexes(ctx context.Context, op *plan.Op, refused error) (bool, error) {
 	fault := servererr.KeyFaultOf(refused)
-	w.copied.indexes.Lock()
-	defer w.copied.indexes.Unlock()
+	held, _ := w.learned.indexes.LoadOrStore(op.Target.Clone(), new(sync.Mutex))
+	one := held.(*sync.Mutex)
+	one.Lock()
+	defer one.Unlock()
 	faults := []servererr.KeyFault{fault, servererr.AnyKey}
 	if op.Mode != plan.ModeCopied {
 		faults = faults[:1]
@@ -161,20 +164,20 @@ func itemTime(item *batch.Item) oplog.OpTime {
 }
 
 // isMarked reports whether a document may be set aside, or has to be inserted.
-func (c *copied) isMarked(op *plan.Op) bool {
-	if op.Mode == plan.ModeCopied && c.isAnew(op, op.O) && isWhole(op) {
+func (l *learned) isMarked(op *plan.Op) bool {
+	if op.Mode == plan.ModeCopied && l.isAnew(op, op.O) && isWhole(op) {
 		return true
 	}
-	if !c.any.Load() || op.Mode != plan.ModeCopied || isDirect(op) {
+	if !l.any.Load() || op.Mode != plan.ModeCopied || isDirect(op) {
 		return false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, marked := c.marked[keyOf(op)]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, marked := l.marked[keyOf(op)]
 	return marked
 }
 
 // meets reports whether one of the operations is on a marked document.
-func (c *copied) meets(ops []plan.Op) bool {
-	return (c.any.Load() || c.anew.Load()) && slices.ContainsFunc(ops, func(op plan.Op) bool { return c.isMarked(&op) })
+func (l *learned) meets(ops []plan.Op) bool {
+	return (l.any.Load() || l.anew.Load()) && slices.ContainsFunc(ops, func(op plan.Op) bool { return l.isMarked(&op) })
 }

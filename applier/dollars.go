@@ -1,16 +1,14 @@
 package applier
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/plan"
-	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
 )
 
 // A server before 5.0 refuses an update that writes a name below the top level that starts with a dollar, and a replacement or a
@@ -25,7 +23,7 @@ func (w *writer) insertsAnew(op *plan.Op) bool {
 		return false
 	}
 	w.refusedName = op.At
-	if w.copied.anew.CompareAndSwap(false, true) {
+	if w.learned.anew.CompareAndSwap(false, true) {
 		w.cfg.Observer.Log(slog.LevelInfo, "documents with names that start with a dollar are deleted and inserted, as the target refuses updates of them",
 			slog.String(keyOpTime, op.At.OpTime.String()), slog.String(keyNS, string(op.Target)))
 	}
@@ -33,42 +31,17 @@ func (w *writer) insertsAnew(op *plan.Op) bool {
 }
 
 // isAnew reports whether doc, as the document of an operation, has to be deleted and inserted.
-func (c *copied) isAnew(op *plan.Op, doc bson.Raw) bool {
-	return c.anew.Load() && !isDirect(op) && bytes.IndexByte(doc, '$') >= 0 && hasDollarName(doc)
-}
-
-// hasDollarName reports whether a name in a document starts with a dollar, at any depth, but for those of a reference to a
-// document, which servers accept in updates.
-func hasDollarName(doc []byte) bool {
-	accepted := referenceNames(doc)
-	for it, i := rawbson.NewIter(doc), 0; it.Next(); i++ {
-		nests := it.Type == bson.TypeEmbeddedDocument || it.Type == bson.TypeArray
-		if i >= accepted && strings.HasPrefix(it.Name(), "$") || nests && hasDollarName(it.Value) {
-			return true
-		}
-	}
-	return false
-}
-
-// referenceNames returns how many of the first names of a document are those of a reference: $ref, $id, and maybe $db.
-func referenceNames(doc []byte) int {
-	it := rawbson.NewIter(doc)
-	if !it.Next() || it.Name() != "$ref" || it.Type != bson.TypeString || !it.Next() || it.Name() != "$id" {
-		return 0
-	}
-	if it.Next() && it.Name() == "$db" && it.Type == bson.TypeString {
-		return 3
-	}
-	return 2
+func (l *learned) isAnew(op *plan.Op, doc bson.Raw) bool {
+	return l.anew.Load() && !isDirect(op) && update.IsInsertOnly(doc)
 }
 
 // writeOne applies one operation as planned, or, once the target has refused a name with a dollar, so that it is inserted. It
 // returns how many documents there were, or were created.
 func (w *writer) writeOne(ctx context.Context, c conn, op *plan.Op, pw *plan.Write) (int64, error) {
 	switch {
-	case op.Kind == oplog.KindInsert && pw.Kind == plan.Update && w.copied.isAnew(op, op.O):
+	case op.Kind == oplog.KindInsert && pw.Kind == plan.Update && w.learned.isAnew(op, op.O):
 		return 1, w.insertAnew(ctx, c, op, op.O)
-	case pw.Kind == plan.Modify, op.Kind == oplog.KindUpdate && w.copied.anew.Load() && !isDirect(op):
+	case pw.Kind == plan.Modify, op.Kind == oplog.KindUpdate && w.learned.anew.Load() && !isDirect(op):
 		found, err := w.modify(ctx, c, op)
 		if err == nil && found {
 			return 1, nil

@@ -37,7 +37,7 @@ func judge(err error) mongo.Disposition {
 	if _, crowded := errors.AsType[*crowdedError](err); crowded {
 		return smaller
 	}
-	if _, short := errors.AsType[*shortError](err); short || errors.Is(err, errOversized) {
+	if _, short := errors.AsType[*shortError](err); short || errors.Is(err, errOneByOne) {
 		return single
 	}
 	return mongo.DispositionOf(err)

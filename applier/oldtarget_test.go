@@ -9,7 +9,6 @@ import (
 
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -208,26 +207,6 @@ func TestRefusedName(t *testing.T) {
 		}
 		if w.insertsAnew(op(lane + 2)) {
 			t.Errorf("lane %d retries twice", lane)
-		}
-	}
-}
-
-func TestHasDollarName(t *testing.T) {
-	t.Parallel()
-	for doc, want := range map[string]bool{
-		`{"_id": 1, "price": "$5"}`:                   false,
-		`{"_id": 1, "q": {"$gt": 5}}`:                 true,
-		`{"_id": 1, "a": [{"b": {"c": 1, "$d": 1}}]}`: true,
-		`{"_id": 1, "r": {"$ref": "c", "$id": 1}}`:    false,
-		`{"_id": 1, "r": [{"$ref": "c", "$id": {"$oid": "0123456789abcdef01234567"}, "$db": "d", "x": 1}]}`: false,
-		`{"_id": 1, "r": {"$ref": "c", "$id": 1, "x": 1, "$db": "d"}}`:                                      true,
-		`{"_id": 1, "r": {"$ref": "c", "$id": 1, "$db": 5}}`:                                                true,
-		`{"_id": 1, "r": {"$ref": "c", "$id": {"$x": 1}}}`:                                                  true,
-		`{"_id": 1, "r": {"$ref": "c"}}`:                                                                    true,
-		`{"_id": 1, "r": {"$id": 1, "$ref": "c"}}`:                                                          true,
-	} {
-		if got := hasDollarName(bsongen.FromJSON(t, doc)); got != want {
-			t.Errorf("%s: %v", doc, got)
 		}
 	}
 }

@@ -52,13 +52,13 @@ func keyOf(op *plan.Op) oversizedKey {
 // mark makes operations on a document check whether it is set aside. It returns false if
 // they do already.
 func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
-	if w.copied.isMarked(op) {
+	if w.learned.isMarked(op) {
 		return false, nil
 	}
 	if err := w.create(ctx, metadata.Oversized); err != nil {
 		return false, err
 	}
-	w.copied.add(keyOf(op))
+	w.learned.add(keyOf(op))
 	w.cfg.Observer.Log(slog.LevelInfo, "document is too large while the copy is not consistent, and is set aside",
 		slog.String(keyOpTime, op.At.OpTime.String()), slog.String(keyNS, string(op.Target)), slog.String(keyID, showID(op.ID)))
 	return true, nil
@@ -74,14 +74,14 @@ func (a *Applier) create(ctx context.Context, name string) error {
 	return nil
 }
 
-func (c *copied) add(key oversizedKey) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.marked == nil {
-		c.marked = map[oversizedKey]struct{}{}
+func (l *learned) add(key oversizedKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.marked == nil {
+		l.marked = map[oversizedKey]struct{}{}
 	}
-	c.marked[key] = struct{}{}
-	c.any.Store(true)
+	l.marked[key] = struct{}{}
+	l.any.Store(true)
 }
 
 // oneMarked applies one operation on a document that may be set aside.
@@ -224,7 +224,7 @@ func (a *Applier) loadOversized(ctx context.Context) error {
 	}
 	keys, err := a.allOversized(ctx)
 	for _, key := range keys {
-		a.copied.add(key)
+		a.learned.add(key)
 	}
 	return err
 }

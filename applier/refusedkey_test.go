@@ -2,7 +2,9 @@ package applier
 
 import (
 	"context"
+	"sync"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -34,7 +36,7 @@ func TestRefusedKey(t *testing.T) {
 	a.cfg.Commands = &oneIndex{}
 	refusal := func(entry int) error {
 		op := &plan.Op{At: checkpoint.Position{OpTime: optimeOf(entry)}}
-		return &copiedError{op: op, err: opError(op, servererr.New(16804, "location object expected"))}
+		return &easableError{op: op, err: opError(op, servererr.New(16804, "location object expected"))}
 	}
 	for lane := range 2 {
 		w := &writer{Applier: a}
@@ -66,4 +68,55 @@ func TestRefusedByVersion(t *testing.T) {
 			t.Errorf("%s: tried again %v, %v", message, again, err)
 		}
 	}
+}
+
+// waitingIndexes is a target that drops the indexes of db.a only once it has built another one there.
+type waitingIndexes struct {
+	Commands
+	begun, built chan struct{}
+}
+
+func (c *waitingIndexes) DeferIndexes(_ context.Context, _ *oplog.Op, ns oplog.Namespace, _ func(bson.Raw) bool) ([]string, error) {
+	if ns == "db.a" {
+		c.begun <- struct{}{}
+		<-c.built
+	}
+	return []string{"flat"}, nil
+}
+
+// TestRefusedKeyWaitsAlone: while the target builds another index of a collection for hours, lanes do not wait for it that defer indexes of other
+// collections. Those of that collection do.
+func TestRefusedKeyWaitsAlone(t *testing.T) {
+	t.Parallel()
+	target := &waitingIndexes{begun: make(chan struct{}, 2), built: make(chan struct{})}
+	a := &Applier{}
+	a.cfg.Commands = target
+	var lanes sync.WaitGroup
+	ease := func(ns oplog.Namespace) {
+		op := &plan.Op{Target: ns, At: checkpoint.Position{OpTime: optimeOf(1)}}
+		if again, err := (&writer{Applier: a}).ease(t.Context(), &easableError{op: op, err: opError(op, servererr.New(16804, "location object expected"))}); !again || err != nil {
+			t.Errorf("%s: %v, %v", ns, again, err)
+		}
+	}
+	for range 2 {
+		lanes.Go(func() { ease("db.a") })
+	}
+	<-target.begun
+	other := make(chan struct{})
+	lanes.Go(func() {
+		defer close(other)
+		ease("db.b")
+	})
+	select {
+	case <-other:
+	case <-time.After(20 * time.Second):
+		t.Error("db.b waits for db.a")
+	}
+	select {
+	case <-target.begun:
+		t.Error("two lanes defer the indexes of one collection at the same time")
+	default:
+	}
+	close(target.built)
+	lanes.Wait()
 }

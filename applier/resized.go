@@ -41,7 +41,7 @@ func (w *writer) easeResized(ctx context.Context, s *span, err error) (bool, err
 	}
 	for i := range s.ops {
 		op := &s.ops[i]
-		if op.Kind != oplog.KindUpdate || op.Target != refused.NS || !op.ID.Equal(refused.ID) || !mayResize(op) || w.copied.isResized(op) {
+		if op.Kind != oplog.KindUpdate || op.Target != refused.NS || !op.ID.Equal(refused.ID) || !mayResize(op) || w.learned.isResized(op) {
 			continue
 		}
 		switch {
@@ -54,7 +54,7 @@ func (w *writer) easeResized(ctx context.Context, s *span, err error) (bool, err
 		case !s.uncertain:
 			return false, err
 		}
-		w.copied.add(keyOf(op))
+		w.learned.add(keyOf(op))
 		return true, nil
 	}
 	return false, err
@@ -67,27 +67,27 @@ func mayResize(op *plan.Op) bool {
 }
 
 // isResized reports whether updates of a document of a capped collection are applied in memory.
-func (c *copied) isResized(op *plan.Op) bool {
-	if !c.any.Load() || !mayResize(op) {
+func (l *learned) isResized(op *plan.Op) bool {
+	if !l.any.Load() || !mayResize(op) {
 		return false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, marked := c.marked[keyOf(op)]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, marked := l.marked[keyOf(op)]
 	return marked
 }
 
 // resized executes the updates of a part, in the order of settled, on documents that may be set aside, and returns the other
 // operations.
 func (w *writer) resized(ctx context.Context, c outsideTxn, ops []plan.Op, t *tally) ([]plan.Op, error) {
-	if !w.copied.any.Load() {
+	if !w.learned.any.Load() {
 		return ops, nil
 	}
 	left := make([]plan.Op, 0, len(ops))
 	done := map[oversizedKey]bool{} // updated all at once, or deleted before that
 	for i := range ops {
 		op := &ops[i]
-		if !w.copied.isResized(op) {
+		if !w.learned.isResized(op) {
 			left = append(left, *op)
 			continue
 		}

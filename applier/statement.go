@@ -158,7 +158,7 @@ func (w *writer) modify(ctx context.Context, c conn, op *plan.Op) (found bool, e
 
 // replace makes doc the document of op, exactly.
 func (w *writer) replace(ctx context.Context, c conn, op *plan.Op, doc bson.Raw, upsert bool) error {
-	if w.copied.isAnew(op, doc) {
+	if w.learned.isAnew(op, doc) {
 		return w.insertAnew(ctx, c, op, doc)
 	}
 	n, err := w.statements(ctx, c, &plan.Write{
@@ -182,7 +182,7 @@ func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 		}
 	}
 	// A document that the target has in another spelling is not set aside.
-	if w.copied.isMarked(op) {
+	if w.learned.isMarked(op) {
 		return w.oneMarked(ctx, c, op, t)
 	}
 	pw, err := plan.One(*op, w.cfg.Plan)
@@ -255,7 +255,7 @@ func (w *writer) refused(ctx context.Context, op *plan.Op, err error) error {
 		return w.uniqueError(ctx, op, e)
 	}
 	if op.Mode == plan.ModeCopied || servererr.KeyFaultOf(err).DependsOnVersion() || servererr.IsDollarName(err) {
-		return &copiedError{op: op, err: opError(op, err)}
+		return &easableError{op: op, err: opError(op, err)}
 	}
 	return opError(op, err)
 }

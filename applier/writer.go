@@ -154,8 +154,8 @@ func (w *writer) undecided(ctx context.Context, s *span) error {
 // transact writes a span in one transaction, or in several if one is not enough.
 func (w *writer) transact(ctx context.Context, s span) error {
 	start := time.Now()
-	err := errOversized
-	if !w.copied.meets(s.ops) {
+	err := errOneByOne
+	if !w.learned.meets(s.ops) {
 		err = w.flush(ctx, s)
 	}
 	if err == nil {
@@ -163,7 +163,7 @@ func (w *writer) transact(ctx context.Context, s span) error {
 		return nil
 	}
 	verdict := judge(err)
-	if _, mayEase := errors.AsType[*copiedError](err); mayEase { // of a Modify, which names its operation
+	if _, mayEase := errors.AsType[*easableError](err); mayEase { // of a Modify, which names its operation
 		verdict = single
 	}
 	switch verdict {

@@ -22,8 +22,8 @@ import (
 // another version, refuses a document that the source's index contains. It returns their names, none where there is no such index (any
 // more). Each is recorded as absent before it is dropped, so it is never lost; the call
 // is idempotent. The index on _id and unique indexes stay, because operations are routed
-// by them. Other methods of the Executor may be called concurrently, but for DeferIndexes itself: a build of another collection may
-// last for hours.
+// by them. Other methods of the Executor may be called concurrently, and DeferIndexes for another collection: a build may last
+// for hours.
 func (e *Executor) DeferIndexes(ctx context.Context, op *oplog.Op, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error) {
 	s := e.separate(op)
 	s.mode = Copied

@@ -1,7 +1,6 @@
 package clone
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
 )
 
 // verdict is the reaction to an error of a flush.
@@ -39,12 +39,12 @@ func (e *spelledError) Error() string {
 	return "the target's document of that _id has to be deleted first: " + e.err.Error()
 }
 
-// mark marks the document of the refusal; if it is about names with a dollar, all that may have one, so that a flush is refused
+// mark marks the document of the refusal; if it is about names with a dollar, all that have one, so that a flush is refused
 // once.
 func (e *spelledError) mark(docs []*document) {
 	e.doc.deleteFirst = true
 	for _, d := range docs {
-		if d.insert && servererr.IsDollarName(e.err) && bytes.IndexByte(d.raw, '$') >= 0 {
+		if d.insert && servererr.IsDollarName(e.err) && update.IsInsertOnly(d.raw) {
 			d.deleteFirst = true
 		}
 	}
