@@ -54,6 +54,12 @@ func isLeftOut(err error) bool {
 		says(err, func(err error) bool { return servererr.KeyFaultOf(err) != servererr.AnyKey })
 }
 
+// isOfDocuments reports whether an index was not built because of documents that the source's index contains: one of another shape or text than the
+// target's version takes, or more than there is memory for. Each try reads them.
+func isOfDocuments(err error) bool {
+	return says(err, servererr.IsBuildTooLarge) || says(err, func(err error) bool { return servererr.KeyFaultOf(err).DependsOnVersion() })
+}
+
 // mayBuild is busy for index builds: one that exceeds the memory would read the whole collection, and do so again.
 func mayBuild(err error) bool { return busy(err) && !says(err, servererr.IsBuildTooLarge) }
 

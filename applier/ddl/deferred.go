@@ -58,7 +58,7 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 		if !was {
 			h = DeferredSpec{NS: ns, UUID: coll.UUID, Index: name, Spec: bytes.Clone(spec)}
 		}
-		h.Absent = true
+		h.Absent, h.OfDocuments = true, true
 		if err := s.store(ctx, &h); err != nil {
 			return names, err
 		}
@@ -96,7 +96,7 @@ func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
 	for _, ns := range names {
 		// The catalog need not be read again: no index of a copy is unique, so the
 		// routing of operations does not change.
-		if err := s.revive(ctx, ns); err != nil {
+		if err := s.revive(ctx, ns, func(*DeferredSpec) bool { return true }); err != nil {
 			return fmt.Errorf("ddl: end the copy at %s: indexes of %s: %w", at, ns, err)
 		}
 	}

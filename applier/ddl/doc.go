@@ -100,7 +100,7 @@
 // field names that begin with a dollar. An index that without its uniqueness equals
 // another one cannot be built: it is absent, and is built once the other one is dropped.
 // An index that was deferred because it could not be built is tried again when any other
-// is dropped. [ReadDeferred] reads all documents, and [Specs.Overlay] returns a collection's
+// is dropped, unless the documents are the reason (ofDocuments). [ReadDeferred] reads all documents, and [Specs.Overlay] returns a collection's
 // options and indexes as at the source.
 //
 // # Deferred indexes

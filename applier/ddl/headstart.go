@@ -206,7 +206,7 @@ func (s *step) abortBuild(ctx context.Context) (oplog.Namespace, error) {
 		if err := s.dropEarly(ctx, coll, open[0].specs); err != nil {
 			return ns, err
 		}
-		if err := s.revive(ctx, ns); err != nil {
+		if err := s.revive(ctx, ns, (*DeferredSpec).mayBeOfIndex); err != nil {
 			return ns, err
 		}
 		if err := s.cfg.Catalog.Refresh(ctx, ns); err != nil {

@@ -306,7 +306,7 @@ func (b *build) made(h *DeferredSpec, err error) error {
 		// One that only the server makes is refused where the target has no such time series, which is another state than the source's.
 		b.log(slog.LevelWarn, "index that the target refuses is left out",
 			slog.String(keyNS, string(h.NS)), slog.String(keyIndex, h.Index), slog.Any(keyError, err))
-		h.Absent = true
+		h.Absent, h.OfDocuments = true, isOfDocuments(err)
 		return nil
 	}
 	return b.unbuilt(h, err)
@@ -379,9 +379,9 @@ func (b *build) lostUnique(h *DeferredSpec) bool {
 	return false
 }
 
-// revive builds the absent indexes of a collection, as far as nothing prevents it any
+// revive builds the absent indexes of a collection that are to be tried, as far as nothing prevents it any
 // more: in one scan, and one by one if that is refused.
-func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
+func (s *step) revive(ctx context.Context, ns oplog.Namespace, try func(h *DeferredSpec) bool) error {
 	specs, err := s.deferred(ctx, ns)
 	if err != nil {
 		return err
@@ -392,7 +392,7 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 	}
 	var absent []*DeferredSpec
 	for i := range specs {
-		if specs[i].Absent {
+		if specs[i].Absent && try(&specs[i]) {
 			absent = append(absent, &specs[i])
 		}
 	}
@@ -406,6 +406,12 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 			continue
 		case unbuildable(err):
 			s.log(slog.LevelWarn, "index still cannot be built", slog.String(keyNS, string(ns)), slog.String(keyIndex, h.Index), slog.Any(keyError, err))
+			if why := isOfDocuments(err); why != h.OfDocuments {
+				h.OfDocuments = why
+				if err := s.store(ctx, h); err != nil {
+					return err
+				}
+			}
 			continue
 		case err != nil:
 			return fmt.Errorf("build the index %s: %w", h.Index, err)
@@ -418,6 +424,9 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 	}
 	return nil
 }
+
+// mayBeOfIndex reports whether an absent index may be built once another one is dropped.
+func (h *DeferredSpec) mayBeOfIndex() bool { return !h.OfDocuments }
 
 // dropIndex removes an existing index.
 func (s *step) dropIndex(ctx context.Context, coll *catalog.Collection, name string) error {
@@ -461,7 +470,7 @@ func (s *step) dropIndexes(ctx context.Context) (oplog.Namespace, error) {
 		}
 	}
 	if slices.ContainsFunc(deferred, func(h DeferredSpec) bool { return h.Absent && h.Index != entry.Name }) {
-		if err := s.revive(ctx, ns); err != nil {
+		if err := s.revive(ctx, ns, (*DeferredSpec).mayBeOfIndex); err != nil {
 			return ns, err
 		}
 	}

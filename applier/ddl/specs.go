@@ -28,6 +28,9 @@ type DeferredSpec struct {
 	Fields []string
 	// Absent is set if the target does not have the index at all.
 	Absent bool
+	// OfDocuments is set if it is absent because of the documents, by what they contain or by how many they are, as far as is known: that
+	// another index is dropped does not help.
+	OfDocuments bool
 	// Dropped is set while the index is dropped to be built again: see Converter.
 	Dropped bool
 	// Held is set by a start of a way back that has deferred it before there was a link, as long as no link
@@ -116,6 +119,7 @@ func parseDeferred(doc bson.Raw) (DeferredSpec, error) {
 	h := DeferredSpec{
 		NS: oplog.Namespace(id.Text("ns")), Index: id.Text("index"), UUID: r.UUID("uuid"),
 		Absent: r.Has("absent") && r.Bool("absent"), Dropped: r.Has("dropped") && r.Bool("dropped"), Held: r.Has("held"), Spec: r.Raw("spec"),
+		OfDocuments: r.Has("ofDocuments") && r.Bool("ofDocuments"),
 	}
 	r.Take(id)
 	r.List("deferred", func(e *rawbson.Elem) bool {
@@ -195,6 +199,9 @@ func appendDeferred(dst []byte, h *DeferredSpec) []byte {
 	dst = bsoncore.AppendArrayElement(dst, "deferred", names.Build())
 	if h.Absent {
 		dst = bsoncore.AppendBooleanElement(dst, "absent", true)
+	}
+	if h.Absent && h.OfDocuments {
+		dst = bsoncore.AppendBooleanElement(dst, "ofDocuments", true)
 	}
 	if h.Dropped {
 		dst = bsoncore.AppendBooleanElement(dst, "dropped", true)
