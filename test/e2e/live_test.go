@@ -164,12 +164,8 @@ func (l *live) write(t *testing.T, cfg traffic.Config) (end func()) {
 	t.Helper()
 	cfg.Cluster, cfg.DB, cfg.Seed = connect(t, l.source.uriFor(writerUser)), "live", l.rnd.Uint64()
 	cfg.Keys, cfg.ChainBytes = 200, 20<<20
-	// The embedded set has no time series as 8.0 writes them.
-	target := cmp.Or(l.targetMajor, l.major)
-	cfg.Before6 = l.targetMajor > 0 && target < 6
-	cfg.NoCappedKeys = cfg.Before6 // sources from 6.0 on change the sizes of documents there
-	cfg.NoTimeSeries = target < 5 || l.major < 5 || !l.real && l.major >= 8
 	cfg.Rare, cfg.Embedded = true, !l.real
+	cfg.Between(l.major, cmp.Or(l.targetMajor, l.major))
 	load, err := traffic.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,9 @@
 //	          of unique values; clustered collections; a collMod after the other; documents
 //	          that expire; $out and $merge; deleted measurements; users and roles. Check
 //	          knows what holds of these in any mirror
+//	wide      with rare: _ids and values of all types, indexes of all kinds, all options of
+//	          collections, arrays that grow, names and documents as long as they may be,
+//	          images of documents, more time series
 //
 // A seed decides the sequence of operations of each client; their results depend on the
 // other clients too. A client survives failovers: it retries an operation with unknown

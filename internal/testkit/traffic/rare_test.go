@@ -35,7 +35,27 @@ var rarities = []struct {
 	{"bucket deleted", "5.0", bson.D{{Key: "op", Value: "d"}, {Key: "ns", Value: "demo.system.buckets.series"}}},
 	{"users", "", bson.D{{Key: "ns", Value: "admin.system.users"}}},
 	{"roles", "", bson.D{{Key: "ns", Value: "admin.system.roles"}}},
+	{"image", "", either("postImageOpTime", "needsRetryImage", "image")},
+	{"_id of a rare type", "", bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: "demo.values"}, {Key: "o._id", Value: bson.D{{Key: "$type", Value: "minKey"}}}}},
+	{"text index", "", either("o.weights", "o.indexes.weights")},
+	{"hidden index, from the beginning", "", either("o.hidden", "o.indexes.hidden")},
+	{"array by position", "", bson.D{{Key: "op", Value: "u"}, {Key: "ns", Value: "demo.lists"}}},
+	{"capped by number", "", bson.D{{Key: "o.create", Value: "optioned"}, {Key: "o.max", Value: exists}}},
+	{"another time series", "5.0", bson.D{{Key: "o.create", Value: "system.buckets.metered"}}},
+	{"long name", "", bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: bson.Regex{Pattern: "^demo-n{58}.l{191}$"}}}},
+	{"rename to a strange name", "", bson.D{{Key: "o.to", Value: bson.Regex{Pattern: "日本"}}}},
+	{"document of the greatest size", "", bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: "demo.huge"}}},
+	{"function", "", bson.D{{Key: "ns", Value: "demo.system.js"}}},
 	{"clustered", "6.0", bson.D{{Key: "o.create", Value: "clustered"}, {Key: "o.clusteredIndex", Value: exists}}},
+}
+
+// either is a filter for entries that have one of the fields.
+func either(names ...string) bson.D {
+	list := bson.A{}
+	for _, name := range names {
+		list = append(list, bson.D{{Key: name, Value: exists}})
+	}
+	return bson.D{{Key: "$or", Value: list}}
 }
 
 // TestRare: all that is rare is written, through failovers, and what Check says holds all the time.

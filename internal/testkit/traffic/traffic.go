@@ -42,10 +42,18 @@ type Config struct {
 	// Before6 leaves out what a target before 6.0 cannot have: clustered collections, other sizes of a capped collection, and images
 	// for change streams.
 	Before6 bool
-	// Rare adds a client for operations that are rare elsewhere: see Check. Embedded says that the cluster is an embedded set, which has not all commands for that.
+	// Rare adds clients for operations that are rare elsewhere: see Check. Embedded says that the cluster is an embedded set, which has not all commands for that.
 	Rare, Embedded bool
-	// OnceOnly leaves out deletes of buckets, users and roles, which transactions refuse: a link may repeat them after a crash, and they find nothing then.
+	// OnceOnly leaves out deletes of buckets, users, roles and functions, which transactions refuse: a link may repeat them after a crash, and they find nothing then.
 	OnceOnly bool
+}
+
+// Between leaves out what a mirror from a source of one major version to a target of another would not have.
+func (c *Config) Between(source, target int) {
+	c.Before6 = target < 6 && source > target
+	c.NoCappedKeys = c.NoCappedKeys || c.Before6 // sources from 6.0 on change the sizes of documents there
+	// The embedded set has no time series as 8.0 writes them.
+	c.NoTimeSeries = min(source, target) < 5 || c.Embedded && source >= 8
 }
 
 func (c *Config) setDefaults() {
@@ -92,7 +100,7 @@ type Stats struct {
 	Transactions, Large, Aborted int64
 	// Commands changed collections, indexes or views.
 	Commands int64
-	// Rare is how many commands the client for rare writes has had carried out.
+	// Rare is how many commands the clients for rare writes have had carried out.
 	Rare int64
 	// Refused are commands and statements that the server refused, as such a
 	// mixture brings.
@@ -147,6 +155,8 @@ func (w *Traffic) Run(ctx, soft context.Context) error {
 	})
 	if w.cfg.Rare {
 		g.Go(func() error { return w.rare(ctx, soft) })
+		o := &wide{client: w.client(-3)}
+		g.Go(func() error { return o.loop(ctx, soft, w.cfg.KeeperPause, o.step) })
 	}
 	return g.Wait()
 }
