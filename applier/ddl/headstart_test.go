@@ -66,6 +66,21 @@ func TestHeadStartDefers(t *testing.T) {
 	}
 }
 
+// A target before 5.0 stores no names that begin with a dollar, as a partial index has them.
+func TestHeadStartPartial(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"4.4", "5.0"} {
+		b := newBench(t, dialect, ddl.Relaxed, scope.Config{})
+		b.run(t, "db", bson.D{{Key: "create", Value: "a"}})
+		b.restart(t)
+		must.Succeed(t, b.startBuild(t, `{"key": {"a": 1}, "partialFilterExpression": {"a": {"$gt": 5}}}`).Run(t.Context(), t.Context()))
+		open := must.Get(b.exec.OpenBuilds(t.Context()))(t)
+		if specs := fmt.Sprint(must.Get(catalog.Indexes(t.Context(), b.server, "db.a"))(t)); len(open) != 1 || !strings.Contains(specs, "$gt") {
+			t.Errorf("%s: %d open builds, indexes %s", dialect, len(open), specs)
+		}
+	}
+}
+
 // watched records the commands to the target.
 type watched struct {
 	*server

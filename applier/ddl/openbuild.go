@@ -19,10 +19,11 @@ import (
 // aborted. It is recorded before its command is sent, and before the position passes its
 // startIndexBuild:
 //
-//	{_id: {link, build: UUID}, ns, uuid, ts, t, indexes: [{…}, …]}
+//	{_id: {link, build: UUID}, ns, uuid, ts, t, indexes: [binary data, …]}
 //
 // ns and uuid are of the target's collection, ts and t of the startIndexBuild, indexes are
-// the definitions of those that have a head start, as the source has them.
+// the definitions of those that have a head start, as the source has them: in binary data,
+// because a target before 5.0 stores no {$gt: 5} of a partial index.
 type openBuild struct {
 	build oplog.UUID
 	ns    oplog.Namespace
@@ -50,7 +51,7 @@ func (s *step) noteBuild(ctx context.Context, b *openBuild) error {
 		dst = bsoncore.AppendInt64Element(dst, "t", b.at.Term)
 		list := bsoncore.NewArrayBuilder()
 		for _, spec := range b.specs {
-			list.AppendDocument(bsoncore.Document(spec))
+			list.AppendBinary(bson.TypeBinaryGeneric, spec) // as metadata.AppendRaw does
 		}
 		return bsoncore.AppendArrayElement(dst, "indexes", list.Build())
 	})
@@ -88,8 +89,11 @@ func (s *step) openBuilds(ctx context.Context, which filter) ([]openBuild, error
 		}
 		r.Take(id)
 		r.List("indexes", func(e *rawbson.Elem) bool {
-			spec, ok := e.Document()
-			b.specs = append(b.specs, bytes.Clone(spec))
+			spec, ok := metadata.RawOf(e)
+			if doc, is := e.Document(); is { // as builds of this program before recorded it
+				spec, ok = bytes.Clone(doc), true
+			}
+			b.specs = append(b.specs, spec)
 			return ok
 		})
 		if err := r.Err(); err != nil {
