@@ -23,6 +23,7 @@ func (w *work) unblockTarget(ctx context.Context) error {
 	case !on:
 		return nil
 	}
+	blockedSince := w.committed || w.rec.Began(record.Unblock) && !w.rec.Has(record.Unblock) // since the commit: nobody could write
 	return w.step(ctx, record.Unblock, func(ctx context.Context, r *record.Record) (string, error) {
 		if _, err := w.lower(ctx, w.cfg.Target, w.ours); err != nil {
 			if servererr.Classify(err) == servererr.Auth {
@@ -30,7 +31,7 @@ func (w *work) unblockTarget(ctx context.Context) error {
 			}
 			return "", fmt.Errorf("let the target take writes: %w", err)
 		}
-		if w.committed && !r.Frozen.IsZero() {
+		if blockedSince && !r.Frozen.IsZero() {
 			r.DowntimeSeconds = max(0, now().Sub(r.Frozen)).Seconds()
 		}
 		return "the target takes writes of users", nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -105,5 +106,29 @@ func TestUnblockSuspended(t *testing.T) {
 		if errors.Is(err, record.ErrChanged) != ended || is.block.isBlocked() != ended {
 			t.Errorf("%s: %v; the target is blocked: %t", name, err, is.block.isBlocked())
 		}
+	}
+}
+
+// TestUnblockResumedCounts: the time without writes of a cutover whose process was ended while it let the target take writes
+// includes the time until the next process has done so.
+func TestUnblockResumedCounts(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, target(t), "counts")
+	is := &blockable{Caller: m.target, block: old{blocked: true}}
+	ctx, end := context.WithCancelCause(t.Context())
+	defer end(nil)
+	if _, err := cutover.Run(ctx, m.config(&late{blockable: is, meanwhile: func() { end(errCrashed) }}, m.source), byBlock); err == nil {
+		t.Fatal("the first process has ended the cutover")
+	}
+	was := must.Get(m.records.Get(t.Context(), m.link))(t)
+	if !was.Began(record.Unblock) || was.Has(record.Unblock) {
+		t.Fatalf("the step unblock is not half done: %s", was)
+	}
+	earlier := was.Clone()
+	earlier.Frozen = earlier.Frozen.Add(-time.Hour) // the time until it is resumed
+	must.Succeed(t, m.records.Put(t.Context(), was, earlier))
+	r := must.Get(cutover.Resume(t.Context(), m.config(is, m.source)))(t)
+	if r.State != record.Done || r.DowntimeSeconds < time.Hour.Seconds() {
+		t.Errorf("%s: clients could not write for %.0f s, want an hour", r.State, r.DowntimeSeconds)
 	}
 }

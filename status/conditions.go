@@ -201,7 +201,7 @@ var conditions = []condition{
 	{
 		name: "clocks", level: Attention, window: true, holds: clocksDiffer,
 		next:  says("Compare the clocks, here and on the source's members: timedatectl, chronyc tracking."),
-		means: "The link does not need equal clocks: leases count by the target's, lag by the source's. But \"exact as of\" and the times of the log are by this machine's clock; latencies take the difference into account.",
+		means: "The link does not need equal clocks: leases count by the target's, lag by the source's. But \"exact as of\" and the times of the log are by this machine's clock. So is the end of `--delay`: with a clock that is ahead entries are applied earlier by the difference, with one that is behind later. Latencies take the difference into account.",
 	},
 	{
 		name: "source-blocked", level: Attention, window: true, holds: sourceBlocked,

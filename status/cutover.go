@@ -145,6 +145,9 @@ func (c *Cutover) String() string {
 		return "A cutover is " + at + "."
 	}
 	text := "A cutover was interrupted " + at + ": no process works on it."
+	if c.Step == string(record.Unblock) {
+		text += " " + record.TargetBlocked
+	}
 	if c.BlocksSource {
 		text += " Writes to the source may still be blocked by it."
 	}

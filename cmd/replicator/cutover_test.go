@@ -311,7 +311,7 @@ func TestCutoverVerify(t *testing.T) {
 	begin := []string{"--verify", "--waive=foreign-writes"}
 	c.check(map[string]status.Standing{"verified": status.Waived, "foreign-writes": status.Waived}, begin...)
 	c.moves(cli.ExitFailed, `cutover of link test: verify: the target is not what the source is: (.|\n)*Writes to the source are stopped`, begin...)
-	said(t, cli.ExitOK, `is running, at step verify \(begun `, nil, c.move("--status")...)
+	said(t, cli.ExitOK, `UTC is at step verify \(begun `, nil, c.move("--status")...)
 	said(t, cli.ExitFailed, `cutover of link test: verify: the target is not what the source is: `, nil, c.move("--resume")...)
 	said(t, cli.ExitUsage, `--verify: only with --dry-run`, nil, c.move("--resume", "--verify")...)
 	tell(t, c.target, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 9}}}, {Key: "limit", Value: 1}}}}})

@@ -118,6 +118,11 @@ func TestCancelledTooLate(t *testing.T) {
 	if next := nextUnless(&checkpoint.Over{}, r); next != want || nextUnless(nil, r) == want {
 		t.Errorf("--status: got %s, want %s", next, want)
 	}
+	r.End(record.Commit, "", time.Now())
+	r.Begin(record.Unblock, "me", time.Now())
+	if next := nextOf(r); next != "Applications cannot write to the target yet. "+want {
+		t.Errorf("--status: got %s", next)
+	}
 }
 
 // TestStateOfLaterReleaseIsTold: the error of a cutover that only a later release knows says which release to use.

@@ -273,7 +273,11 @@ func nextOf(r *record.Record) string {
 
 // restOf says how to continue with a cutover that cannot be cancelled any more.
 func restOf(r *record.Record) string {
-	return "replicator cutover --resume --link " + r.Link + " … does the rest."
+	next := "replicator cutover --resume --link " + r.Link + " … does the rest."
+	if r.Last().Step == record.Unblock && !r.Has(record.Unblock) {
+		return record.TargetBlocked + " " + next
+	}
+	return next
 }
 
 // printMoved prints how a cutover has ended; was is the link that this one is the way back of, nil for none.

@@ -237,6 +237,9 @@ func (r *Record) Thawed() string {
 	return "the source takes writes as before"
 }
 
+// TargetBlocked says what is not done while the step unblock has not ended.
+const TargetBlocked = "Applications cannot write to the target yet."
+
 // Doubt records that the outcome of the command that blocks writes is unknown, if it is.
 func (r *Record) Doubt(now time.Time) {
 	if r.Options.Freeze == Block && !r.Found && r.Began(Freeze) && !r.Has(Freeze) && !r.Began(Undo) {
@@ -275,7 +278,11 @@ func (r *Record) Clone() *Record {
 // String names the operator, when it was begun, and its step.
 func (r *Record) String() string {
 	last := r.Last()
-	text := fmt.Sprintf("the cutover that %s began at %s is %s, at step %s", r.By, when(r.Started), r.State, last.Step)
+	state := string(r.State) + ", "
+	if r.State == Running { // whether a process works on it is not recorded
+		state = ""
+	}
+	text := fmt.Sprintf("the cutover that %s began at %s is %sat step %s", r.By, when(r.Started), state, last.Step)
 	if !last.Ended.IsZero() {
 		return text + " (ended " + when(last.Ended) + " by " + last.By + ")"
 	}
