@@ -80,7 +80,8 @@ func TestCopyOverDollarNames(t *testing.T) {
 			queries := func(v int) (docs []bson.Raw) {
 				for i := range 7 {
 					docs = append(docs, must.Marshal(t, bson.D{{Key: "_id", Value: i}, {Key: "q", Value: bson.D{{Key: "$gt", Value: v}}}}),
-						must.Marshal(t, bson.D{{Key: "_id", Value: 100 + i}, {Key: "v", Value: v}}))
+						must.Marshal(t, bson.D{{Key: "_id", Value: 100 + i}, {Key: "v", Value: v}}),
+						must.Marshal(t, bson.D{{Key: "_id", Value: 200 + i}, {Key: "schema", Value: bson.D{{Key: "$ref", Value: fmt.Sprint("#/", v)}}}}))
 				}
 				return docs
 			}
