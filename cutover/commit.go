@@ -226,7 +226,7 @@ func (w *work) end(ctx context.Context, link *checkpoint.Link) error {
 			if w.cfg.Armed != nil {
 				defer w.cfg.Armed(ctx)
 			}
-			o.Reverse, err = Arm(ctx, &ArmConfig{
+			o.Reverse, err = arm(ctx, &armConfig{
 				Target: w.cfg.Target, Link: link, Cut: checkpoint.Cut{Source: w.drained(), Target: w.rec.Drained.Cut},
 			})
 			if err != nil {

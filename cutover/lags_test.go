@@ -53,7 +53,7 @@ func TestPassingWithin(t *testing.T) {
 func TestTargetLags(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, err := startOf(t.Context(), &ArmConfig{Target: lagging{}})
+		_, err := startOf(t.Context(), &armConfig{Target: lagging{}})
 		if !errors.Is(err, errLags) || !passing(fmt.Errorf("arm: %w", err)) {
 			t.Errorf("got %v", err)
 		}

@@ -19,8 +19,8 @@ import (
 // ErrNoWayBack reports that a link from the target to the source could not begin without a copy.
 var ErrNoWayBack = errors.New("there would be no way back")
 
-// ArmConfig configures Arm.
-type ArmConfig struct {
+// armConfig configures arm.
+type armConfig struct {
 	// Target runs commands on the target's primary.
 	Target mongo.Caller
 	// Link is the link, under its lease: nothing is applied any more. All that is to be converted on
@@ -36,13 +36,13 @@ var errLags = fmt.Errorf("no majority of the target had its newest entry within 
 const (
 	// stillFor is the age that the state of foreign writes may have. From then on the target's oplog is examined.
 	stillFor = time.Minute
-	// armWithin is how long Arm waits for a majority of the target.
+	// armWithin is how long arm waits for a majority of the target.
 	armWithin = 30 * time.Second
 	// askEvery is how often it asks for it.
 	askEvery = 20 * time.Millisecond
 )
 
-// Arm returns the way back of a link that is about to end: a link from the target to the source may
+// arm returns the way back of a link that is about to end: a link from the target to the source may
 // begin there without a copy, as the target has nothing there that the source has not. It writes
 // nothing: that the way back exists is written with the end of the link, by [checkpoint.Link.End].
 //
@@ -50,7 +50,7 @@ const (
 //
 // The error wraps ErrWritten if something else has written to a mirrored namespace since the cut, and
 // names it; and ErrNoWayBack if there cannot be one.
-func Arm(ctx context.Context, cfg *ArmConfig) (*checkpoint.Reverse, error) {
+func arm(ctx context.Context, cfg *armConfig) (*checkpoint.Reverse, error) {
 	st := cfg.Link.State()
 	if st.Filters == nil {
 		return nil, fmt.Errorf("%w: what the link mirrors is not recorded in its document: start it once with this release", ErrNoWayBack)
@@ -84,7 +84,7 @@ func ScopeOf(f *checkpoint.Filters, metaDB string) scope.Config {
 
 // startOf returns an entry that a majority of the target has, at or after all that the link has
 // written: the primary has every write that was acknowledged with majority.
-func startOf(ctx context.Context, cfg *ArmConfig) (replset.Entry, error) {
+func startOf(ctx context.Context, cfg *armConfig) (replset.Entry, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, armWithin, errLags)
 	defer cancel()
 	set := mongo.Reads(cfg.Target)
@@ -106,7 +106,7 @@ func startOf(ctx context.Context, cfg *ArmConfig) (replset.Entry, error) {
 
 // untouched returns an error if something else than the link has written to namespaces that it mirrors, after
 // its last cut and up to an entry.
-func (cfg *ArmConfig) untouched(ctx context.Context, names *scope.Scope, upTo oplog.OpTime) error {
+func (cfg *armConfig) untouched(ctx context.Context, names *scope.Scope, upTo oplog.OpTime) error {
 	link := cfg.Link.Config()
 	store := guard.Store{Target: cfg.Target, DB: link.DB, Link: link.Link}
 	from, err := store.Read(ctx)
@@ -143,6 +143,6 @@ func (cfg *ArmConfig) untouched(ctx context.Context, names *scope.Scope, upTo op
 }
 
 // touched reports whether the last one of some writes was made after the cut.
-func (cfg *ArmConfig) touched(found []guard.Write) bool {
+func (cfg *armConfig) touched(found []guard.Write) bool {
 	return oplog.CompareTimestamps(found[len(found)-1].OpTime.TS, cfg.Cut.Target) > 0
 }

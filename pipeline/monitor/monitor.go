@@ -122,7 +122,7 @@ func New(cfg Config) *Monitor {
 	if cfg.Await == 0 {
 		cfg.Await = 5 * time.Second
 	}
-	return &Monitor{cfg: cfg, gauges: Gauges{Latency: NewLatency(cfg.Registry)}}
+	return &Monitor{cfg: cfg, gauges: Gauges{Latency: newLatency(cfg.Registry)}}
 }
 
 // Starting records that the next attempt is being prepared, and why.
@@ -260,9 +260,9 @@ func (m *Monitor) Relays(off string) {
 	m.relayOff = off
 }
 
-// IsSpooled reports whether the oplog is spooled, and whether the spooled entries follow those that
+// isSpooled reports whether the oplog is spooled, and whether the spooled entries follow those that
 // the present attempt has in memory.
-func (m *Monitor) IsSpooled() (spooled, follows bool) {
+func (m *Monitor) isSpooled() (spooled, follows bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	spooled = m.attempt.Spool != nil && !m.keepsUp(m.attempt.Spool)

@@ -10,10 +10,10 @@ import (
 // Position returns the position of the link for copying collections again. While the link is
 // paused, it cannot be advanced to that of a part either.
 func (m *Monitor) Position() resync.Position {
-	spooled, follows := m.IsSpooled()
+	spooled, follows := m.isSpooled()
 	return resync.Position{
 		Applied: m.Progress().Applied, Copying: m.Gaps().Copying, KeptBack: len(m.KeptBack()) > 0,
-		Spooled: spooled, Overflows: follows, Paused: m.cfg.Paused != nil && m.cfg.Paused(), Kept: m.Kept(),
+		Spooled: spooled, Overflows: follows, Paused: m.cfg.Paused != nil && m.cfg.Paused(), Kept: m.kept(),
 	}
 }
 

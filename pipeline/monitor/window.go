@@ -109,8 +109,8 @@ const (
 	settledWindow = 3600
 )
 
-// Kept returns how long the source keeps an entry, 0 if that is not known.
-func (m *Monitor) Kept() time.Duration {
+// kept returns how long the source keeps an entry, 0 if that is not known.
+func (m *Monitor) kept() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := &m.window

@@ -25,9 +25,9 @@ type Gauges struct {
 	Namespaces Namespaces
 }
 
-// NewLatency returns the histogram of a link's end-to-end latency, registered with reg if
+// newLatency returns the histogram of a link's end-to-end latency, registered with reg if
 // that is not nil.
-func NewLatency(reg prometheus.Registerer) *metric.Durations {
+func newLatency(reg prometheus.Registerer) *metric.Durations {
 	return metric.Register(reg, metric.NewDurations("replicator_end_to_end_latency_seconds",
 		"From the source's clock at an operation until the target's primary had acknowledged it, in seconds; counted for each operation while the clock of the source's primary is known."))
 }

@@ -133,7 +133,7 @@ func (r *Rounds) Run(ctx context.Context) {
 		r.set("")
 		began := time.Now()
 		err := r.round(ctx)
-		r.cfg.Watcher.Nudge()
+		r.cfg.Watcher.readSoon()
 		switch {
 		case ctx.Err() != nil:
 			return

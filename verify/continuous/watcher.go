@@ -102,12 +102,12 @@ func (w *Watcher) changed(ctx context.Context, why string, sourceNS []oplog.Name
 	for _, ns := range sourceNS {
 		w.cfg.Observer.Tell(Unverified{NS: ns, Why: why})
 	}
-	w.Nudge()
+	w.readSoon()
 	return nil
 }
 
-// Nudge has the standing read at the next tick.
-func (w *Watcher) Nudge() {
+// readSoon has the standing read at the next tick.
+func (w *Watcher) readSoon() {
 	select {
 	case w.nudge <- struct{}{}:
 	default:
