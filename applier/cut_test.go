@@ -217,45 +217,60 @@ func isConfirmation(cmd mongo.Command) bool {
 	return simcaller.Name(cmd) == "update" && cmd.Body.Lookup("update").StringValue() == metadata.Cuts && cmd.Body.Lookup("lsid").Type == 0
 }
 
+// heldFlushes are flushes whose commits are held. A command that must wait for them has come too early if it is sent
+// before their release.
+type heldFlushes struct{ released, early chan struct{} }
+
+// holdFlushes holds the commits of all flushes from now on.
+func (r *rig) holdFlushes(mustWait func(cmd mongo.Command) bool) *heldFlushes {
+	h, sessions := &heldFlushes{make(chan struct{}), make(chan struct{})}, sync.Map{}
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
+		session := cmd.Body.Lookup("lsid", "id").String()
+		switch {
+		case mustWait(cmd):
+			select {
+			case <-h.released:
+			default:
+				close(h.early)
+			}
+		case cmd.DB == "db":
+			sessions.Store(session, true)
+		case simcaller.Name(cmd) == "commitTransaction":
+			if _, flush := sessions.Load(session); flush {
+				<-h.released
+			}
+		}
+		return nil, false
+	})
+	return h
+}
+
+// releaseOnceAwaited releases the flushes once the applier waits for its lanes.
+func (h *heldFlushes) releaseOnceAwaited(t *testing.T, stats func() Stats) {
+	t.Helper()
+	defer close(h.released)
+	for begun := time.Now(); stats().WaitsFor != idleLanes.String(); {
+		select {
+		case <-h.early:
+			t.Fatal("a command that waits for the flushes in flight was sent before they ended")
+		case <-time.After(time.Millisecond):
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("the lanes are not waited for: %+v", stats())
+		}
+	}
+}
+
 // A cut waits for a flush in flight: its record is not sent before the flush is acknowledged.
 func TestCutWaitsForFlushes(t *testing.T) {
 	r := newRig(t, 4, mongosim.Options{Members: 1})
 	r.target.prepareCuts(t)
 	l := newCutLog(t, 1, 0)
 	c := r.cutter(t, nil)
-	hold, recorded, flushes := make(chan struct{}), make(chan struct{}), sync.Map{}
-	r.target.intercept(func(cmd mongo.Command) (error, bool) {
-		session := cmd.Body.Lookup("lsid", "id").String()
-		switch {
-		case cmd.DB == "db":
-			flushes.Store(session, true)
-		case isRecord(cmd):
-			select {
-			case <-hold:
-			default:
-				close(recorded)
-			}
-		case simcaller.Name(cmd) == "commitTransaction":
-			if _, flush := flushes.Load(session); flush {
-				<-hold
-			}
-		}
-		return nil, false
-	})
+	h := r.holdFlushes(isRecord)
 	c.send(l.sourceLog, start)
 	c.ask()
-	for begun := time.Now(); c.Stats().WaitsFor != idleLanes.String(); {
-		select {
-		case <-recorded:
-			close(hold)
-			t.Fatal("the record of the cut was sent while flushes were in flight")
-		case <-time.After(time.Millisecond):
-		}
-		if time.Since(begun) > time.Minute {
-			t.Fatalf("the cut does not wait for the lanes: %+v", c.Stats())
-		}
-	}
-	close(hold)
+	h.releaseOnceAwaited(t, c.Stats)
 	if made := c.made(); made.Source != l.optime() {
 		t.Errorf("a cut at %s, want %s", made.Source, l.optime())
 	}

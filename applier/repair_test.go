@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -223,39 +222,10 @@ func TestRepairWaitsForFlushes(t *testing.T) {
 	r.target.prepareCuts(t)
 	l := newCutLog(t, 1, 0)
 	c := r.repairer(t, l, nil)
-	hold, looked, flushes := make(chan struct{}), make(chan struct{}), sync.Map{}
-	r.target.intercept(func(cmd mongo.Command) (error, bool) {
-		session := cmd.Body.Lookup("lsid", "id").String()
-		switch name := simcaller.Name(cmd); {
-		case cmd.DB == "db" && name == "find":
-			select {
-			case <-hold:
-			default:
-				close(looked)
-			}
-		case cmd.DB == "db":
-			flushes.Store(session, true)
-		case name == "commitTransaction":
-			if _, flush := flushes.Load(session); flush {
-				<-hold
-			}
-		}
-		return nil, false
-	})
+	h := r.holdFlushes(func(cmd mongo.Command) bool { return cmd.DB == "db" && simcaller.Name(cmd) == "find" })
 	c.send(l.sourceLog, start)
 	done := c.repair("db.a", idsOf(1))
-	for begun := time.Now(); c.Stats().WaitsFor != idleLanes.String(); {
-		select {
-		case <-looked:
-			close(hold)
-			t.Fatal("a document was looked at while flushes were in flight")
-		case <-time.After(time.Millisecond):
-		}
-		if time.Since(begun) > time.Minute {
-			t.Fatalf("the repair does not wait for the lanes: %+v", c.Stats())
-		}
-	}
-	close(hold)
+	h.releaseOnceAwaited(t, c.Stats)
 	if out := c.became(done); out.State != RepairDone || out.Equal != 1 {
 		t.Errorf("%+v", out)
 	}

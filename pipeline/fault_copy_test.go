@@ -110,12 +110,7 @@ func TestResyncTakenOver(t *testing.T) {
 	w.play("limit 0")
 	w.awaitRequest(b, "shop.a")
 	w.play("source update shop.a 1..10")
-	if err := w.caughtUp(b); err != nil {
-		w.fail("fault", "", err)
-	}
-	if got, err := w.equal(b); err != nil || got != "equal" {
-		t.Error(got, err)
-	}
+	w.becomesEqual(b)
 	copies := 0
 	for _, e := range w.events {
 		if r, ok := e.event.(resync.PartEvent); ok {

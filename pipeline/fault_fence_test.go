@@ -124,16 +124,7 @@ func testLate(t *testing.T, dialect, command, log string, late []oplog.Namespace
 		w.play("await running b")
 	}
 	w.play("source insert shop.a 201..210")
-	if err := w.caughtUp(b); err != nil {
-		w.fail("fault", "", err)
-	}
-	if got, err := w.equal(b); err != nil || got != "equal" {
-		t.Error(got, err)
-	}
-	w.play("drain b")
-	if b.err != nil {
-		t.Error(b.err)
-	}
+	w.drainsEqual("b")
 }
 
 // awaitDocuments waits until some of the 600 documents of shop.a are copied again.

@@ -115,14 +115,5 @@ func TestLatePart(t *testing.T) {
 	if !errors.Is(a.err, lease.ErrFenced) {
 		t.Errorf("it ended with: %v", a.err)
 	}
-	if err := w.caughtUp(b); err != nil {
-		w.fail("fault", "", err)
-	}
-	if got, err := w.equal(b); err != nil || got != "equal" {
-		t.Error(got, err)
-	}
-	w.play("drain b")
-	if b.err != nil {
-		t.Error(b.err)
-	}
+	w.drainsEqual("b")
 }

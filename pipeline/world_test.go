@@ -371,6 +371,28 @@ func (w *world) equal(l *link) (string, error) {
 	return report.String(), nil
 }
 
+// becomesEqual waits until l has caught up, and compares the sets.
+func (w *world) becomesEqual(l *link) {
+	w.t.Helper()
+	if err := w.caughtUp(l); err != nil {
+		w.fail("fault", "", err)
+	}
+	if got, err := w.equal(l); err != nil || got != "equal" {
+		w.t.Error(got, err)
+	}
+}
+
+// drainsEqual is becomesEqual of a link, which then drains.
+func (w *world) drainsEqual(name string) {
+	w.t.Helper()
+	l := w.links[name]
+	w.becomesEqual(l)
+	w.play("drain " + name)
+	if l.err != nil {
+		w.t.Error(l.err)
+	}
+}
+
 // compared compares the sets once.
 func (w *world) compared(l *link) (compare.Report, error) {
 	deferred, err := ddl.ReadDeferred(w.t.Context(), w.target.conn, "replicator", l.linkName)
