@@ -356,3 +356,7 @@ func (h realLink) Lane(i int) lane { return h.Link.Lane(i) }
 
 // Barrier returns the lane of the link's barrier.
 func (h realLink) Barrier() lane { return h.Link.Barrier() }
+
+// Check returns the error with which Run would end for an operation on a document that is mirrored, as far as the
+// operation alone shows it. The target may still refuse what it accepts.
+func Check(op *oplog.Op) error { return plan.Check(op) }

@@ -4,8 +4,8 @@
 // A lane is a writer goroutine with a document in the target that records its position,
 // and a logical session for its transactions (see package checkpoint).
 //
-//	            ┌────────────── lane 0 ──┐
-//	batch ──▶ dispatch ────── lane 1 ──┤──▶ tracker ──▶ Applied
+//	            ┌──────────── lane 0 ──┐
+//	batch ──▶ dispatch ────── lane 1 ──┤──▶ tracker ──▶ watermark
 //	            │ └────────── lane n ──┘        ▲
 //	            └── barrier: DDL, ──────────────┘
 //	                transactions that span lanes
@@ -101,6 +101,17 @@
 //
 // After Run has returned an error, a command whose reply was lost may still be executed.
 // The next attempt raises the term of the lease first, which fences it.
+//
+// # Files
+//
+//	applier.go, dispatch.go   the stage; which operations are applied, and in which lane (routes.go)
+//	lane.go, writer.go        a lane's queue; its flushes: their statements (statement.go), their failures
+//	direct.go, capped.go      writes outside of transactions
+//	barrier.go, tracker.go    commands and transactions that span lanes; the watermark
+//	backlog.go, headstart.go  index builds while the lanes continue
+//	shares.go, fewlanes.go, level.go    the lanes of collections with few operations
+//	copied.go, oversized.go, resized.go, spelling.go, dollars.go    documents that are newer than the log
+//	cut.go, repair.go, diverged.go      consistent cuts, repairs, divergences
 //
 // # Trust
 //

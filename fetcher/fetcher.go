@@ -88,10 +88,10 @@ func (f *Fetcher) Run(ctx context.Context, out chan<- oplog.Reply) error {
 	}
 }
 
-// errUntil is returned by emit after Until has been sent.
+// errUntil is returned by send after Until has been sent.
 var errUntil = errors.New("the entry Config.Until was sent")
 
-// errUnfit is returned by emit after Copy.Check has failed.
+// errUnfit is returned by send after Copy.Check has failed.
 var errUnfit = errors.New("Copy.Check refused an entry")
 
 // readOne chooses a member and reads it. Nil means to choose again.

@@ -9,7 +9,7 @@
 //	   ▼ soft or ctx done      ▼
 //	  end                     end, and the lease is given back
 //
-// A process without [Lease] takes it over from any other, and ends once it is taken over.
+// A process whose [Config.Lease] has no TTL takes the lease over from any other, and ends once it is taken over.
 //
 // # An attempt
 //
