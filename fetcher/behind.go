@@ -22,12 +22,12 @@ func (f *Fetcher) behind(m *Metadata, now time.Time) time.Duration {
 		}
 	}
 	if !newest.After(m.Committed) {
-		f.level = now
+		f.newestAt = now
 		return 0
 	}
 	by := time.Duration(int64(newest.TS.T)-int64(m.Committed.TS.T)) * time.Second
-	if !f.level.IsZero() {
-		by = min(by, now.Sub(f.level))
+	if !f.newestAt.IsZero() {
+		by = min(by, now.Sub(f.newestAt))
 	}
 	if by < leastBehind {
 		return 0

@@ -37,10 +37,10 @@ func (f *Fetcher) copying() *Copy {
 // ErrLogLost if that has lasted too long for a copy.
 func (f *Fetcher) away(err error) error {
 	c := f.copying()
-	if f.since.IsZero() {
-		f.since = time.Now()
+	if f.noMemberSince.IsZero() {
+		f.noMemberSince = time.Now()
 	}
-	if lasted := time.Since(f.since); c != nil && lasted > c.Wait {
+	if lasted := time.Since(f.noMemberSince); c != nil && lasted > c.Wait {
 		return fmt.Errorf("%w: no member could be read for %s: %w", ErrLogLost, lasted.Round(time.Second), err)
 	}
 	return nil

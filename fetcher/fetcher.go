@@ -51,10 +51,10 @@ type Fetcher struct {
 	missing map[string]bool
 	// unfit is the error of Copy.Check, nil if there was none.
 	unfit error
-	// since is since when there is no member to read from, zero while there is one.
-	since time.Time
-	// level is when a member that was read last had the newest commit point of the set, zero before.
-	level time.Time
+	// noMemberSince is since when there is no member to read from, zero while there is one.
+	noMemberSince time.Time
+	// newestAt is when a member that was read last had the newest commit point of the set, zero before.
+	newestAt time.Time
 
 	mu     sync.Mutex
 	status Status
@@ -136,7 +136,7 @@ func (f *Fetcher) onReply(m Metadata) decision {
 		s.Metadata, s.HeardAt = m, now
 		s.Replies++
 	})
-	f.since = time.Time{}
+	f.noMemberSince = time.Time{}
 	v := f.cfg.Resolver.OnReply(m.LastFetched, m.sourceState())
 	switch {
 	case v.Change && v.Drop:
