@@ -15,13 +15,13 @@ import (
 
 // Limit sets the limits of the copy; a negative value removes a limit's request.
 func (s *Store) Limit(ctx context.Context, bytesPerSecond, opsPerSecond int64) error {
-	return s.limited(s.write(ctx, s.limit(bytesPerSecond, opsPerSecond)), bytesPerSecond, opsPerSecond)
+	return s.limited(s.write(ctx, s.limit(bytesPerSecond, opsPerSecond)))
 }
 
 // LimitUnder is Limit under a lease.
 func (s *Store) LimitUnder(ctx context.Context, by Leader, bytesPerSecond, opsPerSecond int64) error {
 	err := s.under(ctx, by, metadata.Update(s.db, metadata.Requests, s.limit(bytesPerSecond, opsPerSecond)))
-	return s.limited(err, bytesPerSecond, opsPerSecond)
+	return s.limited(err)
 }
 
 func (s *Store) limit(bytesPerSecond, opsPerSecond int64) metadata.Statement {
@@ -40,9 +40,9 @@ func (s *Store) limit(bytesPerSecond, opsPerSecond int64) metadata.Statement {
 	}
 }
 
-func (s *Store) limited(err error, bytesPerSecond, opsPerSecond int64) error {
+func (s *Store) limited(err error) error {
 	if err != nil {
-		return s.wrap(err, "limit its copy to %d bytes and %d operations per second", bytesPerSecond, opsPerSecond)
+		return s.wrap(err, "limit its copy")
 	}
 	return nil
 }

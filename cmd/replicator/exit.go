@@ -6,6 +6,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/preflight"
 )
@@ -46,6 +47,9 @@ func explain(err error) (code int, hint string) {
 	code, hint = cli.Explain(err)
 	if code == cli.ExitUnexpected && is[linkError](err) {
 		hint = failure.Classify(err).Hint
+	}
+	if code == cli.ExitUnexpected && servererr.IsWriteBlock(err) {
+		hint = "Writes of users are blocked there. Lift that: db.adminCommand({setUserWriteBlockMode: 1, global: false}) on its primary; or use a user with the role restore, who may write nevertheless."
 	}
 	return code, hint
 }

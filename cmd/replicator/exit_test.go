@@ -79,6 +79,17 @@ func TestErrorsAreExplained(t *testing.T) {
 	}
 }
 
+// TestBlockedIsTold: a command whose write a write block of the server has refused says how to go on.
+func TestBlockedIsTold(t *testing.T) {
+	t.Parallel()
+	blocked := &servererr.Error{Code: servererr.UserWritesBlocked, Message: "User writes blocked"}
+	for _, err := range []error{blocked, linkError{fmt.Errorf("cutover of link dr: %w", blocked)}} {
+		if code, hint := explain(err); code != cli.ExitUnexpected || !strings.Contains(hint, "setUserWriteBlockMode: 1, global: false") {
+			t.Errorf("%v: %d %s", err, code, hint)
+		}
+	}
+}
+
 // TestStoppedChecking: a check that is told to end has not stopped before everything was applied, as it applies nothing; a link has.
 func TestStoppedChecking(t *testing.T) {
 	t.Parallel()

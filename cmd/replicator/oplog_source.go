@@ -132,7 +132,7 @@ func (t *tail) read(ctx context.Context, member mongo.Caller) error {
 func askBatch(ctx context.Context, member mongo.Caller, cmd bson.D) (mongo.Batch, error) {
 	reply, err := order(ctx, member, "local", cmd)
 	if err != nil {
-		return mongo.Batch{}, err
+		return mongo.Batch{}, fmt.Errorf("read the source's oplog: %w", err)
 	}
 	return mongo.ReadBatch(reply)
 }

@@ -72,10 +72,15 @@ func TestRepairReport(t *testing.T) {
 	for text, want := range map[string]string{
 		"{": "line 1", `{"kind":"new"}`: "not known", `{"kind":"missing","namespace":"a.b","sourceNamespace":"a.b"}`: "idBSON",
 		`{"kind":"missing"}`: "without its namespaces",
+		// What a verification leaves that was not completed, or has not begun.
+		"": "no difference", "\n": "no difference",
 	} {
 		if _, err := parseRepairs(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+	if _, err := parseRepairs(strings.NewReader(`{"kind":"summary"}`)); err != nil {
+		t.Errorf("a report without differences: %v", err)
 	}
 }
 

@@ -94,6 +94,7 @@ func readRepairs(name string) (*repairWork, error) {
 func parseRepairs(in io.Reader) (*repairWork, error) {
 	w := &repairWork{}
 	known, seen := map[string]*namespaceWork{}, map[string]bool{}
+	complete := false
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, mostLine)
 	for n := 1; lines.Scan(); n++ {
@@ -106,7 +107,7 @@ func parseRepairs(in io.Reader) (*repairWork, error) {
 		}
 		switch d.Kind {
 		case "summary":
-			continue
+			complete = true
 		case verify.Missing, verify.Extra, verify.Differs:
 			if err := w.document(&d, known, seen); err != nil {
 				return nil, fmt.Errorf("line %d: %w", n, err)
@@ -119,6 +120,9 @@ func parseRepairs(in io.Reader) (*repairWork, error) {
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read it: %w", err)
+	}
+	if !complete && len(seen) == 0 {
+		return nil, errors.New("it has no difference, nor the summary with which a complete report ends")
 	}
 	return w, nil
 }

@@ -39,7 +39,7 @@ type Command struct {
 }
 
 // ErrTooLate reports that a command was not sent, because its SendBy had passed.
-var ErrTooLate = errors.New("not sent: no connection was available in time")
+var ErrTooLate = errors.New("not sent in time")
 
 // Overdue reports whether it is too late to send the command, by either clock: the
 // monotonic clock stops while the machine is suspended, and the wall clock may be set

@@ -29,6 +29,9 @@ func IsDenied(err error) bool {
 	return ok && e.Kind() == Auth
 }
 
+// IsWriteBlock reports whether the server refused a write because writes of users are blocked.
+func IsWriteBlock(err error) bool { return refusedWith(err, UserWritesBlocked) }
+
 // Reads at an earlier time.
 
 // IsSnapshotTooOld reports whether the server no longer has the time that a read names.
