@@ -22,6 +22,7 @@ var rarities = []struct {
 	filter      bson.D
 }{
 	{"prepared", "", bson.D{{Key: "o.prepare", Value: true}}},
+	{"prepared, of several entries", "", bson.D{{Key: "o.prepare", Value: true}, {Key: "o.count", Value: exists}, {Key: "o.applyOps.ns", Value: "demo.accounts"}}},
 	{"commit of a prepared one", "", bson.D{{Key: "o.commitTransaction", Value: exists}}},
 	{"abort of a prepared one", "", bson.D{{Key: "o.abortTransaction", Value: exists}}},
 	{"applyOps of a client", "", bson.D{{Key: "o.applyOps.ns", Value: "demo.groups"}, {Key: "o.prepare", Value: bson.D{{Key: "$exists", Value: false}}}}},
@@ -68,7 +69,7 @@ func TestRare(t *testing.T) {
 				{Name: "root", Password: "root", Roles: []mongosim.Role{{Name: "root", DB: "admin"}, {Name: "__system", DB: "admin"}}},
 			}})
 			cluster := client.Open(t, driver.Config{URI: set.URIFor("root"), AppName: mongosim.Stage})
-			w := must.Get(traffic.New(traffic.Config{Cluster: cluster, Seed: 1, Clients: 1, KeeperPause: 4 * time.Millisecond, Rare: true, Embedded: true}))(t)
+			w := must.Get(traffic.New(traffic.Config{Cluster: cluster, Seed: 1, Clients: 1, KeeperPause: 4 * time.Millisecond, ChainBytes: 17 << 20, Rare: true, Embedded: true}))(t)
 			missing := func() (list []string) {
 				for _, r := range rarities {
 					if r.since <= dialect && !hasLogged(t, cluster, r.filter) {

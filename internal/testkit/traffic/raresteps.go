@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -72,9 +73,14 @@ func (o *rare) transfer(ctx context.Context) error {
 	}
 	db, prepared := o.cfg.DB, bson.Raw(nil)
 	err := o.once(ctx, db, inTxn(fields("update", accounts, "updates", bson.A{move(from, -amount), move(to, amount)}), bson.E{Key: "startTransaction", Value: true}), nil)
-	for n := range 1 + o.rnd.IntN(3) {
+	inserts, pad := 1+o.rnd.IntN(3), o.text(300)
+	if o.cfg.ChainBytes > 0 && !o.chained { // the log needs several entries for it, of which the last one prepares
+		o.chained = true
+		inserts, pad = 8, strings.Repeat("p", o.cfg.ChainBytes/8)
+	}
+	for n := range inserts {
 		if err == nil {
-			err = o.once(ctx, db, inTxn(fields("insert", accounts, "documents", bson.A{fields("_id", fmt.Sprintf("%s-%d-%d", name, o.number, n), "pad", o.text(300))})), nil)
+			err = o.once(ctx, db, inTxn(fields("insert", accounts, "documents", bson.A{fields("_id", fmt.Sprintf("%s-%d-%d", name, o.number, n), "pad", pad)})), nil)
 		}
 	}
 	written := err == nil
