@@ -106,7 +106,7 @@ test-docker: ## run the end-to-end tests on server images; MONGO_VERSIONS=5.0,8.
 KILLS ?= 200
 
 .PHONY: kills
-kills: ## kill the program KILLS (200) times while it mirrors, and as often while it copies; REPLICATOR_SEED=N
+kills: ## kill the program KILLS (200) times while it mirrors, and as often while it copies; REPLICATOR_SEED=N, REPLICATOR_PAIR=8.0-4.4
 	REPLICATOR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run TestKill -v ./test/process
 
 ROUNDS ?= 300

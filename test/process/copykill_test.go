@@ -41,11 +41,11 @@ func TestKillCopy(t *testing.T) {
 		t.Skip("it takes half a minute: not with -short")
 	}
 	kills, seed := number(t, "REPLICATOR_KILLS", perLink), number(t, "REPLICATOR_SEED", 1)
-	t.Logf("%d kills, seed %d", kills, seed)
-	h := &harness{
-		TB: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 10)),
-		source: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed) + 2}),
-	}
+	h := &harness{TB: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 10))}
+	h.choose()
+	t.Logf("%d kills, seed %d, versions %s", kills, seed, h.versions)
+	moods := mongosim.MoodsWithout("no-config", "a copy that cannot be continued after a rollback does not begin anew without the configuration")
+	h.source = mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed) + 2, Dialect: h.versions[0], Moods: moods})
 	h.from = connect(t, h.source)
 	h.fillBulk()
 	in := map[checkpoint.CopyPhase]int{}
@@ -64,18 +64,13 @@ func TestKillCopy(t *testing.T) {
 // killLink makes one link to a new target, under traffic of its own, kills it a
 // number of times, and compares.
 func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.CopyPhase]int) {
-	h.target = mongosim.StartTest(h, mongosim.Options{Members: 3, Seed: seed})
+	h.target = mongosim.StartTest(h, mongosim.Options{Members: 3, Seed: seed, Dialect: h.versions[1], Moods: h.moods()})
 	h.to = connect(h.TB, h.target)
 	spool := h.newSpool()
 	end := h.write("shop"+strconv.Itoa(number), uint64(seed))
 
 	for i := range kills {
-		switch h.rnd.IntN(8) {
-		case 0:
-			h.stepDown(h.target)
-		case 1:
-			h.stepDown(h.source)
-		}
+		h.hurt()
 		if i%perLink == 3 || i%perLink == 6 || h.rnd.IntN(8) == 0 {
 			spool = h.newSpool() // as on another machine
 		}
