@@ -145,7 +145,8 @@ func (m *moving) cutOver(ctx context.Context, cfg *cutover.Config) error {
 		OnWait: func(what string) { say(m.cfg, "cutover: %s", what) },
 	}
 	o := &record.Options{Freeze: record.Command, FreezeCommand: "stop the writers"}
-	return cutover.Locked(ctx, m.target.Set, ends.MetaDB, m.name, "bench", "cutover", cfg.Drain.OnWait, func(ctx context.Context) error {
+	lock := cutover.LockConfig{Target: m.target.Set, MetaDB: ends.MetaDB, Link: m.name, By: "bench", Why: "cutover", Said: cfg.Drain.OnWait}
+	return cutover.Locked(ctx, lock, func(ctx context.Context) error {
 		_, err := cutover.Run(ctx, cfg, o)
 		return err
 	})

@@ -30,44 +30,57 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("another process works on the link: %s", e.Record)
 }
 
+// LockConfig says which lock is taken, by whom and what for.
+type LockConfig struct {
+	// Target runs commands on the target's primary; its database MetaDB has the lock.
+	Target mongo.Caller
+	MetaDB string
+	// Link is the link that is locked, By the operator, Why what is done.
+	Link, By, Why string
+	// Said is called with what is waited for.
+	Said func(what string)
+}
+
 // Locked runs do with the lock of a link as a whole ([jobs.Link]). The lock protects no data: it is for
 // people, so that two of them do not work on one cutover. It ends ten seconds after its process has
-// died. While another one has it, said is called, and the error is a *BusyError if that lasts. If the lock ends
+// died. While another one has it, it is waited for, and the error is a *BusyError if that lasts. If the lock ends
 // because the target does not answer, as in a failover, the context of do ends, and do is called again with the lock, once
 // the target answers.
-func Locked(ctx context.Context, target mongo.Caller, metaDB, link, by, why string, said func(string), do func(ctx context.Context) error) error {
+func Locked(ctx context.Context, cfg LockConfig, do func(ctx context.Context) error) error {
 	var failed atomic.Pointer[error]
-	e := locks.NewElect(locks.ElectConfig{Store: mongostore.New(target, metaDB), Who: by, Failed: func(err error) { failed.Store(&err) }})
+	e := locks.NewElect(locks.ElectConfig{
+		Store: mongostore.New(cfg.Target, cfg.MetaDB), Who: cfg.By, Failed: func(err error) { failed.Store(&err) },
+	})
 	defer e.Close()
 	var lost time.Time // when the lock had ended
 	for {
-		ended, err := lockedOnce(ctx, e, link, why, said, do)
+		ended, err := lockedOnce(ctx, e, &cfg, do)
 		switch last := failed.Load(); {
 		case err != nil && ended:
-			said("the lock has ended, as the target did not answer: it is taken again (" + err.Error() + ")")
+			cfg.Said("the lock has ended, as the target did not answer: it is taken again (" + err.Error() + ")")
 			lost = time.Now()
 		case !errors.Is(err, errLockWait) || last == nil:
 			return err
 		case lost.IsZero() || time.Since(lost) > retakeWait:
 			return *last
 		default: // writes to the source may be stopped
-			said("waiting until the target answers: " + (*last).Error())
+			cfg.Said("waiting until the target answers: " + (*last).Error())
 		}
 	}
 }
 
 // lockedOnce runs do with the lock once. It reports whether the lock has ended meanwhile because it was not renewed.
-func lockedOnce(ctx context.Context, e *locks.Elect, link, why string, said func(string), do func(ctx context.Context) error) (ended bool, err error) {
+func lockedOnce(ctx context.Context, e *locks.Elect, cfg *LockConfig, do func(ctx context.Context) error) (ended bool, err error) {
 	waiting, enough := context.WithCancelCause(ctx)
 	defer enough(nil)
 	limit := time.AfterFunc(lockWait, func() { enough(errLockWait) })
 	defer limit.Stop()
-	if r, busy := holder(ctx, e, link); busy {
-		said("waiting for the lock: " + r.String())
+	if r, busy := holder(ctx, e, cfg.Link); busy {
+		cfg.Said("waiting for the lock: " + r.String())
 	}
 	var result error
 	ran := false
-	err = e.Lock(waiting, jobs.Link(link), why, func(held context.Context) {
+	err = e.Lock(waiting, jobs.Link(cfg.Link), cfg.Why, func(held context.Context) {
 		if !limit.Stop() { // held has ended with waiting
 			return
 		}
@@ -80,7 +93,7 @@ func lockedOnce(ctx context.Context, e *locks.Elect, link, why string, said func
 	if err == nil {
 		err = errLockWait
 	}
-	if r, busy := holder(ctx, e, link); errors.Is(context.Cause(waiting), errLockWait) && busy {
+	if r, busy := holder(ctx, e, cfg.Link); errors.Is(context.Cause(waiting), errLockWait) && busy {
 		return false, &BusyError{r}
 	}
 	return false, err

@@ -29,9 +29,13 @@ func pass(ctx context.Context, t *testing.T, f *client.Failing) {
 	must.Fail(t, context.Cause(ctx), locks.ErrExpired)
 }
 
+func lockOf(target mongo.Caller, link string, said func(string)) cutover.LockConfig {
+	return cutover.LockConfig{Target: target, MetaDB: "replicator", Link: link, By: "me", Why: "cutover", Said: said}
+}
+
 func locked(t *testing.T, target mongo.Caller, do func(ctx context.Context) error) error {
 	t.Helper()
-	return cutover.Locked(t.Context(), target, "replicator", "dr", "me", "cutover", func(string) {}, do)
+	return cutover.Locked(t.Context(), lockOf(target, "dr", func(string) {}), do)
 }
 
 // TestFailoverLongerThanLock: a failover of the target that lasts longer than the lock of the process that works
@@ -97,7 +101,7 @@ func testAwayForLong(t *testing.T, target mongo.Caller, away *atomic.Bool) {
 			away.Store(false)
 		}
 	}
-	must.Succeed(t, cutover.Locked(t.Context(), target, "replicator", "dr", "me", "cutover", said, func(ctx context.Context) error {
+	must.Succeed(t, cutover.Locked(t.Context(), lockOf(target, "dr", said), func(ctx context.Context) error {
 		_, err := cutover.Run(ctx, cfg, byBlock)
 		return err
 	}))

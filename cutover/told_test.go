@@ -50,7 +50,7 @@ func TestStatusTellsCutover(t *testing.T) {
 		stop(errBroken)
 	}
 	locked := func(ctx context.Context, do func(context.Context) error) error {
-		return cutover.Locked(ctx, target, "replicator", m.link, "me", "cutover", func(string) {}, do)
+		return cutover.Locked(ctx, lockOf(target, m.link, func(string) {}), do)
 	}
 	err := locked(t.Context(), func(context.Context) error { _, err := cutover.Run(ctx, cfg, byBlock); return err })
 	if err == nil {

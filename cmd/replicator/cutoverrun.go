@@ -60,11 +60,14 @@ func (c *cutoverCommand) move(ctx context.Context, out cli.Output, source *drive
 		do, why = func(ctx context.Context) (*record.Record, error) { return cutover.Cancel(ctx, cfg) }, "cutover --cancel"
 	}
 	var r *record.Record
-	err = cutover.Locked(ctx, store.Target(), c.MetadataDB, c.Link, operator(), why, func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) },
-		func(ctx context.Context) (err error) {
-			r, err = do(ctx)
-			return err
-		})
+	lock := cutover.LockConfig{
+		Target: store.Target(), MetaDB: c.MetadataDB, Link: c.Link, By: operator(), Why: why,
+		Said: func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) },
+	}
+	err = cutover.Locked(ctx, lock, func(ctx context.Context) (err error) {
+		r, err = do(ctx)
+		return err
+	})
 	if err != nil {
 		refused, _ := errors.AsType[ddl.RefusedErrors](err)
 		return c.unmoved(ctx, r, errors.Join(err, c.listRefused(ctx, out, store.Target(), c.MetadataDB, c.Link, refused)))

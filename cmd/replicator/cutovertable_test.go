@@ -220,7 +220,8 @@ func (m *moved) cutOver(t *testing.T) {
 		}
 	}
 	var r *record.Record
-	err := cutover.Locked(t.Context(), cfg.Target, "replicator", "dr", "me", "cutover", cfg.Drain.OnWait, func(ctx context.Context) (err error) {
+	lock := cutover.LockConfig{Target: cfg.Target, MetaDB: "replicator", Link: "dr", By: "me", Why: "cutover", Said: cfg.Drain.OnWait}
+	err := cutover.Locked(t.Context(), lock, func(ctx context.Context) (err error) {
 		r, err = cutover.Run(ctx, cfg, &record.Options{Freeze: record.Block})
 		return err
 	})

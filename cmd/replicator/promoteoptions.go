@@ -74,7 +74,8 @@ func (c *promoteCommand) restore(ctx context.Context, out cli.Output, target *dr
 		return err
 	}
 	said := func(what string) { out.Complain("%s: %s.", c.Link, printable.Text(what)) }
-	return cutover.Locked(ctx, target, c.MetadataDB, c.Link, operator(), "promote", said, func(ctx context.Context) error {
+	lock := cutover.LockConfig{Target: target, MetaDB: c.MetadataDB, Link: c.Link, By: operator(), Why: "promote", Said: said}
+	return cutover.Locked(ctx, lock, func(ctx context.Context) error {
 		ended, left, err := cutover.EndPromoted(ctx, target, c.MetadataDB, c.Link)
 		if err != nil {
 			return err
