@@ -12,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -63,7 +64,7 @@ type cappedPart struct {
 // add reports whether an operation can join those before it.
 func (p *cappedPart) add(op *plan.Op) bool {
 	p.operations++
-	id := string(oplog.AppendIDKey(nil, op.ID))
+	id := idKey(op)
 	// Under a collation, _ids of different bytes may be equal.
 	if p.inserted[id] || p.upsert || p.operations > 1 && (op.Upsert || op.Collection.Collated()) {
 		return false
@@ -75,6 +76,10 @@ func (p *cappedPart) add(op *plan.Op) bool {
 	}
 	return len(p.inserted) <= 1 || (p.size <= 0 || p.bytes <= p.size) && (p.max <= 0 || int64(len(p.inserted)) <= p.max)
 }
+
+// idKey identifies the _id of an operation. oplog.AppendIDKey has the same bytes for whole numbers above 2^53 that are close to one another:
+// each of them would be a part of its own.
+func idKey(op *plan.Op) string { return string(bsonorder.AppendKey(nil, op.ID, nil)) }
 
 // limits returns the limits of a capped collection in bytes and documents, 0 for no
 // limit.
@@ -130,12 +135,12 @@ func (w *writer) undone(ctx context.Context, c outsideTxn, ops []plan.Op) ([]pla
 		}
 		done[ns] = map[string]bool{}
 		for _, op := range pending[:alreadyIn(pending, have)] {
-			done[ns][string(oplog.AppendIDKey(nil, op.ID))] = true
+			done[ns][idKey(op)] = true
 		}
 	}
 	left := make([]plan.Op, 0, len(ops))
 	for i := range ops {
-		if op := &ops[i]; !op.Collection.Capped || !done[op.Target][string(oplog.AppendIDKey(nil, op.ID))] {
+		if op := &ops[i]; !op.Collection.Capped || !done[op.Target][idKey(op)] {
 			left = append(left, *op)
 		}
 	}
@@ -228,13 +233,13 @@ func (w *writer) trimmed(ctx context.Context, c outsideTxn, pw *plan.Write, ops 
 	again := map[string]bool{} // inserted after their delete, and written by now
 	for i := range ops {
 		if op := &ops[i]; op.Kind == oplog.KindInsert && op.Target == pw.NS {
-			again[string(oplog.AppendIDKey(nil, op.ID))] = true
+			again[idKey(op)] = true
 		}
 	}
 	ids := bsoncore.NewArrayBuilder()
 	for _, of := range pw.Ops {
 		id := ops[of[0]].ID
-		if again[string(oplog.AppendIDKey(nil, id))] {
+		if again[idKey(&ops[of[0]])] {
 			continue
 		}
 		ids.AppendValue(bsoncore.Value{Type: bsoncore.Type(id.Type), Data: id.Value})
