@@ -237,7 +237,7 @@ func (r *Record) Thawed() string {
 	return "the source takes writes as before"
 }
 
-// TargetBlocked says what is not done while the step unblock has not ended.
+// TargetBlocked warns of the target's write block while the step unblock has not ended.
 const TargetBlocked = "Applications cannot write to the target yet."
 
 // Doubt records that the outcome of the command that blocks writes is unknown, if it is.
