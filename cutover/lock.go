@@ -35,9 +35,9 @@ type LockConfig struct {
 	// Target runs commands on the target's primary; its database MetaDB has the lock.
 	Target mongo.Caller
 	MetaDB string
-	// Link is the link that is locked, By the operator, Why what is done.
+	// Link is the link that is locked, By the operator, Why the work on it.
 	Link, By, Why string
-	// Said is called with what is waited for.
+	// Said is called with the reason for each wait.
 	Said func(what string)
 }
 
