@@ -68,6 +68,7 @@ func TestRefusedOptions(t *testing.T) {
 		{"collMod", `{"collMod": "a", "validator": {"x": {"$bogus": 1}}}`, servererr.BadValue, true},
 		{"create", `{"create": "b", "collation": {"locale": "fr", "version": "1"}}`, servererr.IncompatibleCollationVersion, true},
 		{"create", `{"create": "b", "validator": {"$expr": {"$regexMatch": {"input": "$x", "regex": "a"}}}}`, 51111, true},
+		{"create", `{"create": "b", "validator": {"mail": {"$regex": "[\\w-.]"}}}`, 51091, true},
 		{"create", `{"create": "b"}`, servererr.InternalError, false},
 		{"drop", `{"drop": "a"}`, servererr.BadValue, false},
 		{"dropIndexes", `{"dropIndexes": "a", "index": "i"}`, servererr.BadValue, false},
