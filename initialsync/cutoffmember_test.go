@@ -22,8 +22,13 @@ func (u uncommitted) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error
 		return nil, servererr.New(servererr.MaxTimeMSExpired, "operation exceeded time limit")
 	}
 	entry := bson.D{
-		{Key: "op", Value: "n"}, {Key: "ns", Value: ""}, {Key: "o", Value: bson.D{}}, {Key: "ts", Value: bson.Timestamp{T: 5, I: 1}},
-		{Key: "t", Value: int64(1)}, {Key: "v", Value: int64(2)}, {Key: "wall", Value: bson.DateTime(0)},
+		{Key: "op", Value: "n"},
+		{Key: "ns", Value: ""},
+		{Key: "o", Value: bson.D{}},
+		{Key: "ts", Value: bson.Timestamp{T: 5, I: 1}},
+		{Key: "t", Value: int64(1)},
+		{Key: "v", Value: int64(2)},
+		{Key: "wall", Value: bson.DateTime(0)},
 	}
 	return must.Marshal(u.t, bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{
 		{Key: "id", Value: int64(0)}, {Key: "ns", Value: "local.oplog.rs"}, {Key: "firstBatch", Value: bson.A{entry}},
