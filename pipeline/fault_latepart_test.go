@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
+	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -42,8 +43,9 @@ func (s *latePart) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	s.mu.Lock()
 	late := s.session
 	s.mu.Unlock()
-	_, err := cmd.Body.LookupErr("update")
-	if suspended := err == nil && !late.IsZero() && !session.Equal(late); suspended && cmd.Body.Lookup("update").StringValue() == "requests" {
+	suspended := !late.IsZero() && !session.Equal(late)
+	// A findAndModify has an "update" as well: the ping of a process that has been suspended for long.
+	if suspended && simcaller.Name(cmd) == "update" && cmd.Body.Lookup("update").StringValue() == "requests" {
 		<-s.awake
 	}
 	return s.Cluster.Call(ctx, cmd)
