@@ -1,6 +1,7 @@
 package cutover_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/cutover"
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 )
@@ -94,5 +97,29 @@ func TestRestoreKeepsValidator(t *testing.T) {
 	m.run("d", `{"collMod": "a", "validator": {}}`)
 	if _, _, err := cutover.Restore(t.Context(), cfg); err != nil || strings.Contains(m.options(), "mail") {
 		t.Errorf("removed: %v; %s", err, m.options())
+	}
+}
+
+// unsupported is a target that supports no validators.
+type unsupported struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (u unsupported) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if _, err := cmd.Body.LookupErr("validator"); err == nil {
+		return nil, servererr.New(servererr.CommandNotSupported, "no")
+	}
+	return u.Caller.Call(ctx, cmd)
+}
+
+// TestConvertUnsupportedOptions: whatever made the link leave an option out keeps no cutover from its end.
+func TestConvertUnsupportedOptions(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	m := newMoved(t, target, "d")
+	m.lacksOptions(`{"validator": {"mail": {"$exists": true}}}`, "validator")
+	off := unsupported{target}
+	cfg := &cutover.ConvertConfig{Target: off, Fence: unfenced{off}, MetaDB: "replicator", Link: m.link, Said: func(string) {}}
+	if _, err := cutover.Convert(t.Context(), cfg); err != nil {
+		t.Error(err)
 	}
 }

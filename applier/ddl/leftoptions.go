@@ -1,6 +1,7 @@
 package ddl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -119,7 +120,13 @@ func (m *modification) changeWithout(ctx context.Context, d change, names []stri
 			break
 		}
 	}
-	return err
+	if !says(err, servererr.IsDefinitionRefused) {
+		return err
+	}
+	// The options have nothing to do with it: the target's are as before.
+	own, _ := m.deferred.find("")
+	own.NS = m.coll.NS
+	return cmp.Or(m.keep(ctx, &own, true), err)
 }
 
 // optionsSpec returns the deferred spec of the collection itself.
@@ -137,7 +144,7 @@ func (c *Converter) validate(ctx context.Context, coll *catalog.Collection, h *D
 		case f.name == optionValidator && has, is.Equal(f.value): // by an earlier attempt, or applications have one of their own
 		default:
 			err := c.setOption(ctx, coll, f)
-			if says(err, servererr.IsValidatorRefused) {
+			if refusesOption(err) {
 				// As with indexes: whoever cuts over has accepted that the target lacks it.
 				said = append(said, fmt.Sprintf("%s is not set, as the target refuses it: %v", f.name, err))
 				continue

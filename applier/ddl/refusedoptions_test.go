@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -191,6 +192,44 @@ func TestRefusedValidatorOfState(t *testing.T) {
 			b.before = nil
 			if l := must.Get(ddl.ReadLacking(t.Context(), b, "replicator", "link"))(t); len(l.Options) != 0 {
 				t.Errorf("%d: %s: lacking %v", code, line, l.Options)
+			}
+		}
+	}
+}
+
+// TestRefusedWithoutOptions: a collMod that is refused without its validator, too, leaves what the target lacks as it was.
+func TestRefusedWithoutOptions(t *testing.T) {
+	t.Parallel()
+	for _, code := range []servererr.Code{servererr.InvalidOptions, servererr.CannotConvertIndexToUnique} {
+		for validator, want := range map[string]string{
+			takenValidator:   `{"validator":{"mail":{"$exists":true}}}`,
+			refusedValidator: `{}, lacks the validator of db.a`,
+		} {
+			b := newBench(t, "8.0", ddl.Relaxed, scope.Config{})
+			must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, `c db.$cmd {"create": "a", "validator": `+validator+`}`), ddl.Once))
+			sent := 0
+			b.before = func(cmd mongo.Command) error {
+				if _, err := cmd.Body.LookupErr("collMod"); err != nil {
+					return nil
+				}
+				if sent++; sent == 1 {
+					return servererr.New(servererr.InvalidOptions, "no")
+				}
+				return servererr.New(code, "no")
+			}
+			op := b.operation(t, `c db.$cmd {"collMod": "a", "validator": `+otherRefused+`, "validationAction": "warn"}`)
+			if err := b.exec.Apply(t.Context(), op, ddl.Once); err == nil || sent < 2 {
+				t.Fatalf("%d commands, %v", sent, err)
+			}
+			b.before = nil
+			if got := b.collections(t, "db.a"); got != want {
+				t.Errorf("%d: %s, want %s", code, got, want)
+			}
+			specs := must.Get(ddl.ReadDeferred(t.Context(), b, "replicator", "link"))(t)
+			for _, h := range specs {
+				if got := relaxed(h.Spec); got != relaxed(bsongen.FromJSON(t, `{"validator": `+refusedValidator+`}`)) {
+					t.Errorf("%d: deferred is %s", code, got)
+				}
 			}
 		}
 	}
