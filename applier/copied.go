@@ -47,8 +47,7 @@ func (e *easableError) Error() string { return e.err.Error() }
 // Unwrap returns the *OpError.
 func (e *easableError) Unwrap() error { return e.err }
 
-// errOneByOne makes a flush apply its operations one by one: a document of one of them may be set aside, or has to be deleted and
-// inserted.
+// errOneByOne makes a flush apply its operations one by one: a document of one of them may be set aside.
 var errOneByOne = errors.New("the operations are applied one by one")
 
 // ease removes the cause of a refusal. It returns true if the operations are to
@@ -179,5 +178,5 @@ func (l *learned) isMarked(op *plan.Op) bool {
 
 // meets reports whether one of the operations is on a marked document.
 func (l *learned) meets(ops []plan.Op) bool {
-	return (l.any.Load() || l.anew.Load()) && slices.ContainsFunc(ops, func(op plan.Op) bool { return l.isMarked(&op) })
+	return l.any.Load() && slices.ContainsFunc(ops, func(op plan.Op) bool { return l.isMarked(&op) })
 }

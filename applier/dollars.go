@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -14,7 +15,8 @@ import (
 // A server before 5.0 refuses an update that writes a name below the top level that starts with a dollar, and a replacement or a
 // pipeline that leaves one in the document; it accepts that document in an insert. A source from 5.0 on logs such updates. Inserts
 // become upserts while the log meets a copy, or in an applyOps. Once the target has refused one, such
-// documents are deleted and inserted, in one transaction.
+// documents are deleted and inserted, in the transaction of the flush. Its other operations stay grouped: one command for each may
+// take longer than a transaction may.
 
 // insertsAnew makes the lanes insert documents with such names. It returns false if the operation was refused once before: another
 // lane may have met one first.
@@ -23,11 +25,16 @@ func (w *writer) insertsAnew(op *plan.Op) bool {
 		return false
 	}
 	w.refusedName = op.At
+	w.learnDollars(op.At)
+	return true
+}
+
+// learnDollars records that the target has refused a name with a dollar, in the operation at a position or, of a flush, after it.
+func (w *writer) learnDollars(at checkpoint.Position) {
 	if w.learned.anew.CompareAndSwap(false, true) {
 		w.cfg.Observer.Log(slog.LevelInfo, "documents with names that start with a dollar are deleted and inserted, as the target refuses updates of them",
-			slog.String(keyOpTime, op.At.OpTime.String()), slog.String(keyNS, string(op.Target)))
+			slog.String(keyFrom, at.String()))
 	}
-	return true
 }
 
 // isAnew reports whether doc, as the document of an operation, has to be deleted and inserted.

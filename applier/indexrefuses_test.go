@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/mongosim"
@@ -68,5 +69,26 @@ func TestIndexRefuses(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestIndexRefusesModify: so is one that refuses an update that is applied by reading the document, as a target before 5.0 needs for a
+// name with a dot.
+func TestIndexRefusesModify(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, mongosim.Options{Members: 1, Dialect: "4.4"})
+	r.target.run(t, "db", bson.D{{Key: "createIndexes", Value: "p"}, {Key: "indexes", Value: bson.A{
+		bson.D{{Key: "key", Value: bson.D{{Key: "a", Value: "2d"}}}, {Key: "name", Value: "refuses"}},
+	}}})
+	r.target.run(t, "db", bson.D{{Key: "insert", Value: "p"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}}})
+	l := newLog(t)
+	l.add(deltaOp("db.p", 1, bson.D{{Key: "i", Value: bson.D{{Key: "x.y", Value: 1}, {Key: "a", Value: bson.A{500, 500}}}}}))
+	a := must.Get(r.begin(t.Context(), func(c *Config) {
+		r.commanded(t, c, func(event.Event) {})
+		c.Plan = must.Get(plan.Ask(t.Context(), r.target, "db"))(t)
+	}))(t)
+	must.Succeed(t, a.run(t.Context(), l.batches(), 0))
+	if diff := cmp.Diff([]string{"_id_"}, indexNames(t, r.target, "db.p")); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -61,7 +61,7 @@ func (w *writer) planned(ctx context.Context, txn *mongo.Txn, s span, writes []p
 		}
 		moved = true
 	}
-	return nil
+	return w.keepDiverged(ctx, txn, t.diverged, bson.NilObjectID) // of a Modify
 }
 
 // commands builds the commands for writes, none of which is a Modify. They are valid
@@ -81,6 +81,14 @@ func (w *writer) commands(writes []plan.Write) []mongo.Command {
 
 // sendModify executes a planned Modify.
 func (w *writer) sendModify(ctx context.Context, c conn, pw *plan.Write, ops []plan.Op, t *tally) error {
+	if w.learned.anew.Load() {
+		for _, i := range pw.Ops[0] {
+			if err := w.one(ctx, c, &ops[i], t); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	t.docs++
 	found, err := w.modify(ctx, c, &ops[pw.Ops[0][0]])
 	switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -268,13 +269,22 @@ func (w *writer) flush(ctx context.Context, s span) error {
 		w.unguarded--
 		opt.NoGuards = true
 	}
-	err := w.flushWith(ctx, s, opt)
-	if short, ok := errors.AsType[*shortError](err); ok && short.guarded {
-		w.unguarded = unguardedFlushes
-		opt.NoGuards = true
-		err = w.flushWith(ctx, s, opt)
+	opt.NoDollars = w.learned.anew.Load()
+	for {
+		err := w.flushWith(ctx, s, opt)
+		short, ok := errors.AsType[*shortError](err)
+		switch {
+		case ok && short.guarded && !opt.NoGuards:
+			w.unguarded = unguardedFlushes
+			opt.NoGuards = true
+		case servererr.IsDollarName(err) && !opt.NoPipelines:
+			// Names that the entries show are tried first: a pipeline is refused for one that only the document has.
+			opt.NoDollars, opt.NoPipelines = true, opt.NoDollars
+			w.learnDollars(s.ops[0].At)
+		default:
+			return err
+		}
 	}
-	return err
 }
 
 // flushWith writes a span as planned with opt.

@@ -55,6 +55,9 @@ type Options struct {
 	// NoGuards forbids statements that match their document only if the fields that they
 	// insert are absent: for a log that moves fields, where they fail too often.
 	NoGuards bool
+	// NoDollars makes a Modify of an update that writes a name below the top level that starts with a dollar, NoPipelines one of each
+	// pipeline: a target before 5.0 refuses one that leaves such a name in the document.
+	NoDollars, NoPipelines bool
 	// MaxDocs and MaxBytes limit one command. Zero means 10,000 and 8 MiB.
 	MaxDocs, MaxBytes int
 	// MinMass is from how many on updates, or deletes, that differ in the _id alone become one
@@ -76,7 +79,8 @@ const (
 	// Delete: Docs are statements {q, limit: 1}, or {q, limit: 0} with a list of _ids in q.
 	Delete
 	// Modify: the operation must be executed by reading the document, applying O to it
-	// with update.Apply, and writing the result, as Replace builds it. Docs is empty.
+	// with update.Apply, and writing the result, as Replace builds it. Docs is empty. With
+	// NoDollars there may be several operations on the document, of any kind, each to be executed with One.
 	Modify
 )
 
@@ -86,7 +90,7 @@ type Write struct {
 	NS   oplog.Namespace
 	Docs []bson.Raw
 	// Ops[i] are the operations, as indexes into Build's argument, that Docs[i]
-	// stands for, in order. For Modify it is Ops[0].
+	// stands for, in order. For Modify they are Ops[0].
 	Ops [][]int
 	// Documents is how many documents the statements are for: one each, but for those with
 	// a list of _ids.

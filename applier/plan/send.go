@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
@@ -276,16 +277,41 @@ func (p *Planner) placeUpdate(n *node, from int, guarded bool) {
 }
 
 func (p *Planner) modify(n *node) {
-	rank := rankModify
-	if n.must {
-		rank = rankMustModify
+	p.place(n, modifyRank(n.must), stmt{first: n.first, last: n.last})
+}
+
+func modifyRank(must bool) int32 {
+	if must {
+		return rankMustModify
 	}
-	p.place(n, rank, stmt{first: n.first, last: n.last})
+	return rankModify
+}
+
+// isInsertOnly reports whether a target before 5.0 may refuse an update statement for a name with a dollar.
+func (p *Planner) isInsertOnly(n *node, s *stmt) bool {
+	if p.opt.NoPipelines {
+		if u, _ := rawbson.Lookup(p.buf[s.from:s.to], "u"); u.Type == bson.TypeArray {
+			return true
+		}
+	}
+	if n.doc != nil {
+		return update.IsInsertOnly(n.doc)
+	}
+	for i := s.first; i >= 0; i = p.nextOp[i] {
+		if update.WritesInsertOnly(p.ops[i].O) {
+			return true
+		}
+	}
+	return false
 }
 
 // place determines the round of a statement of n: after the last one on the same _id, or
 // in its namespace if that is Ordered.
 func (p *Planner) place(n *node, rank int32, s stmt) {
+	if (p.opt.NoDollars || p.opt.NoPipelines) && (rank == rankUpdate || rank == rankMatch) && p.isInsertOnly(n, &s) {
+		p.buf = p.buf[:s.from]
+		rank, s = modifyRank(n.must), stmt{first: s.first, last: s.last}
+	}
 	s.space = n.space
 	space := &p.spaces[n.space]
 	round, last := n.round, n.rank

@@ -35,3 +35,16 @@ func referenceNames(doc []byte) int {
 	}
 	return 2
 }
+
+// WritesInsertOnly reports whether an update writes such a name, as far as its entry shows. It may be below one, too.
+func WritesInsertOnly(o bson.Raw) bool {
+	if form, err := Classify(o); err != nil || form == FormReplacement {
+		return IsInsertOnly(o)
+	}
+	for it := rawbson.NewIter(o); it.Next(); { // $v, and diff, or $set and $unset
+		if it.Type == bson.TypeEmbeddedDocument && IsInsertOnly(it.Value) {
+			return true
+		}
+	}
+	return false
+}

@@ -26,3 +26,22 @@ func TestIsInsertOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestWritesInsertOnly(t *testing.T) {
+	t.Parallel()
+	for o, want := range map[string]bool{
+		`{"$v": 2, "diff": {"u": {"a": 1, "t": "$5"}}}`:                    false,
+		`{"$v": 2, "diff": {"u": {"q": {"$gt": 5}}}}`:                      true,
+		`{"$v": 2, "diff": {"sq": {"i": {"$gt": 5}}}}`:                     true,
+		`{"$v": 2, "diff": {"sl": {"a": true, "u1": {"$gt": 5}}}}`:         true,
+		`{"$v": 2, "diff": {"sr": {"u": {"x": {"$ref": "c", "$id": 1}}}}}`: false,
+		`{"$v": 1, "$set": {"a.b": 1}, "$unset": {"c": true}}`:             false,
+		`{"$v": 1, "$set": {"a.b": {"$gt": 5}}}`:                           true,
+		`{"_id": 1, "a": 1}`:                                               false,
+		`{"_id": 1, "q": {"$gt": 5}}`:                                      true,
+	} {
+		if got := update.WritesInsertOnly(bsongen.FromJSON(t, o)); got != want {
+			t.Errorf("%s: %v", o, got)
+		}
+	}
+}

@@ -64,7 +64,7 @@ func TestKillCopy(t *testing.T) {
 // killLink makes one link to a new target, under traffic of its own, kills it a
 // number of times, and compares.
 func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.CopyPhase]int) {
-	h.target = mongosim.StartTest(h, mongosim.Options{Members: 3, Seed: seed, Dialect: h.versions[1], Moods: h.moods()})
+	h.target = mongosim.StartTest(h, mongosim.Options{Members: 3, Seed: seed, Dialect: h.versions[1]})
 	h.to = connect(h.TB, h.target)
 	spool := h.newSpool()
 	end := h.write("shop"+strconv.Itoa(number), uint64(seed))

@@ -35,7 +35,7 @@ func TestKill(t *testing.T) {
 	h.choose()
 	t.Logf("%d kills, seed %d, versions %s", kills, seed, h.versions)
 	h.source = mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed), Dialect: h.versions[0], TTLInterval: expiry})
-	h.target = mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed) + 1, Dialect: h.versions[1], Moods: h.moods(), TTLInterval: expiry})
+	h.target = mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed) + 1, Dialect: h.versions[1], TTLInterval: expiry})
 	h.from, h.to = connect(t, h.source), connect(t, h.target)
 
 	// The link begins with empty sets.
@@ -98,14 +98,6 @@ func (h *harness) choose() {
 	if source, target, ok := strings.Cut(os.Getenv("REPLICATOR_PAIR"), "-"); ok {
 		h.versions = [2]string{source, target}
 	}
-}
-
-// moods are those of the target.
-func (h *harness) moods() mongosim.Moods {
-	if h.major(0) >= 5 && h.major(1) < 5 {
-		return mongosim.GentleMoods("once the target has refused a name with a dollar, a transaction of hundreds of updates takes three commands for each: one of them fails")
-	}
-	return mongosim.Moods{}
 }
 
 // major is the major version of the source (0) or of the target (1).
