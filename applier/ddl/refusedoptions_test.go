@@ -31,14 +31,14 @@ func (b *bench) collections(t testing.TB, ns string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := "none"
+	texts := []string{"none"}
 	if coll != nil {
-		text = relaxed(coll.Options)
+		texts[0] = relaxed(coll.Options)
 	}
 	for _, o := range must.Get(ddl.ReadLacking(t.Context(), b, "replicator", "link"))(t).Options {
-		text += fmt.Sprintf(", lacks the %s of %s", o.Name, o.NS)
+		texts = append(texts, fmt.Sprintf("lacks the %s of %s", o.Name, o.NS))
 	}
-	return text
+	return strings.Join(texts, ", ")
 }
 
 // TestRefusedValidator: a validator, or a validation action, that the target refuses is left out in every mode, and listed as lacking until

@@ -49,7 +49,7 @@ func explain(err error) (code int, hint string) {
 		hint = failure.Classify(err).Hint
 	}
 	if code == cli.ExitUnexpected && servererr.IsWriteBlock(err) {
-		hint = "Writes of users are blocked there. Lift that: db.adminCommand({setUserWriteBlockMode: 1, global: false}) on its primary; or use a user with the role restore, who may write nevertheless."
+		hint = "Writes of users are blocked there. Unless a cutover has blocked them (replicator cutover --status), lift that: db.adminCommand({setUserWriteBlockMode: 1, global: false}) on its primary; or use a user with the role restore, who may write nevertheless."
 	}
 	return code, hint
 }

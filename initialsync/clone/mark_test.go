@@ -3,8 +3,6 @@ package clone
 import (
 	"testing"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
@@ -15,7 +13,7 @@ func TestMark(t *testing.T) {
 	t.Parallel()
 	var docs []*document
 	for _, text := range []string{`{"_id": 1, "q": {"$gt": 1}}`, `{"_id": 2, "q": {"$lt": 1}}`, `{"_id": 3, "price": "$5", "a$": 1}`, `{"_id": 4, "r": {"$ref": "c", "$id": 1}}`} {
-		docs = append(docs, &document{raw: bson.Raw(bsongen.FromJSON(t, text)), insert: true})
+		docs = append(docs, &document{raw: bsongen.FromJSON(t, text), insert: true})
 	}
 	(&spelledError{docs[0], servererr.New(servererr.DollarPrefixedFieldName, "no")}).mark(docs)
 	for i, want := range []bool{true, true, false, false} {

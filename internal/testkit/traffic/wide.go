@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,7 +79,7 @@ func (o *wide) run(ctx context.Context, db string, cmds ...bson.D) error {
 func (o *wide) anyID() any {
 	n := o.number() % 4
 	return pick[any](o.client,
-		nil, true, false, bson.MinKey{}, bson.MaxKey{}, bson.Timestamp{T: uint32(n) + 1, I: 7}, bson.Symbol(fmt.Sprint(n)), fmt.Sprint(n),
+		nil, true, false, bson.MinKey{}, bson.MaxKey{}, bson.Timestamp{T: uint32(n) + 1, I: 7}, bson.Symbol(strconv.Itoa(int(n))), strconv.Itoa(int(n)),
 		bson.JavaScript("f()"), bson.CodeWithScope{Code: "f()", Scope: one("n", n)}, bson.D{}, fields("a", nil, "b", bson.A{n, nil}),
 		bson.Binary{Subtype: bson.TypeBinaryUUID, Data: []byte("0123456789abcdef")}, bson.Binary{Subtype: byte(n), Data: []byte{1}},
 		bson.Binary{Subtype: 0x80}, bson.DBPointer{DB: "a.b"}, math.Inf(1), math.NaN(), math.Copysign(0, -1), int64(math.MaxInt64), float64(1<<53), "",
