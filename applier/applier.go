@@ -55,7 +55,7 @@ type Commands interface {
 	DeferBuild(ctx context.Context, op *oplog.Op, index string) error
 	// DeferIndexes drops those indexes of a collection of the target for which refuses
 	// returns true, because they may refuse the document that op makes of a copy's, or have
-	// refused one that the source has, and returns their names. EndCopy builds them again.
+	// refused one that the source has, and returns their names. EndCopy builds those of a copy again.
 	// Several lanes may call it, one at a time for a collection, and concurrently with the other methods.
 	DeferIndexes(ctx context.Context, op *oplog.Op, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error)
 	// EndCopy builds the deferred indexes of a copy that is consistent as of at.

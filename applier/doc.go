@@ -110,7 +110,8 @@
 //	barrier.go, tracker.go    commands and transactions that span lanes; the watermark
 //	backlog.go, headstart.go  index builds while the lanes continue
 //	shares.go, fewlanes.go, level.go    the lanes of collections with few operations
-//	copied.go, oversized.go, resized.go, spelling.go, dollars.go    documents that are newer than the log
+//	copied.go, oversized.go, resized.go documents that are newer than the log
+//	spelling.go, dollars.go   documents that no update of the target makes
 //	cut.go, repair.go, diverged.go      consistent cuts, repairs, divergences
 //
 // # Trust

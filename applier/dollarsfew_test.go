@@ -28,12 +28,12 @@ func mixedTransaction(t *testing.T, r *rig, n int) (l *sourceLog, want []string)
 	l = newLog(t)
 	var ops []bson.D
 	for id := range n {
-		switch first := (bson.E{Key: "_id", Value: id}); {
-		case id == n/2: // a name that the operation does not show
+		switch first := (bson.E{Key: "_id", Value: id}); id {
+		case n / 2: // a name that the operation does not show
 			docs = append(docs, bson.D{first, query, list(1, 2, 3)})
 			ops = append(ops, deltaOp("db.c", id, bson.D{{Key: "sl", Value: bson.D{{Key: "a", Value: true}, {Key: "l", Value: 2}}}}))
 			want = append(want, must.Marshal(t, bson.D{first, query, list(1, 2)}).String())
-		case id == 1 || id == n-2:
+		case 1, n - 2:
 			docs = append(docs, bson.D{first, {Key: "q", Value: 0}, {Key: "v", Value: 0}})
 			ops = append(ops, setOp("db.c", id, id), deltaOp("db.c", id, bson.D{{Key: "u", Value: bson.D{query}}}))
 			want = append(want, must.Marshal(t, bson.D{first, query, {Key: "v", Value: id}}).String())

@@ -84,7 +84,7 @@ func (l *learned) add(key oversizedKey) {
 	l.any.Store(true)
 }
 
-// oneMarked applies one operation on a document that may be set aside.
+// oneMarked applies one operation on a document that may be set aside, or has to be inserted.
 func (w *writer) oneMarked(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 	t.docs++
 	doc, oversized, err := w.readOversized(ctx, c, op)

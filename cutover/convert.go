@@ -28,8 +28,8 @@ type ConvertConfig struct {
 	over bool
 }
 
-// Convert makes the indexes of a target unique that are so at the source, and builds those that it
-// lacks. Before it, the link's document must say so ([checkpoint.Link.Convert]): a process that takes
+// Convert makes the indexes of a target unique that are so at the source, builds those that it
+// lacks, and sets the options that it had refused. Before it, the link's document must say so ([checkpoint.Link.Convert]): a process that takes
 // the lease meanwhile must not apply anything. It may be called again after whatever interrupts it. An
 // error that wraps *ddl.RefusedErrors names the indexes that documents violate; the others are converted.
 func Convert(ctx context.Context, cfg *ConvertConfig) (changes int, err error) {

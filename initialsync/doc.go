@@ -40,7 +40,7 @@
 //
 // # Errors
 //
-// An index or a view that the target refuses as invalid is left out, and reported. Such an
+// An index or a view that the target refuses as invalid, or an index that needs more memory than the target allows, is left out, and reported. Such an
 // index is recorded with its collection before it is recorded as deferred, so that a
 // resumed copy reports it too. If the source drops a collection meanwhile, its copy ends
 // incomplete and without indexes; the oplog drops it on the target. Every other error ends

@@ -76,7 +76,7 @@ func newCollector(t *Tracker) *collector {
 		keptBack:      desc("kept_back_collections", "Collections of which operations wait for an index build of the target, while all others continue."),
 		deferred:      desc("deferred", "Indexes and collections of the target that get options of the source at cutover only, such as unique or expireAfterSeconds, or that do not exist until then.", "kind"),
 		exact:         desc("exact_timestamp_seconds", "The time as of which the target is known to be what the source was, by this process's clock, in seconds since the epoch."),
-		delay:         desc("delay_seconds", "How far behind the source the target is kept on purpose (--delay); part of the lag."),
+		delay:         desc("delay_seconds", "By how much the target lags the source on purpose (--delay); part of the lag."),
 		cutInterval:   desc("cut_interval_seconds", "Minimum time between two consistent cuts, 0 if they are made on request only."),
 		paused:        desc("paused", "1 while an operator has paused the link, 0 otherwise; missing while this process does not know."),
 		trend:         desc("lag_trend_ratio", "How many seconds the lag grows in a second, over the last two minutes; negative if it shrinks."),

@@ -40,7 +40,7 @@ type Choice struct {
 	Reason string
 	// Equal reports whether it has nothing newer than the last fetched entry.
 	Equal bool
-	// Behind means that there is no Host only because the members that would do are behind the last fetched entry, as of when they were asked
+	// Behind means that there is no Host only because the members that would do do not have the last fetched entry, as of when they were asked
 	// last: they may have it meanwhile.
 	Behind bool
 	// Candidates is the number of members that could have been chosen.

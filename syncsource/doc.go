@@ -12,7 +12,7 @@
 //
 // [Choose], and the functions that decide whether to leave the current source, are
 // pure: they do no I/O and read no clock; the [Query] has the time. They apply
-// the server's rules in the server's order, and give an operator-readable reason for
+// the server's rules in the server's order, and one of their own (see cutOff), and give an operator-readable reason for
 // every member that is not chosen.
 //
 // [Watcher] updates the [View]: it polls each member itself, hidden ones too if

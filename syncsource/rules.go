@@ -33,8 +33,8 @@ type Rules struct {
 	// TagSets are tried in order: the first that any candidate matches is used. They
 	// do not apply to a primary that is chosen for being one. Empty matches all.
 	TagSets []map[string]string
-	// MaxLag is how far a source may lag behind the primary, in whole seconds, if
-	// there is another candidate. 0 means 30 s.
+	// MaxLag is how far a source may lag the primary, in whole seconds, if there is another
+	// candidate, and its commit point that of another member (10 s at least). 0 means 30 s.
 	MaxLag time.Duration
 	// AcceptEqual accepts a member that has all fetched entries but none newer, if no
 	// member is ahead. A secondary does not do that, since members must not sync from

@@ -47,8 +47,8 @@ func (d *change) readyAlone() {
 	d.rest = d.rest.set(optionQuorum, bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, 1)})
 }
 
-// isLeftOut reports whether the target refused an index that it will never have: for its definition, as a target of another version
-// does, for documents that it cannot contain, or for the memory that its build needs. Every attempt would meet it.
+// isLeftOut reports whether the target refused an index for a reason that stays: for its definition, as a target of another version
+// does, for documents that it cannot contain, or for the memory that its build needs.
 func isLeftOut(err error) bool {
 	return says(err, servererr.IsIndexRefused) || says(err, servererr.IsBuildTooLarge) ||
 		says(err, func(err error) bool { return servererr.KeyFaultOf(err) != servererr.AnyKey })

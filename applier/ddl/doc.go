@@ -88,11 +88,7 @@
 // They are left out on the target and stored in the collection "deferred" of the
 // metadata database, one document for each index and (index: "") each collection:
 //
-//	{_id: {link, ns, index}, uuid, deferred: [names], absent, spec: binary BSON}
-//
-// A validator or a validationAction that the target refuses is deferred, too, at any time: only writes of clients depend on it. A
-// validator in its place is removed, after it was recorded that the target lacks the new one. [ReadLacking] lists them
-// ([LeftOption]), and [Converter] tries them again.
+//	{_id: {link, ns, index}, uuid, deferred: [names], absent, ofDocuments, spec: binary BSON}
 //
 // ns is the target's name, uuid that of the target's collection, deferred the names of the
 // deferred options, and spec the whole index specification of the source, or the
@@ -102,6 +98,10 @@
 // An index that was deferred because it could not be built is tried again when any other
 // is dropped, unless the documents are the reason (ofDocuments). [ReadDeferred] reads all documents, and [Specs.Overlay] returns a collection's
 // options and indexes as at the source.
+//
+// A validator or a validationAction that the target refuses is deferred, too, at any time: only writes of clients depend on it. A
+// validator in its place is removed, after it was recorded that the target lacks the new one. [ReadLacking] lists them
+// ([LeftOption]), and [Converter] tries them again.
 //
 // # Deferred indexes
 //

@@ -69,7 +69,7 @@ func (c *linksCommand) stateOf(ctx context.Context, set *driver.Set, l *checkpoi
 		// It says nothing about the link that it belongs to.
 		text = "a collection that another link copies again: " + text
 	} else if lacking, err := ddl.ReadLacking(ctx, set, c.MetadataDB, l.Link); err != nil {
-		text += "; cannot read which views and indexes it lacks: " + printable.Text(err.Error())
+		text += "; cannot read which views, indexes and options it lacks: " + printable.Text(err.Error())
 	} else {
 		text += lackingText(lacking)
 	}

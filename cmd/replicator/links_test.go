@@ -179,7 +179,7 @@ func TestLinksLeftOut(t *testing.T) {
 	})
 	must.Get(set.Call(t.Context(), mongo.Command{DB: "replicator", Body: damage}))(t)
 	code, stdout, _ = invoke(t, nil, "links", "--target="+target.URI())
-	if code != cli.ExitOK || !strings.Contains(stdout, "; cannot read which views and indexes it lacks: ") {
+	if code != cli.ExitOK || !strings.Contains(stdout, "; cannot read which views, indexes and options it lacks: ") {
 		t.Errorf("with a damaged document: code %d, %s", code, stdout)
 	}
 }

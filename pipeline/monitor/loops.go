@@ -22,7 +22,7 @@ const (
 )
 
 // LackingLoop observes, until ctx is done, what the target lacks of the source: views and
-// indexes that could not be created, and the options that are deferred until cutover. It is recorded in the metadata, so every process of
+// indexes that could not be created, options that it refuses, and those that are deferred until cutover. It is recorded in the metadata, so every process of
 // the link reports it, whichever found it, until it is created.
 func (m *Monitor) LackingLoop(ctx context.Context) error {
 	tick := time.NewTicker(lackingEvery)

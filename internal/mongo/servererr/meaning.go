@@ -179,7 +179,7 @@ func IsBuildAborted(err error) bool {
 // index, is in the way of the command.
 func IsBuilding(err error) bool { return refusedWith(err, BackgroundOperationInProgressForNamespace) }
 
-// IsDefinitionRefused reports whether a server rejected an index or view because of its
+// IsDefinitionRefused reports whether a server rejected an index, a view or a validator because of its
 // definition, or of existing documents, and not because of the server's state.
 func IsDefinitionRefused(err error) bool {
 	return Classify(err) == Isolate && len(labelsOf(err)) == 0 && !IsNoNamespace(err)
