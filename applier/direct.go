@@ -146,6 +146,7 @@ func (w *writer) directWrites(ctx context.Context, c outsideTxn, ops []plan.Op, 
 			tolerant[i].Mode = plan.ModeCopied
 		}
 	}
+	w.planner.SetOptions(w.cfg.Plan) // not those of a flush: a Modify has one operation here
 	p, err := w.planner.Build(tolerant)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/internal/testkit/simcaller"
 	"github.com/oplogrep/replicator/mongosim"
@@ -153,5 +154,24 @@ func TestMissingDollars(t *testing.T) {
 	wantMixed(t, r, want)
 	if got := r.recorded(t); got != "db.c 1" {
 		t.Errorf("divergences: %q", got)
+	}
+}
+
+// TestDollarsOutsideTransactions: writes outside of transactions are planned as before a lane's flush that was refused for such a name: the
+// target's refusal is told, and no operation is left out.
+func TestDollarsOutsideTransactions(t *testing.T) {
+	for _, ops := range [][]bson.D{
+		{insertOp("db.system.js", bson.D{{Key: "_id", Value: 7}, {Key: "q", Value: bson.D{{Key: "$gt", Value: 5}}}})},
+		{setOp("db.system.js", 6, 1), replaceOp("db.system.js", bson.D{{Key: "_id", Value: 6}, {Key: "q", Value: bson.D{{Key: "$gt", Value: 5}}}})},
+	} {
+		r := newRig(t, 1, mongosim.Options{Members: 1, Dialect: "4.4"})
+		r.target.run(t, "db", bson.D{{Key: "insert", Value: "system.js"}, {Key: "documents", Value: bson.A{doc(6, 0)}}})
+		l, _ := mixedTransaction(t, r, 20)
+		for _, op := range ops {
+			l.add(op)
+		}
+		if err := r.fails(t, l, nil); !servererr.IsDollarName(err) {
+			t.Errorf("%v: %v", ops, err)
+		}
 	}
 }

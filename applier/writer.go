@@ -294,7 +294,7 @@ func (w *writer) flushWith(ctx context.Context, s span, opt plan.Options) error 
 	if err != nil {
 		return err
 	}
-	w.thin = len(s.ops) > w.limit/2 && thinOps*len(p.Writes) > len(s.ops)
+	w.thin = !opt.NoDollars && len(s.ops) > w.limit/2 && thinOps*len(p.Writes) > len(s.ops)
 	tries := w.tries(&s)
 	for {
 		var t tally

@@ -27,7 +27,7 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 	if err != nil || coll == nil {
 		return ns, err
 	}
-	own, hasOwn := deferred.find("")
+	own, _ := deferred.find("")
 	m := modification{step: s, coll: coll, deferred: deferred, options: split(own.Spec)}
 	for _, f := range split(entry.Changes) {
 		if err := m.take(ctx, f); err != nil {
@@ -45,7 +45,7 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 		}
 	}
 	if m.changed {
-		if err := s.keep(ctx, m.optionsSpec(), hasOwn); err != nil {
+		if err := s.keep(ctx, m.optionsSpec(), true); err != nil {
 			return ns, err
 		}
 	}

@@ -196,6 +196,23 @@ func TestRefusedValidatorOfState(t *testing.T) {
 	}
 }
 
+// TestRefusedForAnotherOption: a validator that the target takes is not recorded as lacking because a try without it came first.
+func TestRefusedForAnotherOption(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "5.0", ddl.Relaxed, scope.Config{})
+	for _, line := range []string{
+		`c db.$cmd {"create": "a"}`, `c db.$cmd {"collMod": "a", "validator": ` + takenValidator + `, "changeStreamPreAndPostImages": {"enabled": true}}`,
+	} {
+		must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, line), ddl.Once))
+	}
+	if got, want := b.collectionA(t), `{"validator":{"mail":{"$exists":true}},"validationLevel":"strict","validationAction":"error"}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if specs := must.Get(ddl.ReadDeferred(t.Context(), b, "replicator", "link"))(t); len(specs) > 0 {
+		t.Errorf("deferred is %v", specs)
+	}
+}
+
 // TestRefusedWithoutOptions: a collMod that is refused without its validator, too, leaves what the target lacks as it was.
 func TestRefusedWithoutOptions(t *testing.T) {
 	t.Parallel()

@@ -80,7 +80,7 @@ const (
 	Delete
 	// Modify: the operation must be executed by reading the document, applying O to it
 	// with update.Apply, and writing the result, as Replace builds it. Docs is empty. With
-	// NoDollars there may be several operations on the document, of any kind, each to be executed with One.
+	// NoDollars or NoPipelines there may be several operations on the document, of any kind, each to be executed with One.
 	Modify
 )
 
