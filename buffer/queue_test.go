@@ -96,6 +96,7 @@ func TestBackPressure(t *testing.T) {
 		q.Release(20 * mib)
 		q.want("when it is released", q.offer(1), true)
 		q.want("the third one", q.take(), 3)
+		q.want("waits, counted", metricValue(t, reg, "replicator_buffer_waits_total"), 1.0)
 		q.want("waited", metricValue(t, reg, "replicator_buffer_wait_seconds_total"), 3.0)
 		close(q.in)
 		q.want("the end", <-q.done, nil)

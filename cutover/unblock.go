@@ -9,6 +9,9 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
+// unblocked is the result of the step unblock.
+const unblocked = "the target takes writes of users"
+
 // unblockTarget lets the target take writes of users, if it blocks them: an operator has blocked it
 // while it was a mirror, or it is the old source of a cutover that goes back. Nothing is recorded of a
 // target that has no block. It follows the commit point, so it may be repeated at any time.
@@ -20,10 +23,12 @@ func (w *work) unblockTarget(ctx context.Context) error {
 		return nil
 	case err != nil:
 		return &StepError{record.Unblock, fmt.Errorf("ask whether writes of users to the target are blocked: %w", err)}
+	case !on && w.rec.Began(record.Unblock) && !w.rec.Has(record.Unblock): // by a process that was interrupted then
+		return w.change(ctx, func(r *record.Record) { r.End(record.Unblock, unblocked, now()) })
 	case !on:
 		return nil
 	}
-	blockedSince := w.committed || w.rec.Began(record.Unblock) && !w.rec.Has(record.Unblock) // since the commit: nobody could write
+	blockedSince := !w.rec.Has(record.Unblock) // since the commit: nobody could write
 	return w.step(ctx, record.Unblock, func(ctx context.Context, r *record.Record) (string, error) {
 		if _, err := w.lower(ctx, w.cfg.Target, w.ours); err != nil {
 			if servererr.Classify(err) == servererr.Auth {
@@ -34,6 +39,6 @@ func (w *work) unblockTarget(ctx context.Context) error {
 		if blockedSince && !r.Frozen.IsZero() {
 			r.DowntimeSeconds = max(0, now().Sub(r.Frozen)).Seconds()
 		}
-		return "the target takes writes of users", nil
+		return unblocked, nil
 	})
 }

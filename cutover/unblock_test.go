@@ -113,7 +113,16 @@ func TestUnblockSuspended(t *testing.T) {
 // includes the time until the next process has done so.
 func TestUnblockResumedCounts(t *testing.T) {
 	t.Parallel()
-	m := newMoved(t, target(t), "counts")
+	for name, begun := range map[string]bool{"counts": true, "countstoo": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testUnblockResumed(t, name, begun)
+		})
+	}
+}
+
+func testUnblockResumed(t *testing.T, name string, begun bool) {
+	m := newMoved(t, target(t), name)
 	is := &blockable{Caller: m.target, block: old{blocked: true}}
 	ctx, end := context.WithCancelCause(t.Context())
 	defer end(nil)
@@ -125,10 +134,28 @@ func TestUnblockResumedCounts(t *testing.T) {
 		t.Fatalf("the step unblock is not half done: %s", was)
 	}
 	earlier := was.Clone()
+	if !begun { // as of a process that was ended just before it
+		earlier.Steps = earlier.Steps[:len(earlier.Steps)-1]
+	}
 	earlier.Frozen = earlier.Frozen.Add(-time.Hour) // the time until it is resumed
 	must.Succeed(t, m.records.Put(t.Context(), was, earlier))
 	r := must.Get(cutover.Resume(t.Context(), m.config(is, m.source)))(t)
 	if r.State != record.Done || r.DowntimeSeconds < time.Hour.Seconds() {
 		t.Errorf("%s: clients could not write for %.0f s, want an hour", r.State, r.DowntimeSeconds)
+	}
+}
+
+// TestUnblockedMeanwhile: the step unblock ends where the process that had begun it was ended after it had lifted the block.
+func TestUnblockedMeanwhile(t *testing.T) {
+	t.Parallel()
+	m := newMoved(t, target(t), "lifted")
+	is := &blockable{Caller: m.target, block: old{blocked: true}}
+	ctx, end := context.WithCancelCause(t.Context())
+	defer end(nil)
+	if _, err := cutover.Run(ctx, m.config(&late{blockable: is, meanwhile: func() { end(errCrashed) }}, m.source), byBlock); err == nil {
+		t.Fatal("the first process has ended the cutover")
+	}
+	if r := must.Get(cutover.Resume(t.Context(), m.config(m.target, m.source)))(t); r.State != record.Done || !r.Has(record.Unblock) {
+		t.Errorf("%s", r)
 	}
 }

@@ -24,6 +24,8 @@ type Cutover struct {
 	By    string    `json:"by"`
 	// BlocksSource means that it may have blocked writes to the source.
 	BlocksSource bool `json:"blocksSource"`
+	// TargetBlocked means that the target may still refuse the writes of applications, as the step unblock has not ended.
+	TargetBlocked bool `json:"targetBlocked,omitempty"`
 	// Committed means that the link has ended: it cannot be cancelled any more.
 	Committed bool `json:"committed"`
 	// Interrupted means that no process works on it.
@@ -94,6 +96,7 @@ func readCutovers(ctx context.Context, store *record.Store, link string) (map[st
 		c := Cutover{
 			State: string(r.State), Step: string(last.Step), Since: last.Started.UTC(), By: last.By,
 			Committed: r.Has(record.Commit), BlocksSource: r.Blocks() && r.Options.Freeze == record.Block, save: r.Save.Hex(),
+			TargetBlocked: last.Step == record.Unblock && last.Ended.IsZero(),
 		}
 		if r.Failed != nil {
 			c.Failed, c.OnlyCancel = r.Failed.Errors(), r.Failed.OnlyCancel
@@ -145,7 +148,7 @@ func (c *Cutover) String() string {
 		return "A cutover is " + at + "."
 	}
 	text := "A cutover was interrupted " + at + ": no process works on it."
-	if c.Step == string(record.Unblock) {
+	if c.TargetBlocked {
 		text += " " + record.TargetBlocked
 	}
 	if c.BlocksSource {

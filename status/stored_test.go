@@ -39,7 +39,7 @@ func TestStored(t *testing.T) {
 	dead.Interrupted, cancelling.Interrupted, cancelling.State = true, true, "cancelling"
 	const interrupted = "A cutover was interrupted at step freeze, which ann@ops1 began at 2026-03-01 11:00:00 UTC: no process works on it. Writes to the source may still be blocked by it."
 	blocked := committed
-	blocked.Step = "unblock"
+	blocked.Step, blocked.TargetBlocked = "unblock", true
 	const either = " It can be resumed, or cancelled (--cancel)."
 	failed := dead
 	failed.Failed, failed.OnlyCancel = "it is so.", true

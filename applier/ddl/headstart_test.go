@@ -81,6 +81,28 @@ func TestHeadStartPartial(t *testing.T) {
 	}
 }
 
+// TestHeadStartRecord: the record of an open build has a definition as builds of the program before read it, as far as a target before 5.0
+// stores that. Both forms are read.
+func TestHeadStartRecord(t *testing.T) {
+	t.Parallel()
+	for spec, want := range map[string]bson.Type{
+		`{"key": {"a": 1}}`: bson.TypeEmbeddedDocument,
+		`{"key": {"a": 1}, "partialFilterExpression": {"a": {"$gt": 5}}}`: bson.TypeBinary,
+	} {
+		b := newBench(t, "4.4", ddl.Relaxed, scope.Config{})
+		b.run(t, "db", bson.D{{Key: "create", Value: "a"}})
+		b.restart(t)
+		must.Succeed(t, b.startBuild(t, spec).Run(t.Context(), t.Context()))
+		reply := must.Get(b.Call(t.Context(), mongo.Command{DB: "replicator", Body: must.Marshal(t, bson.D{{Key: "find", Value: "builds"}})}))(t)
+		if got := reply.Lookup("cursor", "firstBatch", "0", "indexes", "0").Type; got != want {
+			t.Errorf("%s is recorded as %s, want %s", spec, got, want)
+		}
+		if open := must.Get(b.exec.OpenBuilds(t.Context()))(t); len(open) != 1 {
+			t.Errorf("%s: %d open builds", spec, len(open))
+		}
+	}
+}
+
 // watched records the commands to the target.
 type watched struct {
 	*server

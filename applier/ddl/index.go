@@ -402,10 +402,10 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace, try func(h *Defer
 			err = s.make(ctx, coll, []*DeferredSpec{h})
 		}
 		switch {
-		case conflicts(err):
-			continue
-		case unbuildable(err):
-			s.log(slog.LevelWarn, "index still cannot be built", slog.String(keyNS, string(ns)), slog.String(keyIndex, h.Index), slog.Any(keyError, err))
+		case conflicts(err), unbuildable(err):
+			if unbuildable(err) {
+				s.log(slog.LevelWarn, "index still cannot be built", slog.String(keyNS, string(ns)), slog.String(keyIndex, h.Index), slog.Any(keyError, err))
+			}
 			if why := isOfDocuments(err); why != h.OfDocuments {
 				h.OfDocuments = why
 				if err := s.store(ctx, h); err != nil {

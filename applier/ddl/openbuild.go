@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
 )
 
 // An open build is one that has a head start, and that the log has neither committed nor
@@ -51,7 +52,11 @@ func (s *step) noteBuild(ctx context.Context, b *openBuild) error {
 		dst = bsoncore.AppendInt64Element(dst, "t", b.at.Term)
 		list := bsoncore.NewArrayBuilder()
 		for _, spec := range b.specs {
-			list.AppendBinary(bson.TypeBinaryGeneric, spec) // as metadata.AppendRaw does
+			if update.IsInsertOnly(spec) { // a target before 5.0 stores no such document
+				list.AppendBinary(bson.TypeBinaryGeneric, spec) // as metadata.AppendRaw does
+			} else { // builds of this program before read nothing else
+				list.AppendDocument(bsoncore.Document(spec))
+			}
 		}
 		return bsoncore.AppendArrayElement(dst, "indexes", list.Build())
 	})
@@ -90,7 +95,7 @@ func (s *step) openBuilds(ctx context.Context, which filter) ([]openBuild, error
 		r.Take(id)
 		r.List("indexes", func(e *rawbson.Elem) bool {
 			spec, ok := metadata.RawOf(e)
-			if doc, is := e.Document(); is { // as builds of this program before recorded it
+			if doc, is := e.Document(); is {
 				spec, ok = bytes.Clone(doc), true
 			}
 			b.specs = append(b.specs, spec)

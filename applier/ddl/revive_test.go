@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -60,5 +62,35 @@ func TestReviveInVain(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestReviveAfterConflict: an index that was dropped for a document of a copy, and that another index keeps from being built at its end, is built
+// once that one is dropped.
+func TestReviveAfterConflict(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+	for _, line := range []string{
+		`c db.$cmd {"create": "a"}`, `c db.$cmd {"createIndexes": "a", "v": 2, "key": {"p": 1}, "name": "p"}`,
+		`c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x"}`,
+	} {
+		must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, line), ddl.Once))
+	}
+	op := b.operation(t, `i db.a {"_id": 1}`)
+	isX := func(spec bson.Raw) bool { return spec.Lookup("name").StringValue() == "x" }
+	if names := must.Get(b.exec.DeferIndexes(t.Context(), op, "db.a", isX))(t); len(names) != 1 {
+		t.Fatalf("deferred are %v", names)
+	}
+	b.before = func(cmd mongo.Command) error {
+		if _, err := cmd.Body.LookupErr("createIndexes"); err == nil {
+			return servererr.New(servererr.IndexOptionsConflict, "no")
+		}
+		return nil
+	}
+	must.Succeed(t, b.exec.EndCopy(t.Context(), op.OpTime))
+	b.before = nil
+	must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, `c db.$cmd {"dropIndexes": "a", "index": "p"}`), ddl.Once))
+	if l := must.Get(ddl.ReadLacking(t.Context(), b, "replicator", "link"))(t); len(l.Indexes) != 0 {
+		t.Errorf("lacking %v", l.Indexes)
 	}
 }

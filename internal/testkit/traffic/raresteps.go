@@ -74,8 +74,8 @@ func (o *rare) transfer(ctx context.Context) error {
 	db, prepared := o.cfg.DB, bson.Raw(nil)
 	err := o.once(ctx, db, inTxn(fields("update", accounts, "updates", bson.A{move(from, -amount), move(to, amount)}), bson.E{Key: "startTransaction", Value: true}), nil)
 	inserts, pad := 1+o.rnd.IntN(3), o.text(300)
-	if o.cfg.ChainBytes > 0 && !o.chained { // the log needs several entries for it, of which the last one prepares
-		o.chained = true
+	chained := o.cfg.ChainBytes > 0 && !o.chained // the log needs several entries for it, of which the last one prepares
+	if chained {
 		inserts, pad = 8, strings.Repeat("p", o.cfg.ChainBytes/8)
 	}
 	for n := range inserts {
@@ -96,6 +96,7 @@ func (o *rare) transfer(ctx context.Context) error {
 		}
 		return o.end(ctx, inTxn(one("abortTransaction", int32(1)), majority))
 	}
+	o.chained = o.chained || chained
 	if err := o.wait(ctx, time.Duration(o.rnd.IntN(200))*time.Millisecond); err != nil {
 		return err
 	}
