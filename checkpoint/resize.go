@@ -58,7 +58,7 @@ func (h *Link) resize(ctx context.Context, cp Progress, writers int) error {
 		switch {
 		case l.position.Compare(at) > 0:
 			return fmt.Errorf("lane %s is at %s already", l.id, l.position)
-		case l.announced != (Position{}):
+		case l.announced != (Position{}) && !h.isPassed(i, l, at):
 			return fmt.Errorf("lane %s has announced operations up to %s and not completed them", l.id, l.announced)
 		case i < len(lanes):
 			lanes[i] = l.position
@@ -76,6 +76,16 @@ func (h *Link) resize(ctx context.Context, cp Progress, writers int) error {
 		}
 		return h.replaceLanes(ctx, txn, at, writers)
 	})
+}
+
+// isPassed reports whether what an earlier term had announced in a lane is at the checkpoint or before it. That is so where the term after it
+// had left the collection out: it passed over the operations, so nobody completed them.
+func (h *Link) isPassed(i int, l *Lane, at Position) bool {
+	earlier := h.state.Announced
+	if i < len(h.lanes) {
+		earlier = h.state.LanesAnnounced[i]
+	}
+	return l.announced == earlier && earlier.Compare(at) <= 0
 }
 
 // dropFew removes the routes of collections with few lanes: there may be fewer lanes than those.
@@ -99,7 +109,8 @@ func (h *Link) replaceLanes(ctx context.Context, txn *mongo.Txn, at Position, wr
 	err := metadata.Run(ctx, txn, metadata.Update(cfg.DB, metadata.Lanes, metadata.Statement{
 		Filter: metadata.AnyOf(keep),
 		Change: func(dst []byte) []byte {
-			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, at) })
+			dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, at) })
+			return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "begun", "") })
 		},
 		Multi: true,
 	}), int64(len(keep)))

@@ -279,6 +279,25 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// TestResizePasses: the number of lanes changes although an earlier term had announced operations that it has not completed, if they are not
+// after the checkpoint: the next one left their collection out.
+func TestResizePasses(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	_, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 3)
+	must.Succeed(t, h.Barrier().Announce(ctx, at(103, AllOps), positions(h)))
+	must.Succeed(t, h.Lane(1).Announce(ctx, at(109, 3), nil))
+	h = must.Get(s.Acquire(ctx, h.Term()))(t)
+	if err := h.Resize(ctx, progress(108), 2); err == nil || !strings.Contains(err.Error(), "not completed") {
+		t.Errorf("Resize before the end of what was announced: %v", err)
+	}
+	must.Succeed(t, h.Resize(ctx, progress(110), 2))
+	st := must.Get(s.Acquire(ctx, h.Term()))(t).State()
+	if len(st.Lanes) != 2 || st.Lanes[1] != at(110, AllOps) || st.LanesAnnounced[1] != (Position{}) {
+		t.Errorf("lanes at %v, begun %v", st.Lanes, st.LanesAnnounced)
+	}
+}
+
 // TestAlone: the next term finds operations that were begun and not ended, until the lane
 // has moved past them.
 func TestAlone(t *testing.T) {
