@@ -403,7 +403,7 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace, try func(h *Defer
 		}
 		switch {
 		case conflicts(err), unbuildable(err):
-			if unbuildable(err) {
+			if !conflicts(err) {
 				s.log(slog.LevelWarn, "index still cannot be built", slog.String(keyNS, string(ns)), slog.String(keyIndex, h.Index), slog.Any(keyError, err))
 			}
 			if why := isOfDocuments(err); why != h.OfDocuments {
