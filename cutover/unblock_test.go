@@ -121,14 +121,22 @@ func TestUnblockResumedCounts(t *testing.T) {
 	}
 }
 
-func testUnblockResumed(t *testing.T, name string, begun bool) {
-	m := newMoved(t, target(t), name)
+// interruptUnblock runs a cutover whose process is ended while it lets the target take writes. It returns the target, which is still blocked.
+func interruptUnblock(t *testing.T, m *moved) *blockable {
+	t.Helper()
 	is := &blockable{Caller: m.target, block: old{blocked: true}}
 	ctx, end := context.WithCancelCause(t.Context())
 	defer end(nil)
 	if _, err := cutover.Run(ctx, m.config(&late{blockable: is, meanwhile: func() { end(errCrashed) }}, m.source), byBlock); err == nil {
 		t.Fatal("the first process has ended the cutover")
 	}
+	return is
+}
+
+func testUnblockResumed(t *testing.T, name string, begun bool) {
+	t.Helper()
+	m := newMoved(t, target(t), name)
+	is := interruptUnblock(t, m)
 	was := must.Get(m.records.Get(t.Context(), m.link))(t)
 	if !was.Began(record.Unblock) || was.Has(record.Unblock) {
 		t.Fatalf("the step unblock is not half done: %s", was)
@@ -149,12 +157,7 @@ func testUnblockResumed(t *testing.T, name string, begun bool) {
 func TestUnblockedMeanwhile(t *testing.T) {
 	t.Parallel()
 	m := newMoved(t, target(t), "lifted")
-	is := &blockable{Caller: m.target, block: old{blocked: true}}
-	ctx, end := context.WithCancelCause(t.Context())
-	defer end(nil)
-	if _, err := cutover.Run(ctx, m.config(&late{blockable: is, meanwhile: func() { end(errCrashed) }}, m.source), byBlock); err == nil {
-		t.Fatal("the first process has ended the cutover")
-	}
+	interruptUnblock(t, m)
 	if r := must.Get(cutover.Resume(t.Context(), m.config(m.target, m.source)))(t); r.State != record.Done || !r.Has(record.Unblock) {
 		t.Errorf("%s", r)
 	}
