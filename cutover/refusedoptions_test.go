@@ -123,3 +123,19 @@ func TestConvertUnsupportedOptions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRestoreUnfinishedKeepsValidator: so it does where the promotion has not ended, as documents violate an index.
+func TestRestoreUnfinishedKeepsValidator(t *testing.T) {
+	t.Parallel()
+	target := open(t, "7.0")
+	m := newMoved(t, target, "d")
+	m.lacksOptions(`{"validator": {"mail": {"$exists": true}}}`, "validator")
+	m.run("d", `{"insert": "a", "documents": [{"_id": 901, "email": "same", "mail": 1}, {"_id": 902, "email": "same", "mail": 1}]}`)
+	cfg := &cutover.ConvertConfig{Target: target, Fence: unfenced{target}, MetaDB: "replicator", Link: m.link, Said: func(string) {}}
+	for _, want := range []bool{true, false} {
+		if _, refused, err := cutover.Restore(t.Context(), cfg); err == nil && len(refused) == 0 || strings.Contains(m.options(), "mail") != want {
+			t.Errorf("%v, refused %v; %s, want one: %v", err, refused, m.options(), want)
+		}
+		m.run("d", `{"collMod": "a", "validator": {}}`)
+	}
+}
