@@ -1,6 +1,7 @@
 package ddl
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -85,8 +86,8 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 	if !exists {
 		return name, s.diverged(name, "it is not there after it was created")
 	}
-	if name != ns && (!there || s.mode == Maybe) {
-		if err := s.dropSupport(ctx, coll); err != nil {
+	if name != ns {
+		if err := s.dropSupport(ctx, coll, given, there && s.mode == Copied); err != nil {
 			return name, err
 		}
 	}
@@ -116,21 +117,38 @@ func (s *step) createPrivileges(ctx context.Context, ns oplog.Namespace) error {
 	return s.cfg.Catalog.Refresh(ctx, ns)
 }
 
-// dropSupport drops the index that servers since 6.3 give a new time-series
-// collection by themselves. The log has it too where the source is such a server, as
-// an index like any other, and otherwise the source has none.
-func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection) error {
+// dropSupport drops the index that servers since 6.3 give a new time-series collection by themselves
+// (create_collection.cpp). The log has it too where the source is such a server, as an index like any other, and
+// otherwise the source has none. Of a collection that may be copied, only this index is dropped: whether it was
+// copied, or an interrupted create has left it, cannot be told, and the log builds a copied one again.
+func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection, series fields, copied bool) error {
 	specs, err := catalog.Indexes(ctx, s.reader, buckets.NS)
 	if err != nil {
 		return err
 	}
+	key := supportKey(series)
 	for _, spec := range specs {
+		if found, _ := rawbson.Lookup(spec, "key"); copied && !bytes.Equal(found.Value, key) {
+			continue
+		}
 		name := textOf(spec, "name")
 		if err := s.dropIndex(ctx, buckets, name); err != nil {
 			return fmt.Errorf("drop the index %s that it was made with: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// supportKey returns the key of that index of the buckets, nil for a time series without a field for metadata, which gets none.
+func supportKey(series fields) bson.Raw {
+	v, _ := series.get("timeseries")
+	of, _ := v.DocumentOK()
+	timeField, metaField := textOf(of, "timeField"), textOf(of, "metaField")
+	if metaField == "" {
+		return nil
+	}
+	return bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("meta", 1).
+		AppendInt32("control.min."+timeField, 1).AppendInt32("control.max."+timeField, 1).Build())
 }
 
 // createNow creates a collection, without the options that the target does not have.
