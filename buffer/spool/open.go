@@ -39,6 +39,9 @@ func open(cfg Config, d disk) (*Spool, error) {
 	if d.write == nil {
 		d.write = cfg.Writer.WriteAt
 	}
+	if d.remove == nil {
+		d.remove = remove
+	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}

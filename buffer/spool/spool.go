@@ -111,6 +111,8 @@ type disk struct {
 	write func(f *os.File, b []byte, at int64) (int, error)
 	sync  func(f *os.File) error
 	free  func(dir string) (int64, error)
+	// remove removes a file, if it is there.
+	remove func(path string) error
 }
 
 // Spool is a queue on disk, whose ends run independently: Store and Read.
@@ -355,10 +357,7 @@ func (s *Spool) Forget(before oplog.OpTime) error {
 	}
 	// The oldest first, so that the rest has no gap if this is interrupted.
 	for len(gone) > 0 && err == nil {
-		if err = os.Remove(gone[0].path); errors.Is(err, os.ErrNotExist) {
-			err = nil
-		}
-		if err == nil {
+		if err = s.disk.remove(gone[0].path); err == nil {
 			s.mu.Lock()
 			s.bytes -= gone[0].size
 			s.mu.Unlock()

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -191,6 +193,46 @@ func TestForget(t *testing.T) {
 		sum += info.Size()
 	}
 	want(t, "bytes", s.Disk().Bytes, sum)
+}
+
+// TestForgetAsStoreBegins: Store does not take the spool for empty while Forget removes the files: it may be unable to, or the process may end.
+func TestForgetAsStoreBegins(t *testing.T) {
+	for range 5 {
+		dir, errBusy := t.TempDir(), errors.New("the file is busy")
+		d := newHardware()
+		on := d.disk(syscall.ENOSPC)
+		var s *Spool
+		in, stored := make(chan oplog.Reply), make(chan error, 1)
+		on.remove = func(string) error {
+			go func() { stored <- s.Store(t.Context(), in) }()
+			for n := 0; n < 1000; {
+				s.mu.Lock()
+				if s.running {
+					n++
+				}
+				s.mu.Unlock()
+				runtime.Gosched()
+			}
+			return errBusy
+		}
+		cfg := Config{Dir: dir, ID: "x", SegmentBytes: 700}
+		s = must.Get(open(cfg, on))(t)
+		for n := 1; n <= 10; n++ {
+			storeAll(t, s, reply(t, 100, n))
+		}
+		must.Succeed(t, (&writer{Spool: s}).finish()) // as for lack of room
+		if err := s.Forget(at(100)); !errors.Is(err, errBusy) {
+			t.Fatal(err)
+		}
+		in <- reply(t, 100, 10, 11)
+		close(in)
+		must.Succeed(t, <-stored)
+		must.Succeed(t, s.Close())
+		s = mustOpen(t, cfg)
+		if first, last, _ := s.Bounds(); first != at(1) || last != at(11) {
+			t.Fatalf("bounds %s %s", first, last)
+		}
+	}
 }
 
 // TestForgetUnread: entries that were not sent stay, whatever Forget is called with.

@@ -72,8 +72,10 @@ type incoming struct {
 	admitted bool
 }
 
-// fresh prepares for another stream of replies. An empty spool may start anywhere.
+// fresh prepares for another stream of replies. An empty spool may start anywhere: it is not while Forget removes the files that it has taken.
 func (w *writer) fresh() error {
+	w.removing.Lock()
+	defer w.removing.Unlock()
 	w.mu.Lock()
 	empty := w.entries == 0
 	if empty {
