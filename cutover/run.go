@@ -156,8 +156,8 @@ func Run(ctx context.Context, cfg *Config, o *record.Options) (*record.Record, e
 	return w.rec, w.failed(ctx, err)
 }
 
-// Resume continues a cutover from its last step, on any machine. Called again with the same Config, it continues no other
-// one.
+// Resume continues a cutover from its last step, on any machine; also one that was being cancelled when it was too late for that. Called again
+// with the same Config, it continues no other one.
 func Resume(ctx context.Context, cfg *Config) (*record.Record, error) {
 	w, err := cfg.work(ctx)
 	if err == nil {
@@ -169,7 +169,9 @@ func Resume(ctx context.Context, cfg *Config) (*record.Record, error) {
 	case !w.rec.Open():
 		return w.rec, ErrNone
 	case w.rec.State == record.Cancelling:
-		err = w.persist(ctx, w.undo)
+		if err = w.persist(ctx, w.undo); errors.Is(err, ErrCommitted) && w.rec.State == record.Running {
+			err = w.persist(ctx, w.carryOut)
+		}
 	default:
 		err = w.persist(ctx, func(ctx context.Context) error {
 			if err := w.readyStill(ctx); err != nil {
