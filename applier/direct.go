@@ -196,10 +196,15 @@ func (w *writer) directWrite(ctx context.Context, c outsideTxn, pw *plan.Write, 
 			t.refused = append(t.refused, pw)
 			return nil
 		}
-		if servererr.IsImmutableField(&e.Error) && respellable(&ops[pw.Ops[e.Index][0]]) {
+		op := &ops[pw.Ops[e.Index][0]]
+		if servererr.IsDollarName(&e.Error) && op.Kind == oplog.KindUpdate {
+			w.learnDollars(op.At)
 			return w.respellAll(ctx, c, pw, e.Index, ops, uncertain, t)
 		}
-		return w.refused(ctx, &ops[pw.Ops[e.Index][0]], &e.Error)
+		if servererr.IsImmutableField(&e.Error) && respellable(op) {
+			return w.respellAll(ctx, c, pw, e.Index, ops, uncertain, t)
+		}
+		return w.refused(ctx, op, &e.Error)
 	}
 	n, err := affected(reply)
 	if err != nil {

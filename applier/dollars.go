@@ -1,13 +1,20 @@
 package applier
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -17,6 +24,9 @@ import (
 // become upserts while the log meets a copy, or in an applyOps. Once the target has refused one, such
 // documents are deleted and inserted, in the transaction of the flush. Its other operations stay grouped: one command for each may
 // take longer than a transaction may.
+//
+// Outside of transactions a document is not deleted first: a capped collection would keep the new one at its end, and before 5.0 deletes
+// none. An update of other fields is sent as a $set and $unset of these, which the target accepts on such a document.
 
 // insertsAnew makes the lanes insert documents with such names. It returns false if the operation was refused once before: another
 // lane may have met one first.
@@ -48,7 +58,7 @@ func (w *writer) writeOne(ctx context.Context, c conn, op *plan.Op, pw *plan.Wri
 	switch {
 	case op.Kind == oplog.KindInsert && pw.Kind == plan.Update && w.learned.isAnew(op, op.O):
 		return 1, w.insertAnew(ctx, c, op, op.O)
-	case pw.Kind == plan.Modify, op.Kind == oplog.KindUpdate && w.learned.anew.Load() && !isDirect(op):
+	case pw.Kind == plan.Modify, op.Kind == oplog.KindUpdate && w.learned.anew.Load():
 		found, err := w.modify(ctx, c, op)
 		if err == nil && found {
 			return 1, nil
@@ -71,4 +81,75 @@ func (w *writer) insertAnew(ctx context.Context, c conn, op *plan.Op, doc bson.R
 		_, err = w.statements(ctx, c, &pw)
 	}
 	return w.refusedOrNil(ctx, op, err)
+}
+
+// isDollarRefusal reports whether an operation was refused for a name with a dollar.
+func isDollarRefusal(err error) bool {
+	refused, ok := errors.AsType[*easableError](err)
+	return ok && servererr.IsDollarName(refused.err)
+}
+
+// setFields makes doc, the document of op, changed by the fields in which they differ, after its replacement was refused. It returns refused
+// if that is not possible.
+func (w *writer) setFields(ctx context.Context, c conn, op *plan.Op, doc, changed bson.Raw, refused error) error {
+	u, ok := fieldsBetween(doc, changed)
+	if !ok {
+		return refused
+	}
+	statement := bsoncore.NewDocumentBuilder().
+		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendValue("_id", bsoncore.Value{Type: bsoncore.Type(op.ID.Type), Data: op.ID.Value}).Build()).
+		AppendDocument("u", u).Build()
+	n, err := w.statements(ctx, c, &plan.Write{Kind: plan.Update, NS: op.Target, Ordered: true, Docs: []bson.Raw{bson.Raw(statement)}})
+	if err != nil {
+		return w.refused(ctx, op, err)
+	}
+	if n != 1 {
+		return opError(op, fmt.Errorf("set the fields of the document: %d were found", n))
+	}
+	return nil
+}
+
+// fieldsBetween returns the $set and $unset that make one document another. It returns false if these would have another effect: a client's
+// update interprets some names and changes the first field of a name, and servers before 5.0 append fields in the order of their names.
+func fieldsBetween(from, to bson.Raw) (u bsoncore.Document, ok bool) {
+	var set, unset []byte
+	ok = true
+	change := func(e *rawbson.Elem) {
+		ok = ok && isSettable(e.Name())
+		set = append(bsoncore.AppendHeader(set, bsoncore.Type(e.Type), e.Name()), e.Value...)
+	}
+	had := map[string]bool{}
+	at := rawbson.NewIter(to)
+	more := at.Next()
+	for it := rawbson.NewIter(from); it.Next(); {
+		ok = ok && !had[it.Name()]
+		had[it.Name()] = true
+		if !more || at.Name() != it.Name() {
+			ok = ok && isSettable(it.Name())
+			unset = bsoncore.AppendStringElement(unset, it.Name(), "")
+			continue
+		}
+		if at.Type != it.Type || !bytes.Equal(at.Value, it.Value) {
+			change(&at.Elem)
+		}
+		more = at.Next()
+	}
+	for last := ""; more; more = at.Next() {
+		ok = ok && !had[at.Name()] && at.Name() > last
+		last = at.Name()
+		change(&at.Elem)
+	}
+	b := bsoncore.NewDocumentBuilder()
+	if len(set) > 0 {
+		b.AppendDocument("$set", bsoncore.BuildDocument(nil, set))
+	}
+	if len(unset) > 0 {
+		b.AppendDocument("$unset", bsoncore.BuildDocument(nil, unset))
+	}
+	return b.Build(), ok
+}
+
+// isSettable reports whether a client's update takes a name for that of a field.
+func isSettable(name string) bool {
+	return name != "" && name != "_id" && name[0] != '$' && !strings.Contains(name, ".")
 }

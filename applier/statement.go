@@ -161,7 +161,11 @@ func (w *writer) modify(ctx context.Context, c conn, op *plan.Op) (found bool, e
 	if found && bytes.Equal(changed, doc) {
 		return true, nil
 	}
-	return true, w.replace(ctx, c, op, changed, op.Upsert)
+	err = w.replace(ctx, c, op, changed, op.Upsert)
+	if found && isDirect(op) && isDollarRefusal(err) {
+		err = w.setFields(ctx, c, op, doc, changed, err)
+	}
+	return true, err
 }
 
 // replace makes doc the document of op, exactly.
