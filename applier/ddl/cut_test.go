@@ -58,6 +58,9 @@ c db.$cmd {"renameCollection": "db.system.buckets.tmp.agg_out.1", "to": "db.syst
 c db.$cmd {"create": "system.buckets.tmp.agg_out.2", "temp": true, "validator": {}, "clusteredIndex": true, "timeseries": {"timeField": "t", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}}
 c db.$cmd {"renameCollection": "db.system.buckets.tmp.agg_out.2", "to": "db.system.buckets.o"}
 i db.system.views {"_id": "db.o", "viewOn": "system.buckets.o", "pipeline": []}
+c db.$cmd {"create": "system.buckets.s", "validator": {}, "clusteredIndex": true, "timeseries": {"timeField": "t", "metaField": "m", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}}
+i db.system.views {"_id": "db.s", "viewOn": "system.buckets.s", "pipeline": []}
+c db.$cmd {"createIndexes": "system.buckets.s", "v": 2, "key": {"meta.x": 1}, "name": "x_1"}
 c gone.$cmd {"create": "x", "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}
 c gone.$cmd {"createIndexes": "x", "v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}
 i gone.system.views {"_id": "gone.v", "viewOn": "x", "pipeline": []}
