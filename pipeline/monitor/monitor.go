@@ -162,6 +162,7 @@ func (m *Monitor) Began(a Attempt) {
 	if a.Sync != nil {
 		m.set(InitialSync, "")
 	}
+	m.leaveInitialSync()
 	m.mu.Unlock()
 	if old != nil && old.Phase != checkpoint.Copied && now != nil && now.Phase == checkpoint.Copied {
 		m.announceConsistent(now) // the last attempt did not learn that this was recorded
@@ -213,6 +214,7 @@ func (m *Monitor) Consistent(c checkpoint.Copy) {
 	m.mu.Lock()
 	m.gaps.Copying = false
 	m.copy = &c
+	m.leaveInitialSync()
 	m.mu.Unlock()
 	m.announceConsistent(&c)
 }

@@ -115,7 +115,7 @@ func (m *Monitor) judge() {
 		return
 	}
 	switch {
-	case m.gaps.Copying || m.progress.Applied.Before(m.gaps.CopiedUntil):
+	case m.isCopying():
 		m.set(InitialSync, "")
 	case len(m.gaps.LeftOut) > 0:
 		m.set(CatchingUp, resync.Describe(m.gaps.LeftOut))
@@ -129,6 +129,25 @@ func (m *Monitor) judge() {
 		m.set(Steady, "")
 	case m.state != Steady || m.mostLag() > m.cfg.Delay+behind:
 		m.set(CatchingUp, "")
+	}
+}
+
+// isCopying reports whether the target lacks a part of a copy. mu is held.
+func (m *Monitor) isCopying() bool {
+	return m.gaps.Copying || m.progress.Applied.Before(m.gaps.CopiedUntil)
+}
+
+// leaveInitialSync ends that state once the copy is consistent: the source's next reply, which
+// judge waits for, may take as long as the source writes nothing. mu is held.
+func (m *Monitor) leaveInitialSync() {
+	if m.state != InitialSync || m.isCopying() {
+		return
+	}
+	if m.source.Host != "" {
+		m.judge()
+	}
+	if m.state == InitialSync {
+		m.set(CatchingUp, "the source has not answered since the copy became consistent")
 	}
 }
 

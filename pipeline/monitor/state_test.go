@@ -258,6 +258,38 @@ func TestConsistentThenEnded(t *testing.T) {
 	}
 }
 
+// A copy may become consistent before the source has answered the attempt that applies the
+// oplog to it: a source that writes nothing lets the first read wait. The link is not in its
+// initial sync any more, and not steady yet.
+func TestConsistentBeforeTheSourceAnswers(t *testing.T) {
+	begin := func(m *Monitor, phase checkpoint.CopyPhase) {
+		m.SetGaps(checkpoint.Gaps{Copying: phase != checkpoint.Copied})
+		m.Began(Attempt{Start: at(10, 10), State: checkpoint.State{Copy: &checkpoint.Copy{Phase: phase}}})
+	}
+	for name, becomes := range map[string]func(m *Monitor){
+		"in this attempt": func(m *Monitor) { m.Consistent(checkpoint.Copy{Phase: checkpoint.Copied}) },
+		"in the one before": func(m *Monitor) {
+			m.Between()
+			begin(m, checkpoint.Copied)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := upTo10(10)
+			begin(m, checkpoint.Replaying)
+			m.says(10)
+			m.wants(t, InitialSync)
+			begin(m, checkpoint.Replaying)
+			becomes(m)
+			m.wants(t, CatchingUp)
+			if s := m.Snapshot(); s.Reason == "" {
+				t.Error("the state has no reason")
+			}
+			m.says(10)
+			m.wants(t, Steady)
+		})
+	}
+}
+
 // The counts of an attempt stay when the next one begins, and while a copy is made.
 func TestCounts(t *testing.T) {
 	m := New(Config{Waits: &mongo.Waits{}})
