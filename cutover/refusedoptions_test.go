@@ -139,3 +139,39 @@ func TestRestoreUnfinishedKeepsValidator(t *testing.T) {
 		m.run("d", `{"collMod": "a", "validator": {}}`)
 	}
 }
+
+// indexless is a target of which no index can be changed.
+type indexless struct{ mongo.Caller }
+
+// Call implements mongo.Caller.
+func (i indexless) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	for _, field := range []string{"createIndexes", "dropIndexes", "index"} {
+		if _, err := cmd.Body.LookupErr(field); err == nil {
+			return nil, gone
+		}
+	}
+	return i.Caller.Call(ctx, cmd)
+}
+
+// TestRestoreInterruptedKeepsValidator: so it does where the promotion has ended at an index, whether the validator was the source's or one of
+// the applications.
+func TestRestoreInterruptedKeepsValidator(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{false, true} {
+		target := open(t, "7.0")
+		m := newMoved(t, target, "d")
+		if own {
+			m.run("d", `{"collMod": "a", "validator": {"own": {"$exists": true}}}`)
+		}
+		m.lacksOptions(`{"validator": {"mail": {"$exists": true}}}`, "validator")
+		cfg := &cutover.ConvertConfig{Target: indexless{target}, Fence: unfenced{target}, MetaDB: "replicator", Link: m.link, Said: func(string) {}}
+		if _, _, err := cutover.Restore(t.Context(), cfg); err == nil || strings.Contains(m.options(), "mail") == own {
+			t.Fatalf("own %v: no error at the index: %v; %s", own, err, m.options())
+		}
+		m.run("d", `{"collMod": "a", "validator": {}}`)
+		cfg.Target = target
+		if _, refused, err := cutover.Restore(t.Context(), cfg); err != nil || len(refused) > 0 || strings.Contains(m.options(), "mail") {
+			t.Errorf("own %v: removed: %v, %v; %s", own, err, refused, m.options())
+		}
+	}
+}
