@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -55,6 +56,11 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 			return ns, err
 		}
 	}
+	if m.loosened != nil {
+		if err := m.loosen(ctx); err != nil {
+			return ns, err
+		}
+	}
 	names := []oplog.Namespace{ns}
 	if ns.IsBuckets() {
 		names = append(names, ns.Series())
@@ -76,6 +82,8 @@ type modification struct {
 	index string
 	// converts is set if send makes an index unique, or prepares it for that.
 	converts bool
+	// loosened, if not nil, is an index that becomes one that is not unique, which the target cannot do by collMod.
+	loosened *DeferredSpec
 }
 
 // change sends the changes to the target. The granularity of a time series only ever gets
@@ -208,6 +216,10 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 		}
 	}
 	h.Spec, h.Fields = spec.document(), m.deferredOf(&h, spec)
+	if rebuilds, err := m.rebuilds(ctx, send); err != nil || rebuilds {
+		m.loosened = &h
+		return err
+	}
 	if slices.Contains(h.Fields, optionExpire) || wasDeferred || len(h.Fields) > 0 {
 		m.keepers = append(m.keepers, h)
 	}
@@ -245,8 +257,31 @@ func refusesConversion(err error) bool {
 	return says(err, servererr.IsOptionRefused) && strings.Contains(err.Error(), "does not support converting an index")
 }
 
-// notUnique makes a unique index one that is not (coll_mod.idl).
+// notUnique makes a unique index one that is not, since 6.1 (coll_mod.idl).
 const notUnique = "forceNonUnique"
+
+// rebuilds reports whether a change makes an index one that is not unique on a target that cannot do so by collMod.
+func (m *modification) rebuilds(ctx context.Context, index fields) (bool, error) {
+	if _, loosens := index.get(notUnique); !loosens {
+		return false, nil
+	}
+	can, err := m.gate.takesNotUnique(ctx)
+	return !can, err
+}
+
+// loosen drops a unique index, and builds it as one that is not. It is recorded as absent before, so that an attempt that finds it gone builds it.
+func (m *modification) loosen(ctx context.Context) error {
+	h := m.loosened
+	h.Absent = true
+	if err := m.store(ctx, h); err != nil {
+		return err
+	}
+	m.log(slog.LevelInfo, "unique index is built again as one that is not", slog.String(keyNS, string(m.coll.NS)), slog.String(keyIndex, h.Index))
+	if err := m.dropIndex(ctx, m.coll, h.Index); err != nil && !says(err, servererr.IsNoIndex) {
+		return err
+	}
+	return m.revive(ctx, m.coll.NS, func(other *DeferredSpec) bool { return other.Index == h.Index })
+}
 
 var errNoName = errors.New("without a name")
 

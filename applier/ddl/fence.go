@@ -49,6 +49,8 @@ const (
 	uuidWire = 17
 	// convertWire is that of the first server whose collMod makes an index unique: 6.0.
 	convertWire = 17
+	// notUniqueWire is that of the first server whose collMod makes an index one that is not unique: 6.1.
+	notUniqueWire = 18
 )
 
 // LateError reports a command that was executed, or may have been, although another
@@ -170,9 +172,9 @@ func (d *change) final() bool { return d.name == "drop" || d.replaces != nil }
 type gate struct {
 	target mongo.Caller
 	fence  Fence
-	// uuids says whether the target supports collectionUUID, converts whether collMod can make an index unique there; nil until
-	// it was asked.
-	uuids, converts *bool
+	// uuids says whether the target supports collectionUUID, converts whether collMod can make an index unique there, loosens
+	// whether it can make one not unique; nil until it was asked.
+	uuids, converts, loosens *bool
 }
 
 // readOnly is a target that cannot be changed.
@@ -197,6 +199,12 @@ func (g *gate) takesUUID(ctx context.Context) (bool, error) {
 // takesConversion reports whether collMod can make an index unique on the target.
 func (g *gate) takesConversion(ctx context.Context) (bool, error) {
 	return g.isSince(ctx, convertWire, &g.converts)
+}
+
+// takesNotUnique reports whether collMod can make a unique index one that is not. A server before 5.0 ignores what it does not know
+// next to what it does, and takes the index for another one then.
+func (g *gate) takesNotUnique(ctx context.Context) (bool, error) {
+	return g.isSince(ctx, notUniqueWire, &g.loosens)
 }
 
 // isSince reports whether the target has a wire version, or a later one. It asks once for each answer.

@@ -6,6 +6,8 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -42,6 +44,45 @@ func TestConvertBefore6(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestLoosenInterrupted: wherever a process ends while it builds a unique index again as one that is not, the next one goes on.
+func TestLoosenInterrupted(t *testing.T) {
+	t.Parallel()
+	for at := 1; ; at++ {
+		b := newBench(t, "6.0", ddl.Serialized, scope.Config{})
+		for _, line := range []string{`{"create": "a"}`, `{"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`} {
+			must.Succeed(t, b.exec.Apply(t.Context(), b.operation(t, "c db.$cmd "+line), ddl.Once))
+		}
+		op, n := b.operation(t, `c db.$cmd {"collMod": "a", "index": {"name": "x_1", "hidden": true, "forceNonUnique": true}}`), 0
+		b.before = func(mongo.Command) error {
+			if n++; n >= at {
+				return servererr.New(servererr.Unauthorized, "gone")
+			}
+			return nil
+		}
+		ended := b.exec.Apply(t.Context(), op, ddl.Once)
+		b.before = nil
+		b.restart(t)
+		must.Succeed(t, b.exec.Apply(t.Context(), op, ddl.Maybe))
+		for _, spec := range must.Get(catalog.Indexes(t.Context(), b, "db.a"))(t) {
+			if unique, _ := spec.Lookup("unique").BooleanOK(); unique {
+				t.Errorf("at %d: %s", at, spec)
+			}
+		}
+		if specs := must.Get(ddl.ReadDeferred(t.Context(), b, "replicator", "link"))(t); len(specs) > 0 {
+			t.Errorf("at %d: deferred %v", at, specs)
+		}
+		if indexes := must.Get(catalog.Indexes(t.Context(), b, "db.a"))(t); len(indexes) != 2 {
+			t.Errorf("at %d: indexes %s", at, indexes)
+		}
+		if ended == nil {
+			if at < 6 {
+				t.Errorf("%d commands", at-1)
+			}
+			return
 		}
 	}
 }

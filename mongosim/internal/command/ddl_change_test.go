@@ -171,6 +171,7 @@ func TestCollMod(t *testing.T) {
 		{`{collMod: "c", index: {name: "x_1", unique: true}, $db: "d"}`, 359, "…Cannot convert the index to unique."},
 		{`{createIndexes: "c", indexes: [{key: {u: 1, _id: 1}, name: "u_1", unique: true}], $db: "d"}`, 0, ""},
 		{`{collMod: "c", index: {name: "u_1", prepareUnique: true}, $db: "d"}`, 0, ""},
+		{`{collMod: "c", index: {name: "u_1", forceNonUnique: true}, $db: "d"}`, 40415, "BSON field 'collMod.index.forceNonUnique' is an unknown field."},
 		{`{collMod: "c", index: {name: "u_1", prepareUnique: true, hidden: false}, $db: "d"}`, 0, ""},
 		{`{collMod: "c", index: {name: "_id_", prepareUnique: true}, $db: "d"}`, 0, ""},
 		{`{collMod: "c", index: {name: "_id_", unique: true}, $db: "d"}`, 0, ""},
@@ -243,6 +244,25 @@ func TestTimeseriesDDL(t *testing.T) {
 		{`{create: "ts", timeseries: {timeField: "u"}, $db: "d"}`, 48, "…Bucket Collection already exists. NS: d.system.buckets.ts. UUID: "},
 		{`{create: "ts", timeseries: {timeField: "t"}, $db: "d"}`, 0, ""},
 	})
+}
+
+// TestForceNonUnique: since 6.1, a unique index becomes one that is not.
+func TestForceNonUnique(t *testing.T) {
+	m := newMember(t, "7.0.2")
+	m.steps(t, []step{
+		{`{createIndexes: "c", indexes: [{key: {u: 1}, name: "u_1", unique: true}], $db: "d"}`, 0, ""},
+		{`{collMod: "c", index: {name: "u_1", forceNonUnique: false}, $db: "d"}`, 2, "'forceNonUnique: false' is not supported"},
+		{`{collMod: "c", index: {name: "u_1", forceNonUnique: true, unique: true}, $db: "d"}`, 72, "…'unique' and 'forceNonUnique' options at the same time"},
+	})
+	n := len(m.entries(t))
+	m.steps(t, []step{
+		{`{collMod: "c", index: {name: "u_1", forceNonUnique: true}, $db: "d"}`, 0, ""},
+		{`{insert: "c", documents: [{_id: 1, u: 1}, {_id: 2, u: 1}], $db: "d"}`, 0, ""},
+		{`{collMod: "c", index: {name: "u_1", forceNonUnique: true}, $db: "d"}`, 0, ""},
+	})
+	if got, want := m.payloads(t, n)[0], `{"collMod": "c","index": {"name": "u_1","forceNonUnique": true}}`; got != want {
+		t.Errorf("logged %s, want %s", got, want)
+	}
 }
 
 // TestCollModBefore6: 4.4 ignores the fields of an index that it does not know, 5.0 refuses them.

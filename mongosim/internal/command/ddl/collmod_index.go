@@ -24,6 +24,7 @@ type indexChange struct {
 	hidden  *bool
 	unique  *bool
 	prepare *bool
+	force   *bool
 }
 
 // takeIndex adds the change of an index.
@@ -105,6 +106,15 @@ func (m *modification) checkIndex(c *indexChange) error {
 			c.prepare = nil
 		}
 	}
+	if c.force != nil {
+		m.count++
+		switch {
+		case !*c.force:
+			return servererr.New(servererr.BadValue, "'forceNonUnique: false' is not supported")
+		case !c.oldFlag("unique"):
+			c.force = nil
+		}
+	}
 	m.count-- // the argument index itself is none
 	if c.expire != nil || len(c.flags()) > 0 {
 		m.o = c.appendCommand(m.o)
@@ -118,6 +128,12 @@ func (c *indexChange) parse(s *dispatch.Server, doc bson.Raw) (name string, key 
 	named := false
 	it := rawbson.NewIter(doc)
 	for it.Next() {
+		if !knowsField(s, it.Name()) {
+			if !s.AtLeast(5, 0) {
+				continue // 4.4 looks only for the fields that it knows (parseCollModRequest in coll_mod.cpp)
+			}
+			return "", nil, dispatch.UnknownField(structName, it.Name())
+		}
 		wants := []string{"bool", "long", "int", "decimal", "double"}
 		var flag, ok bool
 		switch field := it.Name(); field {
@@ -136,22 +152,14 @@ func (c *indexChange) parse(s *dispatch.Server, doc bson.Raw) (name string, key 
 			flag, ok = arg.Flag(it.Raw())
 			c.hidden = &flag
 		case "unique", "prepareUnique":
-			if !s.AtLeast(6, 0) {
-				if s.AtLeast(5, 0) {
-					return "", nil, dispatch.UnknownField(structName, field)
-				}
-				continue
-			}
 			if flag, ok = arg.Flag(it.Raw()); field == "unique" {
 				c.unique = &flag
 			} else {
 				c.prepare = &flag
 			}
-		default:
-			if !s.AtLeast(5, 0) {
-				continue // 4.4 looks only for the fields that it knows (parseCollModRequest in coll_mod.cpp)
-			}
-			return "", nil, dispatch.UnknownField(structName, field)
+		case "forceNonUnique":
+			flag, ok = arg.Flag(it.Raw())
+			c.force = &flag
 		}
 		if !ok {
 			return "", nil, dispatch.WrongType(structName, it.Name(), it.Type, wants...)
@@ -164,12 +172,27 @@ func (c *indexChange) parse(s *dispatch.Server, doc bson.Raw) (name string, key 
 		return "", nil, servererr.New(servererr.InvalidOptions, "Must specify either index name or key pattern.")
 	case (c.unique != nil || c.prepare != nil) && s.FCV[0] < 6:
 		return "", nil, servererr.New(servererr.InvalidOptions, "collMod does not support converting an index to 'unique' or to 'prepareUnique' mode")
-	case c.expire != nil || c.hidden != nil || c.unique != nil || c.prepare != nil:
+	case c.unique != nil && c.force != nil:
+		return "", nil, servererr.New(servererr.InvalidOptions, "collMod does not support 'unique' and 'forceNonUnique' options at the same time")
+	case c.expire != nil || c.hidden != nil || c.unique != nil || c.prepare != nil || c.force != nil:
 		return name, key, nil
 	case s.AtLeast(6, 0):
 		return "", nil, servererr.New(servererr.InvalidOptions, "no expireAfterSeconds, hidden, unique, or prepareUnique field")
 	}
 	return "", nil, servererr.New(servererr.InvalidOptions, "no expireAfterSeconds or hidden field")
+}
+
+// knowsField reports whether the server has a field of the argument (coll_mod.idl).
+func knowsField(s *dispatch.Server, name string) bool {
+	switch name {
+	case "name", "keyPattern", "expireAfterSeconds", "hidden":
+		return true
+	case "unique", "prepareUnique":
+		return s.AtLeast(6, 0)
+	case "forceNonUnique":
+		return s.AtLeast(6, 1)
+	}
+	return false
 }
 
 // indexFor finds an index by its name or, with key not nil, by its key.
@@ -226,7 +249,7 @@ type indexFlag struct {
 // flags are the given boolean changes, in the server's order.
 func (c *indexChange) flags() []indexFlag {
 	var given []indexFlag
-	for _, f := range []indexFlag{{"hidden", c.hidden}, {"unique", c.unique}, {"prepareUnique", c.prepare}} {
+	for _, f := range []indexFlag{{"hidden", c.hidden}, {"unique", c.unique}, {"prepareUnique", c.prepare}, {"forceNonUnique", c.force}} {
 		if f.value != nil {
 			given = append(given, f)
 		}
@@ -270,7 +293,7 @@ func (c *indexChange) appendReply(s *dispatch.Server, dst []byte) []byte {
 		dst = dispatch.AppendNumber(dst, "expireAfterSeconds_new", *c.expire)
 	}
 	for _, f := range c.flags() {
-		if f.name != "unique" {
+		if f.name != "unique" && f.name != "forceNonUnique" {
 			dst = bsoncore.AppendBooleanElement(dst, f.name+"_old", c.oldFlag(f.name))
 		}
 		dst = bsoncore.AppendBooleanElement(dst, f.name+"_new", *f.value)
