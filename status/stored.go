@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/cutover/record"
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/lease"
 )
@@ -107,7 +108,11 @@ func (s *Stored) ofLink() Verdict {
 		if o.Promoted != nil {
 			return s.promoted(v)
 		}
-		v.Sentence = fmt.Sprintf("Cut over at %s UTC by %s: applications use the target, and nothing of the source is applied any more.", o.At.UTC().Format("2006-01-02 15:04:05"), o.By)
+		uses := "applications use the target, and nothing of the source is applied any more."
+		if s.Cutover != nil && s.Cutover.TargetBlocked {
+			v.Level, uses = Working, "nothing of the source is applied any more. "+record.TargetBlocked
+		}
+		v.Sentence = fmt.Sprintf("Cut over at %s UTC by %s: %s", o.At.UTC().Format("2006-01-02 15:04:05"), o.By, uses)
 		return v
 	}
 	reached := s.State.Reached()

@@ -40,6 +40,8 @@ func TestStored(t *testing.T) {
 	const interrupted = "A cutover was interrupted at step freeze, which ann@ops1 began at 2026-03-01 11:00:00 UTC: no process works on it. Writes to the source may still be blocked by it."
 	blocked := committed
 	blocked.Step, blocked.TargetBlocked = "unblock", true
+	unblocking := blocked
+	unblocking.Interrupted = false
 	const either = " It can be resumed, or cancelled (--cancel)."
 	failed := dead
 	failed.Failed, failed.OnlyCancel = "it is so.", true
@@ -72,6 +74,7 @@ func TestStored(t *testing.T) {
 		{"only to be cancelled", Stored{State: state(4 * time.Second), Lease: led, Cutover: &failed}, Attention, interrupted + " Its last error: it is so. It can only be cancelled (--cancel)", "replicator cutover --link l --cancel …"},
 		{"cancelled halfway", Stored{State: state(4 * time.Second), Lease: led, Cutover: &cancelling}, Attention, interrupted + " It was being cancelled.", "replicator cutover --link l --cancel …"},
 		{"target blocked", Stored{State: over, Lease: free, Cutover: &blocked}, Attention, "no process works on it. Applications cannot write to the target yet. Writes to the source", "replicator cutover --link l --resume"},
+		{"unblocks", Stored{State: over, Lease: free, Cutover: &unblocking}, Working, "Cut over at 2026-03-01 11:59:00 UTC by ann: nothing of the source is applied any more. Applications cannot write to the target yet.", ""},
 		{"not done", Stored{State: over, Lease: free, Cutover: &committed}, Attention, interrupted + " It can be resumed.", "replicator cutover --link l --resume"},
 	} {
 		tt.s.Link, tt.s.At = "l", now
