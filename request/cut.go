@@ -106,15 +106,18 @@ func (s *Store) NextCut(ctx context.Context, by, why string, within time.Duratio
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case limited.Err() != nil && r.ID == "":
-		err = fmt.Errorf("%w: waited %s, and the target has not taken the request: %w", ErrNoCut, within.Round(time.Millisecond), err)
+		err = fmt.Errorf("%w: waited %s, and the target has not taken the request: %w", ErrNoCut, within.Round(time.Millisecond), plain(err))
 	case limited.Err() != nil && r.Outcome == "" && unread != nil:
-		err = fmt.Errorf("%w: waited %s, and the request cannot be read: %w", ErrNoCut, within.Round(time.Millisecond), unread)
+		err = fmt.Errorf("%w: waited %s, and the request cannot be read: %w", ErrNoCut, within.Round(time.Millisecond), plain(unread))
 	case limited.Err() != nil && r.Outcome == "" && notBegun:
 		err = fmt.Errorf("%w: waited %s, and the request is %w", ErrNoCut, within.Round(time.Millisecond), ErrNotBegun)
 	case limited.Err() != nil && r.Outcome == "": // one may be about to
 		err = fmt.Errorf("%w: waited %s, and no process has begun to make it yet", ErrNoCut, within.Round(time.Millisecond))
 	case limited.Err() != nil:
 		err = fmt.Errorf("%w: waited %s, and the request is %s", ErrNoCut, within.Round(time.Millisecond), r.Outcome)
+	}
+	if !errors.Is(err, ErrNoCut) && errors.As(err, new(*storeError)) {
+		return checkpoint.Cut{}, err // it names the link already
 	}
 	return checkpoint.Cut{}, s.wrap(err, "ask for a cut")
 }

@@ -91,7 +91,7 @@ func (s *Store) store(ctx context.Context, r Record, within time.Duration) (Reco
 	case err == nil:
 		return r, nil
 	case ctx.Err() != nil && last != nil:
-		err = fmt.Errorf("%w: %w", err, last)
+		err = fmt.Errorf("%w: %w", err, plain(last))
 	}
 	if tried {
 		return Record{}, s.wrap(err, "ask for %s, which may be stored as %s", r.Kind, r.ID)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -342,6 +343,22 @@ func (d denying) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 		return nil, servererr.New(servererr.Unauthorized, "planted")
 	}
 	return d.Caller.Call(ctx, cmd)
+}
+
+// TestDeniedCut: the refusal of a cut names the link once, also where it is met until the time is over.
+func TestDeniedCut(t *testing.T) {
+	t.Parallel()
+	g := newTarget(t)
+	_, err := New(links(t, mongo.Caller(denying{g}), "a")).NextCut(t.Context(), "me", "a test", time.Minute, nil)
+	if err == nil || errors.Is(err, ErrNoCut) || strings.Count(err.Error(), "link \"a\"") != 1 || !strings.HasSuffix(err.Error(), "planted (Unauthorized, code 13)") {
+		t.Error(err)
+	}
+	without := &away{Caller: g}
+	without.left.Store(math.MaxInt64)
+	_, err = New(links(t, without, "a")).NextCut(t.Context(), "me", "a test", time.Second, nil)
+	if !errors.Is(err, ErrNoCut) || strings.LastIndex(err.Error(), "request: link") != 0 || !strings.Contains(err.Error(), "not primary") {
+		t.Error(err)
+	}
 }
 
 // TestDeniedAsk: a request that the user may not make is not said to be stored, perhaps.

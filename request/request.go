@@ -94,8 +94,29 @@ func New(links *checkpoint.Store) *Store {
 	return s
 }
 
+// storeError is an error of a Store, which names the link and the operation.
+type storeError struct {
+	link, doing string
+	err         error
+}
+
+func (e *storeError) Error() string {
+	return fmt.Sprintf("request: link %q: %s: %v", e.link, e.doing, e.err)
+}
+
+// Unwrap returns the error without both.
+func (e *storeError) Unwrap() error { return e.err }
+
 func (s *Store) wrap(err error, format string, args ...any) error {
-	return fmt.Errorf("request: link %q: %s: %w", s.link, fmt.Sprintf(format, args...), err)
+	return &storeError{link: s.link, doing: fmt.Sprintf(format, args...), err: err}
+}
+
+// plain returns an error of a Store without the link, which the error that wraps it names.
+func plain(err error) error {
+	if of, is := errors.AsType[*storeError](err); is && err == error(of) {
+		return fmt.Errorf("%s: %w", of.doing, of.err)
+	}
+	return err
 }
 
 // id returns the _id of the request to copy a collection again. The _id of the limits is
