@@ -217,7 +217,11 @@ func (c *checker) mayConvert(s *server, dbs []string) {
 				"user %s may not %s on %s", g.user, strings.Join(none, ", "), db)
 		}
 	}
-	if good {
+	switch {
+	case !good:
+	case len(dbs) == 1:
+		c.ok(check, "deferred options can be restored in 1 database")
+	default:
 		c.ok(check, "deferred options can be restored in %d databases", len(dbs))
 	}
 }
