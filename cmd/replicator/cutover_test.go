@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -361,6 +362,7 @@ func TestCutoverFlags(t *testing.T) {
 		{"--waive=lag", `--waive: "lag" cannot be waived; only deferred-indexes, divergences, foreign-writes, lacking, target-disk, verified can`},
 		{"--at=here", `--at: "here" is not of the form HOST:PORT`},
 		{"--source=", "--source is missing"},
+		{"--violations=" + filepath.Join(t.TempDir(), "none", "file"), "--violations: open "},
 		{"--dry-run", "there is no link test"},
 	} {
 		if code, stdout, stderr := invoke(t, nil, append(on, strings.Fields(tt.flag)...)...); code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, tt.want) {

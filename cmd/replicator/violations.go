@@ -22,18 +22,27 @@ type violationsFlag struct {
 	Violations string `settings:"no" placeholder:"FILE" help:"If documents violate a unique index: list all of them there, a line of JSON for each key. - is the standard output."`
 }
 
-// checkFile returns an error if the file is there already.
+// checkFile returns an error if the file is there already, or cannot be written: that must not be found once the documents are read.
 func (f *violationsFlag) checkFile() error {
 	if f.Violations == "" || f.Violations == "-" {
 		return nil
 	}
-	switch _, err := os.Lstat(f.Violations); {
-	case err == nil:
+	file, err := f.create()
+	switch {
+	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("--violations: %s is there already: name another file", f.Violations)
-	case !errors.Is(err, fs.ErrNotExist):
+	case err == nil:
+		err = errors.Join(file.Close(), os.Remove(f.Violations))
+	}
+	if err != nil {
 		return fmt.Errorf("--violations: %w", err)
 	}
 	return nil
+}
+
+// create creates the file, which must not be there.
+func (f *violationsFlag) create() (*os.File, error) {
+	return os.OpenFile(f.Violations, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // listAll lists the documents that violate the unique indexes of specs, as of a cut or, for nil, now. Nothing is
@@ -45,7 +54,7 @@ func (f *violationsFlag) listAll(ctx context.Context, out cli.Output, target mon
 	w := out.Results
 	done := func() error { return nil }
 	if f.Violations != "-" {
-		file, err := os.OpenFile(f.Violations, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		file, err := f.create()
 		if err != nil {
 			return fmt.Errorf("--violations: %w", err)
 		}
