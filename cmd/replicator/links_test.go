@@ -68,6 +68,9 @@ func TestLinks(t *testing.T) {
 		t.Errorf("resync: code %d, %s%s", code, stdout, stderr)
 	}
 	said(t, cli.ExitOK, `(?m)^shop\.a +asked `, environ, "resync", "--list")
+	if _, _, stderr := invoke(t, environ, "resync", "--list"); !strings.HasPrefix(stderr, "No process runs link test: ") {
+		t.Errorf("resync --list: %s", stderr)
+	}
 	said(t, cli.ExitOK, `resync +asked +by .*@`, environ, "events")
 	// The outcome of an earlier request does not count.
 	insert(t, target, "replicator", "requests", bson.D{

@@ -48,6 +48,9 @@ func (c *resyncCommand) list(ctx context.Context, out cli.Output) error {
 		out.Complain("No collection of link %s has been requested to be copied again.", c.Link)
 		return nil
 	}
+	if slices.ContainsFunc(requests.Resync, func(r request.Resync) bool { return r.Open() }) && isIdle(ctx, store) {
+		out.Complain("No process runs link %s: what is not done yet goes on once replicator run does.", c.Link)
+	}
 	return printResyncs(out.Results, requests.Resync, c.JSON)
 }
 
