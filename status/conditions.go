@@ -113,11 +113,12 @@ var conditions = []condition{
 	},
 	{
 		name: "no-progress", level: Broken, window: true, holds: retrying(stuckGrace, forEver), unwell: always,
-		next:  says("Repair what the error names. A restart of this process does not help."),
+		next:  unblocksOr("Repair what the error names. A restart of this process does not help."),
 		means: "Attempts have failed for more than a minute, and nothing was applied or copied in between. The link tries again with a pause of at most 30 s.",
 	},
 	{
 		name: "retrying", level: Working, window: true, holds: retrying(0, stuckGrace),
+		next:  unblocksOr(""),
 		means: "An attempt ended with a transient error, such as an election or a lost connection. The next one has not applied anything yet.",
 	},
 	{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/pipeline/monitor"
 )
 
@@ -251,6 +252,17 @@ func retrying(after, until time.Duration) symptom {
 			return "", time.Time{}
 		}
 		return fmt.Sprintf("Attempts fail, and nothing was applied for %s: %s.", coarse(d), s.LastError.Error), s.failing
+	}
+}
+
+// unblocksOr says how writes to the target are allowed again if it refuses them while it blocks those of users. For other errors it says otherwise.
+func unblocksOr(otherwise string) func(*Snapshot) string {
+	return func(s *Snapshot) string {
+		if s.LastError == nil || !strings.Contains(s.LastError.Error, servererr.UserWritesBlocked.String()) {
+			return otherwise
+		}
+		return "Let the cutover that has blocked writes to the target lift the block, or, if none needs it, do so on the target's primary: " +
+			"db.adminCommand({setUserWriteBlockMode: 1, global: false})"
 	}
 }
 
