@@ -76,7 +76,7 @@ var recordings = []recording{
 	}, []string{"ReplicatorOplogShort", "ReplicatorOplogWindowBurns", "ReplicatorOplogWindowBurnsFast"}},
 	{"a collection cannot be copied again", 12, func(s *monitor.Snapshot, since time.Duration) {
 		behindFor(s, since)
-		s.State, s.LeftOut = monitor.CatchingUp, []checkpoint.LeftOut{{NS: "shop.a", Since: at(3), Failed: "an index has options that the target refuses"}}
+		s.State, s.LeftOut = monitor.CatchingUp, []checkpoint.LeftOut{{NS: "shop.a", Since: at(3), Failed: "the target does not accept its options: BSON field 'create.clusteredIndex' is an unknown field"}}
 	}, []string{"ReplicatorBehind", "ReplicatorBroken", "ReplicatorCollectionFailed"}},
 	{"something else writes to the target", 20, func(s *monitor.Snapshot, since time.Duration) {
 		s.Guard.State.Counts = map[string]int64{"update": 3}

@@ -83,7 +83,7 @@ var scenarios = map[string]scenario{
 		s.Window.Oldest, s.Window.Left = s.Window.Position, 0
 	}),
 	"resync-failed": in(func(s *monitor.Snapshot, _ time.Time) {
-		s.State, s.LeftOut = monitor.CatchingUp, []checkpoint.LeftOut{{NS: "shop.b", Since: at(3)}, {NS: "shop.a", Since: at(3), Failed: "an index has options that the target refuses"}}
+		s.State, s.LeftOut = monitor.CatchingUp, []checkpoint.LeftOut{{NS: "shop.b", Since: at(3)}, {NS: "shop.a", Since: at(3), Failed: "the target does not accept its options: BSON field 'create.clusteredIndex' is an unknown field"}}
 	}),
 	"source-gone": func(_ *testing.T, tr *Tracker, p *fakePipeline) {
 		tr.Observe(syncsource.NoSource{Reason: "none answers", Refused: []syncsource.Refusal{{Host: "b:2", Reason: "cannot be reached: connection refused"}}})
