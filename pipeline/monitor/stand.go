@@ -41,12 +41,23 @@ func (m *Monitor) StandsLoop(ctx context.Context) {
 			at, since, announced = now, time.Now(), false
 			continue
 		}
-		if !announced && time.Since(since) >= standsAfter+m.cfg.Delay {
+		if !announced && time.Since(since) >= standsAfter+m.withheld() {
 			announced = true
 			m.setStands(since)
 			m.cfg.Observer.Log(slog.LevelWarn, "nothing is applied", slog.String(keyReason, stands(since, why)))
 		}
 	}
+}
+
+// withheld is how long a delay withholds an entry that has just been read: it compares the entry's time with the clock of this process, of
+// which that of the source may be ahead.
+func (m *Monitor) withheld() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cfg.Delay == 0 || m.source.HeardAt.IsZero() {
+		return m.cfg.Delay
+	}
+	return m.cfg.Delay + max(0, m.source.Metadata.CommittedWall.Time().Sub(m.source.HeardAt))
 }
 
 func stands(since time.Time, why string) string {

@@ -122,6 +122,30 @@ func TestStandsOnDisk(t *testing.T) {
 	})
 }
 
+// ahead has the source's clock ahead of that of this process.
+func ahead(m *Monitor, by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.source.HeardAt = time.Now()
+	m.source.Metadata.CommittedWall = bson.NewDateTimeFromTime(time.Now().Add(by))
+}
+
+// TestStandsAfterDelay: entries that a delay has withheld, and does no more, are announced, whatever the source's clock says; without a
+// delay it does not count.
+func TestStandsAfterDelay(t *testing.T) {
+	for _, c := range []struct{ delay, ahead, by time.Duration }{{time.Minute, -time.Hour, time.Minute}, {time.Minute, time.Minute, 2 * time.Minute}, {0, time.Hour, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			m := New(Config{Delay: c.delay})
+			announced := standing(t, m, Attempt{Queue: taken(t, 1)})
+			ahead(m, c.ahead)
+			time.Sleep(c.by + standsAfter - time.Second)
+			says(t, announced(), "")
+			time.Sleep(2 * time.Second)
+			says(t, announced(), "nothing is applied")
+		})
+	}
+}
+
 // TestStandsOnPurpose: a link that has nothing to apply, or is not to apply it yet, says
 // nothing; nor does one that applies operations, or whose attempts end.
 func TestStandsOnPurpose(t *testing.T) {
@@ -133,6 +157,7 @@ func TestStandsOnPurpose(t *testing.T) {
 	}{
 		"idle":             {meddle: func(m *Monitor) { m.attempt.Queue.Release(100) }},
 		"a delay":          {delay: time.Minute},
+		"a clock ahead":    {delay: time.Second, meddle: func(m *Monitor) { ahead(m, 2*time.Minute) }},
 		"between attempts": {meddle: (*Monitor).Between},
 		"a slow target":    {counts: func() applier.Stats { return applier.Stats{Ops: steps()} }},
 		"commands":         {counts: func() applier.Stats { return applier.Stats{Commands: steps()} }},
