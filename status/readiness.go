@@ -243,6 +243,6 @@ func windowReady(s *Snapshot, limits *ReadinessLimits) Precondition {
 	case rolls != nil:
 		return met("the source's oplog lasts %s at its present pace", coarse(ofSeconds(*rolls)))
 	default:
-		return met("%s of the source's oplog are older than what the link needs, and it does not roll over", coarse(ofSeconds(*left)))
+		return met("%s of the source's oplog are older than what the link needs, and it was not seen to roll over", coarse(ofSeconds(*left)))
 	}
 }
