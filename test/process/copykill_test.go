@@ -42,7 +42,7 @@ func TestKillCopy(t *testing.T) {
 	}
 	kills, seed := number(t, "REPLICATOR_KILLS", perLink), number(t, "REPLICATOR_SEED", 1)
 	h := &harness{TB: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 10))}
-	h.choose()
+	h.choose(seed)
 	t.Logf("%d kills, seed %d, versions %s", kills, seed, h.versions)
 	moods := mongosim.MoodsWithout("no-config", "a copy that cannot be continued after a rollback does not begin anew without the configuration")
 	h.source = mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed) + 2, Dialect: h.versions[0], Moods: moods})

@@ -196,6 +196,9 @@ type life struct {
 	cmd   *exec.Cmd
 	said  output
 	ended chan error
+	// alone is set if the program is not to copy a collection again: no other process ran the link during this life, which began
+	// without a copy.
+	alone bool
 }
 
 // start starts the program.
@@ -229,6 +232,9 @@ func (l *life) watched() {
 	for line := range strings.Lines(l.said.String()) {
 		if strings.Contains(line, "to be copied") && (strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")) {
 			l.h.Logf("process %d: %s", l.cmd.Process.Pid, line)
+			if l.alone && strings.Contains(line, "level=WARN") { // the other level is of a late command, which may be late without another process
+				l.h.Errorf("process %d copies a collection again, and no other one ran meanwhile", l.cmd.Process.Pid)
+			}
 		}
 		if strings.Contains(line, `msg="foreign write to the target"`) || strings.Contains(line, `level=WARN msg="the target is not watched`) {
 			l.h.Errorf("process %d: %s", l.cmd.Process.Pid, line)
