@@ -22,6 +22,9 @@ type Stored struct {
 	Guard *guard.State
 	// Diverged are the collections that have diverged, unless a comparison has found no difference since.
 	Diverged []checkpoint.Diverged
+	// Deferred is how many indexes and collections of a link that was promoted do not have all options of the source: the promotion was
+	// interrupted, or documents violate a unique index. 0 for other links.
+	Deferred int
 	// At is the time of this process's clock.
 	At time.Time
 }
@@ -162,6 +165,12 @@ func (s *Stored) promoted(v Verdict) Verdict {
 	if !o.Promoted.Exact {
 		v.Level = Attention
 		v.Also = append(v.Also, "The target is not exact as of one time of the source: replicator promote --link "+s.Link+" … prints its recovery point.")
+	}
+	if s.Deferred > 0 {
+		v.Level = Attention
+		v.Next = "replicator promote --link " + s.Link + " …"
+		v.Also = append(v.Also, fmt.Sprintf("Not restored: options of %d indexes and collections, such as uniqueness. Applications use the target without them. "+
+			"Run the promotion again: it restores them, or says what keeps it.", s.Deferred))
 	}
 	return v
 }

@@ -57,6 +57,7 @@ func TestStored(t *testing.T) {
 	}{
 		{"promoted", Stored{State: lost, Lease: free}, Good, "Promoted at 2026-03-01 11:59:00 UTC by ann, as its source was lost: applications use the target, and nothing of the source is applied any more.", ""},
 		{"promoted, not exact", Stored{State: inexact, Lease: free}, Attention, "Promoted at 2026-03-01 11:59:00 UTC", ""},
+		{"promoted, options deferred", Stored{State: lost, Lease: free, Deferred: 11}, Attention, "Promoted at 2026-03-01 11:59:00 UTC", "replicator promote --link l …"},
 		{"led", Stored{State: state(4 * time.Second), Lease: led}, Good, "As of the metadata, the target has everything up to 2026-03-01 11:59:56 UTC, 4.0 s ago; vm:a runs the link.", ""},
 		{"the position stands", Stored{State: state(5 * time.Minute), Lease: led}, Unknown, "5 min ago; vm:a runs the link.", ""},
 		{"nobody", Stored{State: state(4 * time.Second), Lease: free}, Broken, "No process runs the link. As of the metadata, the target has", "replicator run --link l"},

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline/failure"
 	"github.com/oplogrep/replicator/promote"
+	"github.com/oplogrep/replicator/status"
 )
 
 // TestPromoteRestores: a promotion restores the options that are deferred. Documents that violate a unique index
@@ -43,6 +44,7 @@ func TestPromoteRestores(t *testing.T) {
 	said(t, cli.ExitFailed, `the source is not gone: its primary .* answers\n`, nil, here...)
 	said(t, cli.ExitFailed, `^Link test was promoted at (.|\n)*\nRestored: 2 options of indexes and collections\.\nNOT UNIQUE: email_1 of shop\.a: several documents have the same key\.\n(.|\n)*Run the same command again`,
 		nil, append(promote, "--violations="+file)...)
+	isShownAs(t, c, status.Attention, `(.|\n)*next: replicator promote --link test …(.|\n)*also: Not restored: options of 1 indexes and collections`)
 	if text := said(t, cli.ExitOK, `^Link test was promoted`, nil, append(promote, "--dry-run")...); strings.Contains(text, "Restored") {
 		t.Errorf("it restores options though it is to change nothing: %s", text)
 	}
@@ -70,6 +72,7 @@ func TestPromoteRestores(t *testing.T) {
 	if text := said(t, cli.ExitOK, `^Link test was promoted`, nil, promote...); strings.Contains(text, "Restored") || strings.Contains(text, "Deferred") {
 		t.Errorf("again: %s", text)
 	}
+	isShownAs(t, c, status.Good, "")
 	said(t, cli.ExitOK, `^Link test was promoted`, nil, here...) // its source does not matter any more
 	// A cutover that was under way ends with the link, and what blocks writes is told.
 	records := &record.Store{Target: client.Open(t, driver.Config{URI: c.target.URI()}), DB: "replicator"}
@@ -85,6 +88,16 @@ func TestPromoteRestores(t *testing.T) {
 		t.Errorf("again: %s", text)
 	}
 	said(t, cli.ExitOK, `"targetBlocked":true`, nil, append(promote, "--dry-run", "--json")...)
+}
+
+// isShownAs checks how replicator status and the page judge a link that was promoted.
+func isShownAs(t *testing.T, c *cutoverLink, level status.Level, text string) {
+	t.Helper()
+	said(t, cli.ExitOK, string(level)+`: Promoted at `+text, nil, "status", "--target="+c.target.URI(), "--link=test")
+	rows := rowsOf(t.Context(), client.Open(t, driver.Config{URI: c.target.URI()}), "replicator", nil)
+	if len(rows.Links) != 1 || rows.Links[0].Verdict.Level != level || rows.Error != "" {
+		t.Errorf("the page's rows: %+v", rows)
+	}
 }
 
 // TestRecoveryPositions: a position within an entry has the number of its operation, the end of an entry has none.

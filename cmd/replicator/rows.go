@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/guard"
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -83,9 +84,22 @@ func readStored(ctx context.Context, target mongo.Caller, db string, l *checkpoi
 	if stored.Guard, err = openWrites(ctx, &guard.Store{Target: target, DB: db, Link: l.Link}); err != nil {
 		return stored, leader, err
 	}
+	if stored.Deferred, err = notRestored(ctx, target, db, l); err != nil {
+		return stored, leader, err
+	}
 	known, err := standing.Read(ctx, target, db, l.Link)
 	stored.Diverged = known.Diverged
 	return stored, leader, err
+}
+
+// notRestored returns how many indexes and collections of a promoted link do not have all options of the source, 0 for other links:
+// these need no command.
+func notRestored(ctx context.Context, target mongo.Caller, db string, l *checkpoint.Listed) (int, error) {
+	if over := l.State.Over; over == nil || over.Promoted == nil {
+		return 0, nil
+	}
+	specs, err := ddl.ReadDeferred(ctx, target, db, l.Link)
+	return len(specs), err
 }
 
 // openWrites are the foreign writes of the metadata that were not cleared, nil if the target was not watched yet.
@@ -126,13 +140,13 @@ func unreadable(fault error) status.Verdict {
 }
 
 // storedRow is the row of a link as its metadata say.
-func storedRow(l *checkpoint.Listed, cutover *status.Cutover, open *guard.State, diverged []checkpoint.Diverged) linkRow {
+func storedRow(l *checkpoint.Listed, cutover *status.Cutover, open *guard.State, diverged []checkpoint.Diverged, deferred int) linkRow {
 	r := linkRow{Link: l.Link, From: "metadata", At: time.Now().UTC()}
 	if l.Err != nil {
 		r.Verdict = unreadable(l.Err)
 		return r
 	}
-	stored := status.Stored{Link: l.Link, State: l.State, Lease: l.Lease, Cutover: cutover, Guard: open, Diverged: diverged, At: time.Now()}
+	stored := status.Stored{Link: l.Link, State: l.State, Lease: l.Lease, Cutover: cutover, Guard: open, Diverged: diverged, Deferred: deferred, At: time.Now()}
 	r.Leader, r.Verdict, r.LagSeconds = holderOf(&l.Lease), stored.Verdict(), stored.Lag()
 	reached := l.State.Reached()
 	consistent := !reached.Applied.IsNull() && len(l.State.LeftOut) == 0
@@ -173,7 +187,11 @@ func rowsOf(ctx context.Context, target mongo.Caller, db string, own []linkRow) 
 		if err != nil && all.Error == "" {
 			all.Error = err.Error()
 		}
-		r := storedRow(&links[i], cutoverOf(under, links[i].Link), inexact.guard[links[i].Link], diverged)
+		deferred, err := notRestored(ctx, target, db, &links[i])
+		if err != nil && all.Error == "" {
+			all.Error = err.Error()
+		}
+		r := storedRow(&links[i], cutoverOf(under, links[i].Link), inexact.guard[links[i].Link], diverged, deferred)
 		if at >= 0 {
 			r.Page = own[at].Page
 		}

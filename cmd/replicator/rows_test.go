@@ -155,10 +155,10 @@ func TestRowsOf(t *testing.T) {
 		t.Errorf("%+v", rows)
 	}
 	dead := &status.Cutover{Step: "freeze", Interrupted: true}
-	if row := storedRow(&checkpoint.Listed{Link: "x"}, dead, nil, nil); row.Verdict.Name != "cutover-interrupted" || row.Verdict.Level != status.Broken {
+	if row := storedRow(&checkpoint.Listed{Link: "x"}, dead, nil, nil, 0); row.Verdict.Name != "cutover-interrupted" || row.Verdict.Level != status.Broken {
 		t.Errorf("%+v", row)
 	}
-	if row := storedRow(&checkpoint.Listed{Link: "x", Err: http.ErrBodyNotAllowed}, nil, nil, nil); row.Verdict.Level != status.Broken {
+	if row := storedRow(&checkpoint.Listed{Link: "x", Err: http.ErrBodyNotAllowed}, nil, nil, nil, 0); row.Verdict.Level != status.Broken {
 		t.Errorf("%+v", row)
 	}
 }
@@ -170,13 +170,13 @@ func TestRowOfEnded(t *testing.T) {
 	stopped := checkpoint.Listed{Link: "x", State: checkpoint.State{
 		Applied: oplog.OpTime{TS: bson.Timestamp{T: 1_700_000_000, I: 1}, Term: 1}, AppliedWall: 1_700_000_000_000,
 	}}
-	if row := storedRow(&stopped, nil, nil, nil); time.Since(row.At) < time.Hour {
+	if row := storedRow(&stopped, nil, nil, nil, 0); time.Since(row.At) < time.Hour {
 		t.Errorf("a link that nothing runs: as of %s", row.At)
 	}
 	for name, promoted := range map[string]*checkpoint.Promoted{"cut over": nil, "promoted": {Exact: true}} {
 		ended := stopped
 		ended.State.Over = &checkpoint.Over{At: time.Unix(1_700_000_060, 0), By: "ann@ops1", Promoted: promoted}
-		if row := storedRow(&ended, nil, nil, nil); row.Verdict.Level != status.Good || time.Since(row.At) > time.Minute {
+		if row := storedRow(&ended, nil, nil, nil, 0); row.Verdict.Level != status.Good || time.Since(row.At) > time.Minute {
 			t.Errorf("%s: as of %s, %+v", name, row.At, row.Verdict)
 		}
 	}
