@@ -34,7 +34,7 @@ func explain(err error) (code int, hint string) {
 	}
 	if e, ok := errors.AsType[*preflight.FailedError](err); ok {
 		if e.Denied() {
-			return cli.ExitConnect, "Each check whose result is FAIL names a missing privilege; docs/privileges.md lists what each side needs. Nothing was written."
+			return cli.ExitConnect, "Each check whose result is FAIL says which login or privilege is missing; docs/privileges.md lists what each side needs. Nothing was written."
 		}
 		return cli.ExitCheck, "Each check whose result is FAIL says what to do. Nothing was written."
 	}

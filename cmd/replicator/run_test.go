@@ -333,7 +333,7 @@ func TestRunRefuses(t *testing.T) {
 		{"nobody there", append(uris(source, target), "--source=mongodb://127.0.0.1:1/", "--selection-timeout=100ms"), cli.ExitConnect, []string{"no primary in", "127.0.0.1:1", "--selection-timeout"}},
 		{"wrong password", append(uris(source, target), "--source="+wrong), cli.ExitConnect, []string{"check the source: log in to", "Check user name, password"}},
 		{"wrong password, target", append(uris(source, target), "--target="+wrong), cli.ExitConnect, []string{"log in to", "check the target"}},
-		{"no login", append(uris(source, target), "--source="+closed.URI()), cli.ExitConnect, []string{"FAIL source login: no user is given", "--source-username", "docs/privileges.md"}},
+		{"no login", append(uris(source, target), "--source="+closed.URI()), cli.ExitConnect, []string{"FAIL source login: no user is given", "--source-username", "says which login or privilege is missing; docs/privileges.md"}},
 		{"may not write", append(uris(source, target), "--target="+closed.URIFor("reader")), cli.ExitConnect, []string{"FAIL target privileges: user admin.reader may not find, insert", "docs/privileges.md"}},
 		{"address taken", append(uris(source, target), "--listen="+busy.Addr().String()), cli.ExitCheck, []string{"address already in use", "Choose another --listen address"}},
 		{"no such domain", append(uris(source, target), "--source=mongodb+srv://nowhere.invalid/"), cli.ExitConnect, []string{"connect to the source", "Check the addresses"}},

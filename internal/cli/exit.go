@@ -83,7 +83,7 @@ func Explain(err error) (code int, hint string) {
 	}
 	// A running link retries these; elsewhere they end the work.
 	if is[connectError](err) || is[*driver.NoServerError](err) || is[*mongo.LostError](err) || is[*mongo.SilentError](err) || errors.Is(err, context.DeadlineExceeded) {
-		return ExitConnect, "Check the addresses, that the servers run and can be reached from here, and TLS. How long is waited says --selection-timeout, or serverSelectionTimeoutMS in the connection string."
+		return ExitConnect, "Check the addresses, that the servers run and can be reached from here, and TLS. --selection-timeout, or serverSelectionTimeoutMS in the connection string, sets how long to wait."
 	}
 	return ExitUnexpected, "If the message makes no sense, report it."
 }
