@@ -25,14 +25,14 @@ build: ## build the programs into bin/: replicator, replicator-lab
 SEQUENTIAL = /(applier/plan|internal/serverupdate|internal/testkit/memstore|oplog|oplog/update|test/(docs|model|mutate|process|style))$$
 
 # Tests of other packages that leave something out with the race detector: test/style compares.
-UNRACED_IN = applier applier/ddl bench cmd/replicator-lab initialsync/clone internal/testkit/transcript pipeline test/e2e
-UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBarrierOutlastsOplog TestBenchProcesses \
-	TestBufferOutlastsOplog TestBuildOutlastsOplog TestCopiedTooLarge TestCopiedTooLargeInTheEnd \
-	TestCopiedTooLargeLeftOut TestCopies TestCopyCorpus TestDialects TestDrainedOutlastsOplog TestFullCannotLie \
-	TestHugeDocuments TestIndexCollations TestLedWithoutSpool TestMemory TestMirrorSettings \
-	TestOplogIsLeftToItsSpool TestOverflowFull TestOverflowKills TestOverflowLostHistory TestOverflowRefused \
-	TestOverflowToldToEnd TestPartTooStale TestPauseOutlastsOplog TestRatio TestRestartOutlastsOplog \
-	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog TestVerifyContinuous
+UNRACED_IN = applier applier/ddl bench cmd/replicator-lab cutover initialsync/clone internal/testkit/transcript pipeline test/e2e
+UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBackStorm TestBarrierOutlastsOplog \
+	TestBenchProcesses TestBufferOutlastsOplog TestBuildOutlastsOplog TestCancelCrashes TestCancelSuspended \
+	TestCopiedTooLarge TestCopiedTooLargeInTheEnd TestCopiedTooLargeLeftOut TestCopies TestCopyCorpus TestDialects \
+	TestDrainedOutlastsOplog TestFullCannotLie TestHugeDocuments TestIndexCollations TestLedWithoutSpool TestMemory \
+	TestMirrorSettings TestOplogIsLeftToItsSpool TestOverflowFull TestOverflowKills TestOverflowLostHistory \
+	TestOverflowRefused TestOverflowToldToEnd TestPartTooStale TestPauseOutlastsOplog TestRatio TestRestartOutlastsOplog \
+	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog TestStorm TestSuspended TestVerifyContinuous
 
 # The longest packages come first: while they wait, others run.
 .PHONY: test
