@@ -24,7 +24,7 @@ func TestDollarsInCapped(t *testing.T) {
 		entry bson.D
 		want  bson.D
 	}{
-		"modifiers":         {modifiersOp("db.c", 1, bson.D{{Key: "n.x", Value: 2}}), document(2, 3, 4)},
+		"modifiers":         {modifiersOp(1, bson.D{{Key: "n.x", Value: 2}}), document(2, 3, 4)},
 		"delta of an array": {deltaOp("db.c", 1, bson.D{{Key: "sl", Value: bson.D{{Key: "a", Value: true}, {Key: "u1", Value: 5}}}}), document(1, 3, 5)},
 		"replacement":       {replaceOp("db.c", document(2, 3, 4)), document(2, 3, 4)},
 	} {

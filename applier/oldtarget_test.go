@@ -53,7 +53,7 @@ func TestModifiersOnANewTarget(t *testing.T) {
 				r.target.run(t, "db", bson.D{{Key: "create", Value: "c"}})
 				l := newLog(t)
 				l.add(insertOp("db.c", bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "ref", Value: bson.D{{Key: "$id", Value: 1}}}}))
-				l.add(modifiersOp("db.c", 1, bson.D{{Key: "a.x", Value: 2}, {Key: "ref.$id", Value: 2}}))
+				l.add(modifiersOp(1, bson.D{{Key: "a.x", Value: 2}, {Key: "ref.$id", Value: 2}}))
 				r.apply(t, l.batches(), func(c *Config) {
 					c.Plan = must.Get(plan.Ask(t.Context(), r.target, "db"))(t)
 					c.Plan.Coalesce = false
@@ -70,11 +70,11 @@ func TestModifiersOnANewTarget(t *testing.T) {
 	}
 }
 
-// modifiersOp is an update in the form of servers before 5.0.
-func modifiersOp(ns string, id any, set bson.D) bson.D {
+// modifiersOp is an update of db.c in the form of servers before 5.0.
+func modifiersOp(id any, set bson.D) bson.D {
 	return bson.D{
 		{Key: "op", Value: "u"},
-		{Key: "ns", Value: ns},
+		{Key: "ns", Value: "db.c"},
 		{Key: "o", Value: bson.D{{Key: "$v", Value: 1}, {Key: "$set", Value: set}}},
 		{Key: "o2", Value: bson.D{{Key: "_id", Value: id}}},
 	}
@@ -96,8 +96,8 @@ func TestDollarNamesOnAnOldTarget(t *testing.T) {
 			for id := 1; id <= 3; id++ {
 				l.add(insertOp("db.c", bson.D{{Key: "_id", Value: id}, query, {Key: "n", Value: bson.D{{Key: "x", Value: 1}}}}))
 			}
-			l.add(modifiersOp("db.c", 1, bson.D{{Key: "n.x", Value: 2}}))
-			l.add(modifiersOp("db.c", 2, bson.D{{Key: "n.x", Value: 3}}))
+			l.add(modifiersOp(1, bson.D{{Key: "n.x", Value: 2}}))
+			l.add(modifiersOp(2, bson.D{{Key: "n.x", Value: 3}}))
 			l.add(deleteOp("db.c", 3))
 			r.apply(t, l.batches(), func(c *Config) {
 				c.Plan = must.Get(plan.Ask(t.Context(), r.target, "db"))(t)
