@@ -162,11 +162,11 @@ func (m *Monitor) Began(a Attempt) {
 	if a.Sync != nil {
 		m.set(InitialSync, "")
 	}
-	m.leaveInitialSync()
 	m.mu.Unlock()
 	if old != nil && old.Phase != checkpoint.Copied && now != nil && now.Phase == checkpoint.Copied {
 		m.announceConsistent(now) // the last attempt did not learn that this was recorded
 	}
+	m.leaveInitialSync()
 }
 
 // Failed records why an attempt ended with an error, and that another one follows.
@@ -214,9 +214,9 @@ func (m *Monitor) Consistent(c checkpoint.Copy) {
 	m.mu.Lock()
 	m.gaps.Copying = false
 	m.copy = &c
-	m.leaveInitialSync()
 	m.mu.Unlock()
 	m.announceConsistent(&c)
+	m.leaveInitialSync()
 }
 
 func (m *Monitor) announceConsistent(c *checkpoint.Copy) {

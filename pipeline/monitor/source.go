@@ -138,8 +138,10 @@ func (m *Monitor) isCopying() bool {
 }
 
 // leaveInitialSync ends that state once the copy is consistent: the source's next reply, which
-// judge waits for, may take as long as the source writes nothing. mu is held.
+// judge waits for, may take as long as the source writes nothing.
 func (m *Monitor) leaveInitialSync() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.state != InitialSync || m.isCopying() {
 		return
 	}
