@@ -25,8 +25,8 @@ import (
 // documents are deleted and inserted, in the transaction of the flush. Its other operations stay grouped: one command for each may
 // take longer than a transaction may.
 //
-// Outside of transactions a document is not deleted first: a capped collection would keep the new one at its end, and before 5.0 deletes
-// none. An update of other fields is sent as a $set and $unset of these, which the target accepts on such a document.
+// Outside of transactions a document is not deleted first: capped collections before 5.0 delete none, and the new one would be at their
+// end. An update of other fields is sent as a $set and $unset of these, which the target accepts on such a document.
 
 // insertsAnew makes the lanes insert documents with such names. It returns false if the operation was refused once before: another
 // lane may have met one first.
@@ -96,10 +96,9 @@ func (w *writer) setFields(ctx context.Context, c conn, op *plan.Op, doc, change
 	if !ok {
 		return refused
 	}
-	statement := bsoncore.NewDocumentBuilder().
-		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendValue("_id", bsoncore.Value{Type: bsoncore.Type(op.ID.Type), Data: op.ID.Value}).Build()).
-		AppendDocument("u", u).Build()
-	n, err := w.statements(ctx, c, &plan.Write{Kind: plan.Update, NS: op.Target, Ordered: true, Docs: []bson.Raw{bson.Raw(statement)}})
+	n, err := w.statements(ctx, c, &plan.Write{
+		Kind: plan.Update, NS: op.Target, Ordered: true, Docs: []bson.Raw{plan.Change(op.ID, bson.Raw(u))},
+	})
 	if err != nil {
 		return w.refused(ctx, op, err)
 	}

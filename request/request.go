@@ -113,7 +113,7 @@ func (s *Store) wrap(err error, format string, args ...any) error {
 
 // plain returns an error of a Store without the link, which the error that wraps it names.
 func plain(err error) error {
-	if of, is := errors.AsType[*storeError](err); is && error(of) == err { //nolint:errorlint
+	if of, is := errors.AsType[*storeError](err); is && error(of) == err { //nolint:errorlint // only err itself, not what it wraps
 		return fmt.Errorf("%s: %w", of.doing, of.err)
 	}
 	return err

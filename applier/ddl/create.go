@@ -139,7 +139,7 @@ func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection, ser
 	return nil
 }
 
-// supportKey returns the key of that index of the buckets, nil for a time series without a field for metadata, which gets none.
+// supportKey returns the key that this index has. It is nil for a time series without a field for metadata: such a one gets no index.
 func supportKey(series fields) bson.Raw {
 	v, _ := series.get("timeseries")
 	of, _ := v.DocumentOK()

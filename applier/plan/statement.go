@@ -123,6 +123,14 @@ func Replace(id bson.RawValue, doc bson.Raw, upsert bool) bson.Raw {
 	return appendReplace(make([]byte, 0, len(id.Value)+len(doc)+128), id, doc, how, upsert)
 }
 
+// Change returns a statement of an update command by _id, with the operators of u.
+func Change(id bson.RawValue, u bson.Raw) bson.Raw {
+	at, dst := bsoncore.ReserveLength(make([]byte, 0, len(id.Value)+len(u)+64))
+	q, dst := appendDocument(dst, "q", bson.TypeEmbeddedDocument)
+	dst = closeDocument(appendID(dst, id), q)
+	return closeDocument(append(appendHeader(dst, bson.TypeEmbeddedDocument, "u"), u...), at)
+}
+
 func appendReplace(dst []byte, id bson.RawValue, doc bson.Raw, how whole, upsert bool) []byte {
 	at, dst := bsoncore.ReserveLength(dst)
 	q, dst := appendDocument(dst, "q", bson.TypeEmbeddedDocument)

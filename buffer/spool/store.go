@@ -72,7 +72,8 @@ type incoming struct {
 	admitted bool
 }
 
-// fresh prepares for another stream of replies. An empty spool may start anywhere: it is not while Forget removes the files that it has taken.
+// fresh prepares for another stream of replies. An empty spool may start anywhere. Forget takes files off the list before it removes
+// them, and puts them back if that fails, so fresh waits for it.
 func (w *writer) fresh() error {
 	w.removing.Lock()
 	defer w.removing.Unlock()
