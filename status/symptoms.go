@@ -258,7 +258,7 @@ func retrying(after, until time.Duration) symptom {
 // unblocksOr says how writes to the target are allowed again if it refuses them while it blocks those of users. For other errors it says otherwise.
 func unblocksOr(otherwise string) func(*Snapshot) string {
 	return func(s *Snapshot) string {
-		if s.LastError == nil || !strings.Contains(s.LastError.Error, servererr.UserWritesBlocked.String()) {
+		if s.LastError == nil || !servererr.SaysWriteBlock(s.LastError.Error) {
 			return otherwise
 		}
 		return "Let the cutover that has blocked writes to the target lift the block, or, if none needs it, do so on the target's primary: " +

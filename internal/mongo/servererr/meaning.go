@@ -32,6 +32,9 @@ func IsDenied(err error) bool {
 // IsWriteBlock reports whether the server refused a write because writes of users are blocked.
 func IsWriteBlock(err error) bool { return refusedWith(err, UserWritesBlocked) }
 
+// SaysWriteBlock reports whether the text of an error is one of such a refusal, where the error itself was not kept.
+func SaysWriteBlock(text string) bool { return strings.Contains(text, UserWritesBlocked.String()) }
+
 // Reads at an earlier time.
 
 // IsSnapshotTooOld reports whether the server no longer has the time that a read names.
