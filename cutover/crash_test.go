@@ -221,34 +221,36 @@ func TestCancelCrashes(t *testing.T) {
 func TestResumeTooLate(t *testing.T) {
 	t.Parallel()
 	target := open(t, "7.0")
-	tried := 0
-	for at := 1; ; at++ {
-		m := newMoved(t, target, fmt.Sprintf("late%d", at))
-		cfg := m.whole()
-		ctx, stop := context.WithCancelCause(t.Context())
-		cfg.Told = func(step record.Taken) {
-			if step.Step == record.Commit && !step.Ended.IsZero() {
-				stop(errBroken)
+	for _, sent := range []bool{false, true} {
+		tried, whole := 0, false
+		for at := 1; !whole && at < 50; at++ {
+			m := newMoved(t, target, fmt.Sprintf("late%d-%t", at, sent))
+			cfg := m.whole()
+			ctx, stop := context.WithCancelCause(t.Context())
+			cfg.Told = func(step record.Taken) {
+				if step.Step == record.Commit && !step.Ended.IsZero() {
+					stop(errBroken)
+				}
 			}
-		}
-		if _, err := cutover.Run(ctx, cfg, byBlock); err == nil {
-			t.Fatal("it is done although the process ended at the commit")
-		}
-		if over := must.Get(m.store.Over(t.Context()))(t); over == nil {
-			t.Fatal("the link has not ended")
-		}
-		_, err := cutover.Cancel(t.Context(), m.config(&crash{Caller: target, at: at}, m.source))
-		r := must.Get(m.records.Get(t.Context(), m.link))(t)
-		if r.State == record.Cancelling {
-			tried++
+			if _, err := cutover.Run(ctx, cfg, byBlock); err == nil {
+				t.Fatal("it is done although the process ended at the commit")
+			}
+			if over := must.Get(m.store.Over(t.Context()))(t); over == nil {
+				t.Fatal("the link has not ended")
+			}
+			_, err := cutover.Cancel(t.Context(), m.config(&crash{Caller: target, at: at, sent: sent}, m.source))
+			r := must.Get(m.records.Get(t.Context(), m.link))(t)
+			if r.State == record.Cancelling {
+				tried++
+			}
+			whole = errors.Is(err, cutover.ErrCommitted) && r.State == record.Running && tried > 0
 			if r, err := cutover.Resume(t.Context(), m.whole()); err != nil || r.State != record.Done {
-				t.Errorf("command %d: resumed: %v, %s", at, err, r)
+				t.Errorf("command %d, sent %t: resumed: %v, %s", at, sent, err, r)
 			}
 			m.isDone(m.link)
-			continue
 		}
-		if errors.Is(err, cutover.ErrCommitted) && r.State == record.Running && tried > 0 {
-			return
+		if !whole {
+			t.Errorf("sent %t: no cancellation was cut off before, and none was whole", sent)
 		}
 	}
 }

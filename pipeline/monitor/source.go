@@ -68,7 +68,12 @@ func (m *Monitor) heard(st fetcher.Status) {
 		m.notePrimary(&st)
 	}
 	m.source = st
-	switch {
+	m.judgeStatus(answered)
+}
+
+// judgeStatus chooses the state by the status of the fetch stage. mu is held.
+func (m *Monitor) judgeStatus(answered bool) {
+	switch st := &m.source; {
 	case st.Why == "":
 		if answered || st.Host != "" { // also if the stage has ended since that reply
 			m.judge()
@@ -145,9 +150,7 @@ func (m *Monitor) leaveInitialSync() {
 	if m.state != InitialSync || m.isCopying() {
 		return
 	}
-	if m.source.Host != "" {
-		m.judge()
-	}
+	m.judgeStatus(false)
 	if m.state == InitialSync {
 		m.set(CatchingUp, "the source has not answered since the copy became consistent")
 	}

@@ -290,6 +290,23 @@ func TestConsistentBeforeTheSourceAnswers(t *testing.T) {
 	}
 }
 
+// What keeps the source from being read does not become unknown as the copy becomes consistent.
+func TestConsistentWithoutSource(t *testing.T) {
+	for want, stale := range map[State]bool{Stale: true, CatchingUp: false} {
+		m := upTo10(10)
+		m.SetGaps(checkpoint.Gaps{Copying: true})
+		m.Began(Attempt{Start: at(10, 10), State: checkpoint.State{Copy: &checkpoint.Copy{Phase: checkpoint.Replaying}}})
+		m.says(10)
+		m.silent("", "its oplog is gone", stale)
+		m.wants(t, InitialSync)
+		m.Consistent(checkpoint.Copy{Phase: checkpoint.Copied})
+		m.wants(t, want)
+		if s := m.Snapshot(); s.Reason != "its oplog is gone" {
+			t.Errorf("the reason is %q", s.Reason)
+		}
+	}
+}
+
 // The counts of an attempt stay when the next one begins, and while a copy is made.
 func TestCounts(t *testing.T) {
 	m := New(Config{Waits: &mongo.Waits{}})
