@@ -34,11 +34,11 @@ UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBackStorm Test
 	TestOverflowRefused TestOverflowToldToEnd TestPartTooStale TestPauseOutlastsOplog TestRatio TestRestartOutlastsOplog \
 	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog TestStorm TestSuspended TestVerifyContinuous
 
-# The longest packages come first: while they wait, others run. Three at a time, as they mostly wait.
+# The longest packages come first: while they wait, others run.
 .PHONY: test
 test: corpus ## verify every recorded oplog (see corpus), then run all tests, with the race detector where there are goroutines
 	@$(MAKE) -s skipped
-	GORACE="atexit_sleep_ms=50 history_size=0" $(GO) test -race -p 3 -vet=off -shuffle=on -timeout 30m ./pipeline ./test/e2e ./cmd/replicator $$($(GO) list ./... | grep -vE '$(SEQUENTIAL)')
+	GORACE="atexit_sleep_ms=50 history_size=0" $(GO) test -race -vet=off -shuffle=on -timeout 30m ./pipeline ./test/e2e $$($(GO) list ./... | grep -vE '$(SEQUENTIAL)')
 	$(GO) test -vet=off -shuffle=on -timeout 30m ./test/process $$($(GO) list ./... | grep -E '$(SEQUENTIAL)')
 	$(GO) test -vet=off -shuffle=on -timeout 30m -run '^($(shell echo $(UNRACED) | tr ' ' '|'))$$' ./pipeline $(addprefix ./,$(UNRACED_IN))
 
