@@ -32,7 +32,8 @@ UNRACED = TestAbsenceOutlastsOplog TestAllocations TestAllocs TestBackStorm Test
 	TestDrainedOutlastsOplog TestFullCannotLie TestHugeDocuments TestIndexCollations TestLedWithoutSpool TestMemory \
 	TestMirrorSettings TestOplogIsLeftToItsSpool TestOverflowFull TestOverflowKills TestOverflowLostHistory \
 	TestOverflowRefused TestOverflowToldToEnd TestPartTooStale TestPauseOutlastsOplog TestRatio TestRestartOutlastsOplog \
-	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog TestStorm TestSuspended TestVerifyContinuous
+	TestScenarios TestSlowLine TestSpoolEndsBeforeOplog TestStorm TestSuspended TestTakenOver \
+	TestVerifyContinuous
 
 # The longest packages come first: while they wait, others run.
 .PHONY: test
