@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/oplog"
@@ -117,21 +116,10 @@ func (b *bench) cutEach(t *testing.T, mode ddl.Mode, n int, executed bool) (cuts
 		if b.cannot(t, op) {
 			continue
 		}
-		sent := 0
-		cut := func(mongo.Command) error {
-			if sent++; sent == n+1 {
-				return &mongo.LostError{Host: "target", Err: errCut}
-			}
-			return nil
-		}
-		if executed {
-			b.after = cut
-		} else {
-			b.before = cut
-		}
+		uncut := b.cutAt(n, executed)
 		err := b.applyDeferring(t.Context(), op, mode)
-		b.before, b.after = nil, nil
-		most = max(most, sent)
+		uncut()
+		most = max(most, b.sent)
 		if isCut(err) {
 			cuts++
 			b.restart(t)

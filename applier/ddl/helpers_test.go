@@ -55,6 +55,24 @@ func connect(t testing.TB, dialect string) *server {
 	return &server{client: client}
 }
 
+// cutAt counts commands from 0, and interrupts the n-th one, before it is sent or, if it is executed, before its reply, until the
+// function it returns is called.
+func (s *server) cutAt(n int, executed bool) (uncut func()) {
+	s.sent = 0
+	cut := func(mongo.Command) error {
+		if s.sent == n+1 {
+			return &mongo.LostError{Host: "target", Err: errCut}
+		}
+		return nil
+	}
+	if executed {
+		s.after = cut
+	} else {
+		s.before = cut
+	}
+	return func() { s.before, s.after = nil, nil }
+}
+
 // Call implements mongo.Caller.
 func (s *server) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	s.mu.Lock()

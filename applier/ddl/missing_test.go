@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/must"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -78,19 +77,7 @@ func TestMissingSurvives(t *testing.T) {
 // operation again, and continues.
 func (b *bench) owing(t *testing.T, log string, cut int, carriedOut bool) error {
 	t.Helper()
-	b.sent = 0
-	end := func(mongo.Command) error {
-		if b.sent == cut+1 {
-			return &mongo.LostError{Host: "target", Err: errCut}
-		}
-		return nil
-	}
-	if carriedOut {
-		b.after = end
-	} else {
-		b.before = end
-	}
-	defer func() { b.before, b.after = nil, nil }()
+	defer b.cutAt(cut, carriedOut)()
 	b.restart(t)
 	again := func(work func() error) error {
 		err := work()

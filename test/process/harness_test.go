@@ -196,8 +196,8 @@ type life struct {
 	cmd   *exec.Cmd
 	said  output
 	ended chan error
-	// alone is set if the program is not to copy a collection again: no other process ran the link during this life, which began
-	// without a copy.
+	// alone is set if no other process runs the link during this life: the program is not to find then that a collection has to be
+	// copied again.
 	alone bool
 }
 
